@@ -21,7 +21,14 @@ fuzz_target!(|input: &str| {
     match Rules::parse(input, &TestResolver) {
         Ok(rules) => {
             for operation in 0..80 {
-                let record = Record { operation, path: b"/a/b", path2: b"/c", uid: Some(3), principal: b"a@B", ..Record::default() };
+                let record = Record {
+                    operation,
+                    path: b"/a/b",
+                    path2: b"/c",
+                    uid: Some(3),
+                    principal: b"a@B",
+                    ..Record::default()
+                };
                 assert!(rules.select(&record).is_none() || rules.may_record(operation));
             }
         }

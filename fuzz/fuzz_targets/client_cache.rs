@@ -13,8 +13,15 @@ const ENTRY_LEN: usize = 40;
 const RECORD_MAGIC: &[u8] = b"VCR1";
 
 static SEGMENT: LazyLock<File> = LazyLock::new(|| {
-    let path = std::env::temp_dir().join(format!("vouch-fuzz-segment-of-cache-{}", std::process::id()));
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).expect("a temporary file");
+    let path =
+        std::env::temp_dir().join(format!("vouch-fuzz-segment-of-cache-{}", std::process::id()));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .expect("a temporary file");
     let _ = std::fs::remove_file(path);
     file
 });
@@ -22,7 +29,8 @@ static SEGMENT: LazyLock<File> = LazyLock::new(|| {
 fuzz_target!(|input: &[u8]| {
     fuzzing::cache_list(input);
     let count = input.len() / ENTRY_LEN;
-    let mut list = [&b"VCI1"[..], &(count as u32).to_be_bytes(), &input[..count * ENTRY_LEN]].concat();
+    let mut list =
+        [&b"VCI1"[..], &(count as u32).to_be_bytes(), &input[..count * ENTRY_LEN]].concat();
     list.extend_from_slice(blake3::hash(&list).as_bytes());
     fuzzing::cache_list(&list);
 

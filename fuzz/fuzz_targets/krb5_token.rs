@@ -10,7 +10,10 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[choice, cut], data)) = data.split_first_chunk::<2>() else { return };
     let enctype = Enctype::ALL[usize::from(choice & 3)];
     let key = [choice; 32];
-    let keys = |role| ContextKeys::new(enctype, &key[..enctype.key_len()], role, choice & 4 != 0).expect("the enctype's length");
+    let keys = |role| {
+        ContextKeys::new(enctype, &key[..enctype.key_len()], role, choice & 4 != 0)
+            .expect("the enctype's length")
+    };
     let (initiator, acceptor) = (keys(Role::Initiator), keys(Role::Acceptor));
 
     // The token as a whole, and in a batch with its two halves.
@@ -18,13 +21,20 @@ fuzz_target!(|data: &[u8]| {
     let mut whole = data.to_vec();
     let (mut first, mut second) = (data[..middle].to_vec(), data[middle..].to_vec());
     let _ = acceptor.open_any(&mut whole.clone());
-    let mut jobs = [OpenJob::new(&acceptor, &mut whole), OpenJob::new(&acceptor, &mut first), OpenJob::new(&initiator, &mut second)];
+    let mut jobs = [
+        OpenJob::new(&acceptor, &mut whole),
+        OpenJob::new(&acceptor, &mut first),
+        OpenJob::new(&initiator, &mut second),
+    ];
     open_many(&mut jobs);
     for job in &jobs {
         assert!(job.result.is_err(), "a forged token was accepted");
     }
     let parts = [&data[..middle]];
-    let mut jobs = [VerifyJob::new(&acceptor, &parts, &data[middle..]), VerifyJob::new(&initiator, &parts, data)];
+    let mut jobs = [
+        VerifyJob::new(&acceptor, &parts, &data[middle..]),
+        VerifyJob::new(&initiator, &parts, data),
+    ];
     verify_many(&mut jobs);
     for job in &jobs {
         assert!(job.result.is_err(), "a forged checksum was accepted");

@@ -11,7 +11,9 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(results) = Results::decode(&mut r.clone()) {
         let (mut w, mut again) = (Writer::new(), Writer::new());
         results.encode(&mut w);
-        Results::decode(&mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
+        Results::decode(&mut Reader::new(w.as_bytes()))
+            .expect("an encoded value decodes")
+            .encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
     let Ok(head) = CallbackHead::decode(&mut r) else { return };
@@ -23,7 +25,9 @@ fuzz_target!(|input: &[u8]| {
         }
         let (mut w, mut again) = (Writer::new(), Writer::new());
         args.encode(&mut w);
-        Args::decode(minor, &mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
+        Args::decode(minor, &mut Reader::new(w.as_bytes()))
+            .expect("an encoded value decodes")
+            .encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
 });

@@ -15,14 +15,20 @@ fuzz_target!(|input: &[u8]| {
         let Ok(results) = Results::decode(&mut r) else { return };
         match &results {
             Results::Getattr(Ok(ok)) => drop(ok.attrs.attributes()),
-            Results::Readdir(Ok(ok)) => ok.entries.iter().for_each(|entry| drop(entry.attrs.attributes())),
-            Results::Layoutget(Ok(ok)) => ok.layouts.0.iter().for_each(|layout| body::<Layout<'_>>(layout.content.body.0)),
+            Results::Readdir(Ok(ok)) => {
+                ok.entries.iter().for_each(|entry| drop(entry.attrs.attributes()))
+            }
+            Results::Layoutget(Ok(ok)) => {
+                ok.layouts.0.iter().for_each(|layout| body::<Layout<'_>>(layout.content.body.0))
+            }
             Results::Getdeviceinfo(Ok(ok)) => body::<Device<'_>>(ok.address.body.0),
             _ => {}
         }
         let (mut w, mut again) = (Writer::new(), Writer::new());
         results.encode(&mut w);
-        Results::decode(&mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
+        Results::decode(&mut Reader::new(w.as_bytes()))
+            .expect("an encoded value decodes")
+            .encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
 });

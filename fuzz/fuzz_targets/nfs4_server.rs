@@ -10,12 +10,13 @@ use bytes::Bytes as Buffer;
 use libfuzzer_sys::fuzz_target;
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{
-    Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, List, Name, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, Stateid,
-    Verifier,
+    Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, List, Name, ReplyHead, SessionId,
+    SlotId, SlotSeq, StateProtect, Stateid, Verifier,
 };
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
-    CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server, Unreachable,
+    CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress,
+    Recovered, Request, Server, Unreachable,
 };
 use vouch_oncrpc::{AuthSys, Call, RecordReader};
 use vouch_vfs::Blocking;
@@ -47,8 +48,13 @@ struct FuzzedServer {
 }
 
 fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, records: Vec<(Vec<u8>, Vec<u8>)>) -> Server {
-    let limits =
-        Limits { clients_max: 6, sessions_per_client_max: 3, opens_per_client_max: 8, locks_per_client_max: 8, ..Limits::default() };
+    let limits = Limits {
+        clients_max: 6,
+        sessions_per_client_max: 3,
+        opens_per_client_max: 8,
+        locks_per_client_max: 8,
+        ..Limits::default()
+    };
     testing::server(files, boot, limits, Recovered { records }, now)
 }
 
@@ -57,9 +63,25 @@ impl FuzzedServer {
         let files = Arc::new(MemoryFs::new());
         files.set_capacity(1 << 20);
         let server = start(&files, 7, time_at(1_000), Vec::new());
-        let peers =
-            (0..PEERS as u16).map(|peer| (server.connection_opened(address(peer)), RecordReader::new(1 << 16), Given::default())).collect();
-        FuzzedServer { server, files, now_ms: 1_000, boot: 7, records: Vec::new(), callbacks: Vec::new(), peers, calls: 0 }
+        let peers = (0..PEERS as u16)
+            .map(|peer| {
+                (
+                    server.connection_opened(address(peer)),
+                    RecordReader::new(1 << 16),
+                    Given::default(),
+                )
+            })
+            .collect();
+        FuzzedServer {
+            server,
+            files,
+            now_ms: 1_000,
+            boot: 7,
+            records: Vec::new(),
+            callbacks: Vec::new(),
+            peers,
+            calls: 0,
+        }
     }
 
     fn now(&self) -> Now {
@@ -85,7 +107,9 @@ impl FuzzedServer {
             let Ok(call) = Call::decode(&record) else { continue };
             let mut r = Reader::new(call.cred.body);
             let principal = match AuthSys::decode(&mut r) {
-                Ok(AuthSys { uid, gid, gids, .. }) => Principal::Sys { uid, gid, gids: gids.into() },
+                Ok(AuthSys { uid, gid, gids, .. }) => {
+                    Principal::Sys { uid, gid, gids: gids.into() }
+                }
                 Err(_) => Principal::None,
             };
             self.call(peer, call.xid, principal, call.args.to_vec());
@@ -131,9 +155,15 @@ impl FuzzedServer {
         let given = &mut self.peers[peer].2;
         for _ in 0..head.count {
             match Results::decode(&mut r).expect("a reply has the announced number of results") {
-                Results::ExchangeId(Ok(ok)) => (given.client, given.create_seq) = (ok.client, ok.seq),
-                Results::CreateSession(Ok(ok)) => (given.session, given.seq) = (ok.session, SlotSeq(0)),
-                Results::Setclientid(Ok(ok)) => (given.client, given.confirm) = (ok.client, ok.confirm),
+                Results::ExchangeId(Ok(ok)) => {
+                    (given.client, given.create_seq) = (ok.client, ok.seq)
+                }
+                Results::CreateSession(Ok(ok)) => {
+                    (given.session, given.seq) = (ok.session, SlotSeq(0))
+                }
+                Results::Setclientid(Ok(ok)) => {
+                    (given.client, given.confirm) = (ok.client, ok.confirm)
+                }
                 Results::Sequence(Ok(ok)) => given.seq = ok.seq,
                 Results::Open(Ok(ok)) => given.stateid = ok.stateid,
                 Results::OpenConfirm(Ok(ok)) => given.stateid = ok.stateid,
@@ -159,7 +189,9 @@ impl FuzzedServer {
                 | Effect::ClientEnded { .. }
                 | Effect::RecallOverdue { .. }
                 | Effect::Disconnect(_) => {}
-                Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
+                Effect::Background(mut job) => {
+                    while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {}
+                }
             }
         }
     }
@@ -181,7 +213,15 @@ impl FuzzedServer {
         let (minor, head): (u32, Vec<Args<'_>>) = match kind % 8 {
             0 => {
                 let flags = op::ExchangeIdFlags(0);
-                (1, vec![Args::ExchangeId(op::ExchangeIdArgs { owner, flags, state_protect: StateProtect::None, impl_id: None })])
+                (
+                    1,
+                    vec![Args::ExchangeId(op::ExchangeIdArgs {
+                        owner,
+                        flags,
+                        state_protect: StateProtect::None,
+                        impl_id: None,
+                    })],
+                )
             }
             1 => {
                 let args = op::CreateSessionArgs {
@@ -196,11 +236,25 @@ impl FuzzedServer {
                 (1, vec![Args::CreateSession(args)])
             }
             2 => {
-                let location = vouch_nfs4::NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.8.1") };
+                let location =
+                    vouch_nfs4::NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.8.1") };
                 let callback = op::CallbackClient { program: 1, location };
-                (0, vec![Args::Setclientid(op::SetclientidArgs { client: owner, callback, callback_ident: 1 })])
+                (
+                    0,
+                    vec![Args::Setclientid(op::SetclientidArgs {
+                        client: owner,
+                        callback,
+                        callback_ident: 1,
+                    })],
+                )
             }
-            3 => (0, vec![Args::SetclientidConfirm(op::SetclientidConfirmArgs { client: given.client, confirm: given.confirm })]),
+            3 => (
+                0,
+                vec![Args::SetclientidConfirm(op::SetclientidConfirmArgs {
+                    client: given.client,
+                    confirm: given.confirm,
+                })],
+            ),
             4 => (0, vec![Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") })]),
             _ => {
                 let args = op::SequenceArgs {
@@ -212,14 +266,20 @@ impl FuzzedServer {
                 };
                 let mut ops = vec![Args::Sequence(args)];
                 if kind % 8 != 5 {
-                    ops.extend([Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") })]);
+                    ops.extend([
+                        Args::Putrootfh,
+                        Args::Lookup(op::LookupArgs { name: Name(b"export") }),
+                    ]);
                 }
                 (1 + u32::from(kind % 8 == 7), ops)
             }
         };
         let mut tail = bytes.to_vec();
         // 16 bytes of 0xfe become the peer's stateid, 8 bytes its client id.
-        for (mark, own) in [(&[0xfe; 16][..], &state_bytes(&given.stateid)[..]), (&[0xfe; 8][..], &given.client.0.to_be_bytes()[..])] {
+        for (mark, own) in [
+            (&[0xfe; 16][..], &state_bytes(&given.stateid)[..]),
+            (&[0xfe; 8][..], &given.client.0.to_be_bytes()[..]),
+        ] {
             while let Some(found) = tail.windows(mark.len()).position(|window| window == mark) {
                 tail[found..found + mark.len()].copy_from_slice(own);
             }
@@ -305,6 +365,9 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     let (totals, _) = fuzzed.server.totals(fuzzed.now());
-    assert_eq!((totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations), (0, 0, 0, 0, 0));
+    assert_eq!(
+        (totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations),
+        (0, 0, 0, 0, 0)
+    );
     assert_eq!(fuzzed.files.open_count(), 0);
 });

@@ -8,7 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use vouch_rpc_tls::credentials::{ClientFiles, ServerCredentials, ServerFiles, client_config};
 use vouch_rpc_tls::{
-    CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX, ServerConfig, Session, Step, TAIL_LEN,
+    CertificateDer, ClientConfig, HEADER_LEN, Handshake, PeerCertificate, RECORD_LEN_MAX,
+    ServerConfig, Session, Step, TAIL_LEN,
 };
 
 fn configs() -> &'static (Arc<ServerConfig>, Arc<ClientConfig>) {
@@ -20,17 +21,30 @@ fn configs() -> &'static (Arc<ServerConfig>, Arc<ClientConfig>) {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
-        std::fs::write(path("ca"), params.self_signed(&key).expect("a certificate").pem()).expect("a file");
+        std::fs::write(path("ca"), params.self_signed(&key).expect("a certificate").pem())
+            .expect("a file");
         let issuer = Issuer::new(params, key);
         let key = KeyPair::generate().expect("a key");
         let params = CertificateParams::new(vec!["server".to_owned()]).expect("a name");
-        std::fs::write(path("certificate"), params.signed_by(&key, &issuer).expect("a certificate").pem()).expect("a file");
+        std::fs::write(
+            path("certificate"),
+            params.signed_by(&key, &issuer).expect("a certificate").pem(),
+        )
+        .expect("a file");
         std::fs::write(path("key"), key.serialize_pem()).expect("a file");
-        let _ = std::fs::set_permissions(path("key"), std::os::unix::fs::PermissionsExt::from_mode(0o600));
-        let files =
-            ServerFiles { certificate: path("certificate"), key: path("key"), client_authorities: Some(path("ca")), revoked: Vec::new() };
+        let _ = std::fs::set_permissions(
+            path("key"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o600),
+        );
+        let files = ServerFiles {
+            certificate: path("certificate"),
+            key: path("key"),
+            client_authorities: Some(path("ca")),
+            revoked: Vec::new(),
+        };
         let server = ServerCredentials::load(&files).expect("good files").config;
-        let client = client_config(&ClientFiles { authorities: path("ca"), certificate: None }).expect("good files");
+        let client = client_config(&ClientFiles { authorities: path("ca"), certificate: None })
+            .expect("good files");
         let _ = std::fs::remove_dir_all(&directory);
         (server, client)
     })
@@ -39,7 +53,8 @@ fn configs() -> &'static (Arc<ServerConfig>, Arc<ClientConfig>) {
 fn session() -> (Session, Session) {
     let (server, client) = configs();
     let mut server = Handshake::server(server.clone()).expect("a configuration");
-    let mut client = Handshake::client(client.clone(), "server".try_into().expect("a name")).expect("a configuration");
+    let mut client = Handshake::client(client.clone(), "server".try_into().expect("a name"))
+        .expect("a configuration");
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let mut ready = None;
     loop {
@@ -49,7 +64,11 @@ fn session() -> (Session, Session) {
                 Step::More(next) => client = next,
                 Step::Done(session) => {
                     ready = Some(*session);
-                    client = Handshake::client(configs().1.clone(), "server".try_into().expect("a name")).expect("unused");
+                    client = Handshake::client(
+                        configs().1.clone(),
+                        "server".try_into().expect("a name"),
+                    )
+                    .expect("unused");
                 }
             }
         }
@@ -103,7 +122,8 @@ fuzz_target!(|input: &[u8]| {
     match kind % 4 {
         0 => drop(PeerCertificate::read(&CertificateDer::from(input))),
         1 => {
-            let mut handshake = Some(Handshake::server(configs().0.clone()).expect("a configuration"));
+            let mut handshake =
+                Some(Handshake::server(configs().0.clone()).expect("a configuration"));
             let mut out = Vec::new();
             for piece in input.chunks(1 + input.len() / 3) {
                 handshake = match handshake.and_then(|one| one.advance(piece, &mut out).ok()) {

@@ -8,15 +8,17 @@ use libfuzzer_sys::fuzz_target;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_oncrpc::Call;
 use vouch_rpcsec_gss::{
-    CallClass, Check, ContextHandle, ContextLimits, Contexts, Credential, EstablishedContext, HANDLE_LEN, InitResult, Procedure,
-    ServerContext, Verdict, check_many, classify, decode_init_args,
+    CallClass, Check, ContextHandle, ContextLimits, Contexts, Credential, EstablishedContext,
+    HANDLE_LEN, InitResult, Procedure, ServerContext, Verdict, check_many, classify,
+    decode_init_args,
 };
 use vouch_xdr::{Writer, Xdr};
 
 fn context() -> Arc<ServerContext> {
     static CONTEXT: OnceLock<Arc<ServerContext>> = OnceLock::new();
     let make = || {
-        let keys = ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], Role::Acceptor, true).expect("a key of 32 bytes");
+        let keys = ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], Role::Acceptor, true)
+            .expect("a key of 32 bytes");
         let established = EstablishedContext {
             keys: Arc::new(keys),
             principal: "a@B".into(),
@@ -24,7 +26,11 @@ fn context() -> Arc<ServerContext> {
             lifetime_s: 1 << 40,
             token_seq: 0,
         };
-        Contexts::<()>::new(ContextLimits::default()).insert(ContextHandle([1; HANDLE_LEN]), established, 0)
+        Contexts::<()>::new(ContextLimits::default()).insert(
+            ContextHandle([1; HANDLE_LEN]),
+            established,
+            0,
+        )
     };
     CONTEXT.get_or_init(make).clone()
 }
@@ -36,7 +42,9 @@ fuzz_target!(|input: &[u8]| {
         // Fields without a meaning during context creation are not kept.
         match credential.procedure {
             Procedure::Data | Procedure::Destroy => assert_eq!(w.as_bytes(), input),
-            Procedure::Init | Procedure::ContinueInit => assert_eq!(Credential::decode(w.as_bytes()), Ok(credential)),
+            Procedure::Init | Procedure::ContinueInit => {
+                assert_eq!(Credential::decode(w.as_bytes()), Ok(credential))
+            }
         }
         assert_eq!(credential.len(), input.len());
     }

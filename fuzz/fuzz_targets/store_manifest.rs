@@ -20,7 +20,11 @@ const HEADER_LEN: usize = 44;
 
 fuzz_target!(|input: &[u8]| {
     // Seeds are whole files; of other inputs the body is used.
-    let body = if input.starts_with(b"VOUCHDB\n") { input.get(HEADER_LEN..).unwrap_or_default() } else { input };
+    let body = if input.starts_with(b"VOUCHDB\n") {
+        input.get(HEADER_LEN..).unwrap_or_default()
+    } else {
+        input
+    };
     let bytes = [&b"VOUCHDB\n\0\0\0\x01"[..], blake3::hash(body).as_bytes(), body].concat();
     std::fs::write(DIR.join("manifest"), &bytes).expect("a temporary file");
     if let Ok(view) = RemoteView::parse(&bytes) {
@@ -28,7 +32,14 @@ fuzz_target!(|input: &[u8]| {
     }
     if let Ok(snapshot) = Database::open_read(&DIR) {
         let view = snapshot.view();
-        let _ = (view.generation(), view.hostid(), view.iv(), view.head(), view.statements().len(), view.revisions().len());
+        let _ = (
+            view.generation(),
+            view.hostid(),
+            view.iv(),
+            view.head(),
+            view.statements().len(),
+            view.revisions().len(),
+        );
         let _ = snapshot.contains(&BlockHandle::from_bytes([1; 32]));
         for handle in view.companions() {
             let _ = snapshot.locate(handle);

@@ -22,18 +22,27 @@ static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
 
 fuzz_target!(|input: &[u8]| {
     // Seeds are whole files; other inputs are the records.
-    let records = if input.starts_with(b"VOUCHIDX") { &input[16.min(input.len())..] } else { input };
+    let records =
+        if input.starts_with(b"VOUCHIDX") { &input[16.min(input.len())..] } else { input };
     let count = records.len() / RECORD_LEN;
     let mut bytes = [&b"VOUCHIDX\0\0\0\x01\0\0\0\0"[..], &records[..count * RECORD_LEN]].concat();
     bytes.extend((count as u64).to_be_bytes());
     let checksum = *blake3::hash(&bytes).as_bytes();
     bytes.extend(checksum);
-    let file = RemoteFile { path: "index/00000001.segment".into(), len: bytes.len() as u64, is_data: false };
+    let file = RemoteFile {
+        path: "index/00000001.segment".into(),
+        len: bytes.len() as u64,
+        is_data: false,
+    };
     for record in records.chunks_exact(RECORD_LEN).take(64) {
         let handle = BlockHandle::from_bytes(record[..32].try_into().expect("32 bytes of 44"));
         let range = RemoteView::first_guess(&file, &handle);
-        let part = bytes.get(range.start as usize..range.end as usize).expect("a guess is within the records");
-        if let RemoteSearch::Read(next) = RemoteView::search(&file, &range, part, &handle).expect("whole records") {
+        let part = bytes
+            .get(range.start as usize..range.end as usize)
+            .expect("a guess is within the records");
+        if let RemoteSearch::Read(next) =
+            RemoteView::search(&file, &range, part, &handle).expect("whole records")
+        {
             assert!(next.end <= bytes.len() as u64 && next.start < next.end);
         }
     }

@@ -23,8 +23,15 @@ fuzz_target!(|input: &[u8]| {
                 assert!(frame::open(&IV, &handle, kind, &other).is_err());
             }
             let built = frame::build(kind, &payload, 3);
-            assert_eq!(frame::open(&IV, &IV.handle_of(&built), kind, &built).as_deref(), Ok(&*payload));
+            assert_eq!(
+                frame::open(&IV, &IV.handle_of(&built), kind, &built).as_deref(),
+                Ok(&*payload)
+            );
         }
-        Err(_) => assert!(frame::open(&IV, &handle, FrameKind::Leaf, input).is_err() || kind == FrameKind::Leaf || input[0] == 1),
+        Err(_) => assert!(
+            frame::open(&IV, &handle, FrameKind::Leaf, input).is_err()
+                || kind == FrameKind::Leaf
+                || input[0] == 1
+        ),
     }
 });

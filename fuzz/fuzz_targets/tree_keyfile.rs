@@ -9,8 +9,10 @@ fuzz_target!(|input: &[u8]| {
     for role in [Role::Root, Role::Signing] {
         let _ = keyfile::is_sealed(role, input);
         if let Ok(key) = keyfile::read_secret(role, input, None) {
-            let text = keyfile::write_secret(role, &key, None).expect("an unsealed key is always written");
-            let back = keyfile::read_secret(role, text.as_bytes(), None).ok().expect("and read again");
+            let text =
+                keyfile::write_secret(role, &key, None).expect("an unsealed key is always written");
+            let back =
+                keyfile::read_secret(role, text.as_bytes(), None).ok().expect("and read again");
             assert_eq!(back.public(), key.public());
         }
     }

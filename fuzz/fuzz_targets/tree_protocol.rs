@@ -2,7 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vouch_tree::protocol::{GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PutStatementArgs, PutStatementResult};
+use vouch_tree::protocol::{
+    GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PutStatementArgs,
+    PutStatementResult,
+};
 use vouch_xdr::{Writer, Xdr};
 
 fuzz_target!(|input: &[u8]| {

@@ -11,7 +11,10 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(KeyStatement::parse(statement.to_text().as_bytes()), Ok(statement.clone()));
         assert_eq!(KeyStatement::from_xdr(&statement.to_xdr()), Ok(statement.clone()));
         // A mutated statement has no valid signature unless it equals a seed.
-        assert_eq!(effective_statement(&statement.hostid(), [&statement]).is_some(), statement.verified().is_some());
+        assert_eq!(
+            effective_statement(&statement.hostid(), [&statement]).is_some(),
+            statement.verified().is_some()
+        );
     }
     if let Ok(cert) = SigningCert::from_xdr(input) {
         assert_eq!(cert.to_xdr(), input);

@@ -17,7 +17,9 @@ pub fn check(input: &[u8], minor: impl Fn(u32) -> u32) {
         let mut w = Writer::new();
         args.encode(&mut w);
         let mut again = Writer::new();
-        Args::decode(minor, &mut Reader::new(w.as_bytes())).expect("an encoded value decodes").encode(&mut again);
+        Args::decode(minor, &mut Reader::new(w.as_bytes()))
+            .expect("an encoded value decodes")
+            .encode(&mut again);
         assert_eq!(w.as_bytes(), again.as_bytes());
     }
 }
@@ -41,7 +43,9 @@ fn judge(args: &Args<'_>) {
             attrs(&args.attrs);
         }
         Args::Open(args) => match args.how {
-            OpenHow::Create(CreateHow::Unchecked(fattr) | CreateHow::Guarded(fattr)) => attrs(&fattr),
+            OpenHow::Create(CreateHow::Unchecked(fattr) | CreateHow::Guarded(fattr)) => {
+                attrs(&fattr)
+            }
             OpenHow::Create(CreateHow::Exclusive41(both)) => attrs(&both.attrs),
             _ => {}
         },

@@ -9,7 +9,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::cache::{Answer, CacheContent, Entry, Key, Response};
-use crate::link::{CHUNK, Link, Micros, RETRANSMISSION_TIMEOUT, Random, TransferId, packets, slow_start};
+use crate::link::{
+    CHUNK, Link, Micros, RETRANSMISSION_TIMEOUT, Random, TransferId, packets, slow_start,
+};
 use crate::network::{NetworkOptions, Traffic};
 use crate::release::WebFiles;
 
@@ -101,7 +103,12 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn new(options: NetworkOptions, files: Arc<WebFiles>, seed: u64) -> Self {
-        let server = |bandwidth| Server { link: Link::new(bandwidth), busy_until: 0, content: CacheContent::default(), state: State::Up };
+        let server = |bandwidth| Server {
+            link: Link::new(bandwidth),
+            busy_until: 0,
+            content: CacheContent::default(),
+            state: State::Up,
+        };
         let mut servers = vec![server(options.origin_bandwidth)];
         servers.extend((0..options.caches).map(|cache| server(options.cache_bandwidth(cache))));
         Self {
@@ -129,7 +136,10 @@ impl Events {
         for failure in self.options.failures.clone() {
             let state = if failure.is_silent { State::Silent } else { State::Refuses };
             self.push(now + micros(failure.at), Event::Change(failure.cache + 1, state));
-            self.push(now + micros(failure.at + failure.lasts), Event::Change(failure.cache + 1, State::Up));
+            self.push(
+                now + micros(failure.at + failure.lasts),
+                Event::Change(failure.cache + 1, State::Up),
+            );
         }
     }
 
@@ -147,7 +157,8 @@ impl Events {
         for (at, mut pending) in arrivals {
             let server = pending.request.cache.map_or(ORIGIN, |cache| cache + 1);
             let client = Receiver::Node(pending.request.node);
-            pending.is_connected = self.connections.get(&(client, server)).is_some_and(|idle| *idle > 0);
+            pending.is_connected =
+                self.connections.get(&(client, server)).is_some_and(|idle| *idle > 0);
             let at = at + self.way(client, server);
             self.push(at, Event::Arrive(pending));
         }
@@ -197,7 +208,8 @@ impl Events {
 
     fn serve(&mut self, now: Micros, server: ServerId) -> Micros {
         let server = &mut self.servers[server];
-        server.busy_until = server.busy_until.max(now) + (1e6 / self.options.requests_per_s) as Micros;
+        server.busy_until =
+            server.busy_until.max(now) + (1e6 / self.options.requests_per_s) as Micros;
         server.busy_until
     }
 
@@ -210,20 +222,35 @@ impl Events {
                 return self.push(now + back, Event::Refuse(pending, "connection refused"));
             }
             State::Silent => {
-                let wait = if pending.is_connected { self.options.timeout } else { pending.connect_timeout };
+                let wait = if pending.is_connected {
+                    self.options.timeout
+                } else {
+                    pending.connect_timeout
+                };
                 return self.push(now + micros(wait), Event::Refuse(pending, "timed out"));
             }
         }
         if server == ORIGIN {
             self.traffic.origin_requests += 1;
             let answer = answer(&self.files, &pending.request);
-            return self.start(now, ORIGIN, Receiver::Node(pending.request.node), pending.request, Some(pending.reply), answer, None);
+            return self.start(
+                now,
+                ORIGIN,
+                Receiver::Node(pending.request.node),
+                pending.request,
+                Some(pending.reply),
+                answer,
+                None,
+            );
         }
         self.traffic.cache_requests += 1;
         let key = pending.request.key.clone();
         let Some(entry) = self.servers[server].content.entries.get_mut(&key) else {
             let request = pending.request.clone();
-            self.servers[server].content.entries.insert(key, Entry { waiting: vec![pending], ..Entry::default() });
+            self.servers[server]
+                .content
+                .entries
+                .insert(key, Entry { waiting: vec![pending], ..Entry::default() });
             let at = self.serve(now, server) + self.way(Receiver::Cache(server), ORIGIN);
             return self.push(at, Event::Fetch(server, request));
         };
@@ -232,7 +259,15 @@ impl Events {
             None => entry.waiting.push(pending),
             Some(answer) => {
                 let received = entry.received;
-                self.start(now, server, Receiver::Node(pending.request.node), pending.request, Some(pending.reply), answer, Some(received));
+                self.start(
+                    now,
+                    server,
+                    Receiver::Node(pending.request.node),
+                    pending.request,
+                    Some(pending.reply),
+                    answer,
+                    Some(received),
+                );
             }
         }
     }
@@ -295,7 +330,8 @@ impl Events {
         while !self.servers[server].link.is_busy {
             let Some(id) = self.servers[server].link.turns.pop_front() else { return };
             let Some(transfer) = self.transfers.get_mut(&id) else { continue };
-            if transfer.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || transfer.body.as_ref().is_some_and(BodySender::is_closed)
+            if transfer.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+                || transfer.body.as_ref().is_some_and(BodySender::is_closed)
             {
                 self.transfers.remove(&id);
                 continue;
@@ -304,7 +340,12 @@ impl Events {
             let offset = transfer.sent;
             transfer.sent += len;
             transfer.has_turn = transfer.sent < transfer.available;
-            let (to, start, is_last, has_turn) = (transfer.to, transfer.start, transfer.sent == transfer.answer.len(), transfer.has_turn);
+            let (to, start, is_last, has_turn) = (
+                transfer.to,
+                transfer.start,
+                transfer.sent == transfer.answer.len(),
+                transfer.has_turn,
+            );
             let link = &mut self.servers[server].link;
             link.is_busy = true;
             let sent = now.max(start) + link.duration(len);
@@ -328,7 +369,16 @@ impl Events {
 
     /// The chunk's last bit leaves at `sent`.
     #[allow(clippy::too_many_arguments, reason = "fields of one event")]
-    fn arrival(&mut self, server: ServerId, to: Receiver, sent: Micros, start: Micros, offset: u64, len: u64, is_last: bool) -> Micros {
+    fn arrival(
+        &mut self,
+        server: ServerId,
+        to: Receiver,
+        sent: Micros,
+        start: Micros,
+        offset: u64,
+        len: u64,
+        is_last: bool,
+    ) -> Micros {
         let rtt = self.rtt(to, server);
         let bandwidth = match to {
             Receiver::Node(_) => self.options.node_bandwidth,
@@ -360,13 +410,22 @@ impl Events {
         }
         if is_whole && let Some(transfer) = self.transfers.remove(&id) {
             *self.connections.entry((transfer.to, transfer.from)).or_default() += 1;
-            if let Some(entry) = self.servers[transfer.from].content.entries.get_mut(&transfer.request.key) {
+            if let Some(entry) =
+                self.servers[transfer.from].content.entries.get_mut(&transfer.request.key)
+            {
                 entry.readers.retain(|reader| *reader != id);
             }
         }
     }
 
-    fn fill(&mut self, now: Micros, cache: ServerId, request: &Request, answer: Answer, received: u64) {
+    fn fill(
+        &mut self,
+        now: Micros,
+        cache: ServerId,
+        request: &Request,
+        answer: Answer,
+        received: u64,
+    ) {
         let Some(entry) = self.servers[cache].content.entries.get_mut(&request.key) else { return };
         entry.received = received;
         let (waiting, readers) = (std::mem::take(&mut entry.waiting), entry.readers.clone());
@@ -378,7 +437,15 @@ impl Events {
         for pending in waiting {
             let to = Receiver::Node(pending.request.node);
             let available = if answer.status >= 400 { None } else { Some(received) };
-            self.start(now, cache, to, pending.request, Some(pending.reply), answer.clone(), available);
+            self.start(
+                now,
+                cache,
+                to,
+                pending.request,
+                Some(pending.reply),
+                answer.clone(),
+                available,
+            );
         }
         for id in readers {
             if let Some(transfer) = self.transfers.get_mut(&id) {
@@ -396,18 +463,35 @@ impl Events {
         if state == State::Up {
             return;
         }
-        let (wait, why) = if state == State::Silent { (micros(self.options.timeout), "timed out") } else { (0, "connection reset") };
+        let (wait, why) = if state == State::Silent {
+            (micros(self.options.timeout), "timed out")
+        } else {
+            (0, "connection reset")
+        };
         self.servers[server].link.turns.clear();
-        let mut lost: Vec<_> =
-            std::mem::take(&mut self.servers[server].content.entries).into_values().flat_map(|entry| entry.waiting).collect();
-        let is_lost = |transfer: &Transfer| transfer.from == server || transfer.to == Receiver::Cache(server);
+        let mut lost: Vec<_> = std::mem::take(&mut self.servers[server].content.entries)
+            .into_values()
+            .flat_map(|entry| entry.waiting)
+            .collect();
+        let is_lost =
+            |transfer: &Transfer| transfer.from == server || transfer.to == Receiver::Cache(server);
         let mut broken = Vec::new();
-        let ids: Vec<_> = self.transfers.iter().filter(|(_, transfer)| is_lost(transfer)).map(|(id, _)| *id).collect();
+        let ids: Vec<_> = self
+            .transfers
+            .iter()
+            .filter(|(_, transfer)| is_lost(transfer))
+            .map(|(id, _)| *id)
+            .collect();
         for id in ids {
             let Some(transfer) = self.transfers.remove(&id) else { continue };
             let (connect_timeout, is_connected) = (self.options.timeout, true);
             broken.extend(transfer.body);
-            lost.extend(transfer.reply.map(|reply| Pending { request: transfer.request, connect_timeout, is_connected, reply }));
+            lost.extend(transfer.reply.map(|reply| Pending {
+                request: transfer.request,
+                connect_timeout,
+                is_connected,
+                reply,
+            }));
         }
         for body in broken {
             self.push(now + wait, Event::Break(body, why));
@@ -416,7 +500,8 @@ impl Events {
         for pending in lost {
             self.push(now + wait, Event::Refuse(pending, why));
         }
-        self.connections.retain(|(client, to), _| *to != server && *client != Receiver::Cache(server));
+        self.connections
+            .retain(|(client, to), _| *to != server && *client != Receiver::Cache(server));
     }
 }
 
@@ -426,7 +511,11 @@ impl Transfer {
         self.received += len;
         if let Some(reply) = self.reply.take() {
             let (sender, body) = unbounded_channel();
-            let _ = reply.send(Ok(Response { status: self.answer.status, range_start: self.answer.range_start, body }));
+            let _ = reply.send(Ok(Response {
+                status: self.answer.status,
+                range_start: self.answer.range_start,
+                body,
+            }));
             self.body = Some(sender);
         }
         let part = self.answer.body_part(before..self.received);
@@ -438,7 +527,9 @@ impl Transfer {
 
 /// Answers as a static web server does.
 fn answer(files: &WebFiles, request: &Request) -> Answer {
-    let Some(file) = files.get(&*request.path) else { return Answer { status: 404, range_start: None, body: Bytes::new() } };
+    let Some(file) = files.get(&*request.path) else {
+        return Answer { status: 404, range_start: None, body: Bytes::new() };
+    };
     match request.key.1 {
         None => Answer { status: 200, range_start: None, body: file.clone() },
         Some((start, end)) if start < file.len() as u64 => {

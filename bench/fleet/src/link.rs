@@ -75,7 +75,10 @@ mod tests {
     #[test]
     fn slow_start_doubles_until_the_path_is_full() {
         let at = |offset| slow_start(offset, 20_000, 125e6);
-        assert_eq!([at(0), at(WINDOW_FIRST - 1), at(WINDOW_FIRST), at(3 * WINDOW_FIRST)], [0, 0, 20_000, 40_000]);
+        assert_eq!(
+            [at(0), at(WINDOW_FIRST - 1), at(WINDOW_FIRST), at(3 * WINDOW_FIRST)],
+            [0, 0, 20_000, 40_000]
+        );
         assert_eq!(at(u64::MAX), at(2_500_000));
     }
 

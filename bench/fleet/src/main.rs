@@ -81,7 +81,9 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     match run(&args) {
-        Ok(outcome) if args.json => println!("{}", serde_json::to_string_pretty(&outcome).unwrap_or_default()),
+        Ok(outcome) if args.json => {
+            println!("{}", serde_json::to_string_pretty(&outcome).unwrap_or_default())
+        }
         Ok(outcome) => print(&args, &outcome),
         Err(error) => {
             eprintln!("fleet: {error}");
@@ -97,7 +99,8 @@ fn run(args: &Args) -> Result<Outcome, Error> {
         None => Release::synthetic(args.files, pack_len_max)?,
         Some(source) => {
             let list = match &args.job {
-                Some(path) => std::fs::read_to_string(path).map_err(|error| Error::Io { path: path.clone(), error })?,
+                Some(path) => std::fs::read_to_string(path)
+                    .map_err(|error| Error::Io { path: path.clone(), error })?,
                 None => String::new(),
             };
             Release::of_directory(source, list.lines().map(str::to_owned).collect(), pack_len_max)?
@@ -134,8 +137,15 @@ fn failure(text: &str, is_silent: bool) -> Result<CacheFailure, String> {
     let parsed = || {
         let (cache, times) = text.split_once('@')?;
         let (at, lasts) = times.split_once('+')?;
-        let seconds = |text: &str| text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        Some(CacheFailure { cache: cache.parse().ok()?, at: seconds(at)?, lasts: seconds(lasts)?, is_silent })
+        let seconds = |text: &str| {
+            text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        };
+        Some(CacheFailure {
+            cache: cache.parse().ok()?,
+            at: seconds(at)?,
+            lasts: seconds(lasts)?,
+            is_silent,
+        })
     };
     parsed().ok_or_else(|| "expected CACHE@AT+DURATION, such as 0@121+60".to_owned())
 }
@@ -147,7 +157,10 @@ fn print(args: &Args, outcome: &Outcome) {
     println!("  finished without an error   {:>10}", outcome.nodes_done);
     println!("files that were not read      {:>10}", outcome.errors);
     println!("content of the job            {:>10.1} MB", mb(outcome.job_bytes));
-    println!("new revision seen: half, last {:>10.1} {:.1} s", outcome.release_seen[0], outcome.release_seen[1]);
+    println!(
+        "new revision seen: half, last {:>10.1} {:.1} s",
+        outcome.release_seen[0], outcome.release_seen[1]
+    );
     println!("job finished: half            {:>10.2} s", outcome.finished[0]);
     println!("              99 %            {:>10.2} s", outcome.finished[1]);
     println!("              last node       {:>10.2} s", outcome.finished[2]);
@@ -155,5 +168,8 @@ fn print(args: &Args, outcome: &Outcome) {
     println!("        requests              {:>10}", traffic.origin_requests);
     println!("caches: sent                  {:>10.1} MB", mb(traffic.cache_bytes));
     println!("        requests              {:>10}", traffic.cache_requests);
-    println!("        hits                  {:>10.2} %", 100.0 * traffic.cache_hits as f64 / traffic.cache_requests.max(1) as f64);
+    println!(
+        "        hits                  {:>10.2} %",
+        100.0 * traffic.cache_hits as f64 / traffic.cache_requests.max(1) as f64
+    );
 }

@@ -85,7 +85,11 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(options: NetworkOptions, files: Arc<WebFiles>, seed: u64) -> Arc<Self> {
-        Arc::new(Self { events: Mutex::new(Events::new(options, files, seed)), changed: Notify::new(), start: Instant::now() })
+        Arc::new(Self {
+            events: Mutex::new(Events::new(options, files, seed)),
+            changed: Notify::new(),
+            start: Instant::now(),
+        })
     }
 
     fn now(&self) -> Micros {
@@ -117,7 +121,12 @@ impl Network {
     }
 
     /// `None`: directly.
-    pub(crate) fn transport(self: &Arc<Self>, node: u32, cache: Option<usize>, connect_timeout: Duration) -> Arc<dyn HttpTransport> {
+    pub(crate) fn transport(
+        self: &Arc<Self>,
+        node: u32,
+        cache: Option<usize>,
+        connect_timeout: Duration,
+    ) -> Arc<dyn HttpTransport> {
         Arc::new(Transport { network: Arc::clone(self), node, cache, connect_timeout })
     }
 }
@@ -139,17 +148,36 @@ impl HttpTransport for Transport {
                 node: self.node,
                 cache: self.cache,
                 key: (
-                    url.query().map_or_else(|| Arc::clone(&path), |query| format!("{path}?{query}").into()),
+                    url.query().map_or_else(
+                        || Arc::clone(&path),
+                        |query| format!("{path}?{query}").into(),
+                    ),
                     request.range.map(|r| (r.start, r.end)),
                 ),
                 path,
             };
             let now = self.network.now();
-            self.network.events.lock().request(now, Pending { request, connect_timeout: self.connect_timeout, is_connected: true, reply });
+            self.network.events.lock().request(
+                now,
+                Pending {
+                    request,
+                    connect_timeout: self.connect_timeout,
+                    is_connected: true,
+                    reply,
+                },
+            );
             self.network.changed.notify_one();
             let answer = answer.await.unwrap_or_else(|_| Err("the connection was lost".into()))?;
-            let body = stream::unfold(answer.body, |mut body| async move { body.recv().await.map(|part| (part, body)) }).boxed();
-            Ok(HttpResponse { status: answer.status, range_start: answer.range_start, date: None, body })
+            let body = stream::unfold(answer.body, |mut body| async move {
+                body.recv().await.map(|part| (part, body))
+            })
+            .boxed();
+            Ok(HttpResponse {
+                status: answer.status,
+                range_start: answer.range_start,
+                date: None,
+                body,
+            })
         }
         .boxed()
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use vouch_tree::Content;
-use vouch_tree_client::{Client, ClientOptions, Clock, HttpConnector, HttpOptions, ReplicaTls, Result, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Clock, HttpConnector, HttpOptions, ReplicaTls, Result, Tree, TreeOptions,
+};
 
 use crate::link::Random;
 use crate::network::Network;
@@ -84,13 +86,15 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) async fn run(self) -> NodeOutcome {
-        let mut random = Random(self.options.seed ^ u64::from(self.number).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let mut random =
+            Random(self.options.seed ^ u64::from(self.number).wrapping_mul(0xd6e8_feb8_6659_fd93));
         let (opens, starts) = (random.unit(), random.unit());
         sleep_until(self.start + (self.release - self.start).mul_f64(opens / 2.0)).await;
         let mut outcome = NodeOutcome::default();
         let Some(tree) = self.open(random.next()).await else { return outcome };
         sleep_until(self.release).await;
-        let job_start = self.release + self.options.job_after + self.options.start_spread.mul_f64(starts);
+        let job_start =
+            self.release + self.options.job_after + self.options.start_spread.mul_f64(starts);
         let mut changes = tree.watch();
         while tree.newest().number() < RELEASED {
             if changes.changed().await.is_err() {
@@ -115,8 +119,14 @@ impl Node {
             seed: Some(seed),
             ..ClientOptions::default()
         });
-        let (client, tree) =
-            (client.ok()?, TreeOptions { replicas: vec![ORIGIN_URL.into()], only_replicas: true, ..TreeOptions::default() });
+        let (client, tree) = (
+            client.ok()?,
+            TreeOptions {
+                replicas: vec![ORIGIN_URL.into()],
+                only_replicas: true,
+                ..TreeOptions::default()
+            },
+        );
         while Instant::now() < self.release {
             if let Ok(tree) = client.open(&self.name, &tree).await {
                 return Some(tree);
@@ -129,8 +139,9 @@ impl Node {
     fn http_options(&self) -> HttpOptions {
         let caches = self.options.network.caches;
         let own = self.number as usize;
-        let mut proxies: Vec<_> =
-            (0..caches.min(self.options.caches_per_node)).map(|n| format!("http://cache{}", (own + n) % caches)).collect();
+        let mut proxies: Vec<_> = (0..caches.min(self.options.caches_per_node))
+            .map(|n| format!("http://cache{}", (own + n) % caches))
+            .collect();
         if self.options.falls_back_to_origin || caches == 0 {
             proxies.push("DIRECT".into());
         }
@@ -141,7 +152,8 @@ impl Node {
             tls: ReplicaTls::default(),
             clock: Arc::new(VirtualClock { start: self.start }),
             transport: Some(Arc::new(move |proxy: &str, connect_timeout| {
-                let cache = proxy.strip_prefix("http://cache").and_then(|number| number.parse().ok());
+                let cache =
+                    proxy.strip_prefix("http://cache").and_then(|number| number.parse().ok());
                 network.transport(number, cache, connect_timeout)
             })),
         }

@@ -43,13 +43,16 @@ pub struct Site {
 
 impl Site {
     pub fn create(pack_len_max: u32) -> Result<Self, Error> {
-        let dir = tempfile::tempdir().map_err(|error| Error::Io { path: std::env::temp_dir(), error })?;
+        let dir =
+            tempfile::tempdir().map_err(|error| Error::Io { path: std::env::temp_dir(), error })?;
         let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
         let cert = SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2);
         let name = TreeName::new("origin.invalid", root.public().hostid()).map_err(publishing)?;
         let site = Self { dir, name, key, cert, pack_len_max };
-        Database::create(&site.database(), *site.name.hostid(), Iv::from_bytes([3; 32])).map_err(publishing)?;
-        std::fs::create_dir(site.source()).map_err(|error| Error::Io { path: site.source(), error })?;
+        Database::create(&site.database(), *site.name.hostid(), Iv::from_bytes([3; 32]))
+            .map_err(publishing)?;
+        std::fs::create_dir(site.source())
+            .map_err(|error| Error::Io { path: site.source(), error })?;
         Ok(site)
     }
 
@@ -66,7 +69,11 @@ impl Site {
         let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
         let writer = Database::open_write(&self.database(), options).map_err(publishing)?;
         // Several threads would fill packs in another order each time.
-        let options = Options { level: 0, threads: 1, ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S) };
+        let options = Options {
+            level: 0,
+            threads: 1,
+            ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S)
+        };
         let signer = Signer { key: &self.key, cert: self.cert };
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
@@ -118,10 +125,18 @@ impl Release {
         let after = read_database(&site.database(), &before)?;
         let len = |path: &String| {
             let path = source.join(path);
-            std::fs::metadata(&path).map(|found| found.len()).map_err(|error| Error::Io { path, error })
+            std::fs::metadata(&path)
+                .map(|found| found.len())
+                .map_err(|error| Error::Io { path, error })
         };
         let job_bytes = job.iter().map(len).sum::<Result<u64, Error>>()?;
-        Ok(Self { name: site.name.clone(), before: Arc::new(before), after: Arc::new(after), job, job_bytes })
+        Ok(Self {
+            name: site.name.clone(),
+            before: Arc::new(before),
+            after: Arc::new(after),
+            job,
+            job_bytes,
+        })
     }
 }
 
@@ -131,14 +146,18 @@ fn publishing(error: impl std::fmt::Display) -> Error {
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let dir = path.parent().unwrap_or(path);
-    std::fs::create_dir_all(dir).and_then(|()| std::fs::write(path, bytes)).map_err(|error| Error::Io { path: path.into(), error })?;
+    std::fs::create_dir_all(dir)
+        .and_then(|()| std::fs::write(path, bytes))
+        .map_err(|error| Error::Io { path: path.into(), error })?;
     set_modified(path)
 }
 
 /// The handles of metadata depend on times.
 fn set_modified(path: &Path) -> Result<(), Error> {
     let time = UNIX_EPOCH + Duration::from_secs(1_600_000_000);
-    std::fs::File::open(path).and_then(|file| file.set_modified(time)).map_err(|error| Error::Io { path: path.into(), error })
+    std::fs::File::open(path)
+        .and_then(|file| file.set_modified(time))
+        .map_err(|error| Error::Io { path: path.into(), error })
 }
 
 /// Incompressible.
@@ -161,7 +180,10 @@ fn read_database(dir: &Path, known: &WebFiles) -> Result<WebFiles, Error> {
         let is_immutable = path.starts_with("packs/") || path.starts_with("index/");
         let bytes = match known.get(&path).filter(|_| is_immutable) {
             Some(bytes) => bytes.clone(),
-            None => Bytes::from(std::fs::read(dir.join(&path)).map_err(|error| Error::Io { path: dir.join(&path), error })?),
+            None => Bytes::from(
+                std::fs::read(dir.join(&path))
+                    .map_err(|error| Error::Io { path: dir.join(&path), error })?,
+            ),
         };
         files.insert(path, bytes);
     }

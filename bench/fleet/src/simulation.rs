@@ -67,16 +67,20 @@ pub fn simulate(release: &Release, options: &FleetOptions) -> Result<Outcome, Er
         return Err(Error::Option("the loss of packets is a fraction below 1"));
     }
     let rates = [network.origin_bandwidth, network.node_bandwidth, network.requests_per_s];
-    if rates.iter().chain(&network.cache_bandwidths).any(|rate| !(*rate > 0.0 && rate.is_finite())) {
+    if rates.iter().chain(&network.cache_bandwidths).any(|rate| !(*rate > 0.0 && rate.is_finite()))
+    {
         return Err(Error::Option("bandwidths and requests per second are above 0"));
     }
     if ![1, network.caches].contains(&network.cache_bandwidths.len()) {
-        return Err(Error::Option("the bandwidths of caches are one for all or one for each cache"));
+        return Err(Error::Option(
+            "the bandwidths of caches are one for all or one for each cache",
+        ));
     }
     if network.failures.iter().any(|failure| failure.cache >= network.caches) {
         return Err(Error::Option("a failure names a cache that does not exist"));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|_| Error::Option("the runtime does not start"))?;
     Ok(runtime.block_on(run(release, options)))
 }
@@ -107,7 +111,12 @@ async fn run(release: &Release, options: &FleetOptions) -> Outcome {
     sum_up(release, &options, &outcomes, network.traffic())
 }
 
-fn sum_up(release: &Release, options: &FleetOptions, outcomes: &[NodeOutcome], traffic: Traffic) -> Outcome {
+fn sum_up(
+    release: &Release,
+    options: &FleetOptions,
+    outcomes: &[NodeOutcome],
+    traffic: Traffic,
+) -> Outcome {
     let sorted = |time: &dyn Fn(&NodeOutcome) -> Option<Duration>| {
         let mut times: Vec<_> = outcomes.iter().filter_map(time).collect();
         times.sort();
@@ -116,7 +125,10 @@ fn sum_up(release: &Release, options: &FleetOptions, outcomes: &[NodeOutcome], t
     let released = sorted(&|node| node.released);
     let finished = sorted(&|node| node.finished.map(|at| at.saturating_sub(options.job_after)));
     Outcome {
-        nodes_done: outcomes.iter().filter(|node| node.finished.is_some() && node.result.errors == 0).count() as u64,
+        nodes_done: outcomes
+            .iter()
+            .filter(|node| node.finished.is_some() && node.result.errors == 0)
+            .count() as u64,
         errors: outcomes.iter().map(|node| node.result.errors).sum(),
         job_bytes: release.job_bytes,
         release_seen: [0.5, 1.0].map(|part| quantile(&released, part)),

@@ -55,12 +55,21 @@ impl Case {
                 format!("{streams} small files at a time, {depth} blocks of a large one in flight")
             }
             Self::Load(Load { block: len, depth, seconds, file_len, .. }) => {
-                format!("{depth} in flight, blocks of {}, a file of {}, {}", block(len), size(file_len), time(seconds))
+                format!(
+                    "{depth} in flight, blocks of {}, a file of {}, {}",
+                    block(len),
+                    size(file_len),
+                    time(seconds)
+                )
             }
-            Self::Metadata { depth, seconds } | Self::Getattr { depth, seconds } => format!("{depth} in flight, {}", time(seconds)),
+            Self::Metadata { depth, seconds } | Self::Getattr { depth, seconds } => {
+                format!("{depth} in flight, {}", time(seconds))
+            }
             Self::Read(Read { block: len, .. }) => format!("blocks of {}", block(len)),
             Self::Compile { jobs, .. } => format!("{jobs} compilers at a time"),
-            Self::Replay { seconds, .. } | Self::Connect { seconds, .. } | Self::Primitive { seconds, .. } => time(seconds),
+            Self::Replay { seconds, .. }
+            | Self::Connect { seconds, .. }
+            | Self::Primitive { seconds, .. } => time(seconds),
             Self::Audit { .. } | Self::Build => String::new(),
             Self::Changes { depth, .. } => format!("{depth} in flight"),
         }
@@ -144,7 +153,14 @@ impl AuditWork {
     ];
 
     pub(crate) const fn is_mpi(self) -> bool {
-        matches!(self, Self::Mpi | Self::MpiLatency | Self::MpiBandwidth | Self::MpiExchange | Self::MpiCollectives)
+        matches!(
+            self,
+            Self::Mpi
+                | Self::MpiLatency
+                | Self::MpiBandwidth
+                | Self::MpiExchange
+                | Self::MpiCollectives
+        )
     }
 
     pub const fn name(self) -> &'static str {
@@ -192,7 +208,12 @@ impl Case {
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
-            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Changes { .. } | Self::Compile { .. } | Self::Build => Metric::Seconds,
+            Self::Put(_)
+            | Self::Get(_)
+            | Self::Audit { .. }
+            | Self::Changes { .. }
+            | Self::Compile { .. }
+            | Self::Build => Metric::Seconds,
             Self::Primitive { work: Primitive::Hash, .. } => Metric::BytesPerSecond,
             Self::Read(_) => Metric::BytesPerSecond,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
@@ -207,11 +228,17 @@ impl Case {
 
     pub(crate) fn estimated_s(&self) -> f64 {
         match self {
-            Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
-            Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,
+            Self::Put(copy) | Self::Get(copy) => {
+                0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6
+            }
+            Self::Read(read) => {
+                0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6
+            }
             Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
             Self::Changes { files, .. } => 0.5 + *files as f64 * 3e-4,
-            Self::Compile { parts, jobs } => 0.5 + f64::from(*parts) * 0.1 / f64::from((*jobs).max(1)),
+            Self::Compile { parts, jobs } => {
+                0.5 + f64::from(*parts) * 0.1 / f64::from((*jobs).max(1))
+            }
             Self::Build => 60.0,
             Self::Load(Load { seconds, .. })
             | Self::Primitive { seconds, .. }
@@ -232,10 +259,16 @@ impl Case {
                 }
             }
             Self::Load(load) => load.depth,
-            Self::Metadata { depth, .. } | Self::Getattr { depth, .. } | Self::Changes { depth, .. } => *depth,
+            Self::Metadata { depth, .. }
+            | Self::Getattr { depth, .. }
+            | Self::Changes { depth, .. } => *depth,
             Self::Compile { jobs, .. } => *jobs,
             Self::Replay { clients, .. } => *clients,
-            Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) | Self::Build | Self::Primitive { .. } => 1,
+            Self::Connect { .. }
+            | Self::Audit { .. }
+            | Self::Read(_)
+            | Self::Build
+            | Self::Primitive { .. } => 1,
         }
     }
 }

@@ -27,7 +27,13 @@ impl Pages {
         }
     }
 
-    pub(crate) fn fill_version(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
+    pub(crate) fn fill_version(
+        &self,
+        file: u64,
+        offset: u64,
+        bytes: &mut [u8],
+        generation: &dyn Fn(u64) -> u32,
+    ) {
         for (chunk, page) in bytes.chunks_mut(PAGE_LEN).zip(offset / PAGE_LEN as u64..) {
             let generation = generation(page);
             chunk.copy_from_slice(&self.noise(file, page, generation)[..chunk.len()]);
@@ -41,7 +47,8 @@ impl Pages {
     pub(crate) fn is_page(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
         let head = head(file, page, generation);
         let len = head.len().min(bytes.len());
-        bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
+        bytes[..len] == head[..len]
+            && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
     }
 
     /// Accepts the page after any number of writes.
@@ -54,11 +61,15 @@ impl Pages {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
         }
-        bytes.chunks(PAGE_LEN).zip(offset / PAGE_LEN as u64..).all(|(chunk, page)| self.is_page(file, page, 0, chunk))
+        bytes
+            .chunks(PAGE_LEN)
+            .zip(offset / PAGE_LEN as u64..)
+            .all(|(chunk, page)| self.is_page(file, page, 0, chunk))
     }
 
     fn noise(&self, file: u64, page: u64, generation: u32) -> &[u8] {
-        let start = mix(file.rotate_left(32) ^ page ^ u64::from(generation) << 40) as usize % (POOL_LEN - PAGE_LEN);
+        let start = mix(file.rotate_left(32) ^ page ^ u64::from(generation) << 40) as usize
+            % (POOL_LEN - PAGE_LEN);
         &self.pool[start..start + PAGE_LEN]
     }
 }
@@ -128,7 +139,10 @@ mod tests {
     fn detects_data_of_earlier_write() {
         let (pages, mut bytes) = (Pages::new(), vec![0; 2 * PAGE_LEN]);
         pages.fill_version(7, 8192, &mut bytes, &|page| page as u32);
-        assert!(pages.is_page(7, 2, 2, &bytes[..PAGE_LEN]) && pages.is_page(7, 3, 3, &bytes[PAGE_LEN..]));
+        assert!(
+            pages.is_page(7, 2, 2, &bytes[..PAGE_LEN])
+                && pages.is_page(7, 3, 3, &bytes[PAGE_LEN..])
+        );
         assert!(
             pages.is_at_place(7, 2, &bytes[..PAGE_LEN])
                 && !pages.is_at_place(7, 3, &bytes[..PAGE_LEN])
@@ -155,12 +169,18 @@ mod tests {
     #[test]
     fn shuffle_is_permutation_that_depends_on_seed_and_pass() {
         for count in (1..70).chain([1000, 1024, 1025]) {
-            let order = |from: u64, seed| (from..from + count).map(|at| shuffled(at, count, seed)).collect::<Vec<_>>();
+            let order = |from: u64, seed| {
+                (from..from + count).map(|at| shuffled(at, count, seed)).collect::<Vec<_>>()
+            };
             let mut sorted = order(0, 7);
             sorted.sort_unstable();
             assert_eq!(sorted, (0..count).collect::<Vec<_>>());
             if count >= 1000 {
-                assert!(order(0, 7) != order(0, 8) && order(0, 7) != order(count, 7) && order(0, 7) != sorted);
+                assert!(
+                    order(0, 7) != order(0, 8)
+                        && order(0, 7) != order(count, 7)
+                        && order(0, 7) != sorted
+                );
             }
         }
     }

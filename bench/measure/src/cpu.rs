@@ -24,14 +24,19 @@ impl std::str::FromStr for ServerCpu {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(pid) = text.strip_prefix("pid:") {
-            return pid.parse().map(Self::Process).map_err(|_| format!("{pid}: not a process number"));
+            return pid
+                .parse()
+                .map(Self::Process)
+                .map_err(|_| format!("{pid}: not a process number"));
         }
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(Self::Cgroup(path.into()));
         }
         match text.starts_with("http://") {
             true => Ok(Self::Metrics(text.to_owned())),
-            false => Err(format!("{text}: write pid:NUMBER, cgroup:DIRECTORY or http://HOST:PORT/metrics")),
+            false => Err(format!(
+                "{text}: write pid:NUMBER, cgroup:DIRECTORY or http://HOST:PORT/metrics"
+            )),
         }
     }
 }
@@ -39,12 +44,16 @@ impl std::str::FromStr for ServerCpu {
 impl ServerCpu {
     pub fn seconds(&self) -> Result<f64, Error> {
         match self {
-            Self::Process(pid) => process_s(*pid).ok_or_else(|| Error::NotFound(format!("process {pid}: no such process"))),
+            Self::Process(pid) => process_s(*pid)
+                .ok_or_else(|| Error::NotFound(format!("process {pid}: no such process"))),
             Self::Cgroup(path) => {
                 let file = path.join("cpu.stat");
                 let text = fs::read_to_string(&file).map_err(Error::file(&file))?;
-                let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
-                used.map(|us| us / 1e6).ok_or_else(|| Error::Input(format!("{}: no usage_usec", file.display())))
+                let used = text
+                    .lines()
+                    .find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
+                used.map(|us| us / 1e6)
+                    .ok_or_else(|| Error::Input(format!("{}: no usage_usec", file.display())))
             }
             Self::Metrics(url) => metrics_s(url),
         }
@@ -54,7 +63,10 @@ impl ServerCpu {
         match self {
             Self::Process(_) | Self::Cgroup(_) => true,
             Self::Metrics(url) => {
-                let host = url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+                let host = url
+                    .strip_prefix("http://")
+                    .and_then(|rest| rest.split('/').next())
+                    .unwrap_or_default();
                 let address = host.to_socket_addrs().ok().and_then(|mut all| all.next());
                 address.is_some_and(|address| is_local(address.ip()))
             }
@@ -66,18 +78,26 @@ impl ServerCpu {
         if !is_local(address.ip()) {
             return None;
         }
-        let text: String = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default()).concat();
+        let text: String = ["/proc/net/tcp", "/proc/net/tcp6"]
+            .map(|table| fs::read_to_string(table).unwrap_or_default())
+            .concat();
         let mut listeners: Vec<(SocketAddr, String)> = text.lines().filter_map(listener).collect();
-        listeners.retain(|(at, _)| at.port() == address.port() && (at.ip() == address.ip() || at.ip().is_unspecified()));
+        listeners.retain(|(at, _)| {
+            at.port() == address.port() && (at.ip() == address.ip() || at.ip().is_unspecified())
+        });
         let exact = listeners.iter().any(|(at, _)| at.ip() == address.ip());
         listeners.retain(|(at, _)| !exact || at.ip() == address.ip());
-        let inodes: Vec<String> = listeners.into_iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
-        let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let inodes: Vec<String> =
+            listeners.into_iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
+        let processes = fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         processes.filter(|pid| *pid != std::process::id()).find_map(|pid| {
-            let holds = fs::read_dir(format!("/proc/{pid}/fd"))
-                .ok()?
-                .flatten()
-                .any(|entry| fs::read_link(entry.path()).is_ok_and(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str())));
+            let holds = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten().any(|entry| {
+                fs::read_link(entry.path())
+                    .is_ok_and(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str()))
+            });
             holds.then_some(Self::Process(pid))
         })
     }
@@ -88,7 +108,11 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
     let (ip, port) = fields.get(1)?.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
     let words: Vec<[u8; 4]> = (0..ip.len() / 8)
-        .map(|at| ip.get(at * 8..at * 8 + 8).and_then(|word| u32::from_str_radix(word, 16).ok()).map(u32::to_ne_bytes))
+        .map(|at| {
+            ip.get(at * 8..at * 8 + 8)
+                .and_then(|word| u32::from_str_radix(word, 16).ok())
+                .map(u32::to_ne_bytes)
+        })
         .collect::<Option<_>>()?;
     let ip: IpAddr = match words[..] {
         [word] => word.into(),
@@ -98,13 +122,24 @@ fn listener(line: &str) -> Option<(SocketAddr, String)> {
         }
         _ => return None,
     };
-    (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
+    (fields.get(3) == Some(&"0A"))
+        .then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
 /// Kernel threads are children of kthreadd: a program of the same name does not match.
 pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
-    let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
+    let processes = fs::read_dir("/proc")
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes
+        .filter(|pid| {
+            is_kernel_thread(
+                &fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(),
+                name,
+            )
+        })
+        .min()
 }
 
 fn is_kernel_thread(stat: &str, name: &str) -> bool {
@@ -126,7 +161,14 @@ pub(crate) fn children_s() -> f64 {
 
 pub(crate) fn machine_s() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/stat").ok()?;
-    let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
+    let values: Vec<f64> = text
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|value| value.parse().ok())
+        .collect();
     let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };
     let busy = user + nice + system + hard + soft + stolen;
     Some((busy / ticks_a_second(), (busy + idle + waiting) / ticks_a_second()))
@@ -148,7 +190,14 @@ struct Stat {
 fn stat(who: &str) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{who}/stat")).ok()?;
     // The name in parentheses may hold anything. cutime is the 16th field (proc(5)).
-    let fields: Vec<f64> = text.rsplit(')').next()?.split_whitespace().skip(13).take(2).filter_map(|field| field.parse().ok()).collect();
+    let fields: Vec<f64> = text
+        .rsplit(')')
+        .next()?
+        .split_whitespace()
+        .skip(13)
+        .take(2)
+        .filter_map(|field| field.parse().ok())
+        .collect();
     let [child_user, child_system] = fields[..] else { return None };
     Some(Stat { child_user, child_system })
 }
@@ -158,25 +207,33 @@ fn stat(who: &str) -> Option<Stat> {
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
     let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();
-    let ended = stat(&pid.to_string()).map_or(0.0, |stat| (stat.child_user + stat.child_system) / ticks_a_second());
+    let ended = stat(&pid.to_string())
+        .map_or(0.0, |stat| (stat.child_user + stat.child_system) / ticks_a_second());
     Some(own + children + ended)
 }
 
 fn children_of(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
+    let lists =
+        tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn clock_s(pid: u32) -> Option<f64> {
-    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
+    let clock =
+        nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
     let time = clock.now().ok()?;
     Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
 }
 
 fn metrics_s(url: &str) -> Result<f64, Error> {
     let bad = || Error::Input(format!("{url}: write http://HOST:PORT/metrics"));
-    let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
+    let (host, path) =
+        url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
     let unreachable = |error: std::io::Error| Error::Unreachable(format!("{url}: {error}"));
     let address = host.to_socket_addrs().map_err(unreachable)?.next().ok_or_else(bad)?;
     let mut stream = TcpStream::connect_timeout(&address, METRICS_TIMEOUT).map_err(unreachable)?;
@@ -184,7 +241,9 @@ fn metrics_s(url: &str) -> Result<f64, Error> {
     write!(stream, "GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n").map_err(unreachable)?;
     let mut text = String::new();
     stream.take(PAGE_LEN_MAX).read_to_string(&mut text).map_err(unreachable)?;
-    let value = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total ")?.trim().parse().ok());
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("process_cpu_seconds_total ")?.trim().parse().ok());
     value.ok_or_else(|| Error::NotFound(format!("{url}: no process_cpu_seconds_total")))
 }
 
@@ -212,10 +271,18 @@ mod tests {
     #[test]
     fn parses_cpu_sources() {
         assert_eq!("pid:17".parse(), Ok(ServerCpu::Process(17)));
-        assert_eq!("cgroup:/sys/fs/cgroup/x".parse(), Ok(ServerCpu::Cgroup("/sys/fs/cgroup/x".into())));
+        assert_eq!(
+            "cgroup:/sys/fs/cgroup/x".parse(),
+            Ok(ServerCpu::Cgroup("/sys/fs/cgroup/x".into()))
+        );
         assert!(["pid:x", "ftp://x"].iter().all(|text| text.parse::<ServerCpu>().is_err()));
         let local = |text: &str| text.parse::<ServerCpu>().expect("a source").is_local();
-        assert!(local("pid:1") && local("cgroup:/x") && local("http://127.0.0.1:9/metrics") && local("http://[::1]:9/metrics"));
+        assert!(
+            local("pid:1")
+                && local("cgroup:/x")
+                && local("http://127.0.0.1:9/metrics")
+                && local("http://[::1]:9/metrics")
+        );
         // An address for documentation (RFC 5737).
         assert!(!local("http://192.0.2.1:9/metrics"));
     }
@@ -272,14 +339,28 @@ mod tests {
     #[test]
     fn parses_listening_address() {
         let line = |at: &str, state: &str| {
-            format!("   0: {at} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1")
+            format!(
+                "   0: {at} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1"
+            )
         };
         let word = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
         let v4 = format!("{}:0801", word([127, 0, 0, 2]));
-        assert_eq!(listener(&line(&v4, "0A")), Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into())));
+        assert_eq!(
+            listener(&line(&v4, "0A")),
+            Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into()))
+        );
         assert_eq!(listener(&line(&v4, "01")), None);
-        let mapped = format!("{}{}{}{}:0801", word([0; 4]), word([0; 4]), word([0, 0, 255, 255]), word([127, 0, 0, 2]));
-        assert_eq!(listener(&line(&mapped, "0A")), Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into())));
+        let mapped = format!(
+            "{}{}{}{}:0801",
+            word([0; 4]),
+            word([0; 4]),
+            word([0, 0, 255, 255]),
+            word([127, 0, 0, 2])
+        );
+        assert_eq!(
+            listener(&line(&mapped, "0A")),
+            Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into()))
+        );
         assert_eq!(listener("  sl  local_address rem_address   st"), None);
     }
 
@@ -294,7 +375,11 @@ mod tests {
                 .spawn()
                 .expect("python3 is installed");
             let mut line = String::new();
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a port");
+            std::io::BufRead::read_line(
+                &mut std::io::BufReader::new(child.stdout.take().expect("piped")),
+                &mut line,
+            )
+            .expect("a port");
             (child, line.trim().parse::<u16>().expect("a port"))
         };
         let (mut one, port) = listen("127.0.0.3", 0);
@@ -306,7 +391,10 @@ mod tests {
             drop(child.stdin.take());
             let _ = child.wait();
         }
-        assert_eq!(found, (Some(ServerCpu::Process(pids.0)), Some(ServerCpu::Process(pids.1)), None));
+        assert_eq!(
+            found,
+            (Some(ServerCpu::Process(pids.0)), Some(ServerCpu::Process(pids.1)), None)
+        );
     }
 
     #[test]

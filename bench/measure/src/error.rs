@@ -37,7 +37,9 @@ impl Error {
 
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::NotEmpty(_) => Some("name an empty directory, or use --not-empty, which leaves existing files untouched"),
+            Self::NotEmpty(_) => Some(
+                "name an empty directory, or use --not-empty, which leaves existing files untouched",
+            ),
             Self::Nfs { source, .. } => of_call(source),
             _ => None,
         }
@@ -50,8 +52,12 @@ impl Error {
     pub fn nfs(what: impl Into<String>) -> impl FnOnce(vouch_nfs4_client::Error) -> Self {
         let what = what.into();
         move |source| match source {
-            vouch_nfs4_client::Error::Lost | vouch_nfs4_client::Error::Io(_) => Self::Unreachable(format!("{what}: {source}")),
-            source if source.status() == Some(vouch_nfs4::Status::NOENT) => Self::NotFound(format!("{what}: no such file or directory")),
+            vouch_nfs4_client::Error::Lost | vouch_nfs4_client::Error::Io(_) => {
+                Self::Unreachable(format!("{what}: {source}"))
+            }
+            source if source.status() == Some(vouch_nfs4::Status::NOENT) => {
+                Self::NotFound(format!("{what}: no such file or directory"))
+            }
             source => Self::Nfs { what, source },
         }
     }
@@ -71,15 +77,21 @@ fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
             "the server refuses this host or user; it may require a privileged port (exports(5): insecure allows others), or not \
              list this host, or the directory may be closed to the user; with Kerberos the principal may have no user (getent passwd on the server)",
         ),
-        Call::Refused { status: Status::WRONGSEC, .. } => {
-            Some("the export demands another flavour or TLS (exports(5): sec=, xprtsec=); choose with --sec, for example sys+tls")
+        Call::Refused { status: Status::WRONGSEC, .. } => Some(
+            "the export demands another flavour or TLS (exports(5): sec=, xprtsec=); choose with --sec, for example sys+tls",
+        ),
+        Call::Refused { status: Status::ROFS, .. } => {
+            Some("the export is read-only; name a directory that is exported rw")
         }
-        Call::Refused { status: Status::ROFS, .. } => Some("the export is read-only; name a directory that is exported rw"),
-        Call::Refused { status: Status::NOSPC | Status::DQUOT, .. } => {
-            Some("no space is left; use --quick or smaller files (--file-size, --sizes, --large-size)")
+        Call::Refused { status: Status::NOSPC | Status::DQUOT, .. } => Some(
+            "no space is left; use --quick or smaller files (--file-size, --sizes, --large-size)",
+        ),
+        Call::Refused { status: Status::MINOR_VERS_MISMATCH, .. } => {
+            Some("the server does not speak NFSv4.1")
         }
-        Call::Refused { status: Status::MINOR_VERS_MISMATCH, .. } => Some("the server does not speak NFSv4.1"),
-        Call::Denied(_) => Some("the server does not allow this flavour, or not for this user; choose flavours with --sec"),
+        Call::Denied(_) => Some(
+            "the server does not allow this flavour, or not for this user; choose flavours with --sec",
+        ),
         _ => None,
     }
 }

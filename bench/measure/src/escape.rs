@@ -12,7 +12,9 @@ fn shown(text: &str, keep: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if !keep(c) && (c.is_control() || is_bidi_control(c)) {
-            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
+            c.encode_utf8(&mut [0; 4])
+                .bytes()
+                .for_each(|byte| out.push_str(&format!("\\x{byte:02x}")));
         } else {
             out.push(c);
         }

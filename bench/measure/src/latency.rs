@@ -55,7 +55,10 @@ impl Latency {
     }
 
     fn pairs(&self) -> Vec<(u64, u64)> {
-        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+        self.0
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+            .collect()
     }
 }
 
@@ -134,7 +137,12 @@ mod tests {
         (1..200_000u64).for_each(|n| latency.record(20_000 + crate::content::mix(n) % 3_000_000));
         let coarse = latency.coarse();
         assert_eq!(coarse.count(), latency.count());
-        assert!(coarse.pairs().len() * 4 < latency.pairs().len(), "{} of {}", coarse.pairs().len(), latency.pairs().len());
+        assert!(
+            coarse.pairs().len() * 4 < latency.pairs().len(),
+            "{} of {}",
+            coarse.pairs().len(),
+            latency.pairs().len()
+        );
         for part in [0.5, 0.99, 0.999] {
             assert!((coarse.quantile_us(part) / latency.quantile_us(part) - 1.0).abs() < 0.02);
         }

@@ -30,18 +30,32 @@ impl Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let cpuinfo = read("/proc/cpuinfo");
         let field = |name: &str| {
-            let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+            let line = cpuinfo
+                .lines()
+                .find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
         };
         let flags = field("flags").or_else(|| field("Features")).unwrap_or_default();
-        let crypto = CRYPTO.iter().filter(|wanted| flags.split(' ').any(|flag| flag == **wanted)).map(|flag| (*flag).to_owned()).collect();
+        let crypto = CRYPTO
+            .iter()
+            .filter(|wanted| flags.split(' ').any(|flag| flag == **wanted))
+            .map(|flag| (*flag).to_owned())
+            .collect();
         let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-        let kib =
-            read("/proc/meminfo").lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok());
+        let kib = read("/proc/meminfo").lines().find_map(|line| {
+            line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok()
+        });
         let release = read("/etc/os-release");
-        let system = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown").trim_matches('"').to_owned();
+        let system = release
+            .lines()
+            .find_map(|line| line.strip_prefix("PRETTY_NAME="))
+            .unwrap_or("unknown")
+            .trim_matches('"')
+            .to_owned();
         Self {
-            cpu: field("model name").or_else(|| field("Processor")).unwrap_or_else(|| "unknown".into()),
+            cpu: field("model name")
+                .or_else(|| field("Processor"))
+                .unwrap_or_else(|| "unknown".into()),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             crypto,
             governor: (!governor.is_empty()).then_some(governor),
@@ -68,7 +82,11 @@ impl Machine {
             "{} × {}, {}, Linux {}",
             self.cores,
             self.cpu,
-            if self.crypto.is_empty() { "no crypto instructions".into() } else { self.crypto.join(" ") },
+            if self.crypto.is_empty() {
+                "no crypto instructions".into()
+            } else {
+                self.crypto.join(" ")
+            },
             self.kernel
         )
     }
@@ -79,17 +97,23 @@ pub(crate) fn mount_of(directory: &std::path::Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
     let found = table.lines().filter_map(|line| {
         let mut fields = line.split(' ');
-        let (source, at, kind, options) = (fields.next()?, fields.next()?.replace("\\040", " "), fields.next()?, fields.next()?);
+        let (source, at, kind, options) =
+            (fields.next()?, fields.next()?.replace("\\040", " "), fields.next()?, fields.next()?);
         whole.starts_with(&at).then(|| (at.len(), format!("{source} type {kind} ({options})")))
     });
     found.max_by_key(|(len, _)| *len).map(|(_, text)| text)
 }
 
 pub fn route_to(address: SocketAddr) -> Option<String> {
-    let socket = std::net::UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
+    let socket =
+        std::net::UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
     socket.connect(address).ok()?;
     let from = socket.local_addr().ok()?.ip();
-    Some(if from.is_loopback() { "loopback".into() } else { format!("from {from} to {}", address.ip()) })
+    Some(if from.is_loopback() {
+        "loopback".into()
+    } else {
+        format!("from {from} to {}", address.ip())
+    })
 }
 
 fn network() -> Vec<String> {
@@ -98,11 +122,16 @@ fn network() -> Vec<String> {
         .flatten()
         .flatten()
         .filter_map(|entry| {
-            let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok().map(|text| text.trim().to_owned());
+            let read = |name: &str| {
+                fs::read_to_string(entry.path().join(name)).ok().map(|text| text.trim().to_owned())
+            };
             let up = read("operstate").is_some_and(|state| state == "up" || state == "unknown");
             let name = entry.file_name().to_string_lossy().into_owned();
             let mtu = read("mtu").unwrap_or_default();
-            let speed = read("speed").filter(|speed| !speed.starts_with('-')).map(|speed| format!(", {speed} Mbit/s")).unwrap_or_default();
+            let speed = read("speed")
+                .filter(|speed| !speed.starts_with('-'))
+                .map(|speed| format!(", {speed} Mbit/s"))
+                .unwrap_or_default();
             up.then(|| format!("{name}: MTU {mtu}{speed}"))
         })
         .collect();
@@ -135,8 +164,14 @@ mod tests {
     #[test]
     fn describes_this_machine() {
         let machine = Machine::this();
-        assert!(machine.cores > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
+        assert!(
+            machine.cores > 0 && machine.memory > 0 && !machine.kernel.is_empty(),
+            "{machine:?}"
+        );
         assert!(machine.network.iter().any(|line| line.starts_with("lo:")), "{machine:?}");
-        assert!(mount_of(std::path::Path::new("/proc/self")).is_some_and(|text| text.contains("type proc")));
+        assert!(
+            mount_of(std::path::Path::new("/proc/self"))
+                .is_some_and(|text| text.contains("type proc"))
+        );
     }
 }

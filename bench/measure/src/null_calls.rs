@@ -5,7 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use vouch_oncrpc::{Accepted, Call, OpaqueAuth, RECORD_MARK_LEN, RecordReader, Reply, begin_record, end_record};
+use vouch_oncrpc::{
+    Accepted, Call, OpaqueAuth, RECORD_MARK_LEN, RecordReader, Reply, begin_record, end_record,
+};
 use vouch_xdr::Writer;
 
 use crate::{Error, cpu};
@@ -25,14 +27,19 @@ impl NullCallRate {
 }
 
 /// `depth` calls in flight on one connection. Without an address, a thread of this process answers.
-pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<NullCallRate, Error> {
+pub fn measure(
+    address: Option<SocketAddr>,
+    program: (u32, u32),
+    depth: u32,
+    time: Duration,
+) -> Result<NullCallRate, Error> {
     let address = match address {
         Some(address) => address,
         None => start_null_server()?,
     };
     let failed = || Error::io(format!("NULL of {address}"));
-    let mut stream =
-        TcpStream::connect_timeout(&address, REPLY_TIMEOUT).map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
+    let mut stream = TcpStream::connect_timeout(&address, REPLY_TIMEOUT)
+        .map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
     stream.set_nodelay(true).map_err(failed())?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(failed())?;
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
@@ -50,11 +57,22 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
         }
         let more = start.elapsed() < time;
         let mut input = &bytes[..n];
-        while let Some(record) = reader.next(&mut input).map_err(|error| Error::Refused(format!("{address}: {error}")))? {
-            let reply = Reply::decode(&record).map_err(|error| Error::Refused(format!("{address}: {error}")))?;
-            let fits = matches!(reply.body, vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(_), .. });
-            let lane = lanes.get_mut((reply.xid % depth) as usize).filter(|lane| fits && **lane == reply.xid);
-            let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: the answer does not match a NULL call")))?;
+        while let Some(record) = reader
+            .next(&mut input)
+            .map_err(|error| Error::Refused(format!("{address}: {error}")))?
+        {
+            let reply = Reply::decode(&record)
+                .map_err(|error| Error::Refused(format!("{address}: {error}")))?;
+            let fits = matches!(
+                reply.body,
+                vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(_), .. }
+            );
+            let lane = lanes
+                .get_mut((reply.xid % depth) as usize)
+                .filter(|lane| fits && **lane == reply.xid);
+            let lane = lane.ok_or_else(|| {
+                Error::Refused(format!("{address}: the answer does not match a NULL call"))
+            })?;
             calls += 1;
             if more {
                 *lane = lane.checked_add(depth).unwrap_or(*lane % depth);
@@ -64,7 +82,11 @@ pub fn measure(address: Option<SocketAddr>, program: (u32, u32), depth: u32, tim
             }
         }
     }
-    Ok(NullCallRate { calls, seconds: start.elapsed().as_secs_f64(), thread_s: cpu::thread_s() - thread })
+    Ok(NullCallRate {
+        calls,
+        seconds: start.elapsed().as_secs_f64(),
+        thread_s: cpu::thread_s() - thread,
+    })
 }
 
 fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
@@ -80,7 +102,8 @@ fn start_null_server() -> Result<SocketAddr, Error> {
     let answer = move || -> std::io::Result<()> {
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
-        let (mut reader, mut w, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), Writer::new(), vec![0; 256 * 1024]);
+        let (mut reader, mut w, mut bytes) =
+            (RecordReader::new(RECORD_LEN_MAX), Writer::new(), vec![0; 256 * 1024]);
         loop {
             let n = stream.read(&mut bytes)?;
             if n == 0 {
@@ -97,7 +120,10 @@ fn start_null_server() -> Result<SocketAddr, Error> {
             w.truncate(0);
         }
     };
-    std::thread::Builder::new().name("null".into()).spawn(move || drop(answer())).map_err(Error::io("a thread"))?;
+    std::thread::Builder::new()
+        .name("null".into())
+        .spawn(move || drop(answer()))
+        .map_err(Error::io("a thread"))?;
     Ok(address)
 }
 
@@ -110,8 +136,12 @@ mod tests {
 
     #[test]
     fn every_call_is_answered() {
-        let ceiling = measure(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
-        assert!(ceiling.calls >= 64 && ceiling.thread_s > 0.0 && ceiling.calls_a_core() > 0.0, "{ceiling:?}");
+        let ceiling =
+            measure(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
+        assert!(
+            ceiling.calls >= 64 && ceiling.thread_s > 0.0 && ceiling.calls_a_core() > 0.0,
+            "{ceiling:?}"
+        );
     }
 
     #[test]
@@ -120,7 +150,9 @@ mod tests {
         let address = listener.local_addr().expect("a port");
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a connection");
-            stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a time that is not zero");
+            stream
+                .set_read_timeout(Some(Duration::from_millis(20)))
+                .expect("a time that is not zero");
             let (mut reader, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), [0; 4096]);
             let mut waiting: Vec<u32> = Vec::new();
             loop {
@@ -129,7 +161,8 @@ mod tests {
                     Ok(n) => {
                         let mut input = &bytes[..n];
                         while let Ok(Some(record)) = reader.next(&mut input) {
-                            waiting.push(u32::from_be_bytes(*record.first_chunk().expect("a number")));
+                            waiting
+                                .push(u32::from_be_bytes(*record.first_chunk().expect("a number")));
                         }
                         waiting.len().min(1)
                     }
@@ -144,7 +177,8 @@ mod tests {
                 let _ = stream.write_all(w.as_bytes());
             }
         });
-        let ceiling = measure(Some(address), (100_003, 4), 8, Duration::from_millis(100)).expect("answers, in another order");
+        let ceiling = measure(Some(address), (100_003, 4), 8, Duration::from_millis(100))
+            .expect("answers, in another order");
         assert!(ceiling.calls >= 8, "{ceiling:?}");
         server.join().expect("the server ends");
     }

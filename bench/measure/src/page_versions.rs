@@ -25,7 +25,11 @@ impl Block {
 
 /// Maximum calls in flight on a load's file. A call that may write locks its block.
 pub(crate) fn in_flight_max(load: &Load) -> u32 {
-    if load.read_percent == 100 { load.depth } else { load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX)) }
+    if load.read_percent == 100 {
+        load.depth
+    } else {
+        load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX))
+    }
 }
 
 pub(crate) fn blocks(load: &Load) -> u64 {
@@ -64,9 +68,11 @@ impl PageVersions {
     /// Checks a page with an unanswered write for its place only.
     pub(crate) fn holds(&self, pages: &Pages, file: u64, block: Block, bytes: &[u8]) -> bool {
         bytes.len() as u64 == block.pages * PAGE_LEN as u64
-            && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| match self.0[page as usize].load(Ordering::Acquire) {
-                state if state & UNANSWERED != 0 => pages.is_at_place(file, page, chunk),
-                state => pages.is_page(file, page, state & COUNT, chunk),
+            && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| {
+                match self.0[page as usize].load(Ordering::Acquire) {
+                    state if state & UNANSWERED != 0 => pages.is_at_place(file, page, chunk),
+                    state => pages.is_page(file, page, state & COUNT, chunk),
+                }
             })
     }
 
@@ -123,11 +129,15 @@ mod tests {
         written.fill(&pages, 5, block, &mut bytes);
         assert!(!written.holds(&pages, 5, block, &bytes));
         written.acknowledge(block);
-        assert!(written.holds(&pages, 5, block, &bytes) && !written.holds(&pages, 5, block, &before));
+        assert!(
+            written.holds(&pages, 5, block, &bytes) && !written.holds(&pages, 5, block, &before)
+        );
         bytes[..PAGE_LEN].copy_from_slice(&before[..PAGE_LEN]);
         assert!(!written.holds(&pages, 5, block, &bytes));
         written.mark_unanswered(block);
-        assert!(written.holds(&pages, 5, block, &bytes) && written.holds(&pages, 5, block, &before));
+        assert!(
+            written.holds(&pages, 5, block, &bytes) && written.holds(&pages, 5, block, &before)
+        );
         bytes[0] ^= 1;
         assert!(!written.holds(&pages, 5, block, &bytes));
     }
@@ -151,7 +161,15 @@ mod tests {
     fn locked_block_has_one_user() {
         let (order, block) = (crate::case::Order::Random, PAGE_LEN as u32);
         for (read_percent, blocks, lanes) in [(0, 2, 2), (50, 2, 2), (100, 2, 8), (50, 100, 8)] {
-            let load = Load { order, block, read_percent, depth: 8, rate: None, seconds: 1.0, file_len: blocks * PAGE_LEN as u64 };
+            let load = Load {
+                order,
+                block,
+                read_percent,
+                depth: 8,
+                rate: None,
+                seconds: 1.0,
+                file_len: blocks * PAGE_LEN as u64,
+            };
             assert_eq!(in_flight_max(&load), lanes);
         }
         let written = PageVersions::new(2 * PAGE_LEN as u64);

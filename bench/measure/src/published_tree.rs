@@ -42,7 +42,9 @@ struct Replica {
 impl Drop for PublishedTree {
     fn drop(&mut self) {
         let start = Instant::now();
-        while self.directory.path().exists() && start.elapsed() < REMOVAL_TIMEOUT && std::fs::remove_dir_all(self.directory.path()).is_err()
+        while self.directory.path().exists()
+            && start.elapsed() < REMOVAL_TIMEOUT
+            && std::fs::remove_dir_all(self.directory.path()).is_err()
         {
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -58,9 +60,17 @@ impl Drop for Replica {
 
 impl PublishedTree {
     /// An interruption takes effect after each step and removes everything.
-    pub fn create(at: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Result<Self, Error> {
+    pub fn create(
+        at: &Path,
+        quick: bool,
+        project: Option<&Path>,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(Error::io("this program"))?;
-        let directory = tempfile::Builder::new().prefix("vouch-bench-").tempdir_in(at).map_err(Error::file(at))?;
+        let directory = tempfile::Builder::new()
+            .prefix("vouch-bench-")
+            .tempdir_in(at)
+            .map_err(Error::file(at))?;
         let path = |name: &str| directory.path().join(name);
         write_source(&path("src"), quick, project, stop)?;
         let run = |args: &[&str]| {
@@ -90,7 +100,10 @@ impl PublishedTree {
     }
 
     fn replica(&self) -> Result<std::net::SocketAddr, Error> {
-        self.replica.address.parse().map_err(|_| Error::Input(format!("{}: not an address", self.replica.address)))
+        self.replica
+            .address
+            .parse()
+            .map_err(|_| Error::Input(format!("{}: not an address", self.replica.address)))
     }
 }
 
@@ -98,35 +111,63 @@ impl Replica {
     fn start(program: &Path, db: &str, log: &Path, stop: &StopFlag) -> Result<Self, Error> {
         let mut command = Command::new(program);
         let log = std::fs::File::create(log).map_err(Error::file(log))?;
-        command.args(["serve", "--db", db, "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut replica = Self { child: ChildProcess::start(&mut command).map_err(Error::io("the replica"))?, address: String::new() };
+        command
+            .args(["serve", "--db", db, "--listen", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
+        let mut replica = Self {
+            child: ChildProcess::start(&mut command).map_err(Error::io("the replica"))?,
+            address: String::new(),
+        };
         let mut line = String::new();
         if let Some(out) = replica.child.stdout.take() {
-            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).map_err(Error::io("the replica"))?;
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line)
+                .map_err(Error::io("the replica"))?;
         }
         check(stop)?;
-        let address = line.trim().strip_prefix("serving on ").and_then(|rest| rest.split(',').next());
-        replica.address = address.ok_or_else(|| Error::Refused("the replica: it does not start".into()))?.to_owned();
+        let address =
+            line.trim().strip_prefix("serving on ").and_then(|rest| rest.split(',').next());
+        replica.address = address
+            .ok_or_else(|| Error::Refused("the replica: it does not start".into()))?
+            .to_owned();
         Ok(replica)
     }
 }
 
-fn write_source(source: &Path, quick: bool, project: Option<&Path>, stop: &StopFlag) -> Result<(), Error> {
+fn write_source(
+    source: &Path,
+    quick: bool,
+    project: Option<&Path>,
+    stop: &StopFlag,
+) -> Result<(), Error> {
     std::fs::create_dir(source).map_err(Error::file(source))?;
     let reads: Vec<_> = workload::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
     prepare(source, &reads)?;
     check(stop)?;
     compile::prepare(source, workload::source_count(quick))?;
     if let Some(project) = project {
-        let copied = Command::new("cp").arg("-rT").arg(project).arg(source.join(PROJECT)).stdin(Stdio::null()).output();
+        let copied = Command::new("cp")
+            .arg("-rT")
+            .arg(project)
+            .arg(source.join(PROJECT))
+            .stdin(Stdio::null())
+            .output();
         let copied = copied.map_err(Error::io("cp"))?;
         if !copied.status.success() {
-            return Err(Error::Input(format!("{}: {}", project.display(), String::from_utf8_lossy(&copied.stderr).trim())));
+            return Err(Error::Input(format!(
+                "{}: {}",
+                project.display(),
+                String::from_utf8_lossy(&copied.stderr).trim()
+            )));
         }
         check(stop)?;
     }
     std::fs::create_dir_all(source.join("one/two")).map_err(Error::file(source))?;
-    SMALL_FILES.iter().try_for_each(|small| std::fs::write(source.join(small), [b's'; SMALL_LEN])).map_err(Error::file(source))
+    SMALL_FILES
+        .iter()
+        .try_for_each(|small| std::fs::write(source.join(small), [b's'; SMALL_LEN]))
+        .map_err(Error::file(source))
 }
 
 fn check(stop: &StopFlag) -> Result<(), Error> {
@@ -134,12 +175,20 @@ fn check(stop: &StopFlag) -> Result<(), Error> {
 }
 
 fn run(program: &Path, args: &[&str]) -> Result<String, Error> {
-    let output = Command::new(program).args(args).stdin(Stdio::null()).output().map_err(Error::file(program))?;
+    let output = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(Error::file(program))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(Error::Refused(format!("{}: {}", args[0], said.trim().lines().last().unwrap_or("it failed"))))
+    Err(Error::Refused(format!(
+        "{}: {}",
+        args[0],
+        said.trim().lines().last().unwrap_or("it failed")
+    )))
 }
 
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(30);

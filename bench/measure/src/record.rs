@@ -138,8 +138,9 @@ impl Run {
             schema: String,
             version: u32,
         }
-        let head: Head = serde_json::from_str(text)
-            .map_err(|error| Error::Input(escape::word(&format!("{name}: not a record of `vouch bench`: {error}"))))?;
+        let head: Head = serde_json::from_str(text).map_err(|error| {
+            Error::Input(escape::word(&format!("{name}: not a record of `vouch bench`: {error}")))
+        })?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
@@ -147,7 +148,8 @@ impl Run {
                 head.version
             )));
         }
-        let failed = |error: serde_json::Error| Error::Input(escape::word(&format!("{name}: {error}")));
+        let failed =
+            |error: serde_json::Error| Error::Input(escape::word(&format!("{name}: {error}")));
         let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
         // The file is untrusted, and its text goes to a terminal.
         escape::record(&mut value);
@@ -155,14 +157,23 @@ impl Run {
         // Earlier records lack the number of values of an interval.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
             let rounds = subject.samples.len();
-            for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
+            for interval in [&mut subject.figure, &mut subject.ratio]
+                .into_iter()
+                .flatten()
+                .filter(|interval| interval.values == 0)
+            {
                 interval.values = rounds;
             }
         }
         // Earlier records lack latency intervals.
         let baseline = run.baseline().to_owned();
-        for result in run.results.iter_mut().filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none())) {
-            let baseline = if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
+        for result in run
+            .results
+            .iter_mut()
+            .filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none()))
+        {
+            let baseline =
+                if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
             result.sum_up_latencies(&baseline);
         }
         Ok(run)
@@ -179,18 +190,28 @@ impl Run {
         other.subjects.retain(|about| !self.subjects.contains(about));
         for at in 0..other.subjects.len() {
             let label = other.subjects[at].label.clone();
-            let taken = |name: &str| self.subjects.iter().chain(&other.subjects).any(|about| about.label == name);
+            let taken = |name: &str| {
+                self.subjects.iter().chain(&other.subjects).any(|about| about.label == name)
+            };
             if self.subjects.iter().any(|about| about.label == label) {
-                let free = (2..).map(|number| format!("{label} {number}")).find(|name| !taken(name)).expect("numbers are unlimited");
+                let free = (2..)
+                    .map(|number| format!("{label} {number}"))
+                    .find(|name| !taken(name))
+                    .expect("numbers are unlimited");
                 other.rename(&label, &free);
             }
         }
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
         self.incomplete |= other.incomplete;
-        self.machine
-            .versions
-            .extend(other.machine.versions.into_iter().filter(|version| !self.machine.versions.contains(version)).collect::<Vec<_>>());
+        self.machine.versions.extend(
+            other
+                .machine
+                .versions
+                .into_iter()
+                .filter(|version| !self.machine.versions.contains(version))
+                .collect::<Vec<_>>(),
+        );
         self.subjects.extend(other.subjects);
         self.results.extend(other.results);
         self.left_out.extend(other.left_out);
@@ -199,12 +220,15 @@ impl Run {
 
     #[must_use]
     pub fn with_named_notes(mut self) -> Self {
-        let workloads = self.results.iter().map(|result| &result.workload[..]).fold(Vec::new(), |mut all, workload| {
-            if !all.contains(&workload) {
-                all.push(workload);
-            }
-            all
-        });
+        let workloads = self.results.iter().map(|result| &result.workload[..]).fold(
+            Vec::new(),
+            |mut all, workload| {
+                if !all.contains(&workload) {
+                    all.push(workload);
+                }
+                all
+            },
+        );
         if !workloads.is_empty() {
             let part = workloads.join(", ");
             self.notes.iter_mut().for_each(|note| *note = format!("{part}: {note}"));
@@ -214,30 +238,42 @@ impl Run {
 
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let labels = self.subjects.iter_mut().map(|about| &mut about.label);
-        let results = self
-            .results
-            .iter_mut()
-            .flat_map(|result| std::iter::once(&mut result.baseline).chain(result.subjects.iter_mut().map(|subject| &mut subject.label)));
-        labels.chain(results).filter(|label| **label == from).for_each(|label| to.clone_into(label));
+        let results = self.results.iter_mut().flat_map(|result| {
+            std::iter::once(&mut result.baseline)
+                .chain(result.subjects.iter_mut().map(|subject| &mut subject.label))
+        });
+        labels
+            .chain(results)
+            .filter(|label| **label == from)
+            .for_each(|label| to.clone_into(label));
     }
 
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)
     }
 
-    pub(crate) fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
-        results.into_iter().map(|result| result.baseline(self)).fold(Vec::new(), |mut all, label| {
-            if !all.contains(&label) {
-                all.push(label);
-            }
-            all
-        })
+    pub(crate) fn baselines<'a>(
+        &'a self,
+        results: impl IntoIterator<Item = &'a CaseResult>,
+    ) -> Vec<&'a str> {
+        results.into_iter().map(|result| result.baseline(self)).fold(
+            Vec::new(),
+            |mut all, label| {
+                if !all.contains(&label) {
+                    all.push(label);
+                }
+                all
+            },
+        )
     }
 
     pub(crate) fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
         let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
         for result in &self.results {
-            match panels.iter_mut().find(|(workload, panel, _)| *workload == result.workload && *panel == result.panel) {
+            match panels
+                .iter_mut()
+                .find(|(workload, panel, _)| *workload == result.workload && *panel == result.panel)
+            {
                 Some((_, _, results)) => results.push(result),
                 None => panels.push((&result.workload, &result.panel, vec![result])),
             }
@@ -247,9 +283,23 @@ impl Run {
 }
 
 impl CaseResult {
-    pub fn new(workload: impl Into<String>, panel: impl Into<String>, name: impl Into<String>, metric: Metric) -> Self {
+    pub fn new(
+        workload: impl Into<String>,
+        panel: impl Into<String>,
+        name: impl Into<String>,
+        metric: Metric,
+    ) -> Self {
         let (workload, panel, name) = (workload.into(), panel.into(), name.into());
-        Self { workload, panel, name, x: None, metric, baseline: String::new(), case: None, subjects: Vec::new() }
+        Self {
+            workload,
+            panel,
+            name,
+            x: None,
+            metric,
+            baseline: String::new(),
+            case: None,
+            subjects: Vec::new(),
+        }
     }
 
     pub fn baseline<'a>(&'a self, run: &'a Run) -> &'a str {
@@ -258,8 +308,12 @@ impl CaseResult {
 
     /// Ratios of subjects whose writes have another durability than the baseline's. Returns a note
     /// about them.
-    pub(crate) fn remove_unlike_ratios(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
-        let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
+    pub(crate) fn remove_unlike_ratios(
+        &mut self,
+        stored: &[(String, Option<&'static str>)],
+    ) -> Option<String> {
+        let of =
+            |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
         let (base, mut apart) = (of(&self.baseline), Vec::new());
         for subject in &mut self.subjects {
             let how = of(&subject.label);
@@ -286,24 +340,41 @@ impl CaseResult {
 
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
         baseline.clone_into(&mut self.baseline);
-        let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
+        let base = samples
+            .iter()
+            .find(|(label, _)| label == baseline)
+            .map_or(Vec::new(), |(_, samples)| samples.clone());
         self.subjects = samples
             .into_iter()
             .filter(|(_, samples)| !samples.is_empty())
             .map(|(label, samples)| {
-                let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(self.metric)).collect();
-                let ratios: Vec<f64> = samples.iter().zip(&base).map(|(sample, base)| self.metric.ratio(sample, base)).collect();
+                let figures: Vec<f64> =
+                    samples.iter().map(|sample| sample.figure(self.metric)).collect();
+                let ratios: Vec<f64> = samples
+                    .iter()
+                    .zip(&base)
+                    .map(|(sample, base)| self.metric.ratio(sample, base))
+                    .collect();
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
         let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
-        self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
+        self.subjects
+            .iter_mut()
+            .zip(held)
+            .filter(|(_, held)| *held)
+            .for_each(|(subject, _)| subject.client_is_limit = false);
         self.sum_up_latencies(baseline);
     }
 }
 
 impl SubjectResult {
-    fn of(label: String, mut samples: Vec<Sample>, figure: Option<Interval>, ratio: Option<Interval>) -> Self {
+    fn of(
+        label: String,
+        mut samples: Vec<Sample>,
+        figure: Option<Interval>,
+        ratio: Option<Interval>,
+    ) -> Self {
         let mut histogram = Latency::new();
         samples.iter().for_each(|sample| histogram.merge(&sample.latency));
         samples.iter_mut().for_each(|sample| {
@@ -342,8 +413,12 @@ impl SubjectResult {
 
 /// The busiest client thread had no CPU time left, or the client crowded out a local server.
 fn client_is_limit(samples: &[Sample]) -> bool {
-    let busiest: Vec<f64> =
-        samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
+    let busiest: Vec<f64> = samples
+        .iter()
+        .flat_map(|sample| &sample.others)
+        .filter(|(name, _)| name == BUSIEST)
+        .map(|(_, part)| *part)
+        .collect();
     let crowding = samples.iter().filter(|sample| sample.crowds).count();
     !busiest.is_empty() && statistics::median(&busiest) >= LIMIT || 2 * crowding > samples.len()
 }

@@ -21,10 +21,16 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    pub const FULL: Self = Self { min: crate::statistics::SURE_COUNT_MIN, max: 10, spread_max: 0.02, warm_up: true };
+    pub const FULL: Self =
+        Self { min: crate::statistics::SURE_COUNT_MIN, max: 10, spread_max: 0.02, warm_up: true };
     pub const QUICK: Self = Self { min: 3, max: 3, spread_max: 0.05, warm_up: true };
 
-    pub(crate) fn are_precise(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
+    pub(crate) fn are_precise(
+        &self,
+        samples: &[Sample],
+        metric: Metric,
+        case: Option<&Case>,
+    ) -> bool {
         let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
         let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
             Some(calls) => calls.p50_us,
@@ -68,8 +74,20 @@ pub struct PlannedCase {
 }
 
 impl PlannedCase {
-    pub fn new(workload: &'static str, panel: impl Into<String>, name: impl Into<String>, case: Case) -> Self {
-        Self { workload, panel: panel.into(), name: name.into(), x: None, metric: case.metric(), case }
+    pub fn new(
+        workload: &'static str,
+        panel: impl Into<String>,
+        name: impl Into<String>,
+        case: Case,
+    ) -> Self {
+        Self {
+            workload,
+            panel: panel.into(),
+            name: name.into(),
+            x: None,
+            metric: case.metric(),
+            case,
+        }
     }
 
     pub fn at(self, x: f64) -> Self {
@@ -78,7 +96,13 @@ impl PlannedCase {
 }
 
 impl Runner {
-    pub fn new(run: Run, subjects: Vec<Box<dyn Subject>>, rounds: Rounds, progress: Box<dyn ProgressSink>, stop: StopFlag) -> Self {
+    pub fn new(
+        run: Run,
+        subjects: Vec<Box<dyn Subject>>,
+        rounds: Rounds,
+        progress: Box<dyn ProgressSink>,
+        stop: StopFlag,
+    ) -> Self {
         let run = Run { subjects: subjects.iter().map(|subject| subject.info()).collect(), ..run };
         let (failed, elsewhere) = (Vec::new(), Vec::new());
         Self {
@@ -99,7 +123,8 @@ impl Runner {
     pub(crate) fn expect<'a>(&mut self, cases: impl IntoIterator<Item = &'a Case>) {
         let passes = (self.rounds.max + usize::from(self.rounds.warm_up)) as f64;
         for case in cases {
-            let able = self.subjects.iter().filter(|subject| subject.unsupported(case).is_none()).count();
+            let able =
+                self.subjects.iter().filter(|subject| subject.unsupported(case).is_none()).count();
             self.total_s += case.estimated_s() * passes * able as f64;
         }
     }
@@ -124,9 +149,15 @@ impl Runner {
         if self.stop.is_set() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
-    pub(crate) fn run_case(&mut self, planned: &PlannedCase, wanted: &mut dyn FnMut(&str) -> bool) -> Result<(), Error> {
-        let labels: Vec<String> = self.subjects.iter().map(|subject| subject.info().label).collect();
-        let mut samples: Vec<(String, Vec<Sample>)> = labels.iter().map(|label| (label.clone(), Vec::new())).collect();
+    pub(crate) fn run_case(
+        &mut self,
+        planned: &PlannedCase,
+        wanted: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<(), Error> {
+        let labels: Vec<String> =
+            self.subjects.iter().map(|subject| subject.info().label).collect();
+        let mut samples: Vec<(String, Vec<Sample>)> =
+            labels.iter().map(|label| (label.clone(), Vec::new())).collect();
         let mut able = self.supporting(planned, &labels, wanted);
         if let Some(result) = self.take_earlier(planned, &able, &labels) {
             self.total_s -= planned.case.estimated_s() * (self.passes() * able.len()) as f64;
@@ -144,14 +175,21 @@ impl Runner {
         outcome
     }
 
-    fn take_earlier(&mut self, planned: &PlannedCase, able: &[usize], labels: &[String]) -> Option<CaseResult> {
+    fn take_earlier(
+        &mut self,
+        planned: &PlannedCase,
+        able: &[usize],
+        labels: &[String],
+    ) -> Option<CaseResult> {
         let rounds = self.rounds;
         let is_complete = |result: &CaseResult| {
             result.subjects.len() == able.len()
                 && able.iter().all(|&at| {
-                    let samples = result.of(&labels[at]).map_or(&[][..], |subject| &subject.samples);
+                    let samples =
+                        result.of(&labels[at]).map_or(&[][..], |subject| &subject.samples);
                     samples.len() >= rounds.max
-                        || samples.len() >= rounds.min && rounds.are_precise(samples, planned.metric, Some(&planned.case))
+                        || samples.len() >= rounds.min
+                            && rounds.are_precise(samples, planned.metric, Some(&planned.case))
                 })
         };
         let at = self.earlier.iter().position(|result| {
@@ -166,11 +204,18 @@ impl Runner {
     }
 
     /// Takes over earlier results that have no case, if all of them are there.
-    pub(crate) fn take_earlier_results(&mut self, workload: &str, places: &[(String, String)]) -> bool {
+    pub(crate) fn take_earlier_results(
+        &mut self,
+        workload: &str,
+        places: &[(String, String)],
+    ) -> bool {
         let is_at = |result: &CaseResult, (panel, name): &(String, String)| {
             result.workload == workload && result.panel == *panel && result.name == *name
         };
-        let found: Option<Vec<usize>> = places.iter().map(|place| self.earlier.iter().position(|result| is_at(result, place))).collect();
+        let found: Option<Vec<usize>> = places
+            .iter()
+            .map(|place| self.earlier.iter().position(|result| is_at(result, place)))
+            .collect();
         let Some(found) = found else { return false };
         self.run.results.extend(found.into_iter().map(|at| self.earlier[at].clone()));
         true
@@ -180,7 +225,12 @@ impl Runner {
         self.rounds.max + usize::from(self.rounds.warm_up)
     }
 
-    fn supporting(&mut self, planned: &PlannedCase, labels: &[String], wanted: &mut dyn FnMut(&str) -> bool) -> Vec<usize> {
+    fn supporting(
+        &mut self,
+        planned: &PlannedCase,
+        labels: &[String],
+        wanted: &mut dyn FnMut(&str) -> bool,
+    ) -> Vec<usize> {
         let mut able = Vec::new();
         for (at, label) in labels.iter().enumerate() {
             if self.failed.contains(label) || !wanted(label) {
@@ -194,7 +244,12 @@ impl Runner {
         able
     }
 
-    fn run_rounds(&mut self, planned: &PlannedCase, able: &mut Vec<usize>, samples: &mut [(String, Vec<Sample>)]) -> Result<(), Error> {
+    fn run_rounds(
+        &mut self,
+        planned: &PlannedCase,
+        able: &mut Vec<usize>,
+        samples: &mut [(String, Vec<Sample>)],
+    ) -> Result<(), Error> {
         for pass in 0..self.passes() {
             let warm_up = self.rounds.warm_up && pass == 0;
             let mut turns = able.clone();
@@ -209,7 +264,11 @@ impl Runner {
                 }
             }
             let counted = pass + usize::from(!self.rounds.warm_up);
-            let precise = || samples.iter().all(|(_, samples)| self.rounds.are_precise(samples, planned.metric, Some(&planned.case)));
+            let precise = || {
+                samples.iter().all(|(_, samples)| {
+                    self.rounds.are_precise(samples, planned.metric, Some(&planned.case))
+                })
+            };
             if able.is_empty() || counted >= self.rounds.min && precise() {
                 break;
             }
@@ -218,12 +277,22 @@ impl Runner {
     }
 
     /// None if the subject failed. An error ends the run.
-    fn measure(&mut self, planned: &PlannedCase, at: usize, label: &str, prepare: bool) -> Result<Option<Sample>, Error> {
+    fn measure(
+        &mut self,
+        planned: &PlannedCase,
+        at: usize,
+        label: &str,
+        prepare: bool,
+    ) -> Result<Option<Sample>, Error> {
         if self.stop.is_set() {
             return Err(Error::Interrupted);
         }
         let expected_s = self.total_s.max(self.done_s + 1e-9);
-        self.progress.update(self.done_s, expected_s, &format!("{}: {}, {label}", planned.panel, planned.name));
+        self.progress.update(
+            self.done_s,
+            expected_s,
+            &format!("{}: {}, {label}", planned.panel, planned.name),
+        );
         let subject = &mut self.subjects[at];
         let prepared = if prepare { subject.prepare(&planned.case) } else { Ok(()) };
         let measured = prepared.and_then(|()| subject.measure(&planned.case));
@@ -237,7 +306,12 @@ impl Runner {
             Err(error @ (Error::Interrupted | Error::Corrupt(_))) => Err(error),
             Err(error) => {
                 self.run.incomplete = true;
-                self.skip(format!("{label}: {}, {}: {}", planned.panel, planned.name, error.with_hint()));
+                self.skip(format!(
+                    "{label}: {}, {}: {}",
+                    planned.panel,
+                    planned.name,
+                    error.with_hint()
+                ));
                 if matches!(error, Error::Unreachable(_)) {
                     self.failed.push(label.to_owned());
                 }
@@ -248,10 +322,14 @@ impl Runner {
 
     fn add_result(&mut self, planned: &PlannedCase, samples: Vec<(String, Vec<Sample>)>) {
         let PlannedCase { workload, panel, name, x, metric, case } = planned.clone();
-        let mut result = CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
+        let mut result =
+            CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
         result.sum_up(self.run.baseline(), samples);
-        let stored: Vec<(String, Option<&'static str>)> =
-            self.subjects.iter().map(|subject| (subject.info().label, subject.stored(&planned.case))).collect();
+        let stored: Vec<(String, Option<&'static str>)> = self
+            .subjects
+            .iter()
+            .map(|subject| (subject.info().label, subject.stored(&planned.case)))
+            .collect();
         if let Some(note) = result.remove_unlike_ratios(&stored)
             && !self.run.notes.contains(&note)
         {
@@ -264,7 +342,11 @@ impl Runner {
 
     pub(crate) fn show_progress(&mut self, part: f64, what: &str) {
         let elapsed = self.started.elapsed().as_secs_f64();
-        self.progress.update(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
+        self.progress.update(
+            elapsed,
+            if part > 0.0 { elapsed / part } else { elapsed + 60.0 },
+            what,
+        );
     }
 
     pub(crate) fn show_finished(&mut self, part: f64) {
@@ -323,15 +405,23 @@ impl Runner {
                     }
                     Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
-                        if self.stop.is_set() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANUP_MAX {
-                            break Err(format!("not finished {} s after the interruption", CLEANUP_MAX.as_secs()));
+                        if self.stop.is_set()
+                            && asked.get_or_insert_with(Instant::now).elapsed() > CLEANUP_MAX
+                        {
+                            break Err(format!(
+                                "not finished {} s after the interruption",
+                                CLEANUP_MAX.as_secs()
+                            ));
                         }
                     }
                 }
             };
             if let Err(why) = outcome {
-                let left = place.map_or_else(String::new, |place| format!("; left behind: {place}"));
-                self.run.notes.push(format!("{label}: the run's files could not be removed: {why}{left}"));
+                let left =
+                    place.map_or_else(String::new, |place| format!("; left behind: {place}"));
+                self.run
+                    .notes
+                    .push(format!("{label}: the run's files could not be removed: {why}{left}"));
             }
         }
     }
@@ -352,9 +442,17 @@ impl Runner {
 }
 
 fn notes(run: &Run) -> Vec<String> {
-    let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
+    let all = || {
+        run.results
+            .iter()
+            .flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)))
+    };
     let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
-        let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > UNCERTAIN_WIDTH);
+        let is_wide = subject
+            .latency
+            .map(|latency| latency.p50.us)
+            .or(subject.figure)
+            .is_some_and(|told| told.spread() > UNCERTAIN_WIDTH);
         (wide + usize::from(is_wide), count + 1)
     });
     let mut notes = Vec::new();
@@ -378,7 +476,13 @@ fn notes(run: &Run) -> Vec<String> {
     notes.extend(error_notes(run));
     let fewer: Vec<String> = all()
         .filter_map(|(result, subject)| {
-            Some(format!("{} {} ({}, {})", subject.rounds().in_flight?, subject.label, result.panel, result.name))
+            Some(format!(
+                "{} {} ({}, {})",
+                subject.rounds().in_flight?,
+                subject.label,
+                result.panel,
+                result.name
+            ))
         })
         .collect();
     if !fewer.is_empty() {
@@ -392,7 +496,11 @@ fn notes(run: &Run) -> Vec<String> {
 }
 
 fn error_notes(run: &Run) -> Vec<String> {
-    let all = || run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
+    let all = || {
+        run.results
+            .iter()
+            .flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)))
+    };
     let mut notes = Vec::new();
     for (count, what) in [
         (refused as fn(&SubjectResult) -> u64, "were refused"),
@@ -409,7 +517,9 @@ fn error_notes(run: &Run) -> Vec<String> {
     ] {
         let those: Vec<String> = all()
             .filter(|(_, subject)| count(subject) > 0)
-            .map(|(result, subject)| format!("{} {} ({}, {})", count(subject), subject.label, result.panel, result.name))
+            .map(|(result, subject)| {
+                format!("{} {} ({}, {})", count(subject), subject.label, result.panel, result.name)
+            })
             .collect();
         if !those.is_empty() {
             let sum: u64 = all().map(|(_, subject)| count(subject)).sum();

@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn limit_on_one_node_applies_to_run() {
         let node = |busiest, elsewhere, depth| {
-            let mut sample = Sample { seconds: 1.0, operations: 10, elsewhere, depth, ..Sample::default() };
+            let mut sample =
+                Sample { seconds: 1.0, operations: 10, elsewhere, depth, ..Sample::default() };
             sample.busy(busiest);
             sample.others.push(("records".into(), 2.0));
             sample
@@ -138,7 +139,8 @@ mod tests {
         assert_eq!((sum.operations, sum.elsewhere, sum.depth), (30, Some(0.5), Some(32)));
         assert_eq!(sum.others, [(BUSIEST.to_owned(), 0.99), ("records".to_owned(), 6.0)]);
         let limited = |sample: Sample| {
-            let mut result = crate::record::CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
+            let mut result =
+                crate::record::CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
             result.sum_up("fleet", vec![("fleet".into(), vec![sample])]);
             result.subjects[0].client_is_limit
         };

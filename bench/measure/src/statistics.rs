@@ -34,7 +34,8 @@ impl Interval {
         let mut state = values.len() as u64;
         let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                let mut drawn: Vec<f64> = values.iter().map(|_| values[draw(&mut state, values.len())]).collect();
+                let mut drawn: Vec<f64> =
+                    values.iter().map(|_| values[draw(&mut state, values.len())]).collect();
                 median_of(&mut drawn)
             })
             .collect();
@@ -101,19 +102,34 @@ mod tests {
 
     #[test]
     fn interval_holds_median_and_narrows_with_values() {
-        let of = |count: u64| Interval::of(&(0..count).map(|n| (crate::content::mix(n) % 1000) as f64 + 1000.0).collect::<Vec<_>>());
+        let of = |count: u64| {
+            Interval::of(
+                &(0..count)
+                    .map(|n| (crate::content::mix(n) % 1000) as f64 + 1000.0)
+                    .collect::<Vec<_>>(),
+            )
+        };
         let (few, many) = (of(10).expect("values"), of(1000).expect("values"));
         assert!(many.spread() < few.spread() / 3.0, "{few:?} {many:?}");
         for interval in [few, many] {
             assert!(
-                interval.low <= interval.median && interval.median <= interval.high && interval.low >= 1000.0 && interval.high < 2000.0
+                interval.low <= interval.median
+                    && interval.median <= interval.high
+                    && interval.low >= 1000.0
+                    && interval.high < 2000.0
             );
         }
         assert_eq!(of(1000), Some(many), "deterministic");
         let interval = Interval::of(&[3.0, 1.0, 2.0]).expect("there are values");
-        assert_eq!((interval.low, interval.high, interval.values, interval.is_sure()), (1.0, 3.0, 3, false));
+        assert_eq!(
+            (interval.low, interval.high, interval.values, interval.is_sure()),
+            (1.0, 3.0, 3, false)
+        );
         assert!(Interval::of(&[1.0; 6]).is_some_and(|interval| interval.is_sure()));
-        assert_eq!(Interval::of(&[5.0; 4]), Some(Interval { median: 5.0, low: 5.0, high: 5.0, values: 4 }));
+        assert_eq!(
+            Interval::of(&[5.0; 4]),
+            Some(Interval { median: 5.0, low: 5.0, high: 5.0, values: 4 })
+        );
         assert_eq!((Interval::of(&[]), Interval::of(&[f64::NAN])), (None, None));
     }
 
@@ -121,27 +137,42 @@ mod tests {
     fn interval_covers_true_median_as_often_as_promised() {
         let mut state = 1;
         let trials = 1000;
-        for (count, at_least, at_most) in
-            [(21, 900, 988), (6, 950, 1000), (7, 950, 1000), (8, 950, 1000), (9, 945, 990), (10, 955, 1000), (12, 945, 990), (15, 945, 990)]
-        {
+        for (count, at_least, at_most) in [
+            (21, 900, 988),
+            (6, 950, 1000),
+            (7, 950, 1000),
+            (8, 950, 1000),
+            (9, 945, 990),
+            (10, 955, 1000),
+            (12, 945, 990),
+            (15, 945, 990),
+        ] {
             let covered = (0..trials)
                 .filter(|_| {
-                    let value = |state: &mut u64| -((draw(state, 1 << 30) as f64 + 1.0) / f64::from(1 << 30)).ln();
+                    let value = |state: &mut u64| {
+                        -((draw(state, 1 << 30) as f64 + 1.0) / f64::from(1 << 30)).ln()
+                    };
                     let values: Vec<f64> = (0..count).map(|_| value(&mut state)).collect();
                     let interval = Interval::of(&values).expect("there are values");
                     assert!(interval.is_sure());
-                    interval.low <= std::f64::consts::LN_2 && std::f64::consts::LN_2 <= interval.high
+                    interval.low <= std::f64::consts::LN_2
+                        && std::f64::consts::LN_2 <= interval.high
                 })
                 .count();
-            assert!((at_least..=at_most).contains(&covered), "{covered} of {trials} with {count} values");
+            assert!(
+                (at_least..=at_most).contains(&covered),
+                "{covered} of {trials} with {count} values"
+            );
         }
     }
 
     #[test]
     fn leaves_out_as_many_values_as_sign_test_allows() {
-        let wanted = [(6, 0), (7, 0), (8, 0), (9, 1), (10, 1), (11, 1), (12, 2), (13, 2), (14, 2), (15, 3)];
+        let wanted =
+            [(6, 0), (7, 0), (8, 0), (9, 1), (10, 1), (11, 1), (12, 2), (13, 2), (14, 2), (15, 3)];
         assert_eq!(wanted.map(|(values, _)| (values, left_out(values))), wanted);
-        let interval = Interval::of(&[9.0, 1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0, 100.0]).expect("there are values");
+        let interval = Interval::of(&[9.0, 1.0, 8.0, 2.0, 7.0, 3.0, 6.0, 4.0, 5.0, 100.0])
+            .expect("there are values");
         assert_eq!((interval.low, interval.high), (2.0, 9.0));
     }
 
@@ -150,8 +181,13 @@ mod tests {
         let (mut state, trials) = (1, 1000);
         let covered = (0..trials)
             .filter(|_| {
-                let value =
-                    |state: &mut u64| 1.0 + 0.013 * ((0..12).map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30)).sum::<f64>() - 6.0);
+                let value = |state: &mut u64| {
+                    1.0 + 0.013
+                        * ((0..12)
+                            .map(|_| draw(state, 1 << 30) as f64 / f64::from(1 << 30))
+                            .sum::<f64>()
+                            - 6.0)
+                };
                 let mut values: Vec<f64> = (0..SURE_COUNT_MIN).map(|_| value(&mut state)).collect();
                 loop {
                     let interval = Interval::of(&values).expect("there are values");

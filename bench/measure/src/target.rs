@@ -33,7 +33,15 @@ pub struct TlsFiles {
 }
 
 impl Sec {
-    pub const ALL: [Self; 7] = [Self::Sys, Self::Krb5, Self::Krb5i, Self::Krb5p, Self::SysTls, Self::SysMtls, Self::Krb5Tls];
+    pub const ALL: [Self; 7] = [
+        Self::Sys,
+        Self::Krb5,
+        Self::Krb5i,
+        Self::Krb5p,
+        Self::SysTls,
+        Self::SysMtls,
+        Self::Krb5Tls,
+    ];
 
     pub(crate) const fn uses_tls(self) -> bool {
         matches!(self, Self::SysTls | Self::SysMtls | Self::Krb5Tls)
@@ -67,10 +75,9 @@ impl FromStr for Sec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL
-            .into_iter()
-            .find(|sec| sec.to_string() == text)
-            .ok_or_else(|| format!("{text}: not one of sys, krb5, krb5i, krb5p, sys+tls, sys+mtls, krb5+tls"))
+        Self::ALL.into_iter().find(|sec| sec.to_string() == text).ok_or_else(|| {
+            format!("{text}: not one of sys, krb5, krb5i, krb5p, sys+tls, sys+mtls, krb5+tls")
+        })
     }
 }
 
@@ -87,14 +94,19 @@ impl NfsTarget {
     }
 
     pub fn service(&self) -> String {
-        let host = if self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) { "localhost" } else { &self.host };
+        let host = if self.host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback()) {
+            "localhost"
+        } else {
+            &self.host
+        };
         format!("nfs@{host}")
     }
 }
 
 impl fmt::Display for NfsTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let port = if self.port == NFS_PORT { String::new() } else { format!(":{}", self.port) };
         write!(f, "nfs://{host}{port}/{}", self.path.join("/"))
     }
@@ -117,20 +129,26 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (scheme, rest) =
-            text.split_once("://").ok_or_else(|| format!("{text}: write nfs://HOST/EXPORT, scp://[HOST] or http://HOST/PATH"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            format!("{text}: write nfs://HOST/EXPORT, scp://[HOST] or http://HOST/PATH")
+        })?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         match scheme {
             "nfs" => {
                 let (host, port) = host_port(authority, NFS_PORT)?;
-                let path: Vec<String> = path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                let path: Vec<String> =
+                    path.split('/').filter(|name| !name.is_empty()).map(str::to_owned).collect();
                 match path.iter().any(|name| name == "." || name == "..") {
                     true => Err(format!("{text}: the path must not contain . or ..")),
                     false => Ok(Self::Nfs(NfsTarget { host, port, path })),
                 }
             }
-            "scp" if path.is_empty() => Ok(Self::Scp((!authority.is_empty()).then(|| authority.to_owned()))),
-            "scp" => Err(format!("{text}: write scp://HOST without a path; the run makes its own directory")),
+            "scp" if path.is_empty() => {
+                Ok(Self::Scp((!authority.is_empty()).then(|| authority.to_owned())))
+            }
+            "scp" => Err(format!(
+                "{text}: write scp://HOST without a path; the run makes its own directory"
+            )),
             "http" | "https" => {
                 let tls = scheme == "https";
                 let (host, port) = host_port(authority, if tls { 443 } else { 80 })?;
@@ -142,7 +160,9 @@ impl FromStr for Target {
 }
 
 pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
-    let found = (host, port).to_socket_addrs().map_err(|error| Error::NotFound(format!("{host}: {error}")))?;
+    let found = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| Error::NotFound(format!("{host}: {error}")))?;
     // Local servers listen on IPv4 more often than on IPv6.
     let mut all: Vec<SocketAddr> = found.collect();
     all.sort_by_key(SocketAddr::is_ipv6);
@@ -152,9 +172,12 @@ pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, Error> {
 fn host_port(authority: &str, port: u16) -> Result<(String, u16), String> {
     let (host, given) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((host, rest)) => (host, rest.strip_prefix(':')),
-        None => authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+        None => {
+            authority.rsplit_once(':').map_or((authority, None), |(host, port)| (host, Some(port)))
+        }
     };
-    let port = given.map_or(Ok(port), |text| text.parse().map_err(|_| format!("{text}: not a port")))?;
+    let port =
+        given.map_or(Ok(port), |text| text.parse().map_err(|_| format!("{text}: not a port")))?;
     if host.is_empty() { Err("the host is missing".into()) } else { Ok((host.to_owned(), port)) }
 }
 
@@ -174,7 +197,8 @@ mod tests {
         assert_eq!("scp://me@there".parse(), Ok(Target::Scp(Some("me@there".into()))));
         let http = Target::Http { tls: true, host: "h".into(), port: 443, path: "/a/b".into() };
         assert_eq!("https://h/a/b".parse(), Ok(http));
-        for text in ["host:/a", "nfs:///a", "nfs://h:x/a", "nfs://h/../a", "ftp://h/", "scp://h/a"] {
+        for text in ["host:/a", "nfs:///a", "nfs://h:x/a", "nfs://h/../a", "ftp://h/", "scp://h/a"]
+        {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

@@ -28,7 +28,8 @@ impl Zone {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
         let mut words = text.split_whitespace();
         let name = words.next().map(wire_name).ok_or("no record")?;
-        let key = words.skip_while(|word| *word != "15").nth(1).ok_or("no DNSKEY of algorithm 15")?;
+        let key =
+            words.skip_while(|word| *word != "15").nth(1).ok_or("no DNSKEY of algorithm 15")?;
         let key = BASE64.decode(key.as_bytes()).map_err(|error| error.to_string())?;
         let key = key.as_slice().try_into().map_err(|_| "a key of another length")?;
         Ok(Self { name, key: VerifyingKey::from_bytes(key).map_err(|error| error.to_string())? })
@@ -66,9 +67,13 @@ impl Zone {
         // RFC 4034, section 3.1.8.1; the set has one record.
         let mut signed = [head, &self.name, &owner, &head[..2], &CLASS_IN.to_be_bytes()].concat();
         signed.extend_from_slice(&head[4..8]);
-        signed.extend_from_slice(&u16::try_from(texts.len()).map_err(|_| "a long record")?.to_be_bytes());
+        signed.extend_from_slice(
+            &u16::try_from(texts.len()).map_err(|_| "a long record")?.to_be_bytes(),
+        );
         signed.extend_from_slice(texts);
-        self.key.verify_strict(&signed, &Signature::from_bytes(bytes)).map_err(|_| "a wrong signature")?;
+        self.key
+            .verify_strict(&signed, &Signature::from_bytes(bytes))
+            .map_err(|_| "a wrong signature")?;
         Ok(texts.get(1..).ok_or("an empty record")?.to_vec())
     }
 

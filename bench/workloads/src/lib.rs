@@ -37,7 +37,13 @@ impl<T, E: Display> OrExit<T> for Result<T, E> {
 pub fn bench(subjects: Vec<Box<dyn Subject>>, rounds: usize) -> Runner {
     let command = std::env::args().collect::<Vec<_>>().join(" ");
     let rounds = Rounds { min: rounds, max: rounds, spread_max: 0.0, warm_up: true };
-    Runner::new(Run::begin(command, false), subjects, rounds, Box::new(StandardError), StopFlag::default())
+    Runner::new(
+        Run::begin(command, false),
+        subjects,
+        rounds,
+        Box::new(StandardError),
+        StopFlag::default(),
+    )
 }
 
 /// Prints each measurement to standard error as it starts.

@@ -45,22 +45,33 @@ impl Realm {
     /// The servers' krb5.conf permits every encryption type, because tickets are encrypted with the
     /// strongest.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let inherited = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KRB5") && name != "KRB5_CONFIG");
+        let inherited = std::env::vars_os().filter(|(name, _)| {
+            name.to_string_lossy().starts_with("KRB5") && name != "KRB5_CONFIG"
+        });
         inherited.chain([("KRB5_CONFIG".into(), self.directory.join("krb5.conf").into())]).collect()
     }
 }
 
 fn run_inside(enctype: &str) -> i32 {
-    let kdc = kdc::Kdc::start().ok_or("krb5-kdc, krb5-admin-server or krb5-user is not installed").or_exit("start a KDC");
+    let kdc = kdc::Kdc::start()
+        .ok_or("krb5-kdc, krb5-admin-server or krb5-user is not installed")
+        .or_exit("start a KDC");
     kdc.client(&kdc::Client { name: "bench", enctypes: enctype, ..kdc::Client::default() });
     kdc.add(&[CLIENT, SERVICE]);
     let realm = Realm { directory: kdc.path("") };
-    let idmap = format!("[General]\nDomain = {DOMAIN}\nLocal-Realms = {}\n[Translation]\nMethod = nsswitch\n", kdc::REALM);
+    let idmap = format!(
+        "[General]\nDomain = {DOMAIN}\nLocal-Realms = {}\n[Translation]\nMethod = nsswitch\n",
+        kdc::REALM
+    );
     std::fs::write(realm.idmap(), idmap).or_exit("write idmapd.conf");
     kdc.keytab("service", &[SERVICE]);
     let keytab = kdc.keytab("client", &[CLIENT]);
     let cache = kdc.kinit("bench", CLIENT, &keytab, "client", &[]);
     let mut command = Command::new(std::env::current_exe().or_exit("find this program"));
-    command.args(std::env::args_os().skip(1)).envs(kdc.environment("bench")).env("KRB5CCNAME", cache).env(VARIABLE, &realm.directory);
+    command
+        .args(std::env::args_os().skip(1))
+        .envs(kdc.environment("bench"))
+        .env("KRB5CCNAME", cache)
+        .env(VARIABLE, &realm.directory);
     command.status().or_exit("run this program inside the realm").code().unwrap_or(1)
 }

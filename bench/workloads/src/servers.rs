@@ -35,25 +35,48 @@ impl Drop for Server {
 impl Server {
     /// With `sync`, replies wait until names and attributes are on disk. With `audited`, an audit
     /// trail records every operation.
-    pub fn vouch(program: &Path, directory: &Path, sync: bool, realm: Option<&Realm>, audited: bool) -> Self {
+    pub fn vouch(
+        program: &Path,
+        directory: &Path,
+        sync: bool,
+        realm: Option<&Realm>,
+        audited: bool,
+    ) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for vouch");
         let port = free_port();
         let mut command = Command::new(program);
         command.arg("export").arg("--dir").arg(directory).args(["--pseudo", &format!("/{EXPORT}")]);
         command.args(["--listen", &format!("0.0.0.0:{port}"), "--options"]);
-        command.arg(format!("rw,no_root_squash,insecure,{}sec=krb5p:krb5i:krb5:sys", if sync { "" } else { "async," }));
+        command.arg(format!(
+            "rw,no_root_squash,insecure,{}sec=krb5p:krb5i:krb5:sys",
+            if sync { "" } else { "async," }
+        ));
         if let Some(realm) = realm {
-            command.envs(realm.environment()).arg("--keytab").arg(realm.service_keytab()).arg("--idmap").arg(realm.idmap());
+            command
+                .envs(realm.environment())
+                .arg("--keytab")
+                .arg(realm.service_keytab())
+                .arg("--idmap")
+                .arg(realm.idmap());
         }
         if audited {
             let trail = files.path().join("trail");
-            let made = Command::new(program).args(["audit", "keygen"]).arg(&trail).stdout(Stdio::null()).status();
-            assert!(made.or_exit("run vouch audit keygen").success(), "vouch audit keygen makes a trail");
+            let made = Command::new(program)
+                .args(["audit", "keygen"])
+                .arg(&trail)
+                .stdout(Stdio::null())
+                .status();
+            assert!(
+                made.or_exit("run vouch audit keygen").success(),
+                "vouch audit keygen makes a trail"
+            );
             command.arg("--audit").arg(trail);
         }
         // No client has state to reclaim. The shortest lease gives the shortest grace period.
         command.arg("--state").arg(files.path().join("state")).args(["--lease", "10"]);
-        command.stdout(Stdio::null()).stderr(fs::File::create(files.path().join("log")).or_exit("create a log"));
+        command
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(files.path().join("log")).or_exit("create a log"));
         Self::start(command, port, files)
     }
 
@@ -63,11 +86,18 @@ impl Server {
         let (dir, port) = (files.path().display().to_string(), free_port());
         let (kerberos, flavours, owners) = match realm {
             Some(realm) => {
-                let (principal, keytab) = (realm::HOST_BASED, realm.service_keytab().display().to_string());
+                let (principal, keytab) =
+                    (realm::HOST_BASED, realm.service_keytab().display().to_string());
                 (
-                    format!("PrincipalName = \"{principal}\"; KeytabPath = {keytab}; CCacheDir = {dir}; Active_krb5 = true;"),
+                    format!(
+                        "PrincipalName = \"{principal}\"; KeytabPath = {keytab}; CCacheDir = {dir}; Active_krb5 = true;"
+                    ),
                     "sys,krb5,krb5i,krb5p",
-                    format!("DomainName = \"{}\"; UseGetpwnam = false; IdmapConf = \"{}\";", realm::DOMAIN, realm.idmap().display()),
+                    format!(
+                        "DomainName = \"{}\"; UseGetpwnam = false; IdmapConf = \"{}\";",
+                        realm::DOMAIN,
+                        realm.idmap().display()
+                    ),
                 )
             }
             None => ("Active_krb5 = false;".into(), "sys", String::new()),
@@ -87,7 +117,16 @@ impl Server {
         fs::create_dir(files.path().join("state")).or_exit("make Ganesha's state directory");
         let mut command = Command::new("ganesha.nfsd");
         command.envs(realm.map(Realm::environment).unwrap_or_default());
-        command.arg("-F").args(["-f", &format!("{dir}/conf"), "-L", &format!("{dir}/log"), "-p", &format!("{dir}/pid"), "-N", "EVENT"]);
+        command.arg("-F").args([
+            "-f",
+            &format!("{dir}/conf"),
+            "-L",
+            &format!("{dir}/log"),
+            "-p",
+            &format!("{dir}/pid"),
+            "-N",
+            "EVENT",
+        ]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Self::start(command, port, files)
     }
@@ -98,7 +137,9 @@ impl Server {
         let mut server = Self { child, port, _files: files };
         let started = Instant::now();
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            if started.elapsed() > Duration::from_secs(START_S_MAX) || server.child.try_wait().is_ok_and(|status| status.is_some()) {
+            if started.elapsed() > Duration::from_secs(START_S_MAX)
+                || server.child.try_wait().is_ok_and(|status| status.is_some())
+            {
                 Err::<(), _>(format!("no answer on port {port}")).or_exit(&name);
             }
             std::thread::sleep(Duration::from_millis(20));

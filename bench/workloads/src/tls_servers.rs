@@ -32,11 +32,15 @@ impl Certificates {
         write("ca.pem", params.self_signed(&key).or_exit("make an authority").pem());
         let issuer = Issuer::new(params, key);
         for name in ["server", "client"] {
-            let mut params = CertificateParams::new(vec![name.to_owned()]).or_exit("make a certificate");
+            let mut params =
+                CertificateParams::new(vec![name.to_owned()]).or_exit("make a certificate");
             params.distinguished_name.push(DnType::CommonName, name);
             params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
             let key = KeyPair::generate().or_exit("make a key");
-            write(&format!("{name}.pem"), params.signed_by(&key, &issuer).or_exit("make a certificate").pem());
+            write(
+                &format!("{name}.pem"),
+                params.signed_by(&key, &issuer).or_exit("make a certificate").pem(),
+            );
             write(&format!("{name}.key"), key.serialize_pem());
         }
         Self { files }
@@ -61,12 +65,25 @@ impl Server {
         let shared = files.path().join("shared");
         fs::create_dir(&shared).or_exit("make a directory to export");
         let mut command = Command::new(program);
-        command.arg("export").arg("--dir").arg(shared).args(["--options", "rw,insecure,xprtsec=mtls"]);
-        command.args(["--listen", &format!("0.0.0.0:{port}")]).arg("--state").arg(files.path().join("state"));
-        for (option, name) in [("--tls-cert", "server.pem"), ("--tls-key", "server.key"), ("--tls-client-ca", "ca.pem")] {
+        command
+            .arg("export")
+            .arg("--dir")
+            .arg(shared)
+            .args(["--options", "rw,insecure,xprtsec=mtls"]);
+        command
+            .args(["--listen", &format!("0.0.0.0:{port}")])
+            .arg("--state")
+            .arg(files.path().join("state"));
+        for (option, name) in [
+            ("--tls-cert", "server.pem"),
+            ("--tls-key", "server.key"),
+            ("--tls-client-ca", "ca.pem"),
+        ] {
             command.arg(option).arg(certificates.path(name));
         }
-        command.stdout(Stdio::null()).stderr(fs::File::create(files.path().join("log")).or_exit("create a log"));
+        command
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(files.path().join("log")).or_exit("create a log"));
         Self::start(command, port, files)
     }
 
@@ -74,8 +91,8 @@ impl Server {
     pub fn nginx_over_tls(certificates: &Certificates) -> Self {
         let files = tempfile::tempdir().or_exit("make a directory for nginx");
         let (dir, port) = (files.path().display(), free_port());
-        let [certificate, key, authority] =
-            ["server.pem", "server.key", "ca.pem"].map(|name| certificates.path(name).display().to_string());
+        let [certificate, key, authority] = ["server.pem", "server.key", "ca.pem"]
+            .map(|name| certificates.path(name).display().to_string());
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let config = format!(
             "daemon off; master_process off; {user} pid {dir}/pid; error_log {dir}/log; events {{ worker_connections 10000; }}\n\
@@ -89,7 +106,12 @@ impl Server {
         let path = files.path().join("conf");
         fs::write(&path, config).or_exit("write nginx's configuration");
         let mut command = Command::new("nginx");
-        command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("-c").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .arg("-c")
+            .arg(path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         Self::start(command, port, files)
     }
 }

@@ -68,11 +68,19 @@ impl Agent {
     /// If the state cannot be read, or the pattern of caches is none.
     pub fn open(config: AgentConfig) -> Result<Self, Error> {
         let AgentConfig { broker, principal, keytab, .. } = &config;
-        let link = NetworkLink { broker: broker.clone(), principal: principal.clone(), keytab: keytab.clone() };
+        let link = NetworkLink {
+            broker: broker.clone(),
+            principal: principal.clone(),
+            keytab: keytab.clone(),
+        };
         Self::with_parts(config, Clock::system(), Box::new(link))
     }
 
-    pub(crate) fn with_parts(config: AgentConfig, clock: Clock, link: Box<dyn BrokerLink>) -> Result<Self, Error> {
+    pub(crate) fn with_parts(
+        config: AgentConfig,
+        clock: Clock,
+        link: Box<dyn BrokerLink>,
+    ) -> Result<Self, Error> {
         let pattern = CachePattern::parse(&config.cache)?;
         let (state, accounts) = StateFile::open(&config.state)?;
         let agent = Self {
@@ -152,14 +160,22 @@ impl Agent {
         let is_removed = uid.is_none_or(|uid| !accounts.unremoved.contains(&uid));
         drop(accounts);
         self.wake();
-        if is_removed { Ok(()) } else { Err(Error::Unavailable("the tickets cannot be removed now; the agent's log says why".into())) }
+        if is_removed {
+            Ok(())
+        } else {
+            Err(Error::Unavailable(
+                "the tickets cannot be removed now; the agent's log says why".into(),
+            ))
+        }
     }
 
     fn fetch(&self, job: &JobId) -> Result<Tickets, Error> {
         let agent = self.accounts.lock().agent.clone();
         let request = Request::Fetch { node: self.config.node.clone(), agent, job: job.clone() };
         match self.ask(&request)? {
-            (Reply::Tickets { user, uid, end_s, deadline_s, .. }, cache) => Ok(Tickets { user, uid, end_s, deadline_s, cache }),
+            (Reply::Tickets { user, uid, end_s, deadline_s, .. }, cache) => {
+                Ok(Tickets { user, uid, end_s, deadline_s, cache })
+            }
             _ => Err(Error::Unavailable("the broker sent no tickets".into())),
         }
     }
@@ -170,8 +186,15 @@ impl Agent {
         match &answer {
             Ok(_) | Err(Error::Refused(_)) => self.outage.ended(),
             Err(error) => {
-                let fault = error.kerberos().map(KerberosError::fault).filter(|fault| *fault != TICKET_REFUSED);
-                self.outage.failed(fault.unwrap_or(BROKER_UNAVAILABLE), error.to_string(), self.clock.now_s());
+                let fault = error
+                    .kerberos()
+                    .map(KerberosError::fault)
+                    .filter(|fault| *fault != TICKET_REFUSED);
+                self.outage.failed(
+                    fault.unwrap_or(BROKER_UNAVAILABLE),
+                    error.to_string(),
+                    self.clock.now_s(),
+                );
             }
         }
         answer
@@ -275,7 +298,12 @@ impl Agent {
                 (accounts.agent.clone(), accounts.left.first().cloned())
             };
             let Some((job, why)) = first else { return Ok(()) };
-            match self.ask(&Request::Left { node: self.config.node.clone(), agent, job: job.clone(), why: why.clone() }) {
+            match self.ask(&Request::Left {
+                node: self.config.node.clone(),
+                agent,
+                job: job.clone(),
+                why: why.clone(),
+            }) {
                 Ok(_) | Err(Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }

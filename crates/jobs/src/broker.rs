@@ -138,20 +138,30 @@ impl Broker {
     /// Answers the scheduler.
     pub(crate) fn answer_scheduler(&self, request: Request) -> Reply {
         match request {
-            Request::Begin { job, user, nodes, deadline_s } => self.begin(&job, &user, nodes, deadline_s),
+            Request::Begin { job, user, nodes, deadline_s } => {
+                self.begin(&job, &user, nodes, deadline_s)
+            }
             Request::End { job } => self.end(&job),
             Request::List => Reply::Jobs { jobs: self.registry.lock().list() },
-            _ => Reply::Refused { reason: "this socket is for the scheduler: begin, end and list".into() },
+            _ => Reply::Refused {
+                reason: "this socket is for the scheduler: begin, end and list".into(),
+            },
         }
     }
 
     pub(crate) fn is_scheduler(&self, uid: u32) -> bool {
-        uid == 0 || uid == rustix::process::geteuid().as_raw() || self.config.scheduler_uids.contains(&uid)
+        uid == 0
+            || uid == rustix::process::geteuid().as_raw()
+            || self.config.scheduler_uids.contains(&uid)
     }
 
     fn end_spooled(&self) {
         if self.is_spool_trusted {
-            spool::drain(&self.config.spool, |uid| self.is_scheduler(uid), |job| self.end(job) == Reply::Done);
+            spool::drain(
+                &self.config.spool,
+                |uid| self.is_scheduler(uid),
+                |job| self.end(job) == Reply::Done,
+            );
         }
     }
 
@@ -161,20 +171,32 @@ impl Broker {
         let principal = self.principal(user);
         let refuse = |fault: Option<&str>, reason: String| {
             let principal = principal.as_deref().unwrap_or(user.as_str());
-            self.records.refuse(Event { job: job.as_str(), principal, detail: &reason, fault, ..Event::default() });
+            self.records.refuse(Event {
+                job: job.as_str(),
+                principal,
+                detail: &reason,
+                fault,
+                ..Event::default()
+            });
             Reply::Refused { reason }
         };
         let Some(principal) = &principal else { return refuse(None, self.other_domain(user)) };
         let uid = match nix::unistd::User::from_name(user.as_str()) {
             Ok(Some(found)) => found.uid.as_raw(),
-            Ok(None) => return refuse(Some(NO_ACCOUNT), format!("user {user} is unknown on the broker's host")),
+            Ok(None) => {
+                return refuse(
+                    Some(NO_ACCOUNT),
+                    format!("user {user} is unknown on the broker's host"),
+                );
+            }
             Err(error) => return Reply::Unavailable { reason: format!("user {user}: {error}") },
         };
         let count = nodes.len();
         let begun = {
             let mut registry = self.registry.lock();
             registry.begin(job, (user, uid), nodes, deadline_s, self.clock.now_s()).map(|change| {
-                let granted_s = if let Change::Put(_, job) = &change { job.deadline_s } else { deadline_s };
+                let granted_s =
+                    if let Change::Put(_, job) = &change { job.deadline_s } else { deadline_s };
                 self.store.apply(&[change]).map(|()| granted_s)
             })
         };
@@ -183,7 +205,13 @@ impl Broker {
             Ok(Err(error)) => unavailable(&error),
             Ok(Ok(deadline_s)) => {
                 let detail = format!("on {count} nodes until {deadline_s}");
-                let event = Event { job: job.as_str(), principal, uid: Some(uid), detail: &detail, ..Event::default() };
+                let event = Event {
+                    job: job.as_str(),
+                    principal,
+                    uid: Some(uid),
+                    detail: &detail,
+                    ..Event::default()
+                };
                 self.records.write(Act::JobBegun, event);
                 Reply::Begun { deadline_s }
             }
@@ -206,7 +234,10 @@ impl Broker {
             None => Reply::Done,
             Some(Err(error)) => unavailable(&error),
             Some(Ok(principal)) => {
-                self.records.write(Act::JobEnded, Event { job: job.as_str(), principal: &principal, ..Event::default() });
+                self.records.write(
+                    Act::JobEnded,
+                    Event { job: job.as_str(), principal: &principal, ..Event::default() },
+                );
                 Reply::Done
             }
         }
@@ -217,13 +248,26 @@ impl Broker {
         let (node, job) = match &request {
             Request::Fetch { node, job, .. } | Request::Left { node, job, .. } => (node, Some(job)),
             Request::Sync { node, .. } => (node, None),
-            _ => return (Reply::Refused { reason: "only the scheduler may ask that".into() }, Zeroizing::default()),
+            _ => {
+                return (
+                    Reply::Refused { reason: "only the scheduler may ask that".into() },
+                    Zeroizing::default(),
+                );
+            }
         };
         let refuse = |RefusedFetch { user, fault, reason }: RefusedFetch| {
             let job = job.map_or("", JobId::as_str);
             let detail = format!("{} {reason}", agent.principal);
             let address = Some(agent.address);
-            let event = Event { job, principal: &user, node: node.as_str(), address, detail: &detail, fault, ..Event::default() };
+            let event = Event {
+                job,
+                principal: &user,
+                node: node.as_str(),
+                address,
+                detail: &detail,
+                fault,
+                ..Event::default()
+            };
             self.records.refuse(event);
             (Reply::Refused { reason }, Zeroizing::default())
         };
@@ -231,23 +275,42 @@ impl Broker {
             return refuse(RefusedFetch::by_rule(reason));
         }
         match &request {
-            Request::Fetch { node, agent: number, job } => self.fetch(agent, node, number, job).unwrap_or_else(refuse),
+            Request::Fetch { node, agent: number, job } => {
+                self.fetch(agent, node, number, job).unwrap_or_else(refuse)
+            }
             Request::Sync { jobs, .. } if jobs.len() > AGENT_JOB_COUNT_MAX => {
-                refuse(RefusedFetch::by_rule(format!("{} jobs are more than a node runs at once", jobs.len())))
+                refuse(RefusedFetch::by_rule(format!(
+                    "{} jobs are more than a node runs at once",
+                    jobs.len()
+                )))
             }
-            Request::Sync { node, jobs } => {
-                (Reply::Gone { jobs: self.registry.lock().gone(node, jobs.clone(), self.clock.now_s()) }, Zeroizing::default())
+            Request::Sync { node, jobs } => (
+                Reply::Gone {
+                    jobs: self.registry.lock().gone(node, jobs.clone(), self.clock.now_s()),
+                },
+                Zeroizing::default(),
+            ),
+            Request::Left { node, agent: number, job, why } => {
+                (self.left(agent, (node, number), job, why), Zeroizing::default())
             }
-            Request::Left { node, agent: number, job, why } => (self.left(agent, (node, number), job, why), Zeroizing::default()),
             _ => unreachable!("matched above"),
         }
     }
 
-    fn fetch(&self, agent: Agent<'_>, node: &NodeName, number: &str, job: &JobId) -> Result<Answer, RefusedFetch> {
+    fn fetch(
+        &self,
+        agent: Agent<'_>,
+        node: &NodeName,
+        number: &str,
+        job: &JobId,
+    ) -> Result<Answer, RefusedFetch> {
         let shared = self.shared_number(agent, number);
         let refused = |refusal: Refusal| RefusedFetch::by_rule(refusal.to_string());
-        let grant = self.registry.lock().grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
-        let principal = self.principal(&grant.user).ok_or_else(|| RefusedFetch::by_rule(self.other_domain(&grant.user)))?;
+        let grant =
+            self.registry.lock().grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
+        let principal = self
+            .principal(&grant.user)
+            .ok_or_else(|| RefusedFetch::by_rule(self.other_domain(&grant.user)))?;
         let minted = match self.mint(&principal, grant.end_s)? {
             Ok(minted) => minted,
             Err(reason) => {
@@ -259,13 +322,22 @@ impl Broker {
             let mut registry = self.registry.lock();
             // The job may have ended while the KDC was asked.
             registry.grant(job, node, shared, self.clock.now_s()).map_err(refused)?;
-            let holder = Holder { agent: number.chars().take(64).collect(), principal: minted.client.clone(), end_s: minted.end_s };
+            let holder = Holder {
+                agent: number.chars().take(64).collect(),
+                principal: minted.client.clone(),
+                end_s: minted.end_s,
+            };
             let change = registry.hold(job, node, holder);
             if let Err(error) = self.store.apply(change.as_slice()) {
                 return Ok((unavailable(&error), Zeroizing::default()));
             }
         }
-        let detail = format!("{} until {} for {}", agent.principal, minted.end_s, self.config.services.join(", "));
+        let detail = format!(
+            "{} until {} for {}",
+            agent.principal,
+            minted.end_s,
+            self.config.services.join(", ")
+        );
         self.records.write(
             Act::TicketMinted,
             Event {
@@ -275,7 +347,9 @@ impl Broker {
                 node: node.as_str(),
                 address: Some(agent.address),
                 detail: &detail,
-                life_ns: Some(minted.end_s.saturating_sub(self.clock.now_s()).saturating_mul(1_000_000_000)),
+                life_ns: Some(
+                    minted.end_s.saturating_sub(self.clock.now_s()).saturating_mul(1_000_000_000),
+                ),
                 ..Event::default()
             },
         );
@@ -290,7 +364,11 @@ impl Broker {
     }
 
     /// Asks the KDC. The inner error is a failure that may pass.
-    fn mint(&self, principal: &str, end_s: u64) -> Result<Result<DelegatedTickets, String>, RefusedFetch> {
+    fn mint(
+        &self,
+        principal: &str,
+        end_s: u64,
+    ) -> Result<Result<DelegatedTickets, String>, RefusedFetch> {
         match self.tickets.tickets(principal, &self.config.services, end_s) {
             Ok(minted) => {
                 self.outage.ended();
@@ -298,7 +376,11 @@ impl Broker {
             }
             Err(fault) if fault.is_refusal() => {
                 self.outage.ended();
-                Err(RefusedFetch { user: principal.to_owned(), fault: None, reason: fault.to_string() })
+                Err(RefusedFetch {
+                    user: principal.to_owned(),
+                    fault: None,
+                    reason: fault.to_string(),
+                })
             }
             Err(fault) => {
                 self.kdc_failures.fetch_add(1, Ordering::Relaxed);
@@ -313,7 +395,13 @@ impl Broker {
         self.config.nodes.is_shared(agent.principal).then_some(number)
     }
 
-    fn left(&self, agent: Agent<'_>, (node, number): (&NodeName, &str), job: &JobId, why: &str) -> Reply {
+    fn left(
+        &self,
+        agent: Agent<'_>,
+        (node, number): (&NodeName, &str),
+        job: &JobId,
+        why: &str,
+    ) -> Reply {
         let left = {
             let mut registry = self.registry.lock();
             registry
@@ -326,7 +414,14 @@ impl Broker {
             Some(Ok(holder)) => {
                 let detail: String = why.chars().filter(|c| !c.is_control()).take(200).collect();
                 let (address, principal) = (Some(agent.address), &holder.principal);
-                let event = Event { job: job.as_str(), principal, node: node.as_str(), address, detail: &detail, ..Event::default() };
+                let event = Event {
+                    job: job.as_str(),
+                    principal,
+                    node: node.as_str(),
+                    address,
+                    detail: &detail,
+                    ..Event::default()
+                };
                 self.records.write(Act::TicketWithdrawn, event);
                 Reply::Done
             }
@@ -347,7 +442,10 @@ impl Broker {
         for lapsed in lapsed {
             let detail = "the tickets have ended; the node did not confirm their removal";
             let (job, node) = (lapsed.job.as_str(), lapsed.node.as_str());
-            self.records.write(Act::TicketWithdrawn, Event { job, principal: &lapsed.principal, node, detail, ..Event::default() });
+            self.records.write(
+                Act::TicketWithdrawn,
+                Event { job, principal: &lapsed.principal, node, detail, ..Event::default() },
+            );
         }
         self.records.record_omitted();
     }
@@ -355,12 +453,17 @@ impl Broker {
     /// None for a user of a domain that is not the realm's.
     fn principal(&self, user: &UserName) -> Option<String> {
         let (domain, name) = user.parts()?;
-        let is_of_realm = |domain: &str| self.config.user_domains.iter().any(|known| known.eq_ignore_ascii_case(domain));
+        let is_of_realm = |domain: &str| {
+            self.config.user_domains.iter().any(|known| known.eq_ignore_ascii_case(domain))
+        };
         domain.is_none_or(is_of_realm).then(|| format!("{name}@{}", self.config.realm))
     }
 
     fn other_domain(&self, user: &UserName) -> String {
-        format!("user {user} is of a domain whose users are not known to be of realm {} (--user-domain)", self.config.realm)
+        format!(
+            "user {user} is of a domain whose users are not known to be of realm {} (--user-domain)",
+            self.config.realm
+        )
     }
 }
 

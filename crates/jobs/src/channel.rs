@@ -85,7 +85,11 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// Without a ticket, if the broker refuses it, or if it cannot prove itself.
-    pub(crate) fn connect(socket: S, mut initiator: MitInitiator, timeout: Duration) -> Result<Self, ChannelError> {
+    pub(crate) fn connect(
+        socket: S,
+        mut initiator: MitInitiator,
+        timeout: Duration,
+    ) -> Result<Self, ChannelError> {
         let mut channel = Self::plain(socket, timeout);
         let mut answer: Option<Zeroizing<Vec<u8>>> = None;
         loop {
@@ -111,7 +115,11 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// If the peer cannot prove itself in time.
-    pub(crate) fn accept(socket: S, acceptor: &MitAcceptor, timeout: Duration) -> Result<(Self, Arc<str>), ChannelError> {
+    pub(crate) fn accept(
+        socket: S,
+        acceptor: &MitAcceptor,
+        timeout: Duration,
+    ) -> Result<(Self, Arc<str>), ChannelError> {
         /// Kerberos needs one exchange.
         const EXCHANGE_COUNT_MAX: usize = 4;
         let mut channel = Self::plain(socket, timeout);
@@ -135,7 +143,10 @@ impl<S: Socket> Channel<S> {
                 }
             }
         }
-        Err(ChannelError::Unauthenticated { principal: String::new(), reason: "the handshake does not end".into() })
+        Err(ChannelError::Unauthenticated {
+            principal: String::new(),
+            reason: "the handshake does not end".into(),
+        })
     }
 
     pub(crate) fn set_deadline(&mut self, timeout: Duration) {
@@ -144,11 +155,16 @@ impl<S: Socket> Channel<S> {
 
     /// # Errors
     /// If the peer does not take the message in time.
-    pub(crate) fn send(&mut self, message: &impl Serialize, tickets: &[u8]) -> Result<(), ChannelError> {
+    pub(crate) fn send(
+        &mut self,
+        message: &impl Serialize,
+        tickets: &[u8],
+    ) -> Result<(), ChannelError> {
         let body = wire::encode(message, tickets);
         let Some(seal) = &mut self.seal else { return self.write_frame(&body) };
         let header_len = seal.keys.header_len();
-        let mut token = Zeroizing::new(Vec::with_capacity(header_len + body.len() + seal.keys.trailer_len()));
+        let mut token =
+            Zeroizing::new(Vec::with_capacity(header_len + body.len() + seal.keys.trailer_len()));
         token.resize(header_len, 0);
         token.extend_from_slice(&body);
         token.resize(header_len + body.len() + seal.keys.trailer_len(), 0);
@@ -163,7 +179,10 @@ impl<S: Socket> Channel<S> {
     ///
     /// # Errors
     /// If no message arrives in time, or it is too long, altered or malformed.
-    pub(crate) fn receive<T: DeserializeOwned>(&mut self, len_max: usize) -> Result<(T, Zeroizing<Vec<u8>>), ChannelError> {
+    pub(crate) fn receive<T: DeserializeOwned>(
+        &mut self,
+        len_max: usize,
+    ) -> Result<(T, Zeroizing<Vec<u8>>), ChannelError> {
         let mut frame = self.read_frame(len_max)?;
         let Some(seal) = &mut self.seal else { return decode(&frame) };
         let opened = seal.keys.open_any(&mut frame).map_err(|_| ChannelError::Altered)?;
@@ -200,7 +219,12 @@ impl<S: Socket> Channel<S> {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Ok(count) => buffer = &mut buffer[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    ) =>
+                {
                     return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                 }
                 Err(error) => return Err(error.into()),
@@ -221,7 +245,10 @@ impl<S: Socket> Channel<S> {
 /// If it does not answer, or refuses.
 pub fn ask_local(socket: &Path, request: &Request) -> Result<Reply, Error> {
     let at = |source| Error::Io { path: socket.to_owned(), source };
-    let mut channel = Channel::plain(UnixStream::connect(socket).map_err(at)?, ANSWER_TIMEOUT + CONNECTION_TIMEOUT);
+    let mut channel = Channel::plain(
+        UnixStream::connect(socket).map_err(at)?,
+        ANSWER_TIMEOUT + CONNECTION_TIMEOUT,
+    );
     channel.send(request, &[])?;
     match channel.receive(CONTROL_LEN_MAX)? {
         (Reply::Refused { reason }, _) => Err(Error::Refused(reason)),
@@ -264,7 +291,11 @@ mod tests {
     #[test]
     fn sealed_messages_cannot_be_replayed_or_altered() {
         use vouch_krb5_seal::{Enctype, Role};
-        let keys = |role| Arc::new(ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], role, false).unwrap());
+        let keys = |role| {
+            Arc::new(
+                ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], role, false).unwrap(),
+            )
+        };
         let sealed = |socket, role| {
             let mut channel = Channel::plain(socket, Duration::from_secs(10));
             channel.seal = Some(Seal { keys: keys(role), sent: 0, received: 0 });

@@ -8,7 +8,9 @@ pub(crate) struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Clock {
     pub(crate) fn system() -> Self {
-        Self(Arc::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())))
+        Self(Arc::new(|| {
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+        }))
     }
 
     /// A clock that shows this number of seconds.

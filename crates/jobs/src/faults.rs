@@ -88,8 +88,12 @@ mod tests {
             let (job, node) = ((number % 20).to_string(), "n1".to_owned());
             refusals.add(RefusalStatus { job, node, at_s: number, ..RefusalStatus::default() });
         }
-        let found: Vec<_> = refusals.status().into_iter().map(|refusal| (refusal.job, refusal.at_s)).collect();
-        assert_eq!(found, (4..20).map(|number: u64| (number.to_string(), 20 + number)).collect::<Vec<_>>());
+        let found: Vec<_> =
+            refusals.status().into_iter().map(|refusal| (refusal.job, refusal.at_s)).collect();
+        assert_eq!(
+            found,
+            (4..20).map(|number: u64| (number.to_string(), 20 + number)).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -97,7 +101,8 @@ mod tests {
         let outage = Outage::default();
         outage.failed("kdc-unavailable", "first".into(), 10);
         outage.failed("clock-skew", "second".into(), 20);
-        let expected = OutageStatus { fault: "clock-skew".into(), since_s: 10, reason: "second".into() };
+        let expected =
+            OutageStatus { fault: "clock-skew".into(), since_s: 10, reason: "second".into() };
         assert_eq!(outage.status(), Some(expected));
         outage.ended();
         assert_eq!(outage.status(), None);

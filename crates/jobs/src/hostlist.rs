@@ -31,7 +31,12 @@ pub fn expand(list: &str) -> Result<Vec<NodeName>, HostlistError> {
             if names.len().saturating_mul(numbers.len()) > NODE_COUNT_MAX {
                 return Err(HostlistError::Long(shown()));
             }
-            names = names.iter().flat_map(|name| numbers.iter().map(move |number| format!("{name}{before}{number}"))).collect();
+            names = names
+                .iter()
+                .flat_map(|name| {
+                    numbers.iter().map(move |number| format!("{name}{before}{number}"))
+                })
+                .collect();
             rest = behind;
         }
         if nodes.len() + names.len() > NODE_COUNT_MAX {
@@ -68,12 +73,15 @@ fn numbers(ranges: &str) -> Option<Vec<String>> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let is_number = |text: &str| !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = |text: &str| {
+            !text.is_empty() && text.len() <= 9 && text.bytes().all(|byte| byte.is_ascii_digit())
+        };
         if !is_number(first) || !is_number(last) {
             return None;
         }
         let (from, to): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if from > to || to - from >= NODE_COUNT_MAX || numbers.len() + (to - from) >= NODE_COUNT_MAX {
+        if from > to || to - from >= NODE_COUNT_MAX || numbers.len() + (to - from) >= NODE_COUNT_MAX
+        {
             return None;
         }
         numbers.extend((from..=to).map(|number| format!("{number:0width$}", width = first.len())));
@@ -88,13 +96,20 @@ mod tests {
     use super::*;
 
     fn names(list: &str) -> Vec<String> {
-        expand(list).unwrap_or_else(|error| panic!("{error}")).into_iter().map(String::from).collect()
+        expand(list)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .into_iter()
+            .map(String::from)
+            .collect()
     }
 
     #[test]
     fn ranges_keep_leading_zeros() {
         assert_eq!(names("node1"), ["node1"]);
-        assert_eq!(names("node[1-3,07-08],login1"), ["node1", "node2", "node3", "node07", "node08", "login1"]);
+        assert_eq!(
+            names("node[1-3,07-08],login1"),
+            ["node1", "node2", "node3", "node07", "node08", "login1"]
+        );
         assert_eq!(names("r[1-2]n[8-9].a"), ["r1n8.a", "r1n9.a", "r2n8.a", "r2n9.a"]);
     }
 

@@ -113,7 +113,12 @@ mod tests {
         for bad in ["alice/admin", "../x", "jürgen"] {
             assert!(UserName::parse(bad).is_err(), "{bad}");
         }
-        let parts = |text: &str| UserName::parse(text).unwrap().parts().map(|(domain, name)| (domain.map(str::to_owned), name.to_owned()));
+        let parts = |text: &str| {
+            UserName::parse(text)
+                .unwrap()
+                .parts()
+                .map(|(domain, name)| (domain.map(str::to_owned), name.to_owned()))
+        };
         assert_eq!(parts("alice"), Some((None, "alice".into())));
         for name in ["AD\\alice", "AD+alice", "alice@AD"] {
             assert_eq!(parts(name), Some((Some("AD".into()), "alice".into())), "{name}");

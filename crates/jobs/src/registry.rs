@@ -53,7 +53,9 @@ pub(crate) enum Refusal {
     PastDeadline(JobId),
     #[error("job {0} does not run on node {1}")]
     OtherNode(JobId, NodeName),
-    #[error("another agent that calls itself {1} has the tickets of job {0}; a copy of the node's keytab may be in use elsewhere")]
+    #[error(
+        "another agent that calls itself {1} has the tickets of job {0}; a copy of the node's keytab may be in use elsewhere"
+    )]
     OtherAgent(JobId, NodeName),
     #[error("job {0} belongs to user {1}")]
     OtherUser(JobId, UserName),
@@ -131,17 +133,24 @@ impl Registry {
         let known = self.jobs.get(id);
         let is_live = known.is_some_and(|job| job.is_live(now_s));
         match known {
-            Some(job) if is_live && job.user != *user => return Err(Refusal::OtherUser(id.clone(), job.user.clone())),
-            None if self.jobs.len() >= self.limits.job_count_max => return Err(Refusal::Full(self.jobs.len())),
+            Some(job) if is_live && job.user != *user => {
+                return Err(Refusal::OtherUser(id.clone(), job.user.clone()));
+            }
+            None if self.jobs.len() >= self.limits.job_count_max => {
+                return Err(Refusal::Full(self.jobs.len()));
+            }
             _ => {}
         }
-        let of_user = self.jobs.values().filter(|job| job.user == *user && job.is_live(now_s)).count();
+        let of_user =
+            self.jobs.values().filter(|job| job.user == *user && job.is_live(now_s)).count();
         if !is_live && of_user >= self.limits.user_job_count_max {
             return Err(Refusal::ManyJobs(user.clone(), of_user));
         }
         // A job that is queued again may find a node installed anew, whose agent has a new number.
         let holders = known.map(|job| job.holders.clone()).unwrap_or_default();
-        let forget = |(node, holder): (NodeName, Holder)| (node, if is_live { holder } else { Holder { agent: String::new(), ..holder } });
+        let forget = |(node, holder): (NodeName, Holder)| {
+            (node, if is_live { holder } else { Holder { agent: String::new(), ..holder } })
+        };
         let job = Job {
             user: user.clone(),
             uid,
@@ -166,7 +175,13 @@ impl Registry {
     ///
     /// # Errors
     /// Why it may get nothing. `agent` is given for nodes that share a principal.
-    pub(crate) fn grant(&self, id: &JobId, node: &NodeName, agent: Option<&str>, now_s: u64) -> Result<Grant, Refusal> {
+    pub(crate) fn grant(
+        &self,
+        id: &JobId,
+        node: &NodeName,
+        agent: Option<&str>,
+        now_s: u64,
+    ) -> Result<Grant, Refusal> {
         let job = self.jobs.get(id).ok_or_else(|| Refusal::UnknownJob(id.clone()))?;
         // Before its state, so that other nodes learn nothing of a job.
         if !job.nodes.contains(node) {
@@ -198,7 +213,12 @@ impl Registry {
 
     /// Notes that a node has removed its tickets. None if it had none, or if another agent has them:
     /// `agent` is given for nodes that share a principal.
-    pub(crate) fn leave(&mut self, id: &JobId, node: &NodeName, agent: Option<&str>) -> Option<(Holder, Change)> {
+    pub(crate) fn leave(
+        &mut self,
+        id: &JobId,
+        node: &NodeName,
+        agent: Option<&str>,
+    ) -> Option<(Holder, Change)> {
         let holders = &mut self.jobs.get_mut(id)?.holders;
         let is_other = |holder: &Holder| agent.is_some_and(|agent| holder.agent != agent);
         if holders.get(node).is_none_or(is_other) {
@@ -210,7 +230,9 @@ impl Registry {
 
     /// Those of the jobs that are not live on a node.
     pub(crate) fn gone(&self, node: &NodeName, jobs: Vec<JobId>, now_s: u64) -> Vec<JobId> {
-        let is_live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.is_live(now_s) && job.nodes.contains(node));
+        let is_live = |id: &JobId| {
+            self.jobs.get(id).is_some_and(|job| job.is_live(now_s) && job.nodes.contains(node))
+        };
         jobs.into_iter().filter(|id| !is_live(id)).collect()
     }
 
@@ -218,14 +240,23 @@ impl Registry {
     /// intervals.
     pub(crate) fn expire(&mut self, now_s: u64) -> (Vec<Lapsed>, Vec<Change>) {
         let (mut lapsed, mut changes) = (Vec::new(), Vec::new());
-        let over: Vec<JobId> = self.jobs.iter().filter(|(_, job)| !job.is_live(now_s)).map(|(id, _)| id.clone()).collect();
+        let over: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| !job.is_live(now_s))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in over {
             let job = self.jobs.get_mut(&id).expect("listed above");
             let before = lapsed.len();
             job.holders.retain(|node, holder| {
                 let is_over = holder.end_s <= now_s;
                 if is_over {
-                    lapsed.push(Lapsed { job: id.clone(), node: node.clone(), principal: holder.principal.clone() });
+                    lapsed.push(Lapsed {
+                        job: id.clone(),
+                        node: node.clone(),
+                        principal: holder.principal.clone(),
+                    });
                 }
                 !is_over
             });
@@ -265,7 +296,11 @@ impl Registry {
             begun_s: job.begun_s,
             deadline_s: job.deadline_s,
             ended_s: job.ended_s,
-            holders: job.holders.iter().map(|(node, holder)| (node.clone(), holder.end_s)).collect(),
+            holders: job
+                .holders
+                .iter()
+                .map(|(node, holder)| (node.clone(), holder.end_s))
+                .collect(),
         };
         self.jobs.iter().map(view).collect()
     }

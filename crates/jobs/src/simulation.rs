@@ -38,16 +38,30 @@ struct VirtualKdc {
 type Interruption = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 impl TicketSource for VirtualKdc {
-    fn tickets(&self, user: &str, _: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
+    fn tickets(
+        &self,
+        user: &str,
+        _: &[String],
+        end_s: u64,
+    ) -> Result<DelegatedTickets, KerberosError> {
         if self.is_away.load(Ordering::Relaxed) {
-            return Err(KerberosError { what: "cannot contact any KDC".into(), cure: None, major: 13 << 16, minor: 1 });
+            return Err(KerberosError {
+                what: "cannot contact any KDC".into(),
+                cure: None,
+                major: 13 << 16,
+                minor: 1,
+            });
         }
         self.minted.fetch_add(1, Ordering::Relaxed);
         if let Some(interrupt) = self.interruption.lock().take() {
             interrupt();
         }
         let end_s = end_s.min(self.clock.now_s() + 3600);
-        Ok(DelegatedTickets { client: user.to_owned(), cache: Zeroizing::new(end_s.to_string().into_bytes()), end_s })
+        Ok(DelegatedTickets {
+            client: user.to_owned(),
+            cache: Zeroizing::new(end_s.to_string().into_bytes()),
+            end_s,
+        })
     }
 }
 
@@ -58,7 +72,8 @@ struct VirtualLink(Arc<Mutex<Option<Broker>>>);
 impl BrokerLink for VirtualLink {
     fn ask(&self, request: &Request) -> Result<Answer, Error> {
         let broker = self.0.lock();
-        let broker = broker.as_ref().ok_or_else(|| Error::Unavailable("connection refused".into()))?;
+        let broker =
+            broker.as_ref().ok_or_else(|| Error::Unavailable("connection refused".into()))?;
         let agent = broker::Agent { principal: "host/n1@R", address: IpAddr::from([127, 0, 0, 1]) };
         match broker.answer_agent(agent, request.clone()) {
             (Reply::Refused { reason }, _) => Err(Error::Refused(reason)),
@@ -85,7 +100,15 @@ impl Site {
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
         let now_s = Arc::new(AtomicU64::new(BEGIN_S));
         let (minted, interruption) = (Arc::default(), Interruption::default());
-        Site { files, now_s, is_kdc_away: Arc::default(), minted, interruption, link: VirtualLink::default(), user }
+        Site {
+            files,
+            now_s,
+            is_kdc_away: Arc::default(),
+            minted,
+            interruption,
+            link: VirtualLink::default(),
+            user,
+        }
     }
 
     fn clock(&self) -> Clock {
@@ -114,8 +137,14 @@ impl Site {
             limits: Limits { uid_min: 0, ..Limits::default() },
         };
         let (is_away, minted) = (self.is_kdc_away.clone(), self.minted.clone());
-        let kdc = VirtualKdc { clock: self.clock(), is_away, minted, interruption: self.interruption.clone() };
-        *self.link.0.lock() = Some(Broker::with_parts(config, None, self.clock(), Box::new(kdc)).unwrap());
+        let kdc = VirtualKdc {
+            clock: self.clock(),
+            is_away,
+            minted,
+            interruption: self.interruption.clone(),
+        };
+        *self.link.0.lock() =
+            Some(Broker::with_parts(config, None, self.clock(), Box::new(kdc)).unwrap());
     }
 
     fn agent(&self) -> Agent {
@@ -138,8 +167,12 @@ impl Site {
     /// Registers a job of the user on the node.
     fn begin(&self, job: &JobId, life_s: u64) {
         let user = UserName::parse(&self.user.name).unwrap();
-        let (nodes, deadline_s) = (vec![NodeName::parse("n1").unwrap()], self.now_s.load(Ordering::Relaxed) + life_s);
-        assert_eq!(self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }), Reply::Begun { deadline_s });
+        let (nodes, deadline_s) =
+            (vec![NodeName::parse("n1").unwrap()], self.now_s.load(Ordering::Relaxed) + life_s);
+        assert_eq!(
+            self.schedule(Request::Begin { job: job.clone(), user, nodes, deadline_s }),
+            Reply::Begun { deadline_s }
+        );
     }
 
     /// Nodes that have tickets in the broker's list.
@@ -209,8 +242,12 @@ fn job_of_thirty_days_has_valid_tickets_in_each_minute() {
             }
         }
         agent.step(true, &mut None);
-        let ticket_end_s = site.tickets_end_s().unwrap_or_else(|| panic!("no tickets in minute {minute}"));
-        assert!(ticket_end_s > now_s + MINUTE_S || ticket_end_s == end_s, "minute {minute}: the tickets end at {ticket_end_s}");
+        let ticket_end_s =
+            site.tickets_end_s().unwrap_or_else(|| panic!("no tickets in minute {minute}"));
+        assert!(
+            ticket_end_s > now_s + MINUTE_S || ticket_end_s == end_s,
+            "minute {minute}: the tickets end at {ticket_end_s}"
+        );
         renewals += u32::from(ticket_end_s != last_end_s);
         last_end_s = ticket_end_s;
     }
@@ -231,7 +268,8 @@ fn tickets_that_arrive_after_the_epilog_are_dropped() {
     let agent = Arc::new(agent);
     let end_meanwhile = || {
         let (agent, job) = (agent.clone(), job.clone());
-        *site.interruption.lock() = Some(Box::new(move || agent.leave(&job, "ended on the node").unwrap()));
+        *site.interruption.lock() =
+            Some(Box::new(move || agent.leave(&job, "ended on the node").unwrap()));
     };
     // During the prolog.
     end_meanwhile();
@@ -327,7 +365,12 @@ fn users_of_a_domain_have_principals_of_its_realm_only() {
     site.start_broker();
     let begin = |user: &str| {
         let (user, nodes) = (UserName::parse(user).unwrap(), vec![NodeName::parse("n1").unwrap()]);
-        match site.schedule(Request::Begin { job: JobId::parse("1").unwrap(), user, nodes, deadline_s: BEGIN_S + 1 }) {
+        match site.schedule(Request::Begin {
+            job: JobId::parse("1").unwrap(),
+            user,
+            nodes,
+            deadline_s: BEGIN_S + 1,
+        }) {
             Reply::Refused { reason } => reason,
             other => panic!("{other:?}"),
         }

@@ -5,7 +5,9 @@
 //! file of the scheduler's into it.
 
 use std::fs::{OpenOptions, Permissions};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 
 use crate::limits::SPOOLED_COUNT_MAX;
@@ -25,7 +27,12 @@ const MODE_WITHOUT_GROUP: u32 = 0o700;
 pub fn add(directory: &Path, job: &JobId) -> Result<(), Error> {
     let unique = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
     let path = directory.join(format!("{job}{SEPARATOR}{unique}-{}", std::process::id()));
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(io_at(&path))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io_at(&path))?;
     // A scheduler's host that loses power knows nothing of the end any more.
     file.sync_all().map_err(io_at(&path))
 }
@@ -44,12 +51,15 @@ pub(crate) fn create(directory: &Path, group: Option<u32>) -> Result<(), Error> 
     let metadata = std::fs::symlink_metadata(directory).map_err(&at)?;
     let own = rustix::process::geteuid().as_raw();
     if !metadata.is_dir() || ![0, own].contains(&metadata.uid()) {
-        let why = format!("it must be a directory of uid {own} or root; remove it, and start the broker again");
+        let why = format!(
+            "it must be a directory of uid {own} or root; remove it, and start the broker again"
+        );
         return Err(at(std::io::Error::other(why)));
     }
     let is_open = metadata.mode() & 0o002 != 0;
     if is_new || is_open {
-        std::fs::set_permissions(directory, Permissions::from_mode(MODE_WITHOUT_GROUP)).map_err(&at)?;
+        std::fs::set_permissions(directory, Permissions::from_mode(MODE_WITHOUT_GROUP))
+            .map_err(&at)?;
         if group.is_some() && std::os::unix::fs::chown(directory, None, group).is_ok() {
             std::fs::set_permissions(directory, Permissions::from_mode(MODE)).map_err(&at)?;
         } else {
@@ -59,21 +69,37 @@ pub(crate) fn create(directory: &Path, group: Option<u32>) -> Result<(), Error> 
             );
         }
     }
-    for file in std::fs::read_dir(directory).map_err(&at)?.flatten().take(if is_open { usize::MAX } else { 0 }) {
-        tracing::warn!("{}: removed, because every user could write there; run `vouch jobs end --slurm --missed`", file.path().display());
+    for file in std::fs::read_dir(directory).map_err(&at)?.flatten().take(if is_open {
+        usize::MAX
+    } else {
+        0
+    }) {
+        tracing::warn!(
+            "{}: removed, because every user could write there; run `vouch jobs end --slurm --missed`",
+            file.path().display()
+        );
         let _ = std::fs::remove_file(file.path());
     }
     Ok(())
 }
 
 /// Calls `end` for each job. Removes the files for which it returns true, and those of other users.
-pub(crate) fn drain(directory: &Path, is_scheduler: impl Fn(u32) -> bool, end: impl Fn(&JobId) -> bool) {
-    let files = std::fs::read_dir(directory).into_iter().flatten().flatten().take(SPOOLED_COUNT_MAX);
+pub(crate) fn drain(
+    directory: &Path,
+    is_scheduler: impl Fn(u32) -> bool,
+    end: impl Fn(&JobId) -> bool,
+) {
+    let files =
+        std::fs::read_dir(directory).into_iter().flatten().flatten().take(SPOOLED_COUNT_MAX);
     for path in files.map(|file| file.path()).collect::<Vec<PathBuf>>() {
         // A second name may be another user's link to a file of the scheduler's.
-        let is_believed = std::fs::symlink_metadata(&path)
-            .is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1 && is_scheduler(metadata.uid()));
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.split_once(SEPARATOR));
+        let is_believed = std::fs::symlink_metadata(&path).is_ok_and(|metadata| {
+            metadata.is_file() && metadata.nlink() == 1 && is_scheduler(metadata.uid())
+        });
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.split_once(SEPARATOR));
         let job = name.and_then(|(job, _)| JobId::parse(job).ok()).filter(|_| is_believed);
         if job.is_none_or(|job| end(&job)) {
             let _ = std::fs::remove_file(&path);

@@ -107,7 +107,8 @@ pub fn encode(message: &impl Serialize, tickets: &[u8]) -> Zeroizing<Vec<u8>> {
 /// If the bytes are cut or no such message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), WireError> {
     let (len, rest) = bytes.split_first_chunk::<4>().ok_or(WireError::Cut)?;
-    let (text, tickets) = rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or(WireError::Cut)?;
+    let (text, tickets) =
+        rest.split_at_checked(u32::from_be_bytes(*len) as usize).ok_or(WireError::Cut)?;
     Ok((serde_json::from_slice(text)?, tickets))
 }
 
@@ -132,7 +133,13 @@ mod tests {
 
     #[test]
     fn unknown_requests_and_names_are_refused() {
-        for text in [r#"{"request":"steal"}"#, r#"{"request":"end","job":"a/b"}"#, r#"{"request":"end","job":"1","more":1}"#, "[]", ""] {
+        for text in [
+            r#"{"request":"steal"}"#,
+            r#"{"request":"end","job":"a/b"}"#,
+            r#"{"request":"end","job":"1","more":1}"#,
+            "[]",
+            "",
+        ] {
             let bytes = [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat();
             assert!(matches!(decode::<Request>(&bytes), Err(WireError::Malformed(_))), "{text}");
         }

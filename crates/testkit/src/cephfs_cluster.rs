@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub const PROGRAMS: [&str; 8] = ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "setpriv"];
+pub const PROGRAMS: [&str; 8] =
+    ["ceph", "ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-fuse", "monmaptool", "setpriv"];
 
 pub struct Cluster {
     monitor: Daemon,
@@ -40,13 +41,20 @@ impl Cluster {
     pub fn start_at(address: &str) -> Cluster {
         let directory = TempDir::new().expect("a directory");
         let at = directory.path();
-        let port = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr()).expect("a free port").port();
+        let port = TcpListener::bind((address, 0))
+            .and_then(|listener| listener.local_addr())
+            .expect("a free port")
+            .port();
         fs::write(at.join("ceph.conf"), configuration(at, address, port)).expect("a file");
         for part in ["mon", "mgr", "osd", "mds", "run"] {
             fs::create_dir(at.join(part)).expect("a directory");
         }
         let monitors = format!("[v2:{address}:{port}]");
-        run(at, "monmaptool", &["--create", "--fsid", CLUSTER_ID, "--addv", "a", &monitors, "monmap"]);
+        run(
+            at,
+            "monmaptool",
+            &["--create", "--fsid", CLUSTER_ID, "--addv", "a", &monitors, "monmap"],
+        );
         run(at, "ceph-mon", &["-i", "a", "--mkfs", "--monmap", "monmap"]);
         let monitor = Daemon::start(at, "ceph-mon", "a");
         run(at, "ceph", &["osd", "new", OSD_ID]);
@@ -57,7 +65,15 @@ impl Cluster {
         run(at, "ceph", &["osd", "pool", "create", "data", "4"]);
         run(at, "ceph", &["fs", "new", "test", "metadata", "data"]);
         let monitor_address = format!("{address}:{port}");
-        let mut cluster = Cluster { monitor, manager, osd, mds: BTreeMap::new(), mds_starts: 0, directory, monitor_address };
+        let mut cluster = Cluster {
+            monitor,
+            manager,
+            osd,
+            mds: BTreeMap::new(),
+            mds_starts: 0,
+            directory,
+            monitor_address,
+        };
         cluster.start_mds(FIRST_MDS);
         cluster
     }
@@ -77,7 +93,10 @@ impl Cluster {
         fs::create_dir_all(point).expect("a directory");
         let is_mounted = || {
             let line = format!(" {} ", point.display());
-            fs::read_to_string("/proc/self/mountinfo").expect("procfs").lines().any(|mount| mount.contains(&line))
+            fs::read_to_string("/proc/self/mountinfo")
+                .expect("procfs")
+                .lines()
+                .any(|mount| mount.contains(&line))
         };
         let deadline = Instant::now() + START_MAX;
         loop {
@@ -95,9 +114,16 @@ impl Cluster {
     }
 
     pub fn logs(&self) -> String {
-        let entries = fs::read_dir(self.directory.path()).expect("a directory").flatten().map(|entry| entry.path());
-        let logs = entries.filter(|path| path.extension().is_some_and(|extension| extension == "out"));
-        logs.map(|path| format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())).collect()
+        let entries = fs::read_dir(self.directory.path())
+            .expect("a directory")
+            .flatten()
+            .map(|entry| entry.path());
+        let logs =
+            entries.filter(|path| path.extension().is_some_and(|extension| extension == "out"));
+        logs.map(|path| {
+            format!("{}:\n{}\n", path.display(), fs::read_to_string(&path).unwrap_or_default())
+        })
+        .collect()
     }
 
     pub fn osd(&self) -> &Daemon {
@@ -123,7 +149,10 @@ impl Cluster {
         self.mds_starts += 1;
         let mut command = daemon(self.directory.path(), "ceph-mds", name);
         // Clients still connect to the ports of the killed one.
-        command.args(["--ms_bind_port_min", &(PORT_MIN + self.mds_starts % 10 * PORTS_OF_START).to_string()]);
+        command.args([
+            "--ms_bind_port_min",
+            &(PORT_MIN + self.mds_starts % 10 * PORTS_OF_START).to_string(),
+        ]);
         self.mds.insert(name, Daemon::of(command));
     }
 
@@ -141,7 +170,12 @@ impl Cluster {
                 println!("ceph-mds {mds} ended, and starts again");
                 self.start_mds(mds);
             }
-            assert!(Instant::now() < deadline, "not {serves}: {}\n{}", self.ceph(&["mds", "stat"]), self.logs());
+            assert!(
+                Instant::now() < deadline,
+                "not {serves}: {}\n{}",
+                self.ceph(&["mds", "stat"]),
+                self.logs()
+            );
             std::thread::sleep(POLL);
         }
     }
@@ -185,7 +219,8 @@ impl Daemon {
     }
 
     fn signal(&self, signal: &str) -> bool {
-        let status = Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status();
+        let status =
+            Command::new("kill").args([format!("-{signal}"), self.0.id().to_string()]).status();
         status.is_ok_and(|status| status.success())
     }
 }
@@ -228,7 +263,11 @@ fn client(at: &Path, point: &Path, options: &[&str]) -> Command {
 }
 
 fn dies_with_test(at: &Path, program: &str) -> Command {
-    let log = fs::File::options().create(true).append(true).open(at.join(format!("{program}.out"))).expect("a file");
+    let log = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(at.join(format!("{program}.out")))
+        .expect("a file");
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program, "-c"]).arg(at.join("ceph.conf"));
     command.current_dir(at).stdout(log.try_clone().expect("a descriptor")).stderr(log);
@@ -239,7 +278,11 @@ fn run(at: &Path, program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args).current_dir(at).env("CEPH_CONF", at.join("ceph.conf")).stdin(Stdio::null());
     let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{program} {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 

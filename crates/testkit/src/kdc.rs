@@ -15,8 +15,12 @@ use tempfile::TempDir;
 
 pub const REALM: &str = "VOUCH.TEST";
 
-pub const ENCTYPES: [&str; 4] =
-    ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
+pub const ENCTYPES: [&str; 4] = [
+    "aes128-cts-hmac-sha1-96",
+    "aes256-cts-hmac-sha1-96",
+    "aes128-cts-hmac-sha256-128",
+    "aes256-cts-hmac-sha384-192",
+];
 
 pub struct Kdc {
     dir: TempDir,
@@ -48,7 +52,15 @@ pub struct Client<'a> {
 
 impl Default for Client<'_> {
     fn default() -> Self {
-        Client { name: "krb5", kdc: Ipv4Addr::LOCALHOST.into(), enctypes: "", clock_skew: 300, more: "", realm: "", realms: "" }
+        Client {
+            name: "krb5",
+            kdc: Ipv4Addr::LOCALHOST.into(),
+            enctypes: "",
+            clock_skew: 300,
+            more: "",
+            realm: "",
+            realms: "",
+        }
     }
 }
 
@@ -67,8 +79,14 @@ impl Kdc {
     }
 
     /// The same, with the realm's database in a directory: the LDAP back end.
-    pub fn start_with(realm: &'static str, addresses: &[IpAddr], directory: Option<Directory>) -> Option<Kdc> {
-        for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")] {
+    pub fn start_with(
+        realm: &'static str,
+        addresses: &[IpAddr],
+        directory: Option<Directory>,
+    ) -> Option<Kdc> {
+        for (program, package) in
+            [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")]
+        {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
                 return None;
@@ -94,7 +112,10 @@ impl Kdc {
                 return Some(kdc);
             }
         }
-        panic!("the KDC does not start: {}", std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default());
+        panic!(
+            "the KDC does not start: {}",
+            std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default()
+        );
     }
 
     /// Kills the KDC and starts it again on the same port.
@@ -116,7 +137,13 @@ impl Kdc {
     /// Starts the KDC again, with additional environment variables.
     pub fn start_again_with(&mut self, environment: Vec<(&'static str, OsString)>) {
         let mut command = self.program("krb5kdc");
-        self.child = command.arg("-n").envs(environment).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("krb5kdc is there");
+        self.child = command
+            .arg("-n")
+            .envs(environment)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("krb5kdc is there");
         assert!(self.listens(), "the KDC does not start again");
     }
 
@@ -130,7 +157,8 @@ impl Kdc {
 
     pub fn client(&self, client: &Client<'_>) -> PathBuf {
         let Client { name, kdc, enctypes, clock_skew, more, realm, realms } = client;
-        let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
+        let enctypes =
+            if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
         let (port, own) = (self.port, self.realm);
         let domain = own.to_ascii_lowercase();
         let kdc = match kdc {
@@ -166,7 +194,10 @@ impl Kdc {
 
     /// Options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
     pub fn add_with(&self, principals: &[&str], options: &str) {
-        let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
+        let lines: String = principals
+            .iter()
+            .map(|principal| format!("addprinc -randkey {options} {principal}\n"))
+            .collect();
         let output_text = self.kadmin(&lines);
         assert_eq!(output_text.matches("created.").count(), principals.len(), "{output_text}");
     }
@@ -192,12 +223,27 @@ impl Kdc {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
-    pub fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
+    pub fn kinit(
+        &self,
+        client: &str,
+        principal: &str,
+        keytab: &Path,
+        cache: &str,
+        options: &[&str],
+    ) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
         let mut command = self.program_as("kinit", client);
-        let out = command.args(options).args(["-k", "-t", keytab, "-c", &cache, principal]).output().expect("kinit is there");
-        assert!(out.status.success(), "kinit {principal}: {}", String::from_utf8_lossy(&out.stderr));
+        let out = command
+            .args(options)
+            .args(["-k", "-t", keytab, "-c", &cache, principal])
+            .output()
+            .expect("kinit is there");
+        assert!(
+            out.status.success(),
+            "kinit {principal}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         cache
     }
 
@@ -213,20 +259,35 @@ impl Kdc {
 
     fn create_database(&self) {
         let Some(directory) = &self.directory else {
-            return self.ok("kdb5_util", &["create", "-s", "-r", self.realm, "-P", "master password"], "");
+            return self.ok(
+                "kdb5_util",
+                &["create", "-s", "-r", self.realm, "-P", "master password"],
+                "",
+            );
         };
         let passwords = format!("{0}\n{0}\n", directory.password);
         let file = self.path("ldap.passwords").display().to_string();
-        self.ok("kdb5_ldap_util", &["stashsrvpw", "-f", &file, directory.administrator], &passwords);
+        self.ok(
+            "kdb5_ldap_util",
+            &["stashsrvpw", "-f", &file, directory.administrator],
+            &passwords,
+        );
         let (url, base) = (&directory.url, directory.base);
         let access = ["-D", directory.administrator, "-w", directory.password, "-H", url];
-        let args = [&access[..], &["create", "-subtrees", base, "-r", self.realm, "-s", "-P", "master password"]].concat();
+        let args = [
+            &access[..],
+            &["create", "-subtrees", base, "-r", self.realm, "-s", "-P", "master password"],
+        ]
+        .concat();
         self.ok("kdb5_ldap_util", &args, "");
     }
 
     fn database_settings(&self) -> (String, String) {
         let Some(Directory { url, base, administrator, .. }) = &self.directory else {
-            return (format!("  database_name = {}\n", self.path("principal").display()), String::new());
+            return (
+                format!("  database_name = {}\n", self.path("principal").display()),
+                String::new(),
+            );
         };
         let passwords = self.path("ldap.passwords");
         let module = format!(
@@ -244,7 +305,13 @@ impl Kdc {
         // The KDC also knows encryption types that servers refuse as too old.
         let enctypes = format!("{} arcfour-hmac des3-cbc-sha1", ENCTYPES.join(" "));
         let more = " allow_weak_crypto = true\n allow_rc4 = true\n allow_des3 = true\n";
-        self.client(&Client { name: "kdc", clock_skew: 1, enctypes: &enctypes, more, ..Client::default() });
+        self.client(&Client {
+            name: "kdc",
+            clock_skew: 1,
+            enctypes: &enctypes,
+            more,
+            ..Client::default()
+        });
         let listen: Vec<String> = std::iter::once(&IpAddr::from(Ipv4Addr::LOCALHOST))
             .chain(addresses)
             .map(|address| match address {
@@ -253,7 +320,8 @@ impl Kdc {
             })
             .collect();
         let path = |name: &str| self.path(name).display().to_string();
-        let keys: Vec<String> = ENCTYPES.iter().rev().map(|enctype| format!("{enctype}:normal")).collect();
+        let keys: Vec<String> =
+            ENCTYPES.iter().rev().map(|enctype| format!("{enctype}:normal")).collect();
         let (database, module) = self.database_settings();
         let text = format!(
             "[kdcdefaults]\n kdc_listen = \"\"\n kdc_tcp_listen = {}\n\
@@ -290,9 +358,19 @@ impl Kdc {
 
     fn run(&self, program: &str, args: &[&str], input: &str) -> Output {
         let mut command = self.program(program);
-        let mut child =
-            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the file exists");
-        child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the child reads its input");
+        let mut child = command
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the file exists");
+        child
+            .stdin
+            .take()
+            .expect("piped")
+            .write_all(input.as_bytes())
+            .expect("the child reads its input");
         child.wait_with_output().expect("the child runs")
     }
 
@@ -312,7 +390,10 @@ impl Drop for Kdc {
 fn find(program: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
-    std::env::split_paths(&paths).chain(more).map(|dir| dir.join(program)).find(|path| path.is_file())
+    std::env::split_paths(&paths)
+        .chain(more)
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
 }
 
 fn free_port() -> u16 {

@@ -27,7 +27,9 @@ impl LdapRealm {
     pub fn start(addresses: &[std::net::IpAddr]) -> Option<LdapRealm> {
         let needs = ["/usr/sbin/slapd", "/usr/bin/ldapadd", "/usr/sbin/kdb5_ldap_util", SCHEMA];
         if let Some(missing) = needs.into_iter().find(|path| !Path::new(path).exists()) {
-            println!("skipped: needs the packages slapd, ldap-utils and krb5-kdc-ldap: {missing} is missing");
+            println!(
+                "skipped: needs the packages slapd, ldap-utils and krb5-kdc-ldap: {missing} is missing"
+            );
             return None;
         }
         let files = tempfile::tempdir().expect("a temporary directory");
@@ -45,10 +47,18 @@ impl LdapRealm {
         let url = format!("ldapi://{}", socket.display().to_string().replace('/', "%2F"));
         let mut command = Command::new("/usr/sbin/slapd");
         command.args(["-d", "0", "-h", &url, "-f"]).arg(path("slapd.conf"));
-        let slapd = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("slapd is there");
+        let slapd = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("slapd is there");
         wait_for(&socket);
-        let directory = Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
-        let root = format!("dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n");
+        let directory =
+            Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
+        let root = format!(
+            "dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n"
+        );
         change(&directory, "ldapadd", &root);
         match Kdc::start_with(REALM, addresses, Some(directory.clone())) {
             Some(kdc) => Some(LdapRealm { kdc, directory, slapd, _files: files }),
@@ -64,7 +74,9 @@ impl LdapRealm {
         let mut text = format!(
             "dn: krbPrincipalName={principal}@{REALM},cn={REALM},cn=kerberos,{BASE}\nchangetype: modify\nadd: krbAllowedToDelegateTo\n"
         );
-        services.iter().for_each(|service| text.push_str(&format!("krbAllowedToDelegateTo: {service}@{REALM}\n")));
+        services.iter().for_each(|service| {
+            text.push_str(&format!("krbAllowedToDelegateTo: {service}@{REALM}\n"))
+        });
         change(&self.directory, "ldapmodify", &text);
     }
 }
@@ -93,8 +105,18 @@ pub fn change(directory: &Directory, program: &str, text: &str) {
     let Directory { url, administrator, password, .. } = directory;
     let mut command = Command::new(program);
     command.args(["-H", url, "-x", "-D", administrator, "-w", password]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the file exists");
-    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("the child reads its input");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the file exists");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(text.as_bytes())
+        .expect("the child reads its input");
     let out = child.wait_with_output().expect("the child runs");
     assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
 }

@@ -55,12 +55,20 @@ struct AuthDeadline {
 pub(super) struct Receiver(Channel);
 
 impl Channel {
-    pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
+    pub(super) fn connect(
+        address: SocketAddr,
+        credential: &Credential,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let begun = Instant::now();
         loop {
             match Self::connect_once(address, credential, stop) {
                 // The agent may still be cleaning up after an earlier run.
-                Err(Error::Refused(why)) if why.ends_with(BUSY_TEXT) && begun.elapsed() < BUSY_RETRY_MAX && !stop.is_set() => {
+                Err(Error::Refused(why))
+                    if why.ends_with(BUSY_TEXT)
+                        && begun.elapsed() < BUSY_RETRY_MAX
+                        && !stop.is_set() =>
+                {
                     std::thread::sleep(TICK);
                 }
                 connected => return connected,
@@ -68,11 +76,19 @@ impl Channel {
         }
     }
 
-    fn connect_once(address: SocketAddr, credential: &Credential, stop: &StopFlag) -> Result<Self, Error> {
+    fn connect_once(
+        address: SocketAddr,
+        credential: &Credential,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let name = address.to_string();
-        let stream =
-            TcpStream::connect_timeout(&address, PEER_TIMEOUT).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let auth_deadline = AuthDeadline { until: Instant::now() + PEER_TIMEOUT, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
+        let stream = TcpStream::connect_timeout(&address, PEER_TIMEOUT)
+            .map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
+        let auth_deadline = AuthDeadline {
+            until: Instant::now() + PEER_TIMEOUT,
+            stop: stop.clone(),
+            line_len_max: PROOF_LEN_MAX,
+        };
         let mut channel = Self::begin(stream, COORDINATOR, AGENT, auth_deadline, &name)?;
         let own = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
@@ -96,12 +112,20 @@ impl Channel {
         Ok(channel)
     }
 
-    fn authenticate(&mut self, credential: &Credential, [own, peer]: [&[u8]; 2], name: &str) -> Result<(), Error> {
+    fn authenticate(
+        &mut self,
+        credential: &Credential,
+        [own, peer]: [&[u8]; 2],
+        name: &str,
+    ) -> Result<(), Error> {
         self.key = match credential {
             Credential::Token(token) => key(token, own, peer),
             Credential::Kerberos(service) => {
-                let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("agent {name}: {error}"));
-                let mut initiator = MitInitiator::new(service, &ClientSource::default()).map_err(|error| refused(&error))?;
+                let refused = |error: &dyn std::fmt::Display| {
+                    Error::Refused(format!("agent {name}: {error}"))
+                };
+                let mut initiator = MitInitiator::new(service, &ClientSource::default())
+                    .map_err(|error| refused(&error))?;
                 let mut token = None;
                 let context = loop {
                     match initiator.step(token.as_deref()).map_err(|error| refused(&error))? {
@@ -119,14 +143,18 @@ impl Channel {
                 let mut sealed = vec![0; 32 + secret.len() + context.keys.trailer_len()];
                 sealed[32..32 + secret.len()].copy_from_slice(&secret);
                 let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
-                context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"sealing the session key failed"))?;
+                context
+                    .keys
+                    .seal(context.token_seq, confounder, &mut sealed)
+                    .map_err(|_| refused(&"sealing the session key failed"))?;
                 self.write_line(&hex(&sealed), name)?;
                 key(&secret, own, peer)
             }
         };
         self.send(&"coordinator", name)?;
-        let hello: String =
-            self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: the agent closed the connection")))?;
+        let hello: String = self.receive(name)?.ok_or_else(|| {
+            Error::Unreachable(format!("agent {name}: the agent closed the connection"))
+        })?;
         match &hello[..] {
             "agent" => Ok(()),
             BUSY => Err(Error::Refused(format!("agent {name}: {BUSY_TEXT}"))),
@@ -144,14 +172,18 @@ impl Channel {
     ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         // A Kerberos ticket may hold a directory's authorization data.
-        let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
-        let auth_deadline = AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
+        let line_len_max =
+            if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
+        let auth_deadline =
+            AuthDeadline { until: Instant::now() + within, stop: stop.clone(), line_len_max };
         let mut channel = Self::begin(stream, AGENT, COORDINATOR, auth_deadline, &name)?;
         let greeting = channel.read_line(&name)?;
         let mut words = greeting.split(' ');
         let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
         if version != Some(GREETING) {
-            return Err(Error::Refused(format!("{name}: the peer is not a coordinator of this version")));
+            return Err(Error::Refused(format!(
+                "{name}: the peer is not a coordinator of this version"
+            )));
         }
         let peer = unhex(nonce_text.unwrap_or_default(), &name)?;
         let own = nonce()?;
@@ -162,9 +194,15 @@ impl Channel {
                 let sealed = channel.accept_ticket(keytab.as_deref(), principals, &name)?;
                 key(&sealed, &peer, &own)
             }
-            _ => return Err(Error::Refused(format!("{name}: the coordinator uses another kind of authentication than this agent"))),
+            _ => {
+                return Err(Error::Refused(format!(
+                    "{name}: the coordinator uses another kind of authentication than this agent"
+                )));
+            }
         };
-        let hello: String = channel.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: the peer closed the connection")))?;
+        let hello: String = channel
+            .receive(&name)?
+            .ok_or_else(|| Error::Refused(format!("{name}: the peer closed the connection")))?;
         if hello != "coordinator" {
             return Err(Error::Refused(format!("{name}: unexpected greeting")));
         }
@@ -176,7 +214,12 @@ impl Channel {
         Ok(channel)
     }
 
-    fn accept_ticket(&mut self, keytab: Option<&Path>, principals: &[String], name: &str) -> Result<Vec<u8>, Error> {
+    fn accept_ticket(
+        &mut self,
+        keytab: Option<&Path>,
+        principals: &[String],
+        name: &str,
+    ) -> Result<Vec<u8>, Error> {
         let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
         let acceptor = MitAcceptor::new(keytab, "host").map_err(|error| refused(&error))?;
         let mut partial = None;
@@ -198,18 +241,37 @@ impl Channel {
             return Err(refused(&format!("{} is not allowed (--principal)", context.principal)));
         }
         let mut sealed = unhex(&self.read_line(name)?, name)?;
-        let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the session key does not decrypt"))?;
+        let body = context
+            .keys
+            .open(&mut sealed)
+            .map_err(|_| refused(&"the session key does not decrypt"))?;
         Ok(sealed[body].to_vec())
     }
 
-    fn begin(stream: TcpStream, own: u8, peer: u8, auth_deadline: AuthDeadline, name: &str) -> Result<Self, Error> {
+    fn begin(
+        stream: TcpStream,
+        own: u8,
+        peer: u8,
+        auth_deadline: AuthDeadline,
+        name: &str,
+    ) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
         // Short reads, to check the deadline and stop requests.
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PEER_TIMEOUT)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
-        Ok(Self { input, output: stream, key: [0; 32], own, peer, sent: 0, received: 0, auth_deadline: Some(auth_deadline), stop: None })
+        Ok(Self {
+            input,
+            output: stream,
+            key: [0; 32],
+            own,
+            peer,
+            sent: 0,
+            received: 0,
+            auth_deadline: Some(auth_deadline),
+            stop: None,
+        })
     }
 
     pub(super) fn set_authenticated(&mut self, stop: Option<&StopFlag>) {
@@ -227,10 +289,13 @@ impl Channel {
     }
 
     pub(super) fn refuse_busy(mut stream: TcpStream) {
-        let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
+        let failed =
+            stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
         let written = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
         // Otherwise the kernel would reset the connection, and the message could be lost.
-        let _ = written.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
+        let _ = written
+            .and_then(|()| stream.shutdown(std::net::Shutdown::Write))
+            .and_then(|()| stream.set_read_timeout(Some(TICK)));
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     }
 
@@ -253,18 +318,25 @@ impl Channel {
         let (sum, text) = line.split_once(' ').unwrap_or_default();
         let sum: Option<[u8; 32]> = unhex(sum, name)?.try_into().ok();
         // `blake3::Hash` compares in constant time.
-        if sum.map(blake3::Hash::from) != Some(mac(&self.key, self.peer, self.received, text.as_bytes())) {
-            return Err(Error::Refused(format!("{name}: a message fails authentication; the tokens may differ")));
+        if sum.map(blake3::Hash::from)
+            != Some(mac(&self.key, self.peer, self.received, text.as_bytes()))
+        {
+            return Err(Error::Refused(format!(
+                "{name}: a message fails authentication; the tokens may differ"
+            )));
         }
         self.received += 1;
-        serde_json::from_str(text).map(Some).map_err(|error| Error::Refused(format!("{name}: {error}")))
+        serde_json::from_str(text)
+            .map(Some)
+            .map_err(|error| Error::Refused(format!("{name}: {error}")))
     }
 
     pub(super) fn split(self) -> Result<(Self, Receiver), Error> {
         let failed = || Error::io("a connection");
         let output = self.output.try_clone().map_err(failed())?;
         let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
-        let (key, own, peer, sent, received) = (self.key, self.own, self.peer, self.sent, self.received);
+        let (key, own, peer, sent, received) =
+            (self.key, self.own, self.peer, self.sent, self.received);
         let (auth_deadline, stop) = (self.auth_deadline, self.stop);
         let sender = Self {
             input: idle,
@@ -277,22 +349,45 @@ impl Channel {
             auth_deadline: auth_deadline.clone(),
             stop: stop.clone(),
         };
-        Ok((sender, Receiver(Self { input: self.input, output, key, own, peer, sent, received, auth_deadline, stop })))
+        Ok((
+            sender,
+            Receiver(Self {
+                input: self.input,
+                output,
+                key,
+                own,
+                peer,
+                sent,
+                received,
+                auth_deadline,
+                stop,
+            }),
+        ))
     }
 
     fn write_line(&mut self, line: &str, name: &str) -> Result<(), Error> {
         let lost = |error| Error::Unreachable(format!("{name}: {error}"));
-        self.output.write_all(line.as_bytes()).and_then(|()| self.output.write_all(b"\n")).map_err(lost)
+        self.output
+            .write_all(line.as_bytes())
+            .and_then(|()| self.output.write_all(b"\n"))
+            .map_err(lost)
     }
 
     fn read_line(&mut self, name: &str) -> Result<String, Error> {
         let (mut line, mut stop_seen) = (Vec::new(), None);
-        let line_len_max = self.auth_deadline.as_ref().map_or(LINE_LEN_MAX, |auth_deadline| auth_deadline.line_len_max);
+        let line_len_max = self
+            .auth_deadline
+            .as_ref()
+            .map_or(LINE_LEN_MAX, |auth_deadline| auth_deadline.line_len_max);
         loop {
             match &self.auth_deadline {
-                Some(auth_deadline) if auth_deadline.stop.is_set() => return Err(Error::Interrupted),
+                Some(auth_deadline) if auth_deadline.stop.is_set() => {
+                    return Err(Error::Interrupted);
+                }
                 Some(auth_deadline) if Instant::now() >= auth_deadline.until => {
-                    return Err(Error::Refused(format!("{name}: the peer did not authenticate in time")));
+                    return Err(Error::Refused(format!(
+                        "{name}: the peer did not authenticate in time"
+                    )));
                 }
                 _ => {}
             }
@@ -304,7 +399,12 @@ impl Channel {
             let bytes = match self.input.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if waits && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error)
+                    if waits
+                        && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+                {
+                    continue;
+                }
                 Err(error) => return Err(Error::Unreachable(format!("{name}: {error}"))),
             };
             if bytes.is_empty() {
@@ -318,7 +418,8 @@ impl Channel {
             line.extend(&bytes[..len]);
             self.input.consume(len + usize::from(end.is_some()));
             if end.is_some() {
-                return String::from_utf8(line).map_err(|_| Error::Refused(format!("{name}: a line is not UTF-8")));
+                return String::from_utf8(line)
+                    .map_err(|_| Error::Refused(format!("{name}: a line is not UTF-8")));
             }
         }
     }
@@ -340,7 +441,11 @@ fn key(secret: &[u8], coordinator: &[u8], agent: &[u8]) -> [u8; 32] {
 }
 
 fn mac(key: &[u8; 32], direction: u8, number: u64, text: &[u8]) -> blake3::Hash {
-    blake3::Hasher::new_keyed(key).update(&[direction]).update(&number.to_le_bytes()).update(text).finalize()
+    blake3::Hasher::new_keyed(key)
+        .update(&[direction])
+        .update(&number.to_le_bytes())
+        .update(text)
+        .finalize()
 }
 
 fn nonce() -> Result<[u8; 32], Error> {
@@ -354,7 +459,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
-    data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: the message is not hexadecimal")))
+    data_encoding::HEXLOWER
+        .decode(text.as_bytes())
+        .map_err(|_| Error::Refused(format!("{name}: the message is not hexadecimal")))
 }
 
 const BUSY: &str = "busy";
@@ -385,9 +492,16 @@ mod tests {
         let address = listener.local_addr().expect("a port");
         let agent = std::thread::spawn(move || {
             let stream = listener.accept().expect("a connection").0;
-            Channel::accept(stream, &Acceptor::Token(b"secret".to_vec()), PEER_TIMEOUT, &StopFlag::default(), || true)
+            Channel::accept(
+                stream,
+                &Acceptor::Token(b"secret".to_vec()),
+                PEER_TIMEOUT,
+                &StopFlag::default(),
+                || true,
+            )
         });
-        let coordinator = Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
+        let coordinator =
+            Channel::connect(address, &Credential::Token(own.to_vec()), &StopFlag::default());
         (agent.join().expect("the thread ends"), coordinator)
     }
 
@@ -413,7 +527,12 @@ mod tests {
         assert_eq!(agent.receive::<u32>("c").expect("an end"), None);
     }
 
-    fn result_of_slow_peer(text: &[u8], every: Duration, within: Duration, stop: &StopFlag) -> Result<Channel, Error> {
+    fn result_of_slow_peer(
+        text: &[u8],
+        every: Duration,
+        within: Duration,
+        stop: &StopFlag,
+    ) -> Result<Channel, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let text = text.to_vec();
@@ -426,8 +545,13 @@ mod tests {
                 std::thread::sleep(every);
             }
         });
-        let accepted =
-            Channel::accept(listener.accept().expect("a connection").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
+        let accepted = Channel::accept(
+            listener.accept().expect("a connection").0,
+            &Acceptor::Token(b"secret".to_vec()),
+            within,
+            stop,
+            || true,
+        );
         peer.join().expect("the connection is closed");
         accepted
     }
@@ -436,11 +560,22 @@ mod tests {
     fn unauthenticated_peer_is_limited_in_time_and_length() {
         let (slow, stop) = (Duration::from_millis(20), StopFlag::default());
         let held = result_of_slow_peer(b"x", slow, Duration::from_millis(300), &stop);
-        assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
+        assert!(
+            matches!(&held, Err(Error::Refused(why)) if why.contains("in time")),
+            "{:?}",
+            held.err()
+        );
         let held = result_of_slow_peer(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
-        assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
+        assert!(
+            matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")),
+            "{:?}",
+            held.err()
+        );
         stop.set();
-        assert!(matches!(result_of_slow_peer(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
+        assert!(matches!(
+            result_of_slow_peer(b"x", slow, Duration::from_secs(60), &stop),
+            Err(Error::Interrupted)
+        ));
     }
 
     #[test]

@@ -21,7 +21,11 @@ struct Member {
 }
 
 impl AgentPool {
-    pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &StopFlag) -> Result<Self, Error> {
+    pub fn connect(
+        agents: &[SocketAddr],
+        credential: &dyn Fn(SocketAddr) -> Credential,
+        stop: &StopFlag,
+    ) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
             let mut channel = Channel::connect(address, &credential(address), stop)?;
             channel.set_authenticated(Some(stop));
@@ -34,15 +38,26 @@ impl AgentPool {
         self.each(&|_| Some(request.clone()))
     }
 
-    fn each(&self, request: &dyn Fn(usize) -> Option<Request>) -> Result<Vec<(usize, String, Response)>, Error> {
+    fn each(
+        &self,
+        request: &dyn Fn(usize) -> Option<Request>,
+    ) -> Result<Vec<(usize, String, Response)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (mut pending, mut send_error) = (Vec::new(), None);
         for (at, member) in members.iter_mut().enumerate() {
             if let Some(request) = request(at) {
                 let gone = || {
-                    Error::Unreachable(format!("agent {}: no answer; if the agent still runs, it removes its files by itself", member.name))
+                    Error::Unreachable(format!(
+                        "agent {}: no answer; if the agent still runs, it removes its files by itself",
+                        member.name
+                    ))
                 };
-                match member.channel.as_mut().ok_or_else(gone).and_then(|channel| channel.send(&request, &member.name)) {
+                match member
+                    .channel
+                    .as_mut()
+                    .ok_or_else(gone)
+                    .and_then(|channel| channel.send(&request, &member.name))
+                {
                     Ok(()) => pending.push((at, member)),
                     Err(error) => {
                         member.channel = None;
@@ -56,19 +71,30 @@ impl AgentPool {
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
-                let answer = member.channel.as_mut().map_or(Ok(None), |channel| channel.receive(&name));
+                let answer =
+                    member.channel.as_mut().map_or(Ok(None), |channel| channel.receive(&name));
                 if !matches!(answer, Ok(Some(_))) {
                     member.channel = None;
                 }
-                match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: connection closed, or no answer")))? {
-                    Response::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
-                    Response::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
-                    Response::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
+                match answer?.ok_or_else(|| {
+                    Error::Unreachable(format!("agent {name}: connection closed, or no answer"))
+                })? {
+                    Response::Failed { why, corrupt: true, .. } => {
+                        Err(Error::Corrupt(format!("agent {name}: {why}")))
+                    }
+                    Response::Failed { why, unreachable: true, .. } => {
+                        Err(Error::Unreachable(format!("agent {name}: {why}")))
+                    }
+                    Response::Failed { why, .. } => {
+                        Err(Error::Refused(format!("agent {name}: {why}")))
+                    }
                     answer => Ok((at, name, answer)),
                 }
             })
             .collect();
-        if let Some(corrupt) = responses.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
+        if let Some(corrupt) =
+            responses.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_))))
+        {
             responses.swap(0, corrupt);
             return responses.into_iter().collect();
         }
@@ -98,7 +124,8 @@ impl DistributedSubject {
             about.get_or_insert(theirs);
             nodes.push((format!("{node} ({name})"), *machine));
         }
-        let mut about = about.ok_or_else(|| Error::Refused("no agent connected to the server".into()))?;
+        let mut about =
+            about.ok_or_else(|| Error::Refused("no agent connected to the server".into()))?;
         let names: Vec<&str> = nodes.iter().map(|(name, _)| &name[..]).collect();
         about.details.push(format!(
             "{} agents share the files of a copy, the calls in flight and the rate of a load; each has its own copy of a single file: {}",
@@ -170,14 +197,18 @@ impl Subject for DistributedSubject {
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
         let (number, nodes) = (self.number, self.nodes.len());
-        self.fleet.each(&|at| share(case, at, nodes).map(|case| Request::Prepare { number, case })).map(drop)
+        self.fleet
+            .each(&|at| share(case, at, nodes).map(|case| Request::Prepare { number, case }))
+            .map(drop)
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         self.fleet.all(&Request::Ready)?;
         let meter = CpuMeter::start(self.server_cpu.as_ref(), true)?;
         let (number, nodes) = (self.number, self.nodes.len());
-        let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Request::Measure { number, case }))?;
+        let measured = self
+            .fleet
+            .each(&|at| share(case, at, nodes).map(|case| Request::Measure { number, case }))?;
         let mut sample = Sample::default();
         let (mut fewer, mut in_flight) = (false, 0);
         for (at, node, answer) in measured {
@@ -190,7 +221,8 @@ impl Subject for DistributedSubject {
             sample.join(self.nodes[at].0.clone(), *part);
         }
         sample.depth = fewer.then_some(in_flight);
-        let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
+        let (client_s, elsewhere, others) =
+            (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
         (sample.client_cpu_s, sample.elsewhere, sample.others) = (client_s, elsewhere, others);
         Ok(sample)
@@ -228,27 +260,53 @@ mod tests {
         let agent = std::thread::spawn(move || {
             let stream = listener.accept().expect("the coordinator").0;
             let within = std::time::Duration::from_secs(60);
-            let mut channel =
-                Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("the token is correct");
+            let mut channel = Channel::accept(
+                stream,
+                &Acceptor::Token(token()),
+                within,
+                &StopFlag::default(),
+                || true,
+            )
+            .expect("the token is correct");
             for _ in 0..2 {
-                let pending = channel.receive::<Request>("the coordinator").expect("a question").expect("the connection is open");
-                let node = if matches!(pending, Request::Tidy { .. }) { "the first" } else { "the second" };
+                let pending = channel
+                    .receive::<Request>("the coordinator")
+                    .expect("a question")
+                    .expect("the connection is open");
+                let node = if matches!(pending, Request::Tidy { .. }) {
+                    "the first"
+                } else {
+                    "the second"
+                };
                 channel
-                    .send(&Response::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator")
+                    .send(
+                        &Response::Failed { why: node.into(), unreachable: false, corrupt: false },
+                        "the coordinator",
+                    )
                     .expect("the peer listens");
             }
         });
-        let channel =
-            Channel::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &StopFlag::default()).expect("the peer listens");
+        let channel = Channel::connect(
+            at,
+            &Credential::Token(b"a secret of some length".to_vec()),
+            &StopFlag::default(),
+        )
+        .expect("the peer listens");
         let member = |name: &str, channel| Member { name: name.into(), channel };
-        let fleet = AgentPool(Arc::new(Mutex::new(vec![member("here", Some(channel)), member("gone", None)])));
+        let fleet = AgentPool(Arc::new(Mutex::new(vec![
+            member("here", Some(channel)),
+            member("gone", None),
+        ])));
         let lost = fleet.all(&Request::Tidy { number: 1 }).map(drop);
         assert!(
             matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if the agent still runs")),
             "{lost:?}"
         );
         let answer = fleet.each(&|at| (at == 0).then_some(Request::Ready)).map(drop);
-        assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
+        assert!(
+            matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")),
+            "{answer:?}"
+        );
         agent.join().expect("the thread ends");
     }
 
@@ -261,11 +319,21 @@ mod tests {
             let serve = |corrupt| {
                 let stream = listener.accept().expect("the coordinator").0;
                 let within = std::time::Duration::from_secs(60);
-                let mut channel =
-                    Channel::accept(stream, &Acceptor::Token(token()), within, &StopFlag::default(), || true).expect("the token");
+                let mut channel = Channel::accept(
+                    stream,
+                    &Acceptor::Token(token()),
+                    within,
+                    &StopFlag::default(),
+                    || true,
+                )
+                .expect("the token");
                 std::thread::spawn(move || {
                     while let Ok(Some(_)) = channel.receive::<Request>("the coordinator") {
-                        let failed = Response::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
+                        let failed = Response::Failed {
+                            why: format!("corrupt: {corrupt}"),
+                            unreachable: false,
+                            corrupt,
+                        };
                         channel.send(&failed, "the coordinator").expect("the peer listens");
                     }
                 })
@@ -274,14 +342,24 @@ mod tests {
                 agent.join().expect("the thread ends");
             }
         });
-        let connect = || Channel::connect(at, &Credential::Token(token()), &StopFlag::default()).expect("the peer listens");
+        let connect = || {
+            Channel::connect(at, &Credential::Token(token()), &StopFlag::default())
+                .expect("the peer listens")
+        };
         let member = |name: &str, channel| Member { name: name.into(), channel };
         let (first, second) = (connect(), connect());
-        let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
+        let members = vec![
+            member("refuses", Some(first)),
+            member("has read it", Some(second)),
+            member("gone", None),
+        ];
         let fleet = AgentPool(Arc::new(Mutex::new(members)));
         for pending in [2, 3] {
             let outcome = fleet.each(&|at| (at < pending).then_some(Request::Ready)).map(drop);
-            assert!(matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("has read it")), "{outcome:?}");
+            assert!(
+                matches!(&outcome, Err(Error::Corrupt(why)) if why.contains("has read it")),
+                "{outcome:?}"
+            );
         }
         drop(fleet);
         agents.join().expect("the threads end");
@@ -289,9 +367,14 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_case() {
-        let copy = |files| Case::Put(Copy { files, len: 10, content: Content::Random, streams: 1, depth: 1 });
+        let copy = |files| {
+            Case::Put(Copy { files, len: 10, content: Content::Random, streams: 1, depth: 1 })
+        };
         let files = |files: u64, nodes: usize| -> Vec<u64> {
-            let of = |at| share(&copy(files), at, nodes).map(|case| if let Case::Put(copy) = case { copy.files } else { 0 });
+            let of = |at| {
+                share(&copy(files), at, nodes)
+                    .map(|case| if let Case::Put(copy) = case { copy.files } else { 0 })
+            };
             (0..nodes).filter_map(of).collect()
         };
         assert_eq!(files(10, 3), [3, 3, 4]);
@@ -307,7 +390,9 @@ mod tests {
             seconds: 1.0,
             file_len: 1 << 20,
         };
-        assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1));
+        assert!(
+            matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1)
+        );
         for (depth, parts) in [(1, &[1][..]), (4, &[2, 1, 1]), (64, &[22, 21, 21])] {
             for case in [
                 Case::Load(crate::case::Load { depth, ..load }),
@@ -316,7 +401,10 @@ mod tests {
             ] {
                 let shared: Vec<Case> = (0..3).filter_map(|at| share(&case, at, 3)).collect();
                 assert_eq!(shared.iter().map(Case::depth).collect::<Vec<_>>(), parts);
-                let rates: f64 = shared.iter().filter_map(|case| if let Case::Load(load) = case { load.rate } else { None }).sum();
+                let rates: f64 = shared
+                    .iter()
+                    .filter_map(|case| if let Case::Load(load) = case { load.rate } else { None })
+                    .sum();
                 assert!(matches!(case, Case::Load(_)) == ((rates - 900.0).abs() < 1e-6));
             }
         }

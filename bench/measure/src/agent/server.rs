@@ -22,7 +22,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 1 << 40, seconds: 3600.0, subjects: 64, sessions: 1024, silence: Duration::from_secs(3600) }
+        Self {
+            bytes: 1 << 40,
+            seconds: 3600.0,
+            subjects: 64,
+            sessions: 1024,
+            silence: Duration::from_secs(3600),
+        }
     }
 }
 
@@ -46,22 +52,31 @@ pub fn serve(
                     };
                     let slot = &slot;
                     scope.spawn(move || {
-                        let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
-                            if slot.is_taken() {
-                                Channel::refuse_busy(stream);
-                                return Err(Error::Refused("refused: the agent works for another coordinator".into()));
-                            }
-                            log(format!("{peer}: connected"));
-                            coordinator(stream, acceptor, limits, stop, slot, permit)
-                        });
+                        let outcome = stream
+                            .set_nonblocking(false)
+                            .map_err(Error::io("a connection"))
+                            .and_then(|()| {
+                                if slot.is_taken() {
+                                    Channel::refuse_busy(stream);
+                                    return Err(Error::Refused(
+                                        "refused: the agent works for another coordinator".into(),
+                                    ));
+                                }
+                                log(format!("{peer}: connected"));
+                                coordinator(stream, acceptor, limits, stop, slot, permit)
+                            });
                         match outcome {
                             Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
                             Err(error) => log(format!("{peer}: {error}")),
                         }
                     });
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(TICK),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted || error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(TICK)
+                }
+                Err(error)
+                    if error.kind() == std::io::ErrorKind::Interrupted
+                        || error.kind() == std::io::ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(Error::io("the listener")(error)),
             }
         }
@@ -129,7 +144,9 @@ impl PendingHandshakes {
         };
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.get(&address).copied().unwrap_or(0);
-        if count >= UNAUTHENTICATED_PER_ADDRESS_MAX || all.values().sum::<usize>() >= UNAUTHENTICATED_MAX {
+        if count >= UNAUTHENTICATED_PER_ADDRESS_MAX
+            || all.values().sum::<usize>() >= UNAUTHENTICATED_MAX
+        {
             return None;
         }
         all.insert(address, count + 1);
@@ -161,7 +178,9 @@ fn coordinator(
         guard.is_some()
     })?;
     drop(permit);
-    let Some(guard) = guard else { return Err(Error::Refused("refused: the agent works for another coordinator".into())) };
+    let Some(guard) = guard else {
+        return Err(Error::Refused("refused: the agent works for another coordinator".into()));
+    };
     let active = guard.active.clone();
     channel.set_authenticated(None);
     let (mut channel, receiver) = channel.split()?;
@@ -177,18 +196,23 @@ fn coordinator(
         let request = match requests.recv_timeout(Duration::from_millis(200)) {
             Ok(request) => request,
             // A coordinator that hangs must not block others.
-            Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() && last_request.elapsed() > limits.silence => {
-                outcome = Err(Error::Refused("the coordinator sent no request for too long".into()));
+            Err(mpsc::RecvTimeoutError::Timeout)
+                if !stop.is_set() && last_request.elapsed() > limits.silence =>
+            {
+                outcome =
+                    Err(Error::Refused("the coordinator sent no request for too long".into()));
                 break;
             }
             Err(mpsc::RecvTimeoutError::Timeout) if !stop.is_set() => continue,
             Err(_) => break,
         };
         measured += u64::from(matches!(request, Request::Measure { .. }));
-        let answer = handle(request, &mut subjects, limits, &stop).unwrap_or_else(|error| Response::Failed {
-            unreachable: matches!(error, Error::Unreachable(_)),
-            corrupt: matches!(error, Error::Corrupt(_)),
-            why: error.with_hint(),
+        let answer = handle(request, &mut subjects, limits, &stop).unwrap_or_else(|error| {
+            Response::Failed {
+                unreachable: matches!(error, Error::Unreachable(_)),
+                corrupt: matches!(error, Error::Corrupt(_)),
+                why: error.with_hint(),
+            }
         });
         outcome = channel.send(&answer, "the coordinator");
         last_request = Instant::now();
@@ -204,8 +228,13 @@ fn coordinator(
     outcome.map(|()| measured)
 }
 
-fn receive_requests(mut receiver: Receiver, stop: &StopFlag, active: &Arc<AtomicBool>) -> mpsc::Receiver<Request> {
-    let (stop_on_disconnect, active_until_disconnect, (sender, requests)) = (stop.clone(), active.clone(), mpsc::channel());
+fn receive_requests(
+    mut receiver: Receiver,
+    stop: &StopFlag,
+    active: &Arc<AtomicBool>,
+) -> mpsc::Receiver<Request> {
+    let (stop_on_disconnect, active_until_disconnect, (sender, requests)) =
+        (stop.clone(), active.clone(), mpsc::channel());
     std::thread::spawn(move || {
         while let Ok(Some(request)) = receiver.receive::<Request>("the coordinator") {
             if sender.send(request).is_err() {
@@ -218,11 +247,20 @@ fn receive_requests(mut receiver: Receiver, stop: &StopFlag, active: &Arc<Atomic
     requests
 }
 
-fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, stop: &StopFlag) -> Result<Response, Error> {
+fn handle(
+    request: Request,
+    subjects: &mut HashMap<u32, NfsSubject>,
+    limits: Limits,
+    stop: &StopFlag,
+) -> Result<Response, Error> {
     let unknown = || Error::Input("unknown subject".into());
     Ok(match request {
         Request::Open { number, options } => {
-            if subjects.len() >= limits.subjects || options.sessions > limits.sessions || options.connections > 64 || options.slots > 1024 {
+            if subjects.len() >= limits.subjects
+                || options.sessions > limits.sessions
+                || options.connections > 64
+                || options.slots > 1024
+            {
                 return Err(Error::Refused("the request exceeds this agent's limits".into()));
             }
             // Other nodes of the run use the same directory.
@@ -231,7 +269,11 @@ fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Lim
             let about = subject.info();
             subjects.insert(number, subject);
             let machine = Box::new(crate::machine::Machine::this());
-            Response::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
+            Response::Opened {
+                about,
+                machine,
+                node: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            }
         }
         Request::Prepare { number, case } => {
             check_limits(&case, limits)?;
@@ -241,7 +283,9 @@ fn handle(request: Request, subjects: &mut HashMap<u32, NfsSubject>, limits: Lim
         Request::Ready => Response::Done,
         Request::Measure { number, case } => {
             check_limits(&case, limits)?;
-            Response::Measured { sample: Box::new(subjects.get_mut(&number).ok_or_else(unknown)?.measure(&case)?) }
+            Response::Measured {
+                sample: Box::new(subjects.get_mut(&number).ok_or_else(unknown)?.measure(&case)?),
+            }
         }
         Request::Tidy { number } => {
             subjects.get_mut(&number).ok_or_else(unknown)?.tidy()?;
@@ -258,7 +302,9 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
     let (bytes, seconds) = match case {
         Case::Put(copy) | Case::Get(copy) => (copy.files.saturating_mul(copy.len), 0.0),
         Case::Load(load) => (load.file_len, load.seconds),
-        Case::Metadata { seconds, .. } | Case::Getattr { seconds, .. } | Case::Connect { seconds, .. } => (0, *seconds),
+        Case::Metadata { seconds, .. }
+        | Case::Getattr { seconds, .. }
+        | Case::Connect { seconds, .. } => (0, *seconds),
         Case::Audit { .. }
         | Case::Changes { .. }
         | Case::Read(_)
@@ -281,8 +327,15 @@ fn check_limits(case: &Case, limits: Limits) -> Result<(), Error> {
         Case::Put(copy) | Case::Get(copy) => copy.streams > 0 && copy.depth > 0 && copy.len > 0,
         _ => true,
     };
-    let right = sane && bytes <= limits.bytes && (0.0..=limits.seconds).contains(&seconds) && (1..=1024).contains(&case.depth());
-    if right { Ok(()) } else { Err(Error::Refused("the request exceeds this agent's limits".into())) }
+    let right = sane
+        && bytes <= limits.bytes
+        && (0.0..=limits.seconds).contains(&seconds)
+        && (1..=1024).contains(&case.depth());
+    if right {
+        Ok(())
+    } else {
+        Err(Error::Refused("the request exceeds this agent's limits".into()))
+    }
 }
 
 const PROOF_TIMEOUT: Duration = Duration::from_secs(10);
@@ -308,9 +361,11 @@ mod tests {
 
     fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-        let (at, stop, log_lines) = (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
+        let (at, stop, log_lines) =
+            (listener.local_addr().expect("a port"), StopFlag::default(), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            let log = |line| log_lines.lock().expect("no thread panicked with the lock held").push(line);
+            let log =
+                |line| log_lines.lock().expect("no thread panicked with the lock held").push(line);
             let limits = Limits { silence, ..Limits::default() };
             let agent = scope.spawn({
                 let (stop, listener) = (stop.clone(), &listener);
@@ -329,7 +384,10 @@ mod tests {
         with_an_agent(Duration::from_secs(3600), |at| {
             let first = coordinate(at).expect("the token is correct");
             let second = coordinate(at).err().map(|error| error.to_string());
-            assert!(second.as_ref().is_some_and(|why| why.contains("another coordinator")), "{second:?}");
+            assert!(
+                second.as_ref().is_some_and(|why| why.contains("another coordinator")),
+                "{second:?}"
+            );
             drop(first);
             coordinate(at).expect("the agent is free");
         });
@@ -338,23 +396,36 @@ mod tests {
     #[test]
     fn unauthenticated_peers_do_not_block_agent() {
         with_an_agent(Duration::from_secs(3600), |at| {
-            let _silent: Vec<TcpStream> =
-                (0..UNAUTHENTICATED_PER_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
+            let _silent: Vec<TcpStream> = (0..UNAUTHENTICATED_PER_ADDRESS_MAX - 1)
+                .map(|_| TcpStream::connect(at).expect("the peer listens"))
+                .collect();
             coordinate(at).expect("the token is correct");
         });
         with_an_agent(Duration::from_secs(3600), |at| {
-            let mut silent: Vec<TcpStream> =
-                (0..=UNAUTHENTICATED_PER_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("the peer listens")).collect();
-            assert_eq!(silent[UNAUTHENTICATED_PER_ADDRESS_MAX].read(&mut [0]).expect("the connection is closed"), 0);
+            let mut silent: Vec<TcpStream> = (0..=UNAUTHENTICATED_PER_ADDRESS_MAX)
+                .map(|_| TcpStream::connect(at).expect("the peer listens"))
+                .collect();
+            assert_eq!(
+                silent[UNAUTHENTICATED_PER_ADDRESS_MAX]
+                    .read(&mut [0])
+                    .expect("the connection is closed"),
+                0
+            );
         });
     }
 
     #[test]
     fn unauthenticated_connections_are_limited_by_address() {
-        let (handshakes, address) = (PendingHandshakes::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
-        let mut places: Vec<HandshakePermit> =
-            (0..UNAUTHENTICATED_PER_ADDRESS_MAX).map(|_| handshakes.admit(address("2001:db8::1")).expect("the buffer has room")).collect();
-        assert!(handshakes.admit(address("2001:db8::ffff:2")).is_none() && handshakes.admit(address("2001:db8:0:1::1")).is_some());
+        let (handshakes, address) = (PendingHandshakes::default(), |text: &str| {
+            text.parse::<IpAddr>().expect("an address")
+        });
+        let mut places: Vec<HandshakePermit> = (0..UNAUTHENTICATED_PER_ADDRESS_MAX)
+            .map(|_| handshakes.admit(address("2001:db8::1")).expect("the buffer has room"))
+            .collect();
+        assert!(
+            handshakes.admit(address("2001:db8::ffff:2")).is_none()
+                && handshakes.admit(address("2001:db8:0:1::1")).is_some()
+        );
         places.pop();
         assert!(handshakes.admit(address("2001:db8::ffff:2")).is_some());
     }
@@ -370,6 +441,9 @@ mod tests {
             }
             assert!(next.is_ok(), "{:?}", next.err());
         });
-        assert!(log_lines.iter().any(|line| line.contains("no request for too long")), "{log_lines:?}");
+        assert!(
+            log_lines.iter().any(|line| line.contains("no request for too long")),
+            "{log_lines:?}"
+        );
     }
 }

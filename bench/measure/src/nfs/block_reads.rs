@@ -49,13 +49,22 @@ impl CallSource for BlockReads {
     fn write(&mut self, lane: usize, call: &mut CallBuilder, w: &mut Writer) {
         let offset = self.offsets[lane];
         putfh(&self.file.handle, call, w);
-        call.op(w, &Args::Read(ReadArgs { stateid: self.file.stateid, offset, count: self.len_at(offset) as u32 }));
+        call.op(
+            w,
+            &Args::Read(ReadArgs {
+                stateid: self.file.stateid,
+                offset,
+                count: self.len_at(offset) as u32,
+            }),
+        );
     }
 
     fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
         let offset = self.offsets[lane];
         body.next_ok()?;
-        let Results::Read(Ok(ok)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of READ")) };
+        let Results::Read(Ok(ok)) = body.next_ok()? else {
+            return Err(Error::Mismatch("expected the result of READ"));
+        };
         let is_whole = ok.data.len() as u64 == self.len_at(offset);
         match is_whole && self.pages.matches(self.read.content, 0, offset, &ok.data) {
             true => Ok(CallResult { bytes: ok.data.len() as u64, operations: 1 }),

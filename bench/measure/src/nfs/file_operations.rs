@@ -1,7 +1,7 @@
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{
-    Args, CloseArgs, CommitArgs, CreateArgs, CreateHow, CreateType, LookupArgs, OpenClaim, OpenHow, ReaddirArgs, RemoveArgs, Results,
-    ShareAccess,
+    Args, CloseArgs, CommitArgs, CreateArgs, CreateHow, CreateType, LookupArgs, OpenClaim, OpenHow,
+    ReaddirArgs, RemoveArgs, Results, ShareAccess,
 };
 use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Status, Verifier};
 use vouch_nfs4_client::{CallBuilder, Error as CallError, ReplyBody};
@@ -15,7 +15,9 @@ impl Session {
     pub(super) fn walk(&mut self, path: &[String], stop: &StopFlag) -> Result<Filehandle, Error> {
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             call.op(w, &Args::Putrootfh);
-            path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
+            path.iter().for_each(|name| {
+                call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) }))
+            });
             call.op(w, &Args::Getfh);
         };
         self.call(&self.target(), stop, write, |mut body| {
@@ -24,10 +26,20 @@ impl Session {
         })
     }
 
-    pub(super) fn list(&mut self, directory: &Filehandle, stop: &StopFlag) -> Result<Vec<(Vec<u8>, bool)>, Error> {
+    pub(super) fn list(
+        &mut self,
+        directory: &Filehandle,
+        stop: &StopFlag,
+    ) -> Result<Vec<(Vec<u8>, bool)>, Error> {
         let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
         loop {
-            let args = ReaddirArgs { cookie, verifier, dir_count: 16 * 1024, max_count: 64 * 1024, wanted: Bitmap::of(&[1]) };
+            let args = ReaddirArgs {
+                cookie,
+                verifier,
+                dir_count: 16 * 1024,
+                max_count: 64 * 1024,
+                wanted: Bitmap::of(&[1]),
+            };
             let write = |call: &mut CallBuilder, w: &mut Writer| {
                 putfh(directory, call, w);
                 call.op(w, &Args::Readdir(args));
@@ -35,7 +47,9 @@ impl Session {
             let before = entries.len();
             let eof = self.call("a directory", stop, write, |mut body| {
                 body.next_ok()?;
-                let Results::Readdir(Ok(ok)) = body.next_ok()? else { return Err(CallError::Mismatch("expected the result of READDIR")) };
+                let Results::Readdir(Ok(ok)) = body.next_ok()? else {
+                    return Err(CallError::Mismatch("expected the result of READDIR"));
+                };
                 for entry in ok.entries.iter() {
                     let kind = entry.attrs.attributes()?.file_type;
                     entries.push((entry.name.0.to_vec(), kind == Some(FileType::Directory)));
@@ -50,12 +64,24 @@ impl Session {
         }
     }
 
-    pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &StopFlag) -> Result<Filehandle, Error> {
+    pub(super) fn mkdir(
+        &mut self,
+        directory: &Filehandle,
+        name: &str,
+        stop: &StopFlag,
+    ) -> Result<Filehandle, Error> {
         let mode = packed_mode(0o755);
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(directory, call, w);
             let kind = CreateType::Plain(FileType::Directory);
-            call.op(w, &Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: unpacked(&mode) }));
+            call.op(
+                w,
+                &Args::Create(CreateArgs {
+                    kind,
+                    name: Name(name.as_bytes()),
+                    attrs: unpacked(&mode),
+                }),
+            );
             call.op(w, &Args::Getfh);
         };
         self.call(&format!("{}: making {name}", self.target()), stop, write, |mut body| {
@@ -64,7 +90,13 @@ impl Session {
         })
     }
 
-    pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &StopFlag) -> Result<Opened, Error> {
+    pub(super) fn open(
+        &mut self,
+        directory: &Filehandle,
+        name: &[u8],
+        writes: bool,
+        stop: &StopFlag,
+    ) -> Result<Opened, Error> {
         let mode = packed_mode(0o644);
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             let (how, access) = match writes {
@@ -86,7 +118,9 @@ impl Session {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
         };
-        self.call("COMMIT", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call("COMMIT", stop, write, |mut body| {
+            (0..2).try_for_each(|_| body.next_ok().map(drop))
+        })
     }
 
     pub(super) fn close(&mut self, file: Opened, stop: &StopFlag) -> Result<(), Error> {
@@ -94,10 +128,17 @@ impl Session {
             putfh(&file.handle, call, w);
             call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid: file.stateid }));
         };
-        self.call("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call("CLOSE", stop, write, |mut body| {
+            (0..2).try_for_each(|_| body.next_ok().map(drop))
+        })
     }
 
-    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &StopFlag) -> Result<(), Error> {
+    pub(super) fn remove_all(
+        &mut self,
+        parent: &Filehandle,
+        name: &[u8],
+        stop: &StopFlag,
+    ) -> Result<(), Error> {
         let stop = &stop.for_cleanup();
         let look = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(parent, call, w);
@@ -112,14 +153,17 @@ impl Session {
             Err(Error::NotFound(_)) => return Ok(()),
             found => found?,
         };
-        let (directories, files): (Vec<_>, Vec<_>) = self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
+        let (directories, files): (Vec<_>, Vec<_>) =
+            self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
         directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name, stop))?;
         self.remove_files(directory, files.into_iter().map(|(name, _)| name), REMOVES, stop)?;
         let write = |call: &mut CallBuilder, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Remove(RemoveArgs { name: Name(name) }));
         };
-        self.call(&String::from_utf8_lossy(name), stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+        self.call(&String::from_utf8_lossy(name), stop, write, |mut body| {
+            (0..2).try_for_each(|_| body.next_ok().map(drop))
+        })
     }
 }
 
@@ -131,7 +175,13 @@ impl Session {
         depth: usize,
         stop: &StopFlag,
     ) -> Result<Tally, Error> {
-        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth], delayed: Vec::new(), again: Vec::new() };
+        let mut work = Removes {
+            directory,
+            names: &mut names,
+            lanes: vec![Vec::new(); depth],
+            delayed: Vec::new(),
+            again: Vec::new(),
+        };
         self.complete(&mut work, depth, stop)
     }
 }

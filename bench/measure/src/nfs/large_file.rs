@@ -38,12 +38,33 @@ struct Pending {
 }
 
 impl<'a> ReadWriteMix<'a> {
-    pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a PageVersions) -> Self {
+    pub(super) fn new(
+        pages: &Pages,
+        file: Opened,
+        number: u64,
+        load: Load,
+        seed: u64,
+        written: &'a PageVersions,
+    ) -> Self {
         let (blocks, data) = (page_versions::blocks(&load), vec![0; load.block as usize]);
         // Sessions that read sequentially start at different blocks.
         let next = mix(seed) % blocks;
-        let (pages, pending, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
-        Self { pages, file, number, load, blocks, next, seed, written, pending, last, only: None, data }
+        let (pages, pending, last) =
+            (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
+        Self {
+            pages,
+            file,
+            number,
+            load,
+            blocks,
+            next,
+            seed,
+            written,
+            pending,
+            last,
+            only: None,
+            data,
+        }
     }
 
     pub(super) fn read_back_only(mut self, blocks: Vec<u64>) -> Self {
@@ -120,14 +141,24 @@ impl CallSource for ReadWriteMix<'_> {
         putfh(&self.file.handle, call, w);
         if writes {
             self.written.fill(&self.pages, self.number, block, &mut self.data);
-            call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::Unstable, data: Bytes(&self.data) }));
+            call.op(
+                w,
+                &Args::Write(WriteArgs {
+                    stateid,
+                    offset,
+                    stable: StableHow::Unstable,
+                    data: Bytes(&self.data),
+                }),
+            );
         } else {
             call.op(w, &Args::Read(ReadArgs { stateid, offset, count: self.load.block }));
         }
     }
 
     fn on_reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<CallResult, Error> {
-        let Some(Pending { number, block, .. }) = self.pending[lane] else { return Err(Error::Mismatch("a reply without a call")) };
+        let Some(Pending { number, block, .. }) = self.pending[lane] else {
+            return Err(Error::Mismatch("a reply without a call"));
+        };
         body.next_ok()?;
         match body.next_ok()? {
             Results::Read(Ok(ok)) => {
@@ -171,10 +202,30 @@ pub(super) struct WholeFile {
 }
 
 impl WholeFile {
-    pub(super) fn new(pages: &Pages, file: Opened, number: u64, content: Content, len: u64, writes: bool, depth: usize) -> Self {
+    pub(super) fn new(
+        pages: &Pages,
+        file: Opened,
+        number: u64,
+        content: Content,
+        len: u64,
+        writes: bool,
+        depth: usize,
+    ) -> Self {
         let (pending, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
         let (delayed, again) = (Vec::new(), Vec::new());
-        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, pending, delayed, again, data }
+        Self {
+            pages: pages.clone(),
+            file,
+            number,
+            content,
+            len,
+            writes,
+            next: 0,
+            pending,
+            delayed,
+            again,
+            data,
+        }
     }
 
     fn part(&self, lane: usize) -> (u64, usize) {
@@ -202,7 +253,15 @@ impl CallSource for WholeFile {
         putfh(&self.file.handle, call, w);
         if self.writes {
             self.pages.fill(self.content, self.number, offset, &mut self.data[..len]);
-            call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::Unstable, data: Bytes(&self.data[..len]) }));
+            call.op(
+                w,
+                &Args::Write(WriteArgs {
+                    stateid,
+                    offset,
+                    stable: StableHow::Unstable,
+                    data: Bytes(&self.data[..len]),
+                }),
+            );
         } else {
             call.op(w, &Args::Read(ReadArgs { stateid, offset, count: len as u32 }));
         }
@@ -212,7 +271,9 @@ impl CallSource for WholeFile {
         let (offset, len) = self.part(lane);
         body.next_ok()?;
         match body.next_ok()? {
-            Results::Read(Ok(ok)) if ok.data.len() == len && self.pages.matches(self.content, self.number, offset, &ok.data) => {}
+            Results::Read(Ok(ok))
+                if ok.data.len() == len
+                    && self.pages.matches(self.content, self.number, offset, &ok.data) => {}
             Results::Read(Ok(_)) => return Err(Error::Mismatch(OTHER_DATA)),
             Results::Write(Ok(ok)) if ok.count as usize == len => {}
             _ => return Err(Error::Mismatch("a short transfer")),
@@ -241,9 +302,12 @@ mod tests {
 
     #[test]
     fn retries_delayed_block_but_not_refused_one() {
-        let file =
-            Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("the handle is short"), stateid: vouch_nfs4::Stateid::default() };
-        let mut work = WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
+        let file = Opened {
+            handle: vouch_nfs4::Filehandle::new(b"h").expect("the handle is short"),
+            stateid: vouch_nfs4::Stateid::default(),
+        };
+        let mut work =
+            WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
         assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
         work.on_refusal(1, Status::DELAY);
         work.on_refusal(2, Status::NOSPC);
@@ -251,7 +315,10 @@ mod tests {
         assert!(!work.next(0));
         assert!(work.retry_delayed());
         assert!(work.next(0) && work.next(2) && !work.next(1));
-        assert_eq!((work.part(0), work.part(2)), ((3 * BLOCK_LEN, 5), (BLOCK_LEN, BLOCK_LEN as usize)));
+        assert_eq!(
+            (work.part(0), work.part(2)),
+            ((3 * BLOCK_LEN, 5), (BLOCK_LEN, BLOCK_LEN as usize))
+        );
         assert!(!work.retry_delayed());
     }
 }

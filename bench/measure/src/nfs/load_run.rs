@@ -41,7 +41,12 @@ fn is_lost_call(error: &CallError) -> bool {
 }
 
 impl<'a> LoadRun<'a> {
-    pub(super) fn new(source: &'a mut dyn CallSource, depth: usize, pace: Pace, limit: Option<Duration>) -> Self {
+    pub(super) fn new(
+        source: &'a mut dyn CallSource,
+        depth: usize,
+        pace: Pace,
+        limit: Option<Duration>,
+    ) -> Self {
         let start = Instant::now();
         Self {
             source,
@@ -69,7 +74,10 @@ impl<'a> LoadRun<'a> {
         let over = self.end.is_some_and(|end| now >= end);
         // The thread may wake late for a call that was due before the end.
         self.sending &= !stopped && self.error.is_none() && !(closed && over);
-        while self.sending && self.clock.next() <= now && (closed || self.end.is_none_or(|end| self.clock.next() < end)) {
+        while self.sending
+            && self.clock.next() <= now
+            && (closed || self.end.is_none_or(|end| self.clock.next() < end))
+        {
             let Some(lane) = self.idle.pop_front() else { break };
             let due = if closed { Instant::now() } else { self.clock.next() };
             if pipeline.submitter().in_flight() == 0 {
@@ -77,7 +85,8 @@ impl<'a> LoadRun<'a> {
             }
             match self.send(pipeline, lane) {
                 Ok(Sent::Yes) => {
-                    self.lanes[lane] = Lane { due, sent: if closed { due } else { now }, in_flight: true };
+                    self.lanes[lane] =
+                        Lane { due, sent: if closed { due } else { now }, in_flight: true };
                     self.last_sent = now;
                     self.clock.made += 1;
                 }
@@ -103,7 +112,10 @@ impl<'a> LoadRun<'a> {
             self.exhausted = true;
             return Ok(Sent::NoCall);
         }
-        match pipeline.submitter().submit(lane as u64, |call, w| self.source.write(lane, call, w))? {
+        match pipeline
+            .submitter()
+            .submit(lane as u64, |call, w| self.source.write(lane, call, w))?
+        {
             true => Ok(Sent::Yes),
             false => Err(CallError::Mismatch("a free slot is in use")),
         }
@@ -123,7 +135,12 @@ impl<'a> LoadRun<'a> {
         longest.min(next.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) fn on_reply(&mut self, submitter: &mut Submitter, lane: usize, body: Result<ReplyBody<'_>, CallError>) {
+    pub(super) fn on_reply(
+        &mut self,
+        submitter: &mut Submitter,
+        lane: usize,
+        body: Result<ReplyBody<'_>, CallError>,
+    ) {
         let now = Instant::now();
         (self.last_reply, self.waiting_since) = (now, now);
         self.lanes[lane].in_flight = false;
@@ -212,7 +229,8 @@ impl<'a> LoadRun<'a> {
                 self.clock.made += 1;
             }
         }
-        self.tally.seconds = (counted_until(self.last_reply, self.end) - self.clock.start).as_secs_f64().max(1e-9);
+        self.tally.seconds =
+            (counted_until(self.last_reply, self.end) - self.clock.start).as_secs_f64().max(1e-9);
         (self.tally, self.error)
     }
 }

@@ -2,8 +2,8 @@
 //! alone.
 
 use vouch_nfs4::op::{
-    Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
-    WriteArgs,
+    Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs,
+    RenameArgs, Results, ShareAccess, StableHow, WriteArgs,
 };
 use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
@@ -44,9 +44,22 @@ enum Step {
 }
 
 impl GitMetadata {
-    pub(super) fn new(directory: Filehandle, files: u64, session: usize, depth: usize, seed: u64) -> Self {
+    pub(super) fn new(
+        directory: Filehandle,
+        files: u64,
+        session: usize,
+        depth: usize,
+        seed: u64,
+    ) -> Self {
         let lane = Lane { step: Step::Stat, stats: 0, file: 0 };
-        Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
+        Self {
+            directory,
+            files,
+            names: format!("{session}-{seed:x}"),
+            lanes: vec![lane; depth],
+            seed,
+            mode: packed_mode(0o444),
+        }
     }
 
     pub(super) fn opens(&self) -> Vec<Opened> {
@@ -89,7 +102,15 @@ impl CallSource for GitMetadata {
             }
             Step::Write(Opened { handle, stateid }) => {
                 putfh(&handle, call, w);
-                call.op(w, &Args::Write(WriteArgs { stateid, offset: 0, stable: StableHow::FileSync, data: Bytes(&OBJECT) }));
+                call.op(
+                    w,
+                    &Args::Write(WriteArgs {
+                        stateid,
+                        offset: 0,
+                        stable: StableHow::FileSync,
+                        data: Bytes(&OBJECT),
+                    }),
+                );
             }
             Step::Close(Opened { handle, stateid }) => {
                 putfh(&handle, call, w);
@@ -98,7 +119,10 @@ impl CallSource for GitMetadata {
             Step::Rename => {
                 putfh(&self.directory, call, w);
                 call.op(w, &Args::Savefh);
-                call.op(w, &Args::Rename(RenameArgs { old: Name(&temporary), new: Name(&permanent) }));
+                call.op(
+                    w,
+                    &Args::Rename(RenameArgs { old: Name(&temporary), new: Name(&permanent) }),
+                );
             }
             Step::Remove => {
                 putfh(&self.directory, call, w);
@@ -113,7 +137,9 @@ impl CallSource for GitMetadata {
         lane.step = match lane.step {
             Step::Stat => {
                 body.next_ok()?;
-                let Results::Getattr(Ok(_)) = body.next_ok()? else { return Err(Error::Mismatch("expected the result of GETATTR")) };
+                let Results::Getattr(Ok(_)) = body.next_ok()? else {
+                    return Err(Error::Mismatch("expected the result of GETATTR"));
+                };
                 lane.stats += 1;
                 if lane.stats.is_multiple_of(STATS) { Step::Create } else { Step::Stat }
             }

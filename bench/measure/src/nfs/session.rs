@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{
-    CallBuilder, ClientFiles, Error as CallError, Identity, Pipeline, Plain, Protection, ReplyBody, TlsClient, establish_with,
+    CallBuilder, ClientFiles, Error as CallError, Identity, Pipeline, Plain, Protection, ReplyBody,
+    TlsClient, establish_with,
 };
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
@@ -47,11 +48,21 @@ impl Session {
     pub(crate) fn connect(options: SessionOptions, stop: &StopFlag) -> Result<Self, Error> {
         let owner = new_owner(&options)?;
         let pipeline = connect_unless_stopped(&options, &owner, stop)?;
-        Ok(Self { pipeline, options, owner, stalled: false, reconnect_count: 0, used: Instant::now(), blocking: REPLY_TIMEOUT, idle: IDLE })
+        Ok(Self {
+            pipeline,
+            options,
+            owner,
+            stalled: false,
+            reconnect_count: 0,
+            used: Instant::now(),
+            blocking: REPLY_TIMEOUT,
+            idle: IDLE,
+        })
     }
 
     pub(super) fn server_details(&self) -> Vec<String> {
-        let server = self.pipeline.server().map(|server| format!("server implementation: {server}"));
+        let server =
+            self.pipeline.server().map(|server| format!("server implementation: {server}"));
         self.pipeline.enctype().map(str::to_owned).into_iter().chain(server).collect()
     }
 
@@ -82,20 +93,27 @@ impl Session {
         self.used = start;
         loop {
             let sent = Instant::now();
-            let submitted = self.pipeline.submitter().submit(0, &mut write).map_err(Error::nfs(what))?;
+            let submitted =
+                self.pipeline.submitter().submit(0, &mut write).map_err(Error::nfs(what))?;
             if !submitted {
                 return Err(Error::Unreachable(format!("{what}: no slot is free")));
             }
             let mut outcome = None;
             while outcome.is_none() {
-                self.pipeline.poll(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
-                if stop.must_hurry() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * REPLY_TIMEOUT {
+                self.pipeline
+                    .poll(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read)))
+                    .map_err(Error::nfs(what))?;
+                if stop.must_hurry() && sent.elapsed() > SILENCE
+                    || sent.elapsed() > 4 * REPLY_TIMEOUT
+                {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
                 }
             }
             match outcome {
-                Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. })) if start.elapsed() < GRACE => {
+                Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. }))
+                    if start.elapsed() < GRACE =>
+                {
                     if stop.is_set() {
                         return Err(Error::Interrupted);
                     }
@@ -125,9 +143,11 @@ impl Session {
             if self.pipeline.submitter().in_flight() == 0 && load.is_done() {
                 break;
             }
-            let replies =
-                self.pipeline.poll(Some(load.wait(TICK)), |submitter, token, body| load.on_reply(submitter, token as usize, body));
-            let silence_max = if stop.must_hurry() { SILENCE } else { load.silence_max(self.blocking) };
+            let replies = self.pipeline.poll(Some(load.wait(TICK)), |submitter, token, body| {
+                load.on_reply(submitter, token as usize, body)
+            });
+            let silence_max =
+                if stop.must_hurry() { SILENCE } else { load.silence_max(self.blocking) };
             let in_flight = self.pipeline.submitter().in_flight();
             match replies {
                 Ok(0) if in_flight > 0 && load.silence() > silence_max => load.give_up(in_flight),
@@ -142,12 +162,19 @@ impl Session {
         self.used = Instant::now();
         match error {
             None => Ok(tally),
-            Some(CallError::Mismatch(OTHER_DATA)) => Err(Error::Corrupt(self.options.target.to_string())),
+            Some(CallError::Mismatch(OTHER_DATA)) => {
+                Err(Error::Corrupt(self.options.target.to_string()))
+            }
             Some(error) => Err(Error::nfs(self.options.target.to_string())(error)),
         }
     }
 
-    pub(crate) fn complete(&mut self, work: &mut dyn CallSource, depth: usize, stop: &StopFlag) -> Result<Tally, Error> {
+    pub(crate) fn complete(
+        &mut self,
+        work: &mut dyn CallSource,
+        depth: usize,
+        stop: &StopFlag,
+    ) -> Result<Tally, Error> {
         let (start, mut sum) = (Instant::now(), Tally::default());
         loop {
             sum.add(&self.run(work, depth, Pace::Closed, None, stop)?);
@@ -195,8 +222,13 @@ impl Session {
 
 pub(super) const OTHER_DATA: &str = "other data than the file's";
 
-fn connect_unless_stopped(options: &SessionOptions, owner: &[u8], stop: &StopFlag) -> Result<Pipeline, Error> {
-    let ((sender, connected), thread_options, owner) = (mpsc::channel(), options.clone(), owner.to_vec());
+fn connect_unless_stopped(
+    options: &SessionOptions,
+    owner: &[u8],
+    stop: &StopFlag,
+) -> Result<Pipeline, Error> {
+    let ((sender, connected), thread_options, owner) =
+        (mpsc::channel(), options.clone(), owner.to_vec());
     std::thread::spawn(move || {
         let _ = sender.send(pipeline(&thread_options, owner));
     });
@@ -204,10 +236,17 @@ fn connect_unless_stopped(options: &SessionOptions, owner: &[u8], stop: &StopFla
     loop {
         match connected.recv_timeout(TICK) {
             Ok(pipeline) => return pipeline,
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread panicked".into())),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(Error::Program("a thread panicked".into()));
+            }
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                if stop.must_hurry() && stop_seen.get_or_insert_with(Instant::now).elapsed() > SILENCE {
-                    return Err(Error::Unreachable(format!("{}: the server does not answer", options.target)));
+                if stop.must_hurry()
+                    && stop_seen.get_or_insert_with(Instant::now).elapsed() > SILENCE
+                {
+                    return Err(Error::Unreachable(format!(
+                        "{}: the server does not answer",
+                        options.target
+                    )));
                 }
             }
         }
@@ -230,21 +269,29 @@ fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error>
     let address = options.target.address()?;
     let what = options.target.to_string();
     let tls = tls(options)?;
-    let protection: Box<dyn Protection> = match options.sec.service() {
-        None => Box::new(Plain::sys(&caller())),
-        Some(service) => {
-            let name = options.service.clone().unwrap_or_else(|| options.target.service());
-            let initiator =
-                MitInitiator::new(&name, &ClientSource::default()).map_err(|error| Error::Refused(format!("{what}: {error}")))?;
-            let established = establish_with(address, tls.as_ref(), initiator, service).map_err(|error| match error {
-                vouch_nfs4_client::GssError::Io(error) => Error::Unreachable(format!("{what}: {error}")),
-                error => Error::Refused(format!("{what}: sec={}: {error}", options.sec)),
-            });
-            Box::new(established?)
-        }
+    let protection: Box<dyn Protection> =
+        match options.sec.service() {
+            None => Box::new(Plain::sys(&caller())),
+            Some(service) => {
+                let name = options.service.clone().unwrap_or_else(|| options.target.service());
+                let initiator = MitInitiator::new(&name, &ClientSource::default())
+                    .map_err(|error| Error::Refused(format!("{what}: {error}")))?;
+                let established = establish_with(address, tls.as_ref(), initiator, service)
+                    .map_err(|error| match error {
+                        vouch_nfs4_client::GssError::Io(error) => {
+                            Error::Unreachable(format!("{what}: {error}"))
+                        }
+                        error => Error::Refused(format!("{what}: sec={}: {error}", options.sec)),
+                    });
+                Box::new(established?)
+            }
+        };
+    let identity = Identity {
+        slots: options.slots.max(8) as u32,
+        ..Identity::new(owner, Verifier(random()?))
     };
-    let identity = Identity { slots: options.slots.max(8) as u32, ..Identity::new(owner, Verifier(random()?)) };
-    Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection).map_err(Error::nfs(what))
+    Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection)
+        .map_err(Error::nfs(what))
 }
 
 fn tls(options: &SessionOptions) -> Result<Option<TlsClient>, Error> {
@@ -252,9 +299,17 @@ fn tls(options: &SessionOptions) -> Result<Option<TlsClient>, Error> {
         return Ok(None);
     }
     let missing = |what: &str| Error::Input(format!("sec={} needs {what}", options.sec));
-    let files = options.tls.as_ref().ok_or_else(|| missing("--tls-ca, the authorities of the server's certificate"))?;
+    let files = options
+        .tls
+        .as_ref()
+        .ok_or_else(|| missing("--tls-ca, the authorities of the server's certificate"))?;
     let certificate = match options.sec {
-        Sec::SysMtls => Some(files.certificate.clone().ok_or_else(|| missing("--tls-cert and --tls-key, the client's certificate"))?),
+        Sec::SysMtls => Some(
+            files
+                .certificate
+                .clone()
+                .ok_or_else(|| missing("--tls-cert and --tls-key, the client's certificate"))?,
+        ),
         _ => None,
     };
     let client = ClientFiles { authorities: files.authorities.clone(), certificate };
@@ -263,7 +318,12 @@ fn tls(options: &SessionOptions) -> Result<Option<TlsClient>, Error> {
 }
 
 fn caller() -> AuthSys {
-    let gids = rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).take(16).collect();
+    let gids = rustix::process::getgroups()
+        .unwrap_or_default()
+        .into_iter()
+        .map(rustix::process::Gid::as_raw)
+        .take(16)
+        .collect();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     AuthSys { stamp: 0, machine_name: b"vouch-bench".to_vec(), uid, gid, gids }
 }

@@ -1,6 +1,9 @@
 use std::ops::Range;
 
-use vouch_nfs4::op::{Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow, WriteArgs};
+use vouch_nfs4::op::{
+    Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow,
+    WriteArgs,
+};
 use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{CallBuilder, Error, ReplyBody};
 use vouch_xdr::Writer;
@@ -47,11 +50,29 @@ enum Step {
 }
 
 impl SmallFiles {
-    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, action: FileAction) -> Self {
+    pub(super) fn new(
+        pages: &Pages,
+        directory: Filehandle,
+        files: Range<u64>,
+        copy: &crate::case::Copy,
+        action: FileAction,
+    ) -> Self {
         let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
         let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
         let (delayed, again) = (Vec::new(), Vec::new());
-        Self { pages: pages.clone(), directory, files, delayed, again, len, content: copy.content, action, lanes, data, mode }
+        Self {
+            pages: pages.clone(),
+            directory,
+            files,
+            delayed,
+            again,
+            len,
+            content: copy.content,
+            action,
+            lanes,
+            data,
+            mode,
+        }
     }
 }
 
@@ -73,7 +94,10 @@ impl CallSource for SmallFiles {
         match step {
             Step::Open => {
                 let (how, access) = match self.action {
-                    FileAction::Create => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
+                    FileAction::Create => (
+                        OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))),
+                        ShareAccess::BOTH,
+                    ),
                     FileAction::Append => (OpenHow::NoCreate, ShareAccess::WRITE),
                     FileAction::Read => (OpenHow::NoCreate, ShareAccess::READ),
                 };
@@ -87,10 +111,22 @@ impl CallSource for SmallFiles {
                 if self.action != FileAction::Read {
                     // FILE_SYNC, as Linux writes a small file on close.
                     self.pages.fill(self.content, number, 0, &mut self.data);
-                    let offset = if self.action == FileAction::Append { self.len as u64 } else { 0 };
-                    call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::FileSync, data: Bytes(&self.data) }));
+                    let offset =
+                        if self.action == FileAction::Append { self.len as u64 } else { 0 };
+                    call.op(
+                        w,
+                        &Args::Write(WriteArgs {
+                            stateid,
+                            offset,
+                            stable: StableHow::FileSync,
+                            data: Bytes(&self.data),
+                        }),
+                    );
                 } else {
-                    call.op(w, &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }));
+                    call.op(
+                        w,
+                        &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }),
+                    );
                 }
             }
             Step::Close(Opened { handle, stateid }) => {
@@ -108,7 +144,9 @@ impl CallSource for SmallFiles {
             Step::Transfer(opened) => {
                 match body.next_ok()? {
                     Results::Write(Ok(ok)) if ok.count as usize == self.len => {}
-                    Results::Read(Ok(ok)) if ok.data.len() == self.len && self.pages.matches(self.content, lane.number, 0, &ok.data) => {}
+                    Results::Read(Ok(ok))
+                        if ok.data.len() == self.len
+                            && self.pages.matches(self.content, lane.number, 0, &ok.data) => {}
                     Results::Read(Ok(_)) => return Err(Error::Mismatch(OTHER_DATA)),
                     _ => return Err(Error::Mismatch("a short transfer")),
                 }
@@ -142,8 +180,15 @@ mod tests {
 
     #[test]
     fn retries_delayed_file_but_not_refused_one() {
-        let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
-        let mut work = SmallFiles::new(&Pages::new(), Filehandle::new(b"h").expect("the handle is short"), 0..3, &copy, FileAction::Create);
+        let copy =
+            crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
+        let mut work = SmallFiles::new(
+            &Pages::new(),
+            Filehandle::new(b"h").expect("the handle is short"),
+            0..3,
+            &copy,
+            FileAction::Create,
+        );
         assert!(work.next(0) && work.next(1));
         work.on_refusal(0, Status::DELAY);
         work.on_refusal(1, Status::NOSPC);

@@ -70,18 +70,26 @@ impl NfsSubject {
             connections: options.connections.max(1),
             slots: options.slots,
         };
-        let mut sessions = (0..options.sessions.max(1)).map(|_| Session::connect(session.clone(), stop)).collect::<Result<Vec<_>, _>>()?;
+        let mut sessions = (0..options.sessions.max(1))
+            .map(|_| Session::connect(session.clone(), stop))
+            .collect::<Result<Vec<_>, _>>()?;
         let root = sessions[0].walk(&options.target.path, stop)?;
-        let foreign = sessions[0].list(&root, stop)?.into_iter().find(|(name, _)| !name.starts_with(PREFIX.as_bytes()));
+        let foreign = sessions[0]
+            .list(&root, stop)?
+            .into_iter()
+            .find(|(name, _)| !name.starts_with(PREFIX.as_bytes()));
         if foreign.is_some() && !options.not_empty {
             return Err(Error::NotEmpty(options.target.to_string()));
         }
         let mut random = [0; 6];
-        getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
         let directory = sessions[0].mkdir(&root, &name, stop)?;
         // Waits for the end of a grace period.
-        let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
+        let probe = sessions[0]
+            .open(&directory, b"probe", true, stop)
+            .and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
             sessions[0].remove_all(&root, name.as_bytes(), stop)?;
             return Err(error);
@@ -130,14 +138,17 @@ impl NfsSubject {
         match &measured {
             Ok(_) => drop(self.copies.insert(key, (name, directory))),
             Err(Error::Nfs { .. } | Error::Refused(_))
-                if self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop).is_ok() => {}
+                if self.sessions[0]
+                    .remove_all(&working_dir, name.as_bytes(), &self.stop)
+                    .is_ok() => {}
             Err(_) => self.old.push(name),
         }
         measured
     }
 
     fn copied(&self, copy: &Copy) -> Result<Filehandle, Error> {
-        let found = self.copies.get(&(copy.files, copy.len, copy.content)).map(|(_, directory)| *directory);
+        let found =
+            self.copies.get(&(copy.files, copy.len, copy.content)).map(|(_, directory)| *directory);
         found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))
     }
 
@@ -146,7 +157,12 @@ impl NfsSubject {
         self.transfer(copy, directory, false)
     }
 
-    fn transfer(&mut self, copy: &Copy, directory: Filehandle, writes: bool) -> Result<Sample, Error> {
+    fn transfer(
+        &mut self,
+        copy: &Copy,
+        directory: Filehandle,
+        writes: bool,
+    ) -> Result<Sample, Error> {
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let whole = *copy;
         self.on_all_sessions(copy.files, move |_, files, session| {
@@ -162,10 +178,25 @@ impl NfsSubject {
             let mut sum = Tally::default();
             for number in files {
                 let file = session.open(&directory, &small_files::name(number), writes, &stop)?;
-                let mut work = WholeFile::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
+                let mut work = WholeFile::new(
+                    &pages,
+                    file,
+                    number,
+                    whole.content,
+                    whole.len,
+                    writes,
+                    whole.depth as usize,
+                );
                 let tally = session.complete(&mut work, whole.depth as usize, &stop)?;
                 let bytes = tally.bytes;
-                let tally = match require_complete(tally, bytes, whole.len, "bytes of a file", session, &stop) {
+                let tally = match require_complete(
+                    tally,
+                    bytes,
+                    whole.len,
+                    "bytes of a file",
+                    session,
+                    &stop,
+                ) {
                     Err(error @ Error::Nfs { .. }) => {
                         let _ = session.close(file, &stop);
                         return Err(error);
@@ -190,7 +221,8 @@ impl NfsSubject {
         let directory = self.sessions[0].mkdir(&working_dir, &name, &self.stop)?;
         self.old.push(name);
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
-        let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
+        let line =
+            Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
         self.on_all_sessions(files, move |_, share, session| {
             let mut sum = Tally::default();
             for action in [FileAction::Create, FileAction::Append] {
@@ -198,7 +230,12 @@ impl NfsSubject {
                 sum.add(&session.complete(&mut work, depth as usize, &stop)?);
             }
             let count = 3 * (share.end - share.start);
-            sum.add(&session.remove_files(directory, share.map(small_files::name), depth as usize, &stop)?);
+            sum.add(&session.remove_files(
+                directory,
+                share.map(small_files::name),
+                depth as usize,
+                &stop,
+            )?);
             // Missing work would make the rest look fast.
             let done = sum.operations;
             let mut sum = require_complete(sum, done, count, "changes", session, &stop)?;
@@ -220,9 +257,24 @@ impl NfsSubject {
                 return Ok(Tally::default());
             }
             let load = Load { depth, ..load };
-            let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate * f64::from(depth) / f64::from(whole)));
-            let mut work = ReadWriteMix::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
-            let tally = session.run(&mut work, depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
+            let pace = load.rate.map_or(Pace::Closed, |rate| {
+                Pace::Open(rate * f64::from(depth) / f64::from(whole))
+            });
+            let mut work = ReadWriteMix::new(
+                &pages,
+                opens[at],
+                LARGE_NUMBER,
+                load,
+                mix(seed * 1000 + at as u64),
+                &written,
+            );
+            let tally = session.run(
+                &mut work,
+                depth as usize,
+                pace,
+                Some(Duration::from_secs_f64(load.seconds)),
+                &stop,
+            )?;
             last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.recent_writes());
             Ok(tally)
         })?;
@@ -241,25 +293,30 @@ impl NfsSubject {
     /// After a load that only writes: a server that loses data would be the fastest.
     fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
         let (written, stop) = (self.written.clone(), self.stop.clone());
-        let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
+        let (load, count) =
+            (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
         let mut left = READ_BACKS_MAX;
         loop {
             let open = self.large_file_opens()?[0];
-            let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).read_back_only(blocks.clone());
+            let mut work = ReadWriteMix::new(&self.pages, open, LARGE_NUMBER, load, 0, &written)
+                .read_back_only(blocks.clone());
             let session = &mut self.sessions[0];
             let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
             left -= 1;
             // A server that drops calls may drop these too.
             if tally.unanswered == 0 || left == 0 || stop.is_set() {
                 let done = tally.operations;
-                return require_complete(tally, done, count, "written blocks", session, &stop).map(drop);
+                return require_complete(tally, done, count, "written blocks", session, &stop)
+                    .map(drop);
             }
         }
     }
 
     fn large_file_opens(&mut self) -> Result<Vec<Opened>, Error> {
         let (working_dir, stop) = (self.directory()?, self.stop.clone());
-        let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("the large file does not exist".into())) };
+        let Some((_, opens)) = &mut self.large else {
+            return Err(Error::NotFound("the large file does not exist".into()));
+        };
         for (session, (open, reconnects)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
             if session.ensure_connected(&stop)? != *reconnects {
                 *open = session.open(&working_dir, LARGE, true, &stop)?;
@@ -270,7 +327,9 @@ impl NfsSubject {
     }
 
     fn metadata(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let directory = self.metadata_files.ok_or_else(|| Error::NotFound("the files for metadata operations do not exist".into()))?;
+        let directory = self.metadata_files.ok_or_else(|| {
+            Error::NotFound("the files for metadata operations do not exist".into())
+        })?;
         self.rounds += 1;
         let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
         self.on_all_sessions(sessions as u64, move |at, _, session| {
@@ -278,8 +337,20 @@ impl NfsSubject {
             if depth == 0 {
                 return Ok(Tally::default());
             }
-            let mut work = GitMetadata::new(directory, METADATA_FILES, at, depth, mix(seed * 1000 + at as u64));
-            let tally = session.run(&mut work, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)?;
+            let mut work = GitMetadata::new(
+                directory,
+                METADATA_FILES,
+                at,
+                depth,
+                mix(seed * 1000 + at as u64),
+            );
+            let tally = session.run(
+                &mut work,
+                depth,
+                Pace::Closed,
+                Some(Duration::from_secs_f64(seconds)),
+                &stop,
+            )?;
             session.close_all(work.opens(), &stop);
             Ok(tally)
         })
@@ -292,7 +363,13 @@ impl NfsSubject {
             if depth == 0 {
                 return Ok(Tally::default());
             }
-            session.run(&mut Getattr { handle }, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+            session.run(
+                &mut Getattr { handle },
+                depth,
+                Pace::Closed,
+                Some(Duration::from_secs_f64(seconds)),
+                &stop,
+            )
         })
     }
 
@@ -317,7 +394,11 @@ impl NfsSubject {
                     .collect();
                 started
                     .into_iter()
-                    .map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Program("a thread panicked".into()))))
+                    .map(|thread| {
+                        thread
+                            .join()
+                            .unwrap_or_else(|_| Err(Error::Program("a thread panicked".into())))
+                    })
                     .collect()
             })
         };
@@ -357,12 +438,15 @@ impl NfsSubject {
         }
         let first = &mut self.sessions[0];
         let file = first.open(&working_dir, LARGE, true, &stop)?;
-        let mut work = WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
+        let mut work =
+            WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
         let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
         let bytes = tally.bytes;
         require_complete(tally, bytes, len, "bytes of a file", first, &stop)?;
         first.commit(file, &stop)?;
-        let others = self.sessions[1..].iter_mut().map(|session| session.open(&working_dir, LARGE, true, &stop));
+        let others = self.sessions[1..]
+            .iter_mut()
+            .map(|session| session.open(&working_dir, LARGE, true, &stop));
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
         let reconnects = self.sessions.iter().map(Session::reconnects);
         self.large = Some((len, opens.into_iter().zip(reconnects).collect()));
@@ -374,20 +458,33 @@ impl NfsSubject {
 impl Subject for NfsSubject {
     fn info(&self) -> SubjectInfo {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
-        let stored =
-            "copies and metadata objects are on stable storage (FILE_SYNC, or COMMIT before CLOSE); loads write UNSTABLE without COMMIT";
+        let stored = "copies and metadata objects are on stable storage (FILE_SYNC, or COMMIT before CLOSE); loads write UNSTABLE without COMMIT";
         let clock = "measured time includes generating and comparing data; latencies are of calls, three for a small file";
-        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s) share the calls in flight");
+        let how = format!(
+            "NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s) share the calls in flight"
+        );
         let found = self.sessions.first().map(Session::server_details).unwrap_or_default();
-        let details = std::iter::once(how).chain(found).chain([stored.to_owned(), clock.to_owned()]).collect();
-        SubjectInfo { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
+        let details = std::iter::once(how)
+            .chain(found)
+            .chain([stored.to_owned(), clock.to_owned()])
+            .collect();
+        SubjectInfo {
+            label: label.clone(),
+            target: target.to_string(),
+            sec: Some(sec.to_string()),
+            details,
+        }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. } => Some("an NFS session is not opened for a single file".into()),
-            Case::Compile { .. } | Case::Build => Some("an NFS session is no mount, which a compiler needs".into()),
-            Case::Audit { .. } | Case::Primitive { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
+            Case::Compile { .. } | Case::Build => {
+                Some("an NFS session is no mount, which a compiler needs".into())
+            }
+            Case::Audit { .. } | Case::Primitive { .. } | Case::Replay { .. } => {
+                Some(OTHER_WORK.into())
+            }
             _ => None,
         }
     }
@@ -426,8 +523,11 @@ impl Subject for NfsSubject {
 
     fn tidy(&mut self) -> Result<(), Error> {
         let working_dir = self.directory()?;
-        let old: Vec<String> = self.old.drain(..).chain(self.copies.drain().map(|(_, (name, _))| name)).collect();
-        old.iter().try_for_each(|name| self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop))
+        let old: Vec<String> =
+            self.old.drain(..).chain(self.copies.drain().map(|(_, (name, _))| name)).collect();
+        old.iter().try_for_each(|name| {
+            self.sessions[0].remove_all(&working_dir, name.as_bytes(), &self.stop)
+        })
     }
 
     fn place(&self) -> Option<String> {
@@ -459,7 +559,14 @@ pub(crate) fn stored(case: &Case) -> Option<&'static str> {
     matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
-fn require_complete(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &StopFlag) -> Result<Tally, Error> {
+fn require_complete(
+    tally: Tally,
+    done: u64,
+    of: u64,
+    what: &str,
+    session: &Session,
+    stop: &StopFlag,
+) -> Result<Tally, Error> {
     if stop.is_set() {
         return Err(Error::Interrupted);
     }

@@ -23,7 +23,14 @@ fn subject(address: SocketAddr) -> NfsSubject {
 }
 
 fn session(address: SocketAddr, slots: usize) -> Session {
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots };
+    let options = SessionOptions {
+        target: target(address),
+        sec: Sec::Sys,
+        service: None,
+        tls: None,
+        connections: 1,
+        slots,
+    };
     Session::connect(options, &StopFlag::default()).expect("a session")
 }
 
@@ -71,11 +78,16 @@ fn delayed_writes_are_retried_without_hole() {
 #[test]
 fn incomplete_copy_is_removed_and_not_read() {
     let (mut subject, state) = connected();
-    for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
+    for (files, len, content) in
+        [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)]
+    {
         let copy = Copy { files, len, content, streams: 2, depth: 4 };
         refuse(&state, [Status::NOSPC]);
         let refused = subject.measure(&Case::Put(copy)).expect_err("a part is missing");
-        assert!(matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)), "{refused}");
+        assert!(
+            matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)),
+            "{refused}"
+        );
         let message = refused.with_hint();
         let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
         assert!(message.contains(part) && message.contains("no space is left"), "{message}");
@@ -83,7 +95,10 @@ fn incomplete_copy_is_removed_and_not_read() {
         assert_eq!(left, 1, "only the probe file is left");
         assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
         subject.prepare(&Case::Get(copy)).expect("the agent is reserved");
-        assert_eq!(subject.measure(&Case::Get(copy)).expect("the record is complete").bytes, files * len);
+        assert_eq!(
+            subject.measure(&Case::Get(copy)).expect("the record is complete").bytes,
+            files * len
+        );
         subject.tidy().expect("removal succeeds");
     }
 }
@@ -96,7 +111,9 @@ fn silent_server_is_not_counted_as_fast() {
     session.blocking = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let limit = Duration::from_secs(60);
-    let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default()).expect("errors, and no end");
+    let tally = session
+        .run(&mut work, 4, Pace::Closed, Some(limit), &StopFlag::default())
+        .expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (4, 4));
     assert!(tally.operations <= 10 && tally.seconds >= limit.as_secs_f64(), "{tally:?}");
     assert_eq!(tally.latency.count(), tally.operations + 4);
@@ -110,7 +127,9 @@ fn unreadable_reply_is_a_lost_call_and_the_run_goes_on() {
     lock_state(&state).garbled = 1;
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
     let limit = Some(Duration::from_millis(200));
-    let tally = session.run(&mut work, 4, Pace::Closed, limit, &StopFlag::default()).expect("errors, and no end");
+    let tally = session
+        .run(&mut work, 4, Pace::Closed, limit, &StopFlag::default())
+        .expect("errors, and no end");
     assert_eq!((tally.unanswered, tally.errors), (1, 1));
     assert!(tally.operations > 4, "{tally:?}");
 }
@@ -118,7 +137,9 @@ fn unreadable_reply_is_a_lost_call_and_the_run_goes_on() {
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
     let mut session = session(address, 64);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
-    session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default()).expect("a server that answers")
+    session
+        .run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &StopFlag::default())
+        .expect("a server that answers")
 }
 
 #[test]
@@ -138,8 +159,9 @@ fn silence_counts_only_while_calls_are_due() {
     let mut session = session(address, 8);
     session.blocking = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("the handle is short") };
-    let tally =
-        session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &StopFlag::default()).expect("a server that answers");
+    let tally = session
+        .run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &StopFlag::default())
+        .expect("a server that answers");
     assert_eq!((tally.operations, tally.unanswered, tally.unsent), (3, 0, 0));
 }
 
@@ -147,7 +169,15 @@ fn silence_counts_only_while_calls_are_due() {
 fn detects_acknowledged_writes_that_were_lost() {
     for read_percent in [0, 50] {
         let (mut subject, state) = connected();
-        let load = |rate| Load { order: Order::Random, block: 8192, read_percent, depth: 4, rate, seconds: 0.3, file_len: 1 << 18 };
+        let load = |rate| Load {
+            order: Order::Random,
+            block: 8192,
+            read_percent,
+            depth: 4,
+            rate,
+            seconds: 0.3,
+            file_len: 1 << 18,
+        };
         for rate in [None, Some(200.0)] {
             let case = Case::Load(load(rate));
             subject.prepare(&case).expect("a file");
@@ -171,7 +201,15 @@ fn writes_have_at_most_one_call_per_block() {
     let (address, state) = start();
     let mut subject = subject_of(address, 2, &StopFlag::default());
     let load = |read_percent, rate| {
-        Case::Load(Load { order: Order::Random, block: 4096, read_percent, depth: 8, rate, seconds: 0.2, file_len: 3 * 4096 })
+        Case::Load(Load {
+            order: Order::Random,
+            block: 4096,
+            read_percent,
+            depth: 8,
+            rate,
+            seconds: 0.2,
+            file_len: 3 * 4096,
+        })
     };
     lock_state(&state).tears = true;
     for (read_percent, depth) in [(50, Some(3)), (0, Some(3)), (100, None)] {
@@ -209,7 +247,15 @@ fn session_reconnects_after_expired_lease() {
         let mut state = lock_state(&state);
         state.ended = state.sessions;
     };
-    let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: None, seconds: 0.05, file_len: 1 << 15 };
+    let load = Load {
+        order: Order::Random,
+        block: 4096,
+        read_percent: 100,
+        depth: 4,
+        rate: None,
+        seconds: 0.05,
+        file_len: 1 << 15,
+    };
     let case = Case::Load(load);
     subject.prepare(&case).expect("a file");
     for _ in 0..2 {
@@ -243,7 +289,15 @@ fn lost_call_ends_case_soon_after_its_time() {
 #[test]
 fn read_back_is_repeated_when_a_call_is_lost() {
     let (mut subject, state) = connected();
-    let load = Load { order: Order::Random, block: 4096, read_percent: 0, depth: 4, rate: None, seconds: 0.2, file_len: 1 << 20 };
+    let load = Load {
+        order: Order::Random,
+        block: 4096,
+        read_percent: 0,
+        depth: 4,
+        rate: None,
+        seconds: 0.2,
+        file_len: 1 << 20,
+    };
     subject.prepare(&Case::Load(load)).expect("a file");
     lock_state(&state).drop_read = Some(3);
     let begun = std::time::Instant::now();
@@ -270,7 +324,8 @@ fn files_of_a_tree_are_read_whole_and_compared() {
     let (mut subject, state) = connected();
     for order in [Order::Sequential, Order::Random] {
         for (files, len) in [(20, 1024), (1, 100_000)] {
-            let case = Case::Read(Read { files, len, block: 8192, content: Content::Random, order });
+            let case =
+                Case::Read(Read { files, len, block: 8192, content: Content::Random, order });
             subject.prepare(&case).expect("a copy");
             let sample = subject.measure(&case).expect("what was written");
             assert_eq!(sample.bytes, files * len);
@@ -299,7 +354,8 @@ fn depth_is_shared_by_all_sessions() {
     let mut subject = subject_of(address, 4, &StopFlag::default());
     for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
         lock_state(&state).asked_on.clear();
-        let sample = subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
+        let sample =
+            subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
         assert!(sample.operations > 0);
         assert_eq!(lock_state(&state).asked_on.len(), sessions, "{depth} calls in flight");
     }
@@ -316,7 +372,17 @@ fn stop_request_does_not_wait_for_silent_server() {
     let begun = std::time::Instant::now();
     assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
     assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "the server is silent");
-    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, tls: None, connections: 1, slots: 8 };
-    assert!(matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))), "a new session gets no answer");
+    let options = SessionOptions {
+        target: target(address),
+        sec: Sec::Sys,
+        service: None,
+        tls: None,
+        connections: 1,
+        slots: 8,
+    };
+    assert!(
+        matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))),
+        "a new session gets no answer"
+    );
     assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }

@@ -11,11 +11,21 @@ use crate::{Error, Run, StopFlag, Subject};
 impl PublishedTree {
     /// The source directory; the tree with cold, warm and no caches; sshfs cold and warm; NFS
     /// servers.
-    pub fn readers(&self, peers: Peers<'_>, run: &mut Run, stop: &StopFlag) -> Result<Vec<Box<dyn Subject>>, Error> {
+    pub fn readers(
+        &self,
+        peers: Peers<'_>,
+        run: &mut Run,
+        stop: &StopFlag,
+    ) -> Result<Vec<Box<dyn Subject>>, Error> {
         let source = self.directory.path().join("src");
         let build = peers.build;
-        let local = subject_info("local directory", source.display().to_string(), "source directory of the tree");
-        let local = ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop).with_build(build.map(str::to_owned));
+        let local = subject_info(
+            "local directory",
+            source.display().to_string(),
+            "source directory of the tree",
+        );
+        let local = ReadSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)
+            .with_build(build.map(str::to_owned));
         let mut subjects: Vec<Box<dyn Subject>> = vec![Box::new(local)];
         self.add_mounts(build, stop, &mut subjects)?;
         self.add_sshfs(&source, build, run, stop, &mut subjects)?;
@@ -24,19 +34,48 @@ impl PublishedTree {
         Ok(subjects)
     }
 
-    fn add_mounts(&self, build: Option<&str>, stop: &StopFlag, subjects: &mut Vec<Box<dyn Subject>>) -> Result<(), Error> {
+    fn add_mounts(
+        &self,
+        build: Option<&str>,
+        stop: &StopFlag,
+        subjects: &mut Vec<Box<dyn Subject>>,
+    ) -> Result<(), Error> {
         for (label, detail, warm, cached) in [
-            ("tree cold", "mounted again for each round, empty disk cache; every byte verified", false, true),
+            (
+                "tree cold",
+                "mounted again for each round, empty disk cache; every byte verified",
+                false,
+                true,
+            ),
             ("tree warm", "mounted once; caches of the client and of the kernel", true, true),
-            ("tree without disk cache", "mounted again for each round, without a disk cache", false, false),
+            (
+                "tree without disk cache",
+                "mounted again for each round, without a disk cache",
+                false,
+                false,
+            ),
         ] {
             let at = self.place(label)?;
-            let cache = cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
-            let mut mounted = Mounted::tree(&self.program, self.options(&self.replica.address, "state"), &self.name, cache, &at, warm);
+            let cache =
+                cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
+            let mut mounted = Mounted::tree(
+                &self.program,
+                self.options(&self.replica.address, "state"),
+                &self.name,
+                cache,
+                &at,
+                warm,
+            );
             mounted.renew()?;
             let forget: DropCaches = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            let reader = ReadSubject::new(subject_info(label, self.name.clone(), detail), at, forget, server, stop);
+            let reader = ReadSubject::new(
+                subject_info(label, self.name.clone(), detail),
+                at,
+                forget,
+                server,
+                stop,
+            );
             subjects.push(Box::new(reader.with_build(build.map(str::to_owned))));
         }
         Ok(())
@@ -51,7 +90,11 @@ impl PublishedTree {
         subjects: &mut Vec<Box<dyn Subject>>,
     ) -> Result<(), Error> {
         for (label, detail, warm) in [
-            ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted again for each round", false),
+            (
+                "sshfs cold",
+                "sshfs of the directory, by an sshd on loopback, mounted again for each round",
+                false,
+            ),
             ("sshfs warm", "the same, mounted once", true),
         ] {
             let keys = self.place(&format!("{label} keys"))?;
@@ -65,8 +108,12 @@ impl PublishedTree {
                 Err(error) => run.left_out.push(format!("{label}: {error}")),
                 Ok((mut mounted, cpu)) => {
                     let forget: DropCaches = Box::new(move || mounted.renew());
-                    let about = subject_info(label, format!("sshfs of {}", source.display()), detail);
-                    subjects.push(Box::new(ReadSubject::new(about, at, forget, Some(cpu), stop).with_build(build.map(str::to_owned))));
+                    let about =
+                        subject_info(label, format!("sshfs of {}", source.display()), detail);
+                    subjects.push(Box::new(
+                        ReadSubject::new(about, at, forget, Some(cpu), stop)
+                            .with_build(build.map(str::to_owned)),
+                    ));
                 }
             }
         }
@@ -74,7 +121,11 @@ impl PublishedTree {
     }
 }
 
-fn add_nfs(peers: Peers<'_>, stop: &StopFlag, subjects: &mut Vec<Box<dyn Subject>>) -> Result<(), Error> {
+fn add_nfs(
+    peers: Peers<'_>,
+    stop: &StopFlag,
+    subjects: &mut Vec<Box<dyn Subject>>,
+) -> Result<(), Error> {
     for target in peers.targets {
         let Target::Nfs(target) = target else { continue };
         for &sec in peers.sec {

@@ -25,13 +25,25 @@ type Part = fn(Quantiles) -> f64;
 
 impl LatencyFigure {
     fn of(samples: &[Sample], base: Option<&[Sample]>, part: Part) -> Option<Self> {
-        let of_each = |samples: &[Sample]| samples.iter().map(|sample| sample.calls.map(part)).collect::<Option<Vec<f64>>>();
+        let of_each = |samples: &[Sample]| {
+            samples.iter().map(|sample| sample.calls.map(part)).collect::<Option<Vec<f64>>>()
+        };
         let (ours, theirs) = (of_each(samples)?, base.and_then(of_each));
         let pairs = |of: fn(f64, f64) -> f64| {
             let theirs = theirs.as_ref()?;
-            Interval::of(&ours.iter().zip(theirs).map(|(ours, theirs)| of(*ours, *theirs)).collect::<Vec<f64>>())
+            Interval::of(
+                &ours
+                    .iter()
+                    .zip(theirs)
+                    .map(|(ours, theirs)| of(*ours, *theirs))
+                    .collect::<Vec<f64>>(),
+            )
         };
-        Some(Self { us: Interval::of(&ours)?, ratio: pairs(|ours, base| base / ours), added_us: pairs(|ours, base| ours - base) })
+        Some(Self {
+            us: Interval::of(&ours)?,
+            ratio: pairs(|ours, base| base / ours),
+            added_us: pairs(|ours, base| ours - base),
+        })
     }
 }
 
@@ -44,7 +56,9 @@ impl CaseResult {
     }
 
     pub(crate) fn is_held(&self, subject: &SubjectResult) -> bool {
-        self.rate().is_some_and(|rate| subject.figure.is_some_and(|figure| figure.median >= KNEE_SHARE * rate))
+        self.rate().is_some_and(|rate| {
+            subject.figure.is_some_and(|figure| figure.median >= KNEE_SHARE * rate)
+        })
     }
 
     pub(super) fn sum_up_latencies(&mut self, baseline: &str) {
@@ -53,8 +67,16 @@ impl CaseResult {
         }
         let base = self.of(baseline).map(|base| base.samples.clone());
         for subject in &mut self.subjects {
-            let of = |part: Part| LatencyFigure::of(&subject.samples, base.as_deref().filter(|_| subject.ratio.is_some()), part);
-            subject.latency = of(|calls| calls.p50_us).zip(of(|calls| calls.p99_us)).map(|(p50, p99)| LatencyAtRate { p50, p99 });
+            let of = |part: Part| {
+                LatencyFigure::of(
+                    &subject.samples,
+                    base.as_deref().filter(|_| subject.ratio.is_some()),
+                    part,
+                )
+            };
+            subject.latency = of(|calls| calls.p50_us)
+                .zip(of(|calls| calls.p99_us))
+                .map(|(p50, p99)| LatencyAtRate { p50, p99 });
         }
     }
 }

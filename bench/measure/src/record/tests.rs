@@ -2,7 +2,13 @@ use super::*;
 use crate::case::{Load, Order};
 
 fn sample(seconds: f64, operations: u64) -> Sample {
-    let mut sample = Sample { seconds, operations, bytes: operations * 4096, client_cpu_s: Some(seconds / 2.0), ..Sample::default() };
+    let mut sample = Sample {
+        seconds,
+        operations,
+        bytes: operations * 4096,
+        client_cpu_s: Some(seconds / 2.0),
+        ..Sample::default()
+    };
     sample.latency.record_many(100_000, operations);
     sample
 }
@@ -19,25 +25,46 @@ fn ratio_is_median_of_pairs() {
     result.sum_up("a", vec![("a".into(), slow_rounds.clone()), ("b".into(), fast_rounds)]);
     let ratio = result.of("b").and_then(|subject| subject.ratio).expect("a ratio");
     assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 2.0));
-    assert_eq!(result.of("a").and_then(|subject| subject.calls.as_ref()).map(|calls| calls.histogram.count()), Some(2100));
+    assert_eq!(
+        result
+            .of("a")
+            .and_then(|subject| subject.calls.as_ref())
+            .map(|calls| calls.histogram.count()),
+        Some(2100)
+    );
 
     let mut result = case(Metric::Seconds);
-    result.sum_up("a", vec![("a".into(), slow_rounds), ("b".into(), vec![sample(4.0, 1), sample(4.0, 1), sample(4.0, 1)])]);
-    assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.25));
+    result.sum_up(
+        "a",
+        vec![
+            ("a".into(), slow_rounds),
+            ("b".into(), vec![sample(4.0, 1), sample(4.0, 1), sample(4.0, 1)]),
+        ],
+    );
+    assert_eq!(
+        result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median),
+        Some(0.25)
+    );
 }
 
 #[test]
 fn no_ratio_without_baseline_samples() {
     let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-    for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
+    for (of_a, pairs) in
+        [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))]
+    {
         let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
+        result
+            .sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
         for label in ["b", "c"] {
             let subject = result.of(label).expect("the value was measured");
             assert_eq!(subject.ratio.map(|ratio| ratio.median), pairs, "{label}");
             assert!(subject.figure.is_some());
         }
-        assert_eq!(result.of("a").and_then(|subject| subject.ratio).map(|ratio| ratio.median), pairs.map(|_| 1.0));
+        assert_eq!(
+            result.of("a").and_then(|subject| subject.ratio).map(|ratio| ratio.median),
+            pairs.map(|_| 1.0)
+        );
     }
 }
 
@@ -46,21 +73,44 @@ fn other_durability_removes_ratio_with_note() {
     let rounds = || vec![sample(1.0, 1000); 6];
     let mut result = case(Metric::OperationsPerSecond);
     result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
-    let note =
-        result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("the values differ");
-    assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
+    let note = result
+        .remove_unlike_ratios(&[
+            ("a".into(), None),
+            ("b".into(), Some("in memory")),
+            ("c".into(), None),
+        ])
+        .expect("the values differ");
+    assert_eq!(
+        result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(),
+        [true, false, true]
+    );
     assert!(note.contains("b: in memory") && note.contains("for a (on stable storage)"), "{note}");
-    assert_eq!(result.remove_unlike_ratios(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
+    assert_eq!(
+        result.remove_unlike_ratios(&[
+            ("a".into(), Some("x")),
+            ("b".into(), Some("x")),
+            ("c".into(), Some("x"))
+        ]),
+        None
+    );
 }
 
 #[test]
 fn merged_runs_keep_baselines_and_unique_labels() {
     let part = |labels: &[&str], detail: &str| {
         let mut run = Run::begin("test".into(), true);
-        let about = |label: &&str| SubjectInfo { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
+        let about = |label: &&str| SubjectInfo {
+            label: (*label).into(),
+            target: "x".into(),
+            sec: None,
+            details: vec![detail.into()],
+        };
         run.subjects = labels.iter().map(about).collect();
         let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
+        result.sum_up(
+            labels[0],
+            labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect(),
+        );
         run.results.push(result);
         run.notes.push("it is loud".into());
         run
@@ -93,28 +143,62 @@ fn record_round_trips_and_other_version_is_refused() {
     let earlier = text.replace(",\"values\":3", "");
     assert!(!earlier.contains("values"));
     let read = Run::from_json(&earlier, "x").expect("own JSON is valid");
-    assert_eq!(read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())), Some((3, false)));
+    assert_eq!(
+        read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())),
+        Some((3, false))
+    );
 }
 
 #[test]
 fn busy_client_is_limit_unless_all_due_calls_were_done() {
-    let load = |rate| Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate, seconds: 1.0, file_len: 1 << 20 };
+    let load = |rate| Load {
+        order: Order::Random,
+        block: 4096,
+        read_percent: 100,
+        depth: 4,
+        rate,
+        seconds: 1.0,
+        file_len: 1 << 20,
+    };
     let limited = |rate, operations, part, crowds| {
         let mut busy = Sample { crowds, ..sample(1.0, operations) };
         busy.busy(part);
-        let mut result = CaseResult { case: Some(Case::Load(load(rate))), ..case(Metric::OperationsPerSecond) };
-        result.sum_up("a", vec![("a".into(), vec![busy, sample(1.0, operations), Sample { crowds, ..sample(1.0, operations) }])]);
+        let mut result =
+            CaseResult { case: Some(Case::Load(load(rate))), ..case(Metric::OperationsPerSecond) };
+        result.sum_up(
+            "a",
+            vec![(
+                "a".into(),
+                vec![busy, sample(1.0, operations), Sample { crowds, ..sample(1.0, operations) }],
+            )],
+        );
         let others = result.subjects[0].samples[0].others.clone();
         assert_eq!(others, [(BUSIEST.to_owned(), part)], "the measured share is reported");
         result.subjects[0].client_is_limit
     };
-    assert!(limited(None, 1000, 0.99, false) && limited(None, 1000, 0.3, true) && !limited(None, 1000, 0.3, false));
-    assert!(!limited(Some(1000.0), 1000, 0.99, true) && limited(Some(1000.0), 900, 0.99, false) && limited(Some(1000.0), 900, 0.3, true));
+    assert!(
+        limited(None, 1000, 0.99, false)
+            && limited(None, 1000, 0.3, true)
+            && !limited(None, 1000, 0.3, false)
+    );
+    assert!(
+        !limited(Some(1000.0), 1000, 0.99, true)
+            && limited(Some(1000.0), 900, 0.99, false)
+            && limited(Some(1000.0), 900, 0.3, true)
+    );
 }
 
 #[test]
 fn open_loop_result_has_latency_intervals() {
-    let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: Some(100.0), seconds: 1.0, file_len: 1 << 20 };
+    let load = Load {
+        order: Order::Random,
+        block: 4096,
+        read_percent: 100,
+        depth: 4,
+        rate: Some(100.0),
+        seconds: 1.0,
+        file_len: 1 << 20,
+    };
     let round = |us: u64| {
         let mut sample = sample(1.0, 0);
         sample.operations = 100;
@@ -122,23 +206,50 @@ fn open_loop_result_has_latency_intervals() {
         sample
     };
     let mut run = Run::begin("vouch bench".into(), true);
-    let mut result = CaseResult { case: Some(Case::Load(load)), ..case(Metric::OperationsPerSecond) };
-    result.sum_up("a", vec![("a".into(), [100, 120, 140].map(round).into()), ("b".into(), [200, 240, 280].map(round).into())]);
+    let mut result =
+        CaseResult { case: Some(Case::Load(load)), ..case(Metric::OperationsPerSecond) };
+    result.sum_up(
+        "a",
+        vec![
+            ("a".into(), [100, 120, 140].map(round).into()),
+            ("b".into(), [200, 240, 280].map(round).into()),
+        ],
+    );
     let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     let near = |interval: Option<Interval>, wanted: [f64; 3]| {
         let of = interval.expect("there are pairs");
-        [of.low, of.median, of.high].iter().zip(wanted).all(|(found, wanted)| (found / wanted - 1.0).abs() < 0.01)
+        [of.low, of.median, of.high]
+            .iter()
+            .zip(wanted)
+            .all(|(found, wanted)| (found / wanted - 1.0).abs() < 0.01)
     };
-    assert!(near(Some(latency.p50.us), [200.0, 240.0, 280.0]) && near(latency.p50.ratio, [0.5; 3]), "{latency:?}");
+    assert!(
+        near(Some(latency.p50.us), [200.0, 240.0, 280.0]) && near(latency.p50.ratio, [0.5; 3]),
+        "{latency:?}"
+    );
     assert!(near(latency.p99.added_us, [100.0, 120.0, 140.0]), "{latency:?}");
-    assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
+    assert_eq!(
+        result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median),
+        Some(1.0)
+    );
     run.results.push(result.clone());
-    run.subjects = ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
-    let mut earlier: serde_json::Value = serde_json::from_str(&run.to_json()).expect("own JSON is valid");
+    run.subjects = ["a", "b"]
+        .map(|label| SubjectInfo {
+            label: label.into(),
+            target: "x".into(),
+            sec: None,
+            details: Vec::new(),
+        })
+        .into();
+    let mut earlier: serde_json::Value =
+        serde_json::from_str(&run.to_json()).expect("own JSON is valid");
     for subject in earlier["results"][0]["subjects"].as_array_mut().expect("two") {
         subject.as_object_mut().expect("an object").remove("latency");
     }
-    assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("reading succeeds").results[0].of("b"), run.results[0].of("b"));
+    assert_eq!(
+        Run::from_json(&earlier.to_string(), "x").expect("reading succeeds").results[0].of("b"),
+        run.results[0].of("b")
+    );
     result.remove_unlike_ratios(&[("a".into(), None), ("b".into(), Some("in memory"))]);
     let latency = result.of("b").and_then(|subject| subject.latency).expect("an open-loop load");
     assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
@@ -150,12 +261,17 @@ fn open_loop_result_has_latency_intervals() {
 #[test]
 fn record_text_is_escaped() {
     let mut run = Run::begin("vouch\u{1b}]0;mine\u{7} bench".into(), true);
-    let mut result = CaseResult::new("iops", "p\u{1b}[2J", "n\nnote: all is well", Metric::OperationsPerSecond);
+    let mut result =
+        CaseResult::new("iops", "p\u{1b}[2J", "n\nnote: all is well", Metric::OperationsPerSecond);
     result.sum_up("a\u{202e}", vec![("a\u{202e}".into(), vec![sample(1.0, 10); 6])]);
     run.results.push(result);
     run.notes.push("b\u{9b}31m".into());
-    let harmless = |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
+    let harmless =
+        |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
     assert!(harmless(&crate::report::table(&run)) && harmless(&crate::report::compare(&run, &run)));
     let read = Run::from_json(&run.to_json(), "x").expect("own JSON is valid");
-    assert!(!crate::report::table(&read).contains("\nnote: all is well") && read.results[0].of("a\\xe2\\x80\\xae").is_some());
+    assert!(
+        !crate::report::table(&read).contains("\nnote: all is well")
+            && read.results[0].of("a\\xe2\\x80\\xae").is_some()
+    );
 }

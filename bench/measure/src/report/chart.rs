@@ -31,15 +31,28 @@ pub(super) struct Axes<'a> {
 pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     let all = || series.iter().flat_map(|line| &line.points);
     let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
-    let y = Scale::of(all().flat_map(|point| [point.low, point.y, point.high]), axes.log_y, (HEIGHT - BOTTOM, TOP));
+    let y = Scale::of(
+        all().flat_map(|point| [point.low, point.y, point.high]),
+        axes.log_y,
+        (HEIGHT - BOTTOM, TOP),
+    );
     let shown: Vec<&Line> = series.iter().filter(|line| !line.points.is_empty()).collect();
     let legend = legend(&shown);
     let rows = legend.last().map_or(0, |(_, row)| row + 1);
     let mut svg = svg_open(axes.title, HEIGHT + rows as f64 * LABEL_HEIGHT);
     draw_axes(&mut svg, axes, &x, &y);
     for line in &shown {
-        let path: Vec<String> = line.points.iter().map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y))).collect();
-        let _ = write!(svg, "<polyline class=\"line s{}\" points=\"{}\"/>", line.look % STYLES, path.join(" "));
+        let path: Vec<String> = line
+            .points
+            .iter()
+            .map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y)))
+            .collect();
+        let _ = write!(
+            svg,
+            "<polyline class=\"line s{}\" points=\"{}\"/>",
+            line.look % STYLES,
+            path.join(" ")
+        );
         for point in &line.points {
             let (cx, cy) = (x.at(point.x), y.at(point.y));
             if point.high > point.low {
@@ -94,15 +107,38 @@ fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
     let foot = HEIGHT - BOTTOM;
     for tick in y.ticks() {
         let at = y.at(tick);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
-        let _ = write!(svg, "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, at + 4.0, short(tick));
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+            WIDTH - RIGHT
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            LEFT - 8.0,
+            at + 4.0,
+            short(tick)
+        );
     }
     for tick in x.ticks() {
         let at = x.at(tick);
-        let _ = write!(svg, "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>", foot + 5.0);
-        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 19.0, escape(&(axes.tell_x)(tick)));
+        let _ = write!(
+            svg,
+            "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>",
+            foot + 5.0
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
+            foot + 19.0,
+            escape(&(axes.tell_x)(tick))
+        );
     }
-    let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>", WIDTH - RIGHT);
+    let _ = write!(
+        svg,
+        "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>",
+        WIDTH - RIGHT
+    );
     let _ = write!(
         svg,
         "<text class=\"name mid\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
@@ -110,7 +146,12 @@ fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
         HEIGHT - 8.0,
         escape(axes.x)
     );
-    let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
+    let _ = write!(
+        svg,
+        "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
+        TOP - 12.0,
+        escape(axes.y)
+    );
 }
 
 pub(super) struct Bar {
@@ -124,22 +165,52 @@ pub(super) struct Bar {
 pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> String {
     let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
     let named = groups.len() > 1;
-    let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
-    let label_len = groups.iter().flat_map(|(_, bars)| bars).map(|bar| bar.label.chars().count()).max().unwrap_or(0);
+    let height = TOP
+        + count as f64 * BAR
+        + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 })
+        + 34.0;
+    let label_len = groups
+        .iter()
+        .flat_map(|(_, bars)| bars)
+        .map(|bar| bar.label.chars().count())
+        .max()
+        .unwrap_or(0);
     let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, WIDTH / 3.0);
-    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(Bar::longest).chain([0.0]), false, (left, WIDTH - BAR_RIGHT));
+    let x = Scale::of(
+        groups.iter().flat_map(|(_, bars)| bars).map(Bar::longest).chain([0.0]),
+        false,
+        (left, WIDTH - BAR_RIGHT),
+    );
     let mut svg = svg_open(title, height);
     let (top, foot) = (TOP - 14.0, height - 30.0);
     for tick in x.ticks() {
         let at = x.at(tick);
-        let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{foot:.1}\"/>");
-        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 16.0, short(tick));
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{foot:.1}\"/>"
+        );
+        let _ = write!(
+            svg,
+            "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
+            foot + 16.0,
+            short(tick)
+        );
     }
-    let _ = write!(svg, "<text class=\"name\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>", TOP - 22.0, escape(unit));
+    let _ = write!(
+        svg,
+        "<text class=\"name\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>",
+        TOP - 22.0,
+        escape(unit)
+    );
     let mut y = TOP - 8.0;
     for (name, bars) in groups {
         if named {
-            let _ = write!(svg, "<text class=\"group\" x=\"8\" y=\"{:.1}\">{}</text>", y + BAR - 7.0, escape(name));
+            let _ = write!(
+                svg,
+                "<text class=\"group\" x=\"8\" y=\"{:.1}\">{}</text>",
+                y + BAR - 7.0,
+                escape(name)
+            );
             y += BAR;
         }
         for bar in bars {
@@ -154,7 +225,13 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
 
 fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
     let mut at = 0.0;
-    let _ = write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, y + 15.0, escape(&bar.label));
+    let _ = write!(
+        svg,
+        "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        left - 8.0,
+        y + 15.0,
+        escape(&bar.label)
+    );
     for (part, len) in bar.parts.iter().enumerate() {
         let (from, to) = (x.at(at), x.at(at + len));
         let _ = write!(
@@ -178,7 +255,13 @@ fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
             x.at(high)
         );
     }
-    let _ = write!(svg, "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", x.at(bar.longest()) + 7.0, y + 15.0, escape(&bar.tells));
+    let _ = write!(
+        svg,
+        "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        x.at(bar.longest()) + 7.0,
+        y + 15.0,
+        escape(&bar.tells)
+    );
 }
 
 impl Bar {
@@ -201,9 +284,12 @@ struct Scale {
 
 impl Scale {
     fn of(values: impl Iterator<Item = f64>, log: bool, (from, to): (f64, f64)) -> Self {
-        let values: Vec<f64> = values.filter(|value| value.is_finite() && (!log || *value > 0.0)).collect();
+        let values: Vec<f64> =
+            values.filter(|value| value.is_finite() && (!log || *value > 0.0)).collect();
         let (mut low, mut high) =
-            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| {
+                (low.min(value), high.max(value))
+            });
         if values.is_empty() {
             (low, high) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
@@ -235,19 +321,27 @@ impl Scale {
                 &[1.0]
             };
             let first = self.low.log10().floor() as i32;
-            let all = (first..=first + decades.ceil() as i32 + 1).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+            let all = (first..=first + decades.ceil() as i32 + 1)
+                .flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
             return all.filter(|tick| *tick >= self.low && *tick <= self.high).collect();
         }
         let rough = (self.high - self.low) / 5.0;
         let unit = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * unit).find(|step| *step >= rough).unwrap_or(10.0 * unit);
+        let step = [1.0, 2.0, 5.0, 10.0]
+            .into_iter()
+            .map(|times| times * unit)
+            .find(|step| *step >= rough)
+            .unwrap_or(10.0 * unit);
         let first = (self.low / step).ceil() as i64;
         (first..).map(|count| count as f64 * step).take_while(|tick| *tick <= self.high).collect()
     }
 }
 
 fn svg_open(title: &str, height: f64) -> String {
-    format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>",
+        escape(title)
+    )
 }
 
 pub(super) fn short(value: f64) -> String {
@@ -261,13 +355,21 @@ pub(super) fn short(value: f64) -> String {
 
 fn trimmed(value: f64) -> String {
     let text = number(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
+    }
 }
 
 fn shape(look: usize, x: f64, y: f64) -> String {
     match look % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
-        1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.4\" height=\"7.4\"/>", x - 3.7, y - 3.7),
+        1 => format!(
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.4\" height=\"7.4\"/>",
+            x - 3.7,
+            y - 3.7
+        ),
         2 => format!("<path d=\"M{:.1} {:.1}l5 8.6h-10z\"/>", x, y - 5.2),
         _ => format!("<path d=\"M{:.1} {:.1}l5 5-5 5-5-5z\"/>", x, y - 5.0),
     }
@@ -305,10 +407,21 @@ mod tests {
 
     #[test]
     fn drawing_stays_inside_and_text_is_escaped() {
-        let point = |x: f64, y: f64| Point { x, y, low: y * 0.9, high: y * 1.1, says: "<b>".into() };
-        let line = Line { label: "a&b".into(), look: 0, points: vec![point(1.0, 5.0), point(100.0, 50.0)] };
+        let point =
+            |x: f64, y: f64| Point { x, y, low: y * 0.9, high: y * 1.1, says: "<b>".into() };
+        let line = Line {
+            label: "a&b".into(),
+            look: 0,
+            points: vec![point(1.0, 5.0), point(100.0, 50.0)],
+        };
         let axes = Axes { title: "t", x: "x", y: "y", log_x: true, log_y: true, tell_x: number };
         let svg = lines(&axes, &[line]);
-        assert!(svg.contains("a&amp;b") && svg.contains("&lt;b&gt;") && !svg.contains("<b>") && !svg.contains("NaN"), "{svg}");
+        assert!(
+            svg.contains("a&amp;b")
+                && svg.contains("&lt;b&gt;")
+                && !svg.contains("<b>")
+                && !svg.contains("NaN"),
+            "{svg}"
+        );
     }
 }

@@ -9,8 +9,15 @@ use crate::{Case, escape};
 /// With the second run's speed-up. The runs are not pairs: overlapping intervals show no
 /// difference.
 pub fn compare(a: &Run, b: &Run) -> String {
-    let mut text =
-        format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());
+    let mut text = format!(
+        "A: {} {}\n   {}\nB: {} {}\n   {}\n",
+        a.began,
+        a.command,
+        a.machine.brief(),
+        b.began,
+        b.command,
+        b.machine.brief()
+    );
     for note in settings(a, b) {
         text.push_str(&format!("note: {note}\n"));
     }
@@ -18,21 +25,41 @@ pub fn compare(a: &Run, b: &Run) -> String {
     for (workload, panel, results) in a.panels() {
         let mut notes: Vec<String> = Vec::new();
         let mut rows = vec![
-            ["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline", "faults of A", "of B"].map(str::to_owned).to_vec(),
+            [
+                "case",
+                "on",
+                "A",
+                "B",
+                "B / A",
+                "",
+                "A to baseline",
+                "B to baseline",
+                "faults of A",
+                "of B",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ];
         for result in results {
-            let same =
-                |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
+            let same = |other: &&CaseResult| {
+                (&other.workload, &other.panel, &other.name)
+                    == (&result.workload, &result.panel, &result.name)
+            };
             let Some(other) = b.results.iter().find(same) else { continue };
             let differs = differences(result.case.as_ref(), other.case.as_ref());
             // Ratios to different baselines are not comparable.
             let (ours, theirs) = (result.baseline(a), other.baseline(b));
-            let apart = Some(format!("ratios are to {ours} in A and to {theirs} in B")).filter(|_| ours != theirs);
+            let apart = Some(format!("ratios are to {ours} in A and to {theirs} in B"))
+                .filter(|_| ours != theirs);
             let ratio = |interval| if apart.is_none() { ratio(interval) } else { "–".into() };
             notes.extend(apart.clone().filter(|apart| !notes.contains(apart)));
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
-                let Some((row, is_sure)) = subject_row((result, subject), (other, theirs), &differs, ratio) else { continue };
+                let Some((row, is_sure)) =
+                    subject_row((result, subject), (other, theirs), &differs, ratio)
+                else {
+                    continue;
+                };
                 rows.push(row);
                 few |= !is_sure;
                 shared += 1;
@@ -48,7 +75,9 @@ pub fn compare(a: &Run, b: &Run) -> String {
         text.push_str("\nthe runs have no case and subject in common\n");
     }
     if few {
-        text.push_str(&format!("\nnote: with fewer than {SURE_COUNT_MIN} rounds, nothing is called faster or slower\n"));
+        text.push_str(&format!(
+            "\nnote: with fewer than {SURE_COUNT_MIN} rounds, nothing is called faster or slower\n"
+        ));
     }
     escape::lines(&text)
 }
@@ -69,9 +98,12 @@ fn subject_row(
             (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
         }
     };
-    let tell = |value| compared.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
+    let tell = |value| {
+        compared.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value))
+    };
     let more_is_better = compared.is_some_and(|metric| metric.more_is_better());
-    let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
+    let speed =
+        if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
     let sure = ours.is_sure() && figures.is_sure();
     let apart = sure && (ours.high < figures.low || figures.high < ours.low);
     let row = vec![
@@ -119,28 +151,51 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
         }
     }
     if a.quick != b.quick {
-        notes.push(format!("{} is a quick run (--quick) and the other is not", if a.quick { "A" } else { "B" }));
+        notes.push(format!(
+            "{} is a quick run (--quick) and the other is not",
+            if a.quick { "A" } else { "B" }
+        ));
     }
     for ours in &a.subjects {
-        let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else { continue };
+        let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else {
+            continue;
+        };
         if ours.target != theirs.target {
-            notes.push(format!("{} has another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
+            notes.push(format!(
+                "{} has another target: A: {}; B: {}",
+                ours.label, ours.target, theirs.target
+            ));
         }
         if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
-            let tell = |about: &crate::subject::SubjectInfo| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
-            notes.push(format!("{} has other settings: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
+            let tell = |about: &crate::subject::SubjectInfo| {
+                about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ")
+            };
+            notes.push(format!(
+                "{} has other settings: A: {}; B: {}",
+                ours.label,
+                tell(ours),
+                tell(theirs)
+            ));
         }
     }
     notes
 }
 
 fn differences(a: Option<&Case>, b: Option<&Case>) -> String {
-    let fields = |case: Option<&Case>| serde_json::to_value(case).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
+    let fields = |case: Option<&Case>| {
+        serde_json::to_value(case)
+            .ok()
+            .and_then(|value| value.as_object().cloned())
+            .unwrap_or_default()
+    };
     let (a, b) = (fields(a), fields(b));
     let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
     let tell = |value: Option<&Value>| value.map_or("–".into(), Value::to_string);
     let differing = names.filter(|name| a.get(*name) != b.get(*name));
-    differing.map(|name| format!("{name} {} and {}", tell(a.get(name)), tell(b.get(name)))).collect::<Vec<_>>().join(", ")
+    differing
+        .map(|name| format!("{name} {} and {}", tell(a.get(name)), tell(b.get(name))))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -152,9 +207,15 @@ mod tests {
 
     fn run(rounds: usize, rate: u64, depth: u32, detail: &str) -> Run {
         let mut run = Run::begin("test".into(), false);
-        run.subjects = vec![SubjectInfo { label: "a".into(), target: "x".into(), sec: None, details: vec![detail.into()] }];
+        run.subjects = vec![SubjectInfo {
+            label: "a".into(),
+            target: "x".into(),
+            sec: None,
+            details: vec![detail.into()],
+        }];
         let case = Some(Case::Getattr { depth, seconds: 1.0 });
-        let mut result = CaseResult { case, ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond) };
+        let mut result =
+            CaseResult { case, ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond) };
         let sample = Sample { seconds: 1.0, operations: rate, ..Sample::default() };
         result.sum_up("a", vec![("a".into(), vec![sample; rounds])]);
         run.results.push(result);
@@ -166,7 +227,12 @@ mod tests {
         let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
-        assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+        assert!(
+            text.contains("2.00")
+                && !text.contains("2.00  faster")
+                && text.contains("fewer than 6 rounds"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -175,13 +241,22 @@ mod tests {
             let mut run = run(6, 100, 1, "x");
             run.subjects[0].target = target.into();
             let samples = run.results[0].subjects[0].samples.clone();
-            run.results[0].sum_up(baseline, ["a", "b"].map(|label| (label.into(), samples.clone())).into());
+            run.results[0]
+                .sum_up(baseline, ["a", "b"].map(|label| (label.into(), samples.clone())).into());
             run
         };
         let text = compare(&of("a", "x"), &of("a", "x"));
-        assert!(text.contains("A to baseline") && text.contains("[1.00–1.00]") && !text.contains("note:"), "{text}");
+        assert!(
+            text.contains("A to baseline")
+                && text.contains("[1.00–1.00]")
+                && !text.contains("note:"),
+            "{text}"
+        );
         let text = compare(&of("a", "x"), &of("b", "y"));
-        assert!(text.contains("ratios are to a in A and to b in B") && !text.contains("[1.00–1.00]"), "{text}");
+        assert!(
+            text.contains("ratios are to a in A and to b in B") && !text.contains("[1.00–1.00]"),
+            "{text}"
+        );
         assert!(text.contains("a has another target: A: x; B: y"), "{text}");
     }
 
@@ -191,13 +266,20 @@ mod tests {
         slow.results[0].subjects.remove(0);
         "a".clone_into(&mut slow.results[0].subjects[0].label);
         let text = compare(&fast, &slow);
-        assert!(text.contains("p50 100 µs") && text.contains("p50 200 µs") && text.contains("0.50  slower"), "{text}");
+        assert!(
+            text.contains("p50 100 µs")
+                && text.contains("p50 200 µs")
+                && text.contains("0.50  slower"),
+            "{text}"
+        );
     }
 
     #[test]
     fn incomplete_run_and_other_system_are_noted() {
         let (good, mut bad) = (run(6, 100, 1, "x"), run(6, 100, 1, "x"));
-        assert!(!compare(&good, &bad).contains("note:") && !compare(&good, &bad).contains("faults"));
+        assert!(
+            !compare(&good, &bad).contains("note:") && !compare(&good, &bad).contains("faults")
+        );
         bad.interrupted = true;
         bad.machine.kernel = "another".into();
         bad.machine.governor = Some("powersave".into());
@@ -211,10 +293,18 @@ mod tests {
     #[test]
     fn other_parameters_are_not_compared() {
         let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 8, "x"));
-        assert!(text.contains("not the same: depth 1 and 8") && !text.contains("2.00") && !text.contains("faster"), "{text}");
+        assert!(
+            text.contains("not the same: depth 1 and 8")
+                && !text.contains("2.00")
+                && !text.contains("faster"),
+            "{text}"
+        );
         let (mut quick, full) = (run(6, 100, 1, "1 session(s)"), run(6, 200, 1, "4 session(s)"));
         quick.quick = true;
         let text = compare(&quick, &full);
-        assert!(text.contains("A is a quick run") && text.contains("A: 1 session(s); B: 4 session(s)"), "{text}");
+        assert!(
+            text.contains("A is a quick run") && text.contains("A: 1 session(s); B: 4 session(s)"),
+            "{text}"
+        );
     }
 }

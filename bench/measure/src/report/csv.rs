@@ -14,12 +14,18 @@ pub fn csv(run: &Run) -> String {
         let base = result.of(result.baseline(run)).map_or(&[][..], |base| &base.samples);
         for subject in &result.subjects {
             for (round, sample) in subject.samples.iter().enumerate() {
-                let number = |value: Option<f64>| value.map(|value| format!("{value}")).unwrap_or_default();
+                let number =
+                    |value: Option<f64>| value.map(|value| format!("{value}")).unwrap_or_default();
                 let calls = sample.calls;
-                let ratio = base.get(round).filter(|_| subject.ratio.is_some()).map(|base| result.metric.ratio(sample, base));
+                let ratio = base
+                    .get(round)
+                    .filter(|_| subject.ratio.is_some())
+                    .map(|base| result.metric.ratio(sample, base));
                 // The baseline's latency divided by this one. Above 1 is faster.
                 let slower = |part: fn(Quantiles) -> f64| {
-                    let base = base.get(round).filter(|_| subject.ratio.is_some() && result.rate().is_some())?;
+                    let base = base
+                        .get(round)
+                        .filter(|_| subject.ratio.is_some() && result.rate().is_some())?;
                     Some(part(base.calls?) / part(calls?))
                 };
                 let cells = [
@@ -29,7 +35,10 @@ pub fn csv(run: &Run) -> String {
                     number(result.x),
                     quoted(&subject.label),
                     format!("{}", round + 1),
-                    format!("{}", super::format::on_axis(result.metric, sample.figure(result.metric))),
+                    format!(
+                        "{}",
+                        super::format::on_axis(result.metric, sample.figure(result.metric))
+                    ),
                     quoted(unit),
                     format!("{}", sample.seconds),
                     format!("{}", sample.bytes),
@@ -48,7 +57,9 @@ pub fn csv(run: &Run) -> String {
                     number(slower(|calls| calls.p50_us)),
                     number(slower(|calls| calls.p99_us)),
                 ];
-                let entries = others.iter().map(|name| number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1)));
+                let entries = others.iter().map(|name| {
+                    number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1))
+                });
                 text.push_str(&cells.into_iter().chain(entries).collect::<Vec<_>>().join(","));
                 text.push_str("\r\n");
             }
@@ -59,8 +70,13 @@ pub fn csv(run: &Run) -> String {
 
 fn quoted(text: &str) -> String {
     // A spreadsheet would read such a cell as a formula.
-    let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+    let text =
+        if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -91,32 +107,59 @@ mod tests {
             sample
         };
         let mut run = Run::begin("test".into(), false);
-        run.subjects = vec![SubjectInfo { label: "a".into(), target: "x".into(), sec: None, details: Vec::new() }];
+        run.subjects = vec![SubjectInfo {
+            label: "a".into(),
+            target: "x".into(),
+            sec: None,
+            details: Vec::new(),
+        }];
         let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
         let (a, b) = (vec![round(100, 10), round(100, 20)], vec![round(50, 30), round(200, 40)]);
         result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
         run.results.push(result);
         assert_eq!(numbers(&run, "ratio"), [1.0, 1.0, 0.5, 2.0]);
         let latencies = numbers(&run, "p50_us");
-        assert!(latencies.len() == 4 && latencies.iter().zip([10.0, 20.0, 30.0, 40.0]).all(|(us, near)| (us / near - 1.0).abs() < 0.01));
+        assert!(
+            latencies.len() == 4
+                && latencies
+                    .iter()
+                    .zip([10.0, 20.0, 30.0, 40.0])
+                    .all(|(us, near)| (us / near - 1.0).abs() < 0.01)
+        );
         let ratios = numbers(&crate::report::tests::steps(), "p50_ratio");
-        assert!(ratios[..6].iter().all(|ratio| *ratio == 1.0) && ratios[6..].iter().all(|ratio| (ratio - 0.5).abs() < 0.01), "{ratios:?}");
+        assert!(
+            ratios[..6].iter().all(|ratio| *ratio == 1.0)
+                && ratios[6..].iter().all(|ratio| (ratio - 0.5).abs() < 0.01),
+            "{ratios:?}"
+        );
     }
 
     #[test]
     fn other_figures_and_smaller_depth_have_columns() {
         let sample = |switches: Option<f64>, depth| {
-            let others = switches.map(|count| ("context switches".to_owned(), count)).into_iter().collect();
-            Sample { seconds: 1.0, operations: 5, errors: 3, unanswered: 2, depth, others, ..Sample::default() }
+            let others =
+                switches.map(|count| ("context switches".to_owned(), count)).into_iter().collect();
+            Sample {
+                seconds: 1.0,
+                operations: 5,
+                errors: 3,
+                unanswered: 2,
+                depth,
+                others,
+                ..Sample::default()
+            }
         };
         let mut run = Run::begin("test".into(), false);
         let mut result = CaseResult::new("audit", "p", "n", Metric::Seconds);
         let (a, b) = (vec![sample(Some(12.0), None)], vec![sample(None, Some(31))]);
         result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
         run.results.push(result);
-        for (name, cells) in
-            [("context switches", ["12", ""]), ("in_flight", ["", "31"]), ("unanswered", ["2", "2"]), ("errors", ["3", "3"])]
-        {
+        for (name, cells) in [
+            ("context switches", ["12", ""]),
+            ("in_flight", ["", "31"]),
+            ("unanswered", ["2", "2"]),
+            ("errors", ["3", "3"]),
+        ] {
             assert_eq!(column(&run, name), cells, "{name}");
         }
     }

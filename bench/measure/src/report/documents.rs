@@ -96,7 +96,8 @@ struct Table {
 
 impl Contents {
     pub fn from_json(text: &str, name: &str) -> Result<Self, Error> {
-        serde_json::from_str(text).map_err(|error| Error::Input(printable::word(&format!("{name}: {error}"))))
+        serde_json::from_str(text)
+            .map_err(|error| Error::Input(printable::word(&format!("{name}: {error}"))))
     }
 
     /// Names of runs, and their records relative to the contents.
@@ -116,15 +117,27 @@ impl Contents {
         self.summary(&mut page)?;
         page.push_str("<nav><h2>Documents</h2>\n<ol>\n");
         for (number, document) in self.documents.iter().enumerate() {
-            let _ = writeln!(page, "<li><a href=\"#document-{number}\">{}</a>\n<ul>", escape(&document.title));
+            let _ = writeln!(
+                page,
+                "<li><a href=\"#document-{number}\">{}</a>\n<ul>",
+                escape(&document.title)
+            );
             for (at, figure) in document.figures.iter().enumerate() {
-                let _ = writeln!(page, "<li><a href=\"#figure-{number}-{at}\">{}</a></li>", escape(&figure.title));
+                let _ = writeln!(
+                    page,
+                    "<li><a href=\"#figure-{number}-{at}\">{}</a></li>",
+                    escape(&figure.title)
+                );
             }
             page.push_str("</ul></li>\n");
         }
         page.push_str("</ol></nav>\n</header>\n<main>\n");
         for (number, document) in self.documents.iter().enumerate() {
-            let _ = writeln!(page, "<article id=\"document-{number}\">\n<h1>{}</h1>", escape(&document.title));
+            let _ = writeln!(
+                page,
+                "<article id=\"document-{number}\">\n<h1>{}</h1>",
+                escape(&document.title)
+            );
             for (at, figure) in document.figures.iter().enumerate() {
                 let _ = write!(
                     page,
@@ -139,7 +152,10 @@ impl Contents {
             self.conditions(document, &runs, &mut page)?;
             page.push_str("</article>\n");
         }
-        let _ = write!(page, "</main>\n<footer>\n<h2>How to read the figures</h2>\n<p>{METHOD}</p>\n</footer>\n</body>\n</html>\n");
+        let _ = write!(
+            page,
+            "</main>\n<footer>\n<h2>How to read the figures</h2>\n<p>{METHOD}</p>\n</footer>\n</body>\n</html>\n"
+        );
         Ok(page)
     }
 
@@ -147,7 +163,11 @@ impl Contents {
         page.push_str("<section class=\"summary\">\n<h2>Summary</h2>\n<table class=\"plain\">\n<thead><tr><th>question</th><th>answer</th></tr></thead>\n<tbody>\n");
         for (question, answer, document) in &self.summary {
             let number = document.checked_sub(1).filter(|number| *number < self.documents.len());
-            let number = number.ok_or_else(|| Error::Input(format!("the summary names document {document}, which the contents lack")))?;
+            let number = number.ok_or_else(|| {
+                Error::Input(format!(
+                    "the summary names document {document}, which the contents lack"
+                ))
+            })?;
             let _ = writeln!(
                 page,
                 "<tr><th>{}</th><td>{} <a href=\"#document-{number}\">Figures</a></td></tr>",
@@ -159,11 +179,20 @@ impl Contents {
         Ok(())
     }
 
-    fn figure(&self, figure: &Figure, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
+    fn figure(
+        &self,
+        figure: &Figure,
+        runs: &BTreeMap<String, Run>,
+        page: &mut String,
+    ) -> Result<(), Error> {
         let mut before = "";
         for (at, plots) in figure.plots.iter().enumerate() {
             if at == 1 {
-                let _ = writeln!(page, "<details><summary>More charts ({})</summary>", figure.plots.len() - 1);
+                let _ = writeln!(
+                    page,
+                    "<details><summary>More charts ({})</summary>",
+                    figure.plots.len() - 1
+                );
             }
             let (source, run) = self.run(&plots.run, runs)?;
             if before != plots.run {
@@ -178,7 +207,12 @@ impl Contents {
         for table in &figure.tables {
             table.write(page);
             let links: Vec<String> = table.files.iter().map(|file| self.link(file)).collect();
-            let _ = writeln!(page, "<p class=\"source\">{} {}</p>", escape(&table.about), links.join(", "));
+            let _ = writeln!(
+                page,
+                "<p class=\"source\">{} {}</p>",
+                escape(&table.about),
+                links.join(", ")
+            );
         }
         Ok(())
     }
@@ -186,21 +220,44 @@ impl Contents {
     fn source(&self, source: &Source, run: &Run, page: &mut String) {
         let date = run.began.split('T').next().unwrap_or_default();
         let file = &source.file;
-        let link = self.link(&if kept_run(&file.to_string_lossy()).is_some() { file.clone() } else { file.with_extension("txt") });
+        let link = self.link(&if kept_run(&file.to_string_lossy()).is_some() {
+            file.clone()
+        } else {
+            file.with_extension("txt")
+        });
         let _ = writeln!(page, "<p class=\"source\">{} {date}, {link}.</p>", escape(&source.about));
     }
 
-    fn run<'a>(&'a self, name: &str, runs: &'a BTreeMap<String, Run>) -> Result<(&'a Source, &'a Run), Error> {
+    fn run<'a>(
+        &'a self,
+        name: &str,
+        runs: &'a BTreeMap<String, Run>,
+    ) -> Result<(&'a Source, &'a Run), Error> {
         let unknown = || Error::Input(format!("the contents name no run {name:?}"));
         Ok((self.runs.get(name).ok_or_else(unknown)?, runs.get(name).ok_or_else(unknown)?))
     }
 
     fn link(&self, file: &Path) -> String {
-        format!("<a href=\"{}{}\">{}</a>", escape(&self.links), escape(&file.display().to_string()), escape(&run_name(file)))
+        format!(
+            "<a href=\"{}{}\">{}</a>",
+            escape(&self.links),
+            escape(&file.display().to_string()),
+            escape(&run_name(file))
+        )
     }
 
-    fn conditions(&self, document: &Document, runs: &BTreeMap<String, Run>, page: &mut String) -> Result<(), Error> {
-        let mut names: Vec<&str> = document.figures.iter().flat_map(|figure| &figure.plots).map(|plots| plots.run.as_str()).collect();
+    fn conditions(
+        &self,
+        document: &Document,
+        runs: &BTreeMap<String, Run>,
+        page: &mut String,
+    ) -> Result<(), Error> {
+        let mut names: Vec<&str> = document
+            .figures
+            .iter()
+            .flat_map(|figure| &figure.plots)
+            .map(|plots| plots.run.as_str())
+            .collect();
         names.sort_unstable();
         names.dedup();
         if names.is_empty() {
@@ -209,7 +266,12 @@ impl Contents {
         page.push_str("<section>\n<h2>How this was measured</h2>\n");
         for name in names {
             let (source, run) = self.run(name, runs)?;
-            let _ = write!(page, "<details><summary>{}</summary>\n<p>{}</p>\n", escape(&run_name(&source.file)), escape(&source.about));
+            let _ = write!(
+                page,
+                "<details><summary>{}</summary>\n<p>{}</p>\n",
+                escape(&run_name(&source.file)),
+                escape(&source.about)
+            );
             for note in source.notes(run) {
                 let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&note));
             }
@@ -232,17 +294,25 @@ impl Source {
     fn narrow(&self, run: &mut Run) {
         let is_shown = |label: &String| self.subjects.is_empty() || self.subjects.contains(label);
         run.subjects.retain(|about| is_shown(&about.label));
-        run.results.iter_mut().for_each(|result| result.subjects.retain(|subject| is_shown(&subject.label)));
+        run.results
+            .iter_mut()
+            .for_each(|result| result.subjects.retain(|subject| is_shown(&subject.label)));
         self.labels.iter().for_each(|(from, to)| run.rename(from, to));
-        let is_explained = |line: &String| self.explained.iter().any(|explained| line.contains(&explained.note));
+        let is_explained =
+            |line: &String| self.explained.iter().any(|explained| line.contains(&explained.note));
         run.left_out.retain(|line| !is_explained(line));
     }
 
     fn notes(&self, run: &Run) -> Vec<String> {
-        let is_explained = |line: &&String| self.explained.iter().any(|explained| line.contains(&explained.note));
+        let is_explained =
+            |line: &&String| self.explained.iter().any(|explained| line.contains(&explained.note));
         let quick = run.quick.then(|| "Quick run (--quick): small sizes, three rounds.".to_owned());
         let explained = self.explained.iter().map(|explained| explained.why.clone());
-        quick.into_iter().chain(explained).chain(run.notes.iter().filter(|line| !is_explained(line)).cloned()).collect()
+        quick
+            .into_iter()
+            .chain(explained)
+            .chain(run.notes.iter().filter(|line| !is_explained(line)).cloned())
+            .collect()
     }
 }
 
@@ -271,12 +341,22 @@ impl Plots {
     fn found<'a>(&self, run: &'a Run, wanted: &str) -> Result<Vec<Panel<'a>>, Error> {
         let mut found = run.panels();
         let is_exact = found.iter().any(|(_, panel, _)| *panel == wanted);
-        found.retain(|(_, panel, _)| if is_exact { *panel == wanted } else { panel.starts_with(wanted) });
-        let is_wanted = |case: &str| self.cases.is_empty() || self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()));
-        found.iter_mut().for_each(|(_, _, results)| results.retain(|result| is_wanted(&result.name)));
+        found.retain(
+            |(_, panel, _)| if is_exact { *panel == wanted } else { panel.starts_with(wanted) },
+        );
+        let is_wanted = |case: &str| {
+            self.cases.is_empty()
+                || self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()))
+        };
+        found
+            .iter_mut()
+            .for_each(|(_, _, results)| results.retain(|result| is_wanted(&result.name)));
         found.retain(|(_, _, results)| !results.is_empty());
         match found.is_empty() {
-            true => Err(Error::Input(format!("run {:?} has no panel {wanted:?} with these cases", self.run))),
+            true => Err(Error::Input(format!(
+                "run {:?} has no panel {wanted:?} with these cases",
+                self.run
+            ))),
             false => Ok(found),
         }
     }
@@ -371,7 +451,8 @@ mod tests {
 
     fn repository() -> &'static Path {
         let mut ups = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
-        ups.find(|up| up.join("bench/figures.jsonl").exists()).expect("the crate lies in the repository")
+        ups.find(|up| up.join("bench/figures.jsonl").exists())
+            .expect("the crate lies in the repository")
     }
 
     fn read(file: &Path) -> String {
@@ -381,7 +462,9 @@ mod tests {
     #[test]
     fn page_of_kept_runs_has_all_figures() {
         let figures = read(&repository().join("bench/figures.jsonl"));
-        let contents = Contents::from_json(&read(&repository().join("bench/results.json")), "results.json").expect("valid contents");
+        let contents =
+            Contents::from_json(&read(&repository().join("bench/results.json")), "results.json")
+                .expect("valid contents");
         let runs = contents.records().map(|(name, file)| {
             let (_, run) = file.to_str().and_then(kept_run).expect("a kept run");
             (name.to_owned(), Run::from_figures(&figures, run, "figures.jsonl").expect("a record"))
@@ -389,7 +472,10 @@ mod tests {
         let page = contents.html(runs.collect()).expect("all panels and cases are kept");
         let shown: usize = contents.documents.iter().map(|document| document.figures.len()).sum();
         assert_eq!(page.matches("<section id=\"figure-").count(), shown);
-        assert!(!page.contains("NaN") && !page.contains("<td>0</td><td></td></tr>"), "a figure without rounds");
+        assert!(
+            !page.contains("NaN") && !page.contains("<td>0</td><td></td></tr>"),
+            "a figure without rounds"
+        );
         assert_all_kept(&figures, &page, "figures.jsonl#", "results.json");
     }
 
@@ -399,16 +485,31 @@ mod tests {
         for entry in std::fs::read_dir(repository().join("docs")).expect("pages") {
             let page = entry.expect("an entry").path();
             let text = if page.is_file() { read(&page) } else { continue };
-            let names = text.split("](benchmarking.md#kept-runs)").filter_map(|before| before.rsplit_once('[')).map(|(_, name)| name);
-            let names: String = names.filter(|name| name.starts_with("20")).map(|name| format!("figures.jsonl#{name} ")).collect();
-            assert_all_kept(&figures, &(names + &text), "figures.jsonl#", &page.display().to_string());
+            let names = text
+                .split("](benchmarking.md#kept-runs)")
+                .filter_map(|before| before.rsplit_once('['))
+                .map(|(_, name)| name);
+            let names: String = names
+                .filter(|name| name.starts_with("20"))
+                .map(|name| format!("figures.jsonl#{name} "))
+                .collect();
+            assert_all_kept(
+                &figures,
+                &(names + &text),
+                "figures.jsonl#",
+                &page.display().to_string(),
+            );
         }
     }
 
     fn assert_all_kept(figures: &str, text: &str, before: &str, from: &str) {
         for after in text.split(before).skip(1) {
-            let run: String = after.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-            assert!(figures.contains(&format!("{{\"run\":\"{run}\",\"began\"")), "{from} names a run that is not kept: {run}");
+            let run: String =
+                after.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+            assert!(
+                figures.contains(&format!("{{\"run\":\"{run}\",\"began\"")),
+                "{from} names a run that is not kept: {run}"
+            );
         }
     }
 }

@@ -4,7 +4,11 @@ use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE_COUNT_MIN};
 
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
-    let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
+    let all = results
+        .iter()
+        .filter_map(|result| result.case.as_ref())
+        .map(Case::parameters)
+        .filter(|words| !words.is_empty());
     let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {
         if !seen.contains(&words) {
             seen.push(words);
@@ -74,25 +78,42 @@ pub(super) fn ratio(interval: Option<Interval>) -> String {
 }
 
 pub(super) fn uncertainty(interval: Option<Interval>) -> String {
-    interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
+    interval
+        .filter(|interval| interval.values > 1)
+        .map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
 
 /// None if the subject did all calls of an open-loop load: the rate then says nothing.
-pub(super) fn unless_held<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
+pub(super) fn unless_held<'a>(
+    result: &CaseResult,
+    subject: &'a SubjectResult,
+) -> Option<&'a SubjectResult> {
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }
 
-pub(super) fn within(Interval { median, low, high, values }: Interval, tell: &dyn Fn(f64) -> String) -> String {
-    if values < 2 { tell(median) } else { format!("{} [{}–{}]", tell(median), tell(low), tell(high)) }
+pub(super) fn within(
+    Interval { median, low, high, values }: Interval,
+    tell: &dyn Fn(f64) -> String,
+) -> String {
+    if values < 2 {
+        tell(median)
+    } else {
+        format!("{} [{}–{}]", tell(median), tell(low), tell(high))
+    }
 }
 
 pub(super) fn confidence(results: &[&CaseResult]) -> String {
-    let all = || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
-    let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| (figure.values.min(least), figure.values.max(most)));
+    let all =
+        || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
+    let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| {
+        (figure.values.min(least), figure.values.max(most))
+    });
     match (least, most) {
         (least, _) if least >= SURE_COUNT_MIN && most > 0 => "95%".into(),
         (_, most) if most >= SURE_COUNT_MIN => format!("95%; below {SURE_COUNT_MIN} rounds: range"),
-        (least, most) if least == most => format!("range of {most} round{}", if most == 1 { "" } else { "s" }),
+        (least, most) if least == most => {
+            format!("range of {most} round{}", if most == 1 { "" } else { "s" })
+        }
         (least, most) => format!("range of {} to {most} rounds", least.min(most)),
     }
 }
@@ -120,7 +141,14 @@ mod tests {
         let of = |rounds: &[usize]| {
             let sample = crate::Sample { seconds: 1.0, operations: 10, ..crate::Sample::default() };
             let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
-            result.sum_up("0", rounds.iter().enumerate().map(|(at, rounds)| (at.to_string(), vec![sample.clone(); *rounds])).collect());
+            result.sum_up(
+                "0",
+                rounds
+                    .iter()
+                    .enumerate()
+                    .map(|(at, rounds)| (at.to_string(), vec![sample.clone(); *rounds]))
+                    .collect(),
+            );
             confidence(&[&result])
         };
         assert_eq!(of(&[6, 10]), "95%");
@@ -132,9 +160,14 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_and_unit() {
-        for (value, text) in
-            [(0.0, "0.00"), (0.1234, "0.123"), (1.236, "1.24"), (12.34, "12.3"), (123.4, "123"), (1_234_567.0, "1,234,567")]
-        {
+        for (value, text) in [
+            (0.0, "0.00"),
+            (0.1234, "0.123"),
+            (1.236, "1.24"),
+            (12.34, "12.3"),
+            (123.4, "123"),
+            (1_234_567.0, "1,234,567"),
+        ] {
             assert_eq!(number(value), text);
         }
         assert_eq!(seconds(0.000_012_3), "12.3 µs");

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines, short};
-use super::format::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, unless_held, within};
+use super::format::{
+    axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, unless_held, within,
+};
 use crate::case::Metric;
 use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::statistics::{self, Interval};
@@ -24,7 +26,11 @@ pub fn html_of_runs(runs: &[Run]) -> String {
         "<p class=\"lead\">Each part repeats the measurements of one document. A ratio of 1 is the speed of the baseline.</p>\n<nav><ul>\n",
     );
     for (number, run) in runs.iter().enumerate() {
-        let _ = writeln!(page, "<li><a href=\"#run-{number}\">{}</a></li>", escape(&heading(runs, run)));
+        let _ = writeln!(
+            page,
+            "<li><a href=\"#run-{number}\">{}</a></li>",
+            escape(&heading(runs, run))
+        );
     }
     page.push_str("</ul></nav>\n</header>\n<main>\n");
     for (number, run) in runs.iter().enumerate() {
@@ -65,7 +71,13 @@ fn body(run: &Run, prefix: &str, page: &mut String) {
             if !workload.is_empty() {
                 page.push_str("</section>\n");
             }
-            let _ = write!(page, "<section id=\"{prefix}{}\">\n<h2>{}</h2>\n<p>{}</p>\n", escape(of), escape(of), escape(about(of)));
+            let _ = write!(
+                page,
+                "<section id=\"{prefix}{}\">\n<h2>{}</h2>\n<p>{}</p>\n",
+                escape(of),
+                escape(of),
+                escape(about(of))
+            );
             workload = of;
         }
         plot(run, of, panel, &results, page);
@@ -99,12 +111,17 @@ fn document(run: &Run) -> &'static str {
 fn findings(run: &Run, page: &mut String) {
     let mut sentences = Vec::new();
     for about in &run.subjects {
-        let compared =
-            run.results.iter().filter(|result| result.baseline(run) != about.label && (result.workload != "iops" || result.x.is_none()));
-        let ratios: Vec<(f64, &CaseResult)> =
-            compared.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result))).collect();
-        let Some((worst, slowest)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-        let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
+        let compared = run.results.iter().filter(|result| {
+            result.baseline(run) != about.label && (result.workload != "iops" || result.x.is_none())
+        });
+        let ratios: Vec<(f64, &CaseResult)> = compared
+            .filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result)))
+            .collect();
+        let Some((worst, slowest)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            continue;
+        };
+        let middle =
+            statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
         sentences.push(format!(
             "{}: {middle:.2} of the speed of {} in the median of {} cases; slowest: {}, {}, {worst:.2}.",
             about.label,
@@ -129,17 +146,27 @@ fn lead(run: &Run) -> String {
             baselines.len()
         );
     };
-    let others = run.subjects.iter().map(|about| about.label.as_str()).filter(|label| *label != base).collect::<Vec<_>>().join(", ");
+    let others = run
+        .subjects
+        .iter()
+        .map(|about| about.label.as_str())
+        .filter(|label| *label != base)
+        .collect::<Vec<_>>()
+        .join(", ");
     match others.is_empty() {
         true => format!("{base}, measured on {date}."),
-        false => format!("{others} against {base}, measured on {date}. A ratio of 1 is the speed of {base}; 0.5 is half of it."),
+        false => format!(
+            "{others} against {base}, measured on {date}. A ratio of 1 is the speed of {base}; 0.5 is half of it."
+        ),
     }
 }
 
 /// Warnings on the whole run, before its figures.
 fn caveats(run: &Run, page: &mut String) {
     if run.interrupted {
-        page.push_str("<p class=\"note\">The run was interrupted. These are the results until then.</p>\n");
+        page.push_str(
+            "<p class=\"note\">The run was interrupted. These are the results until then.</p>\n",
+        );
     }
     if run.quick {
         page.push_str("<p class=\"note\">Quick run (--quick): small sizes, three rounds. Use a full run for decisions.</p>\n");
@@ -150,7 +177,11 @@ fn notes(run: &Run, page: &mut String) {
     if run.notes.is_empty() {
         return;
     }
-    let count = if run.notes.len() == 1 { "1 warning".into() } else { format!("{} warnings", run.notes.len()) };
+    let count = if run.notes.len() == 1 {
+        "1 warning".into()
+    } else {
+        format!("{} warnings", run.notes.len())
+    };
     let _ = writeln!(page, "<details class=\"note\"><summary>{count} of this run</summary>");
     for note in &run.notes {
         let _ = writeln!(page, "<p>{}</p>", escape(note));
@@ -169,15 +200,26 @@ fn glance(run: &Run, page: &mut String) {
     }
     for workload in workloads {
         // Open-loop loads below the knee have the same rate under every flavour.
-        let results: Vec<&CaseResult> =
-            run.results.iter().filter(|result| result.workload == workload && (result.workload != "iops" || result.x.is_none())).collect();
+        let results: Vec<&CaseResult> = run
+            .results
+            .iter()
+            .filter(|result| {
+                result.workload == workload && (result.workload != "iops" || result.x.is_none())
+            })
+            .collect();
         let baselines = run.baselines(results.iter().copied()).join(" or ");
         for about in &run.subjects {
             let compared = results.iter().filter(|result| result.baseline(run) != about.label);
-            let ratios: Vec<(f64, &str)> =
-                compared.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))).collect();
-            let Some((worst, name)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-            let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
+            let ratios: Vec<(f64, &str)> = compared
+                .filter_map(|result| {
+                    Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))
+                })
+                .collect();
+            let Some((worst, name)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
+                continue;
+            };
+            let middle =
+                statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
             let _ = writeln!(
                 rows,
                 "<tr><th>{} <small>{}, against {}</small></th><td><b>{middle:.2}</b></td><td>{worst:.2} <small>{}</small></td></tr>",
@@ -200,18 +242,26 @@ fn delta_table(run: &Run, page: &mut String) {
     let mut table = String::new();
     delta_rows(run, &mut table);
     if !table.is_empty() {
-        let _ = writeln!(page, "<section class=\"delta\">\n<h2>Added latency and lost throughput</h2>\n{table}</section>");
+        let _ = writeln!(
+            page,
+            "<section class=\"delta\">\n<h2>Added latency and lost throughput</h2>\n{table}</section>"
+        );
     }
 }
 
 pub(super) fn delta_rows(run: &Run, page: &mut String) {
-    let of_each: Vec<_> =
-        run.subjects.iter().map(|about| (&about.label, deltas(run, &about.label))).filter(|(_, rows)| !rows.is_empty()).collect();
+    let of_each: Vec<_> = run
+        .subjects
+        .iter()
+        .map(|about| (&about.label, deltas(run, &about.label)))
+        .filter(|(_, rows)| !rows.is_empty())
+        .collect();
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
     if longest.is_empty() {
         return;
     }
-    let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
+    let of_it: Vec<&CaseResult> =
+        run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
         "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<div class=\"wide\"><table class=\"deltas\">\n<thead><tr><th>case</th>",
@@ -226,10 +276,13 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
         let what = if *level == Level::Low { "low" } else { "high" };
         let _ = write!(page, "<tr><th>{what}: {}</th>", escape(name));
         for (_, rows) in &of_each {
-            let cell = rows.iter().find(|row| row.0 == *level && row.1 == *name).map_or("–".into(), |row| match level {
-                Level::Low => format!("{} ms", within(row.2, &|value| format!("{value:+.3}"))),
-                Level::High => format!("{} %", within(row.2, &number)),
-            });
+            let cell = rows.iter().find(|row| row.0 == *level && row.1 == *name).map_or(
+                "–".into(),
+                |row| match level {
+                    Level::Low => format!("{} ms", within(row.2, &|value| format!("{value:+.3}"))),
+                    Level::High => format!("{} %", within(row.2, &number)),
+                },
+            );
             let _ = write!(page, "<td>{cell}</td>");
         }
         page.push_str("</tr>\n");
@@ -237,10 +290,20 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
     page.push_str("</tbody>\n</table></div>\n");
 }
 
-pub(super) fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &mut String) {
+pub(super) fn plot(
+    run: &Run,
+    workload: &str,
+    panel: &str,
+    results: &[&CaseResult],
+    page: &mut String,
+) {
     let _ = writeln!(page, "<h3>{}</h3>", escape(panel));
     if run.baselines(&run.results).len() > 1 {
-        let _ = writeln!(page, "<p>Ratios are to {}.</p>", escape(&run.baselines(results.iter().copied()).join(", ")));
+        let _ = writeln!(
+            page,
+            "<p>Ratios are to {}.</p>",
+            escape(&run.baselines(results.iter().copied()).join(", "))
+        );
     }
     let how = super::format::parameters(results);
     if !how.is_empty() {
@@ -254,15 +317,31 @@ pub(super) fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResul
     } else if stepped > 1 {
         let series = series(run, results, |result, subject| {
             let (interval, x) = (subject.figure?, result.x?);
-            let (y, low, high) = (on_axis(metric, interval.median), on_axis(metric, interval.low), on_axis(metric, interval.high));
-            Some(Point { x, y, low, high, says: format!("{}: {}, {}", subject.label, result.name, figure(metric, interval.median)) })
+            let (y, low, high) = (
+                on_axis(metric, interval.median),
+                on_axis(metric, interval.low),
+                on_axis(metric, interval.high),
+            );
+            Some(Point {
+                x,
+                y,
+                low,
+                high,
+                says: format!(
+                    "{}: {}, {}",
+                    subject.label,
+                    result.name,
+                    figure(metric, interval.median)
+                ),
+            })
         });
         let (name, tell_x): (_, fn(f64) -> String) = match workload {
             "transfer" => ("bytes of the file", |x| crate::byte_units::size(x as u64)),
             "tree" => ("clients", |x| format!("{x:.0}")),
             _ => ("", number),
         };
-        let axes = Axes { title: &title, x: name, y: axis(metric), log_x: true, log_y: false, tell_x };
+        let axes =
+            Axes { title: &title, x: name, y: axis(metric), log_x: true, log_y: false, tell_x };
         let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
     } else {
         let mut metrics: Vec<Metric> = Vec::new();
@@ -272,11 +351,20 @@ pub(super) fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResul
             }
         });
         for metric in metrics {
-            let groups = groups(run, results.iter().filter(|result| result.metric == metric), |_, subject| {
-                let interval = subject.figure?;
-                let uncertainty = Some((on_axis(metric, interval.low), on_axis(metric, interval.high)));
-                Some((vec![on_axis(metric, interval.median)], uncertainty, figure(metric, interval.median)))
-            });
+            let groups = groups(
+                run,
+                results.iter().filter(|result| result.metric == metric),
+                |_, subject| {
+                    let interval = subject.figure?;
+                    let uncertainty =
+                        Some((on_axis(metric, interval.low), on_axis(metric, interval.high)));
+                    Some((
+                        vec![on_axis(metric, interval.median)],
+                        uncertainty,
+                        figure(metric, interval.median),
+                    ))
+                },
+            );
             let _ = writeln!(page, "<figure>{}</figure>", bars(&title, axis(metric), &groups));
         }
     }
@@ -285,21 +373,42 @@ pub(super) fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResul
 }
 
 fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
-    let plots: [(&str, OfCalls, OfStep); 2] =
-        [("median", |calls| calls.p50_us, |of| of.p50), ("99th percentile", |calls| calls.p99_us, |of| of.p99)];
+    let plots: [(&str, OfCalls, OfStep); 2] = [
+        ("median", |calls| calls.p50_us, |of| of.p50),
+        ("99th percentile", |calls| calls.p99_us, |of| of.p99),
+    ];
     for (name, value, part) in plots {
         let series = series(run, results, |result, subject| {
             let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
             result.x?;
             // Earlier records hold only the latencies of all rounds together.
-            let certain = || Interval { median: value(calls), low: value(calls), high: value(calls), values: 1 };
-            let Interval { median: y, low, high, .. } = subject.latency.map_or_else(certain, |of| part(of).us);
-            let says = format!("{}: {} op/s, {} ({} – {})", subject.label, number(figure.median), latency(y), latency(low), latency(high));
+            let certain = || Interval {
+                median: value(calls),
+                low: value(calls),
+                high: value(calls),
+                values: 1,
+            };
+            let Interval { median: y, low, high, .. } =
+                subject.latency.map_or_else(certain, |of| part(of).us);
+            let says = format!(
+                "{}: {} op/s, {} ({} – {})",
+                subject.label,
+                number(figure.median),
+                latency(y),
+                latency(low),
+                latency(high)
+            );
             Some(Point { x: figure.median, y: y / 1e3, low: low / 1e3, high: high / 1e3, says })
         });
         let unit = format!("latency, {name}, ms");
-        let axes =
-            Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: short };
+        let axes = Axes {
+            title: &format!("{title}, {name}"),
+            x: "operations a second",
+            y: &unit,
+            log_x: false,
+            log_y: true,
+            tell_x: short,
+        };
         let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
     }
 }
@@ -307,7 +416,10 @@ fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut Stri
 fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
     for (large, drawing) in cpu_drawings(run, title, results) {
         let of = if large { "" } else { " of an operation" };
-        let _ = writeln!(page, "<details><summary>CPU{of}</summary><figure>{drawing}</figure></details>");
+        let _ = writeln!(
+            page,
+            "<details><summary>CPU{of}</summary><figure>{drawing}</figure></details>"
+        );
     }
 }
 
@@ -315,16 +427,25 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
 pub(super) fn cpu_drawings(run: &Run, title: &str, results: &[&CaseResult]) -> Vec<(bool, String)> {
     let mut drawings = Vec::new();
     for large in [true, false] {
-        let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));
+        let of = results.iter().filter(|result| {
+            by_bytes(result) == large && (result.workload != "iops" || result.x.is_none())
+        });
         let groups = groups(run, of, |_, subject| {
-            let unit = if subject.operation_len > 0.0 && large { (1u64 << 30) as f64 / subject.operation_len } else { 1e6 };
+            let unit = if subject.operation_len > 0.0 && large {
+                (1u64 << 30) as f64 / subject.operation_len
+            } else {
+                1e6
+            };
             let (client, server) = (subject.client_cpu_s?, subject.server_cpu_s);
             let tells = format!("{} + {}", cpu(subject, Some(client)), cpu(subject, server));
             Some((vec![client * unit, server.unwrap_or(0.0) * unit], None, tells))
         });
         if groups.iter().any(|(_, bars)| !bars.is_empty()) {
-            let unit =
-                if large { "CPU, seconds a GiB: client, and server fainter" } else { "CPU, µs an operation: client, and server fainter" };
+            let unit = if large {
+                "CPU, seconds a GiB: client, and server fainter"
+            } else {
+                "CPU, µs an operation: client, and server fainter"
+            };
             drawings.push((large, bars(&format!("{title}, CPU"), unit, &groups)));
         }
     }
@@ -342,27 +463,38 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     page.push_str("</tr></thead>\n<tbody>\n");
     for result in results {
         for subject in &result.subjects {
-            let calls =
-                |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
+            let calls = |value: fn(&crate::record::Calls) -> f64| {
+                subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)))
+            };
             let unless_held = unless_held(result, subject);
             let within = |interval: Option<Interval>, tell: &dyn Fn(f64) -> String| {
                 let interval = interval.filter(|interval| interval.values > 1);
-                interval.map_or("–".into(), |interval| format!("{} – {}", tell(interval.low), tell(interval.high)))
+                interval.map_or("–".into(), |interval| {
+                    format!("{} – {}", tell(interval.low), tell(interval.high))
+                })
             };
             let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
             let rounds = subject.rounds();
             let is_baseline = subject.label == result.baseline(run);
-            let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
+            let against = |interval, is_measured| {
+                if is_baseline && is_measured { "1".into() } else { ratio(interval) }
+            };
             let cells = [
                 escape(&result.name),
                 escape(&subject.label),
-                subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
-                within(unless_held.and_then(|subject| subject.figure), &|value| figure(result.metric, value)),
+                subject
+                    .figure
+                    .map_or("–".into(), |interval| figure(result.metric, interval.median)),
+                within(unless_held.and_then(|subject| subject.figure), &|value| {
+                    figure(result.metric, value)
+                }),
                 against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
-                due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
+                due(|due| due.p50)
+                    .map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
                 within(due(|due| due.p50).map(|of| of.us), &latency),
                 against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
+                due(|due| due.p99)
+                    .map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
                 within(due(|due| due.p99).map(|of| of.us), &latency),
                 against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                 calls(|calls| calls.p999_us),
@@ -371,8 +503,13 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 rounds.count.to_string(),
                 super::table::faults(subject),
             ];
-            let more =
-                others.iter().map(|name| rounds.others.iter().find(|other| other.0 == *name).map_or("–".into(), |other| number(other.1)));
+            let more = others.iter().map(|name| {
+                rounds
+                    .others
+                    .iter()
+                    .find(|other| other.0 == *name)
+                    .map_or("–".into(), |other| number(other.1))
+            });
             let cells: Vec<String> = cells.into_iter().chain(more).collect();
             let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
         }
@@ -398,9 +535,23 @@ pub(super) fn conditions(run: &Run, page: &mut String) {
     let end = if run.interrupted { "interrupted after" } else { "took" };
     row("Begun", format!("{}, {end} {}", run.began, super::format::seconds(run.seconds)));
     for about in &run.subjects {
-        row(&escape(&about.label), std::iter::once(about.target.clone()).chain(about.details.clone()).collect::<Vec<_>>().join("; "));
+        row(
+            &escape(&about.label),
+            std::iter::once(about.target.clone())
+                .chain(about.details.clone())
+                .collect::<Vec<_>>()
+                .join("; "),
+        );
     }
-    row("Machine", format!("{} × {}, {} GiB", machine.cores, machine.cpu, number(machine.memory as f64 / (1u64 << 30) as f64)));
+    row(
+        "Machine",
+        format!(
+            "{} × {}, {} GiB",
+            machine.cores,
+            machine.cpu,
+            number(machine.memory as f64 / (1u64 << 30) as f64)
+        ),
+    );
     for (name, machine) in &run.nodes {
         row(&escape(name), machine.brief());
     }
@@ -414,9 +565,14 @@ pub(super) fn conditions(run: &Run, page: &mut String) {
     page.push_str("</dl>\n");
 }
 
-fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &SubjectResult) -> Option<Point>) -> Vec<Line> {
+fn series(
+    run: &Run,
+    results: &[&CaseResult],
+    point: impl Fn(&CaseResult, &SubjectResult) -> Option<Point>,
+) -> Vec<Line> {
     let all = run.subjects.iter().enumerate().map(|(look, about)| {
-        let points = results.iter().filter_map(|result| point(result, result.of(&about.label)?)).collect();
+        let points =
+            results.iter().filter_map(|result| point(result, result.of(&about.label)?)).collect();
         Line { label: about.label.clone(), look, points }
     });
     all.filter(|line| !line.points.is_empty()).collect()
@@ -432,9 +588,11 @@ pub(super) fn groups<'a>(
     results: impl Iterator<Item = &'a &'a CaseResult>,
     bar: impl Fn(&CaseResult, &SubjectResult) -> Option<Drawn>,
 ) -> Vec<(String, Vec<Bar>)> {
-    let look = |label: &str| run.subjects.iter().position(|about| about.label == label).unwrap_or(0);
+    let look =
+        |label: &str| run.subjects.iter().position(|about| about.label == label).unwrap_or(0);
     let of = |result: &CaseResult| {
-        let drawn = result.subjects.iter().filter_map(|subject| Some((subject, bar(result, subject)?)));
+        let drawn =
+            result.subjects.iter().filter_map(|subject| Some((subject, bar(result, subject)?)));
         drawn
             .map(|(subject, (parts, uncertainty, tells))| Bar {
                 label: subject.label.clone(),
@@ -445,7 +603,10 @@ pub(super) fn groups<'a>(
             })
             .collect::<Vec<_>>()
     };
-    results.map(|result| (result.name.clone(), of(result))).filter(|(_, bars)| !bars.is_empty()).collect()
+    results
+        .map(|result| (result.name.clone(), of(result)))
+        .filter(|(_, bars)| !bars.is_empty())
+        .collect()
 }
 
 fn about(workload: &str) -> &'static str {
@@ -453,15 +614,21 @@ fn about(workload: &str) -> &'static str {
         "transfer" => {
             "Copies of whole files to the subject and back: rate by file size, and time for many small and some large files. After LANL's study of Kerberos NFS."
         }
-        "iops" => "Latency at rising rates, until the server no longer keeps up. After NetApp's ONTAP curves.",
+        "iops" => {
+            "Latency at rising rates, until the server no longer keeps up. After NetApp's ONTAP curves."
+        }
         "concurrency" => {
             "One call at a time and many: large sequential and small random operations from pure read to pure write, and metadata as git makes it. After Azure NetApp Files."
         }
         "tree" => {
             "Small and large reads of a published tree with and without verification and caches, clients that replay a compile, and connections a second. After the SFS read-only paper."
         }
-        "audit" => "The same work without auditing, with watches, and with rules on system calls. After LANL's study of auditd.",
-        "seal" => "Kerberos message protection on one core: each encryption type, by message size and batch size.",
+        "audit" => {
+            "The same work without auditing, with watches, and with rules on system calls. After LANL's study of auditd."
+        }
+        "seal" => {
+            "Kerberos message protection on one core: each encryption type, by message size and batch size."
+        }
         _ => "",
     }
 }
@@ -484,7 +651,8 @@ mod tests {
         let mut audit = steps();
         audit.results[0].workload = "audit".into();
         let page = html_of_runs(&[steps(), audit, steps()]);
-        let mut ids: Vec<&str> = page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let mut ids: Vec<&str> =
+            page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let count = ids.len();
         ids.sort_unstable();
         ids.dedup();

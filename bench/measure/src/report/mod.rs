@@ -22,8 +22,14 @@ pub(crate) mod tests {
 
     pub(crate) fn steps() -> Run {
         let mut run = Run::begin("test".into(), false);
-        run.subjects =
-            ["a", "b"].map(|label| SubjectInfo { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
+        run.subjects = ["a", "b"]
+            .map(|label| SubjectInfo {
+                label: label.into(),
+                target: "x".into(),
+                sec: None,
+                details: Vec::new(),
+            })
+            .into();
         let rounds = |times: u64| {
             let round = |us: u64| {
                 let mut sample = Sample { seconds: 1.0, operations: 1000, ..Sample::default() };
@@ -33,8 +39,19 @@ pub(crate) mod tests {
             [90, 100, 100, 100, 100, 110].map(round).to_vec()
         };
         let (order, rate) = (Order::Random, Some(1000.0));
-        let load = Load { order, block: 4096, read_percent: 100, depth: 4, rate, seconds: 1.0, file_len: 1 << 20 };
-        let mut result = CaseResult { case: Some(Case::Load(load)), ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond) };
+        let load = Load {
+            order,
+            block: 4096,
+            read_percent: 100,
+            depth: 4,
+            rate,
+            seconds: 1.0,
+            file_len: 1 << 20,
+        };
+        let mut result = CaseResult {
+            case: Some(Case::Load(load)),
+            ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond)
+        };
         result.x = rate;
         result.sum_up("a", vec![("a".into(), rounds(1)), ("b".into(), rounds(2))]);
         run.results.push(result);

@@ -1,14 +1,22 @@
-use super::format::{confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within};
+use super::format::{
+    confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within,
+};
 use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Rounds, Run, SubjectResult};
 use crate::workload::{Level, deltas};
 use crate::{Case, escape};
 
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
-    run.nodes.iter().for_each(|(name, machine)| text.push_str(&format!("{name}: {}\n", machine.brief())));
+    run.nodes
+        .iter()
+        .for_each(|(name, machine)| text.push_str(&format!("{name}: {}\n", machine.brief())));
     let several = run.baselines(&run.results).len() > 1;
     for (workload, panel, results) in run.panels() {
-        let against = if several { format!(", against {}", run.baselines(results.iter().copied()).join(", ")) } else { String::new() };
+        let against = if several {
+            format!(", against {}", run.baselines(results.iter().copied()).join(", "))
+        } else {
+            String::new()
+        };
         text.push_str(&format!("\n{workload}: {panel}{against}\n"));
         let how = parameters(&results);
         if !how.is_empty() {
@@ -34,24 +42,34 @@ pub fn table(run: &Run) -> String {
 fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
     let others = other_names(results);
     let head = HEAD.map(|name| name.replace("95%", &confidence(results)));
-    let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
+    let mut rows = vec![
+        head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>(),
+    ];
     for result in results {
         for (at, subject) in result.subjects.iter().enumerate() {
-            let calls = |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
+            let calls = |value: fn(&crate::record::Calls) -> f64| {
+                subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)))
+            };
             let unless_held = unless_held(result, subject);
             let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
             let is_baseline = subject.label == result.baseline(run);
-            let against = |interval, is_measured| if is_baseline && is_measured { "1".into() } else { ratio(interval) };
+            let against = |interval, is_measured| {
+                if is_baseline && is_measured { "1".into() } else { ratio(interval) }
+            };
             let mut row = vec![
                 if at == 0 { result.name.clone() } else { String::new() },
                 subject.label.clone(),
-                subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
+                subject
+                    .figure
+                    .map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
                 uncertainty(unless_held.and_then(|subject| subject.figure)),
                 against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
-                due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
+                due(|due| due.p50)
+                    .map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
                 uncertainty(due(|due| due.p50).map(|of| of.us)),
                 against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
+                due(|due| due.p99)
+                    .map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
                 uncertainty(due(|due| due.p99).map(|of| of.us)),
                 against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                 calls(|calls| calls.p999_us),
@@ -59,9 +77,12 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
                 cpu(subject, subject.server_cpu_s),
             ];
             let entries = subject.rounds().others;
-            row.extend(
-                others.iter().map(|name| entries.iter().find(|other| other.0 == *name).map_or(NONE.into(), |other| number(other.1))),
-            );
+            row.extend(others.iter().map(|name| {
+                entries
+                    .iter()
+                    .find(|other| other.0 == *name)
+                    .map_or(NONE.into(), |other| number(other.1))
+            }));
             row.push(faults(subject));
             rows.push(row);
         }
@@ -79,7 +100,11 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
 
 pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(|subject| subject.rounds().others) {
+    for (name, _) in results
+        .iter()
+        .flat_map(|result| &result.subjects)
+        .flat_map(|subject| subject.rounds().others)
+    {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -89,15 +114,26 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
 
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let Rounds { unanswered, unsent, in_flight, .. } = subject.rounds();
-    let entries = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (unsent, "unsent")];
-    let entries = entries.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let entries = [
+        (subject.errors.saturating_sub(unanswered), "refused"),
+        (unanswered, "unanswered"),
+        (unsent, "unsent"),
+    ];
+    let entries = entries
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"));
     // Fewer calls in flight than planned make latencies shorter.
-    entries.chain(in_flight.map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
+    entries
+        .chain(in_flight.map(|depth| format!("{depth} in flight")))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
-    let says =
-        |rows: &[Vec<String>], at: usize| rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE));
+    let says = |rows: &[Vec<String>], at: usize| {
+        rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE))
+    };
     let count = rows.first().map_or(0, Vec::len);
     for at in (0..count).rev().filter(|at| !says(rows, *at)).collect::<Vec<_>>() {
         rows.iter_mut().for_each(|row| drop(row.remove(at)));
@@ -108,24 +144,41 @@ fn delta_table(run: &Run) -> String {
     let all = run.subjects.iter().map(|about| (about.label.as_str(), deltas(run, &about.label)));
     let (others, of_each): (Vec<&str>, Vec<_>) = all.filter(|(_, rows)| !rows.is_empty()).unzip();
     let mut text = String::new();
-    for (level, title) in [(Level::Low, "added latency, ms, low concurrency"), (Level::High, "lost throughput, %, high concurrency")] {
-        let mut rows = vec![std::iter::once(String::new()).chain(others.iter().map(|label| (*label).to_owned())).collect::<Vec<_>>()];
-        let names: Vec<&String> = of_each
-            .iter()
-            .max_by_key(|rows| rows.len())
-            .map_or(Vec::new(), |rows| rows.iter().filter(|row| row.0 == level).map(|row| &row.1).collect());
+    for (level, title) in [
+        (Level::Low, "added latency, ms, low concurrency"),
+        (Level::High, "lost throughput, %, high concurrency"),
+    ] {
+        let mut rows = vec![
+            std::iter::once(String::new())
+                .chain(others.iter().map(|label| (*label).to_owned()))
+                .collect::<Vec<_>>(),
+        ];
+        let names: Vec<&String> =
+            of_each.iter().max_by_key(|rows| rows.len()).map_or(Vec::new(), |rows| {
+                rows.iter().filter(|row| row.0 == level).map(|row| &row.1).collect()
+            });
         for name in names {
             let cells = of_each.iter().map(|rows| {
-                rows.iter().find(|row| row.0 == level && row.1 == *name).map_or("–".into(), |row| {
-                    within(row.2, &|value| if level == Level::Low { format!("{value:+.3}") } else { number(value) })
-                })
+                rows.iter().find(|row| row.0 == level && row.1 == *name).map_or(
+                    "–".into(),
+                    |row| {
+                        within(row.2, &|value| {
+                            if level == Level::Low { format!("{value:+.3}") } else { number(value) }
+                        })
+                    },
+                )
             });
             rows.push(std::iter::once(name.clone()).chain(cells).collect());
         }
         if rows.len() > 1 {
-            let results: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
+            let results: Vec<&CaseResult> =
+                run.results.iter().filter(|result| result.workload == "concurrency").collect();
             let against = run.baselines(results.iter().copied()).join(", ");
-            text.push_str(&format!("\n{title}, against {against} [{}]\n{}", confidence(&results), columns(&rows)));
+            text.push_str(&format!(
+                "\n{title}, against {against} [{}]\n{}",
+                confidence(&results),
+                columns(&rows)
+            ));
         }
     }
     text
@@ -133,14 +186,25 @@ fn delta_table(run: &Run) -> String {
 
 pub(super) fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..count).map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..count)
+        .map(|at| {
+            rows.iter()
+                .filter_map(|row| row.get(at))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let mut text = String::new();
     for row in rows {
         let mut line = String::from("  ");
         for (at, cell) in row.iter().enumerate() {
             let pad = " ".repeat(widths[at] - cell.chars().count());
-            line.push_str(&if at < 2 { format!("{cell}{pad}  ") } else { format!("{pad}{cell}  ") });
+            line.push_str(&if at < 2 {
+                format!("{cell}{pad}  ")
+            } else {
+                format!("{pad}{cell}  ")
+            });
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -175,14 +239,27 @@ mod tests {
 
     #[test]
     fn connections_show_server_cpu_first() {
-        let sample = Sample { seconds: 1.0, operations: 10, server_cpu_s: Some(1e-3), client_cpu_s: Some(1.0), ..Sample::default() };
+        let sample = Sample {
+            seconds: 1.0,
+            operations: 10,
+            server_cpu_s: Some(1e-3),
+            client_cpu_s: Some(1.0),
+            ..Sample::default()
+        };
         let case = Some(Case::Connect { depth: 1, seconds: 1.0 });
-        let mut result = CaseResult { case, ..CaseResult::new("tree", "Connections", "n", Metric::OperationsPerSecond) };
+        let mut result = CaseResult {
+            case,
+            ..CaseResult::new("tree", "Connections", "n", Metric::OperationsPerSecond)
+        };
         result.sum_up("replica", vec![("replica".into(), vec![sample; 6])]);
         let mut run = Run::begin("test".into(), true);
         run.results.push(result);
         let table = table(&run);
-        assert!(table.find("server CPU") < table.find("median") && table.find("100 µs") < table.find("10.0 op/s"), "{table}");
+        assert!(
+            table.find("server CPU") < table.find("median")
+                && table.find("100 µs") < table.find("10.0 op/s"),
+            "{table}"
+        );
     }
 
     #[test]
@@ -193,12 +270,22 @@ mod tests {
         run.results.push(whole);
         let table = table(&run);
         let cells = |words: &str| {
-            let line = table.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}: {table}"));
-            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            let line = table
+                .lines()
+                .find(|line| line.contains(words))
+                .unwrap_or_else(|| panic!("{words}: {table}"));
+            line.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
         let head = cells("p50 ratio");
         let row = cells("  b  ");
-        let of = |name: &str| &row[head.iter().position(|cell| cell.starts_with(name)).expect("a column") - (head.len() - row.len())];
+        let of = |name: &str| {
+            &row[head.iter().position(|cell| cell.starts_with(name)).expect("a column")
+                - (head.len() - row.len())]
+        };
         assert_eq!(
             (&of("p50")[..], &of("p50 ±")[..], &of("p50 ratio")[..], &of("±")[..]),
             ("200 µs", "±10%", "0.50 [0.50–0.50]", "–"),
@@ -208,7 +295,14 @@ mod tests {
 
     #[test]
     fn empty_columns_are_removed() {
-        let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, unsent: 7, ..Sample::default() };
+        let mut sample = Sample {
+            seconds: 2.0,
+            operations: 10,
+            errors: 5,
+            unanswered: 4,
+            unsent: 7,
+            ..Sample::default()
+        };
         sample.others.push(("context switches".into(), 1234.0));
         sample.others.push((crate::sample::BUSIEST.into(), 0.5));
         let mut result = CaseResult::new("audit", "Time", "files", Metric::Seconds);
@@ -217,9 +311,14 @@ mod tests {
         run.results.push(result);
         let table = table(&run);
         assert!(
-            table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered, 7 unsent"),
+            table.contains("context switches")
+                && table.contains("1,234")
+                && table.contains("1 refused, 4 unanswered, 7 unsent"),
             "{table}"
         );
-        assert!(!table.contains("p99") && !table.contains("server CPU") && !table.contains("busiest"), "{table}");
+        assert!(
+            !table.contains("p99") && !table.contains("server CPU") && !table.contains("busiest"),
+            "{table}"
+        );
     }
 }

@@ -23,7 +23,16 @@ struct Fake {
 impl Fake {
     fn new(label: &'static str) -> Self {
         let (log, cleaned) = (Arc::default(), Arc::default());
-        Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }
+        Fake {
+            label,
+            rates: vec![10],
+            log,
+            cleaned,
+            stop_at: None,
+            count: 0,
+            fails: None,
+            hangs: false,
+        }
     }
 }
 
@@ -37,7 +46,12 @@ fn planned(name: &str) -> PlannedCase {
 
 impl Subject for Fake {
     fn info(&self) -> SubjectInfo {
-        SubjectInfo { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
+        SubjectInfo {
+            label: self.label.into(),
+            target: "fake".into(),
+            sec: None,
+            details: Vec::new(),
+        }
     }
 
     fn unsupported(&self, _: &Case) -> Option<String> {
@@ -56,7 +70,9 @@ impl Subject for Fake {
             && *at == self.count
         {
             stop.set();
-            return Err(self.fails.map_or(Error::Interrupted, |why| Error::Unreachable(why.into())));
+            return Err(self
+                .fails
+                .map_or(Error::Interrupted, |why| Error::Unreachable(why.into())));
         }
         if let (None, Some(why)) = (&self.stop_at, self.fails) {
             return Err(Error::Unreachable(why.into()));
@@ -81,11 +97,22 @@ impl Subject for Fake {
     }
 }
 
-fn runner(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
-    let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), StopFlag::default());
+fn runner(
+    rates: [Vec<u64>; 2],
+    stop_at: Option<usize>,
+    rounds: Rounds,
+) -> (Run, Vec<&'static str>, usize) {
+    let (log, cleaned, stop) =
+        (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), StopFlag::default());
     let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
         let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
-        Box::new(Fake { rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, ..Fake::new(label) }) as Box<dyn Subject>
+        Box::new(Fake {
+            rates,
+            log: log.clone(),
+            cleaned: cleaned.clone(),
+            stop_at,
+            ..Fake::new(label)
+        }) as Box<dyn Subject>
     });
     let mut runner = start(subjects.collect(), rounds, &stop);
     let outcome = runner.run_all(&[planned("n")]);
@@ -109,10 +136,18 @@ impl ProgressSink for Reports {
 
 #[test]
 fn estimate_of_iops_counts_rates_of_slow_subjects() {
-    let (rounds, reports) = (Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: false }, Reports::default());
-    let subjects =
-        [("fast", 1000), ("slow", 100)].map(|(label, rate)| Box::new(Fake { rates: vec![rate], ..Fake::new(label) }) as Box<dyn Subject>);
-    let mut runner = Runner::new(Run::begin("test".into(), false), subjects.into(), rounds, Box::new(reports.clone()), StopFlag::default());
+    let (rounds, reports) =
+        (Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: false }, Reports::default());
+    let subjects = [("fast", 1000), ("slow", 100)].map(|(label, rate)| {
+        Box::new(Fake { rates: vec![rate], ..Fake::new(label) }) as Box<dyn Subject>
+    });
+    let mut runner = Runner::new(
+        Run::begin("test".into(), false),
+        subjects.into(),
+        rounds,
+        Box::new(reports.clone()),
+        StopFlag::default(),
+    );
     let options = crate::workload::Iops { steps: 2, seconds: 1.0, ..crate::workload::Iops::full() };
     crate::workload::iops(&mut runner, &options).expect("no call fails");
     let reports = reports.0.lock().expect("no thread panicked with the lock held").clone();
@@ -120,7 +155,10 @@ fn estimate_of_iops_counts_rates_of_slow_subjects() {
     // Rates: 1000, 500, and 100, 75, 50 and 25 of the slow subject, which is left out above them.
     assert_eq!(reports.len(), 8 * 7);
     for (done, total) in &reports[1..] {
-        assert!((end - done) * 0.9 <= total - done && total - done <= (end - done) * 1.3 + 8.0, "{done} of {total}, in the end {end}");
+        assert!(
+            (end - done) * 0.9 <= total - done && total - done <= (end - done) * 1.3 + 8.0,
+            "{done} of {total}, in the end {end}"
+        );
     }
 }
 
@@ -131,18 +169,29 @@ fn subjects_take_turns_until_interval_is_narrow() {
     assert_eq!(log, ["a", "b", "b", "a"].repeat(2));
     assert_eq!(cleaned, 2);
     let result = &run.results[0];
-    assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.5));
+    assert_eq!(
+        result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median),
+        Some(0.5)
+    );
     assert_eq!(result.of("a").map(|subject| subject.samples.len()), Some(3));
 }
 
 #[test]
 fn case_without_baseline_has_no_ratio() {
     let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
-    let subjects = ["a", "b", "c"].map(|label| Box::new(Fake::new(label)) as Box<dyn Subject>).into();
+    let subjects =
+        ["a", "b", "c"].map(|label| Box::new(Fake::new(label)) as Box<dyn Subject>).into();
     let mut runner = start(subjects, rounds, &StopFlag::default());
     runner.run_case(&planned("n"), &mut |label| label != "a").expect("no call fails");
     let result = &runner.run.results[0];
-    assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
+    assert_eq!(
+        result
+            .subjects
+            .iter()
+            .map(|subject| (&subject.label[..], subject.ratio))
+            .collect::<Vec<_>>(),
+        [("b", None), ("c", None)]
+    );
     let table = crate::report::table(&runner.run);
     assert!(!table.contains("1.00"), "{table}");
     let csv = crate::report::csv(&runner.run);
@@ -159,7 +208,10 @@ fn run_without_lost_subject_goes_on_as_incomplete() {
         let outcome = runner.run_all(&[planned("n")]);
         assert!(outcome.is_ok());
         let run = runner.finish(&outcome);
-        assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
+        assert_eq!(
+            (run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())),
+            (incomplete, Some(3))
+        );
         assert_eq!(crate::report::table(&run).contains("incomplete"), incomplete);
         let mut whole = Run::begin("test".into(), false);
         whole.absorb(Run::from_json(&run.to_json(), "run").expect("own JSON is valid"));
@@ -212,18 +264,28 @@ fn interrupted_run_keeps_results_and_cleans_up() {
 fn stopped_run_names_what_hanging_subject_leaves() {
     let (stop, cleaned) = (StopFlag::default(), Arc::new(Mutex::new(0)));
     let fake = |label, hangs: bool| {
-        let (stop_at, fails) = (hangs.then(|| (1, stop.clone())), hangs.then_some("ssh ended by a signal"));
+        let (stop_at, fails) =
+            (hangs.then(|| (1, stop.clone())), hangs.then_some("ssh ended by a signal"));
         Fake { cleaned: cleaned.clone(), stop_at, fails, hangs, ..Fake::new(label) }
     };
-    let subjects: Vec<Box<dyn Subject>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
+    let subjects: Vec<Box<dyn Subject>> =
+        vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
     let rounds = Rounds { min: 1, max: 1, spread_max: 0.0, warm_up: false };
     let mut runner = start(subjects, rounds, &stop);
     let outcome = runner.run_all(&[planned("n")]);
     assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
     let run = runner.finish(&outcome);
     assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
-    assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
-    assert_eq!(*cleaned.lock().expect("no thread panicked with the lock held"), 1, "the other subject is cleaned");
+    assert!(
+        run.notes.iter().any(|note| note.contains("left behind: the place of a")),
+        "{:?}",
+        run.notes
+    );
+    assert_eq!(
+        *cleaned.lock().expect("no thread panicked with the lock held"),
+        1,
+        "the other subject is cleaned"
+    );
 }
 
 #[test]
@@ -231,7 +293,8 @@ fn resumed_run_measures_only_missing_cases() {
     let rounds = Rounds { min: 3, max: 3, spread_max: 0.02, warm_up: false };
     let plan = ["first", "second"].map(planned);
     let new_runner = |stop_at: Option<usize>| {
-        let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::default(), StopFlag::default());
+        let (log, cleaned, stop) =
+            (Arc::new(Mutex::new(Vec::new())), Arc::default(), StopFlag::default());
         let fake = |label: &'static str| {
             let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
             let (log, cleaned) = (Arc::clone(&log), Arc::clone(&cleaned));
@@ -243,9 +306,17 @@ fn resumed_run_measures_only_missing_cases() {
     let (mut interrupted, _) = new_runner(Some(5));
     assert!(matches!(interrupted.run_all(&plan), Err(Error::Interrupted)));
     let (mut resumed, log) = new_runner(None);
-    resumed.earlier = Run::from_json(&interrupted.run.to_json(), "run").expect("own JSON is valid").results;
+    resumed.earlier =
+        Run::from_json(&interrupted.run.to_json(), "run").expect("own JSON is valid").results;
     resumed.run_all(&plan).expect("no call fails");
-    assert_eq!(log.lock().expect("no thread panicked with the lock held").len(), 6, "one case on two subjects, three rounds");
-    assert_eq!(resumed.run.results.iter().map(|result| &result.name[..]).collect::<Vec<_>>(), ["first", "second"]);
+    assert_eq!(
+        log.lock().expect("no thread panicked with the lock held").len(),
+        6,
+        "one case on two subjects, three rounds"
+    );
+    assert_eq!(
+        resumed.run.results.iter().map(|result| &result.name[..]).collect::<Vec<_>>(),
+        ["first", "second"]
+    );
     assert_eq!(resumed.run.results[0], interrupted.run.results[0]);
 }

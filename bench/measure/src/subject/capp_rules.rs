@@ -5,9 +5,10 @@
 use std::path::Path;
 
 pub(super) fn capp_rules() -> Vec<Vec<String>> {
-    let calls = CALLS
-        .iter()
-        .flat_map(|group| [("b64", group.b64), ("b32", group.b32)].map(|(arch, more)| calls_rule(arch, group.both.iter().chain(more))));
+    let calls = CALLS.iter().flat_map(|group| {
+        [("b64", group.b64), ("b32", group.b32)]
+            .map(|(arch, more)| calls_rule(arch, group.both.iter().chain(more)))
+    });
     // The kernel watches a missing file, but not below a missing directory.
     let has_parent = |path: &&(&str, &str)| Path::new(path.0).parent().is_some_and(Path::exists);
     let watches = WATCHES.iter().filter(has_parent).map(|(path, rights)| watch(path, rights));
@@ -39,19 +40,51 @@ const CALLS: [Calls; 12] = [
         b32: &["chown32", "fchown32", "lchown32"],
     },
     Calls {
-        both: &["creat", "open", "openat", "openat2", "open_by_handle_at", "truncate", "ftruncate", "fallocate"],
+        both: &[
+            "creat",
+            "open",
+            "openat",
+            "openat2",
+            "open_by_handle_at",
+            "truncate",
+            "ftruncate",
+            "fallocate",
+        ],
         b64: &[],
         b32: &["truncate64", "ftruncate64"],
     },
     Calls { both: &["mkdir", "mkdirat", "rmdir"], b64: &[], b32: &[] },
     Calls { both: &["unlink", "unlinkat", "rename", "renameat", "renameat2"], b64: &[], b32: &[] },
     Calls { both: &["link", "linkat", "symlink", "symlinkat"], b64: &[], b32: &[] },
-    Calls { both: &["setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"], b64: &[], b32: &[] },
+    Calls {
+        both: &[
+            "setxattr",
+            "lsetxattr",
+            "fsetxattr",
+            "removexattr",
+            "lremovexattr",
+            "fremovexattr",
+        ],
+        b64: &[],
+        b32: &[],
+    },
     Calls { both: &["mknod", "mknodat"], b64: &[], b32: &[] },
-    Calls { both: &["mount", "umount2", "init_module", "finit_module", "delete_module"], b64: &[], b32: &["umount"] },
-    Calls { both: &["adjtimex", "settimeofday", "clock_settime", "sethostname", "setdomainname"], b64: &[], b32: &["stime"] },
+    Calls {
+        both: &["mount", "umount2", "init_module", "finit_module", "delete_module"],
+        b64: &[],
+        b32: &["umount"],
+    },
+    Calls {
+        both: &["adjtimex", "settimeofday", "clock_settime", "sethostname", "setdomainname"],
+        b64: &[],
+        b32: &["stime"],
+    },
     // `ipc` is all calls on IPC of 32-bit programs; the sample picks eight of them.
-    Calls { both: &["msgctl", "msgget", "semctl", "semget", "shmctl", "shmget"], b64: &["semop", "semtimedop"], b32: &["ipc"] },
+    Calls {
+        both: &["msgctl", "msgget", "semctl", "semget", "shmctl", "shmget"],
+        b64: &["semop", "semtimedop"],
+        b32: &["ipc"],
+    },
     Calls { both: &["clone", "clone3", "fork", "vfork"], b64: &[], b32: &[] },
     Calls { both: &["umask"], b64: &[], b32: &[] },
 ];
@@ -129,11 +162,16 @@ mod tests {
     #[test]
     fn each_group_has_a_rule_for_both_abis() {
         let rules = capp_rules();
-        let of = |arch: &str| rules.iter().filter(|rule| rule.contains(&format!("arch={arch}"))).collect::<Vec<_>>();
+        let of = |arch: &str| {
+            rules.iter().filter(|rule| rule.contains(&format!("arch={arch}"))).collect::<Vec<_>>()
+        };
         assert_eq!((of("b64").len(), of("b32").len()), (CALLS.len(), CALLS.len()));
         for (wide, narrow) in of("b64").into_iter().zip(of("b32")) {
             assert!(
-                wide[4..].iter().all(|word| narrow.contains(word) || matches!(word.as_str(), "semop" | "semtimedop")),
+                wide[4..]
+                    .iter()
+                    .all(|word| narrow.contains(word)
+                        || matches!(word.as_str(), "semop" | "semtimedop")),
                 "{wide:?}, {narrow:?}"
             );
         }

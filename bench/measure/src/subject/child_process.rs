@@ -20,7 +20,11 @@ impl ChildProcess {
         Ok(Self(child))
     }
 
-    pub(crate) fn output(command: &mut Command, stop: &StopFlag, last: Duration) -> io::Result<Option<Output>> {
+    pub(crate) fn output(
+        command: &mut Command,
+        stop: &StopFlag,
+        last: Duration,
+    ) -> io::Result<Option<Output>> {
         let mut helper = Self::start(command)?;
         let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
         let mut stop_seen = None;
@@ -150,7 +154,8 @@ mod tests {
         fn never() {
             unreachable!("the owner reverts the change");
         }
-        let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, never as fn())).count();
+        let known =
+            || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, never as fn())).count();
         let (kept, other) = (CleanupHook::at_the_end(never), CleanupHook::at_the_end(never));
         assert_eq!(known(), 2);
         drop(other);
@@ -164,24 +169,46 @@ mod tests {
         static CHANGED: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
         static UNDONE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
         fn undone(what: &'static str) {
-            assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is unlocked and empty");
+            assert!(
+                CHANGED.try_lock().is_ok_and(|list| list.is_empty()),
+                "the list is unlocked and empty"
+            );
             UNDONE.lock().expect("no thread panicked with the lock held").push(what);
         }
-        CHANGED.lock().expect("no thread panicked with the lock held").extend([(|| undone("first")) as fn(), || undone("second")]);
+        CHANGED
+            .lock()
+            .expect("no thread panicked with the lock held")
+            .extend([(|| undone("first")) as fn(), || undone("second")]);
         undo_all(&CHANGED);
         undo_all(&CHANGED);
-        assert_eq!(*UNDONE.lock().expect("no thread panicked with the lock held"), ["second", "first"]);
+        assert_eq!(
+            *UNDONE.lock().expect("no thread panicked with the lock held"),
+            ["second", "first"]
+        );
     }
 
     #[test]
     fn output_is_returned_and_endless_child_is_killed() {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo out; echo err >&2; exit 3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO).expect("sh").expect("the thread ends");
-        assert_eq!((output.status.code(), &output.stdout[..], &output.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
+        command
+            .args(["-c", "echo out; echo err >&2; exit 3"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let output = ChildProcess::output(&mut command, &StopFlag::default(), Duration::ZERO)
+            .expect("sh")
+            .expect("the thread ends");
+        assert_eq!(
+            (output.status.code(), &output.stdout[..], &output.stderr[..]),
+            (Some(3), &b"out\n"[..], &b"err\n"[..])
+        );
         let stop = StopFlag::default();
         stop.set();
-        let ended = ChildProcess::output(Command::new("sleep").arg("3600"), &stop, Duration::from_millis(50)).expect("sleep");
+        let ended = ChildProcess::output(
+            Command::new("sleep").arg("3600"),
+            &stop,
+            Duration::from_millis(50),
+        )
+        .expect("sleep");
         assert!(ended.is_none());
     }
 }

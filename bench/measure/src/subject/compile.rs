@@ -11,7 +11,12 @@ use crate::content::mix;
 use crate::{Error, Latency, Sample, StopFlag};
 
 pub(crate) fn is_installed() -> bool {
-    let status = Command::new("cc").arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = Command::new("cc")
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     status.is_ok_and(|status| status.success())
 }
 
@@ -28,7 +33,10 @@ pub(crate) fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
     for header in 0..HEADERS {
         let mut text = format!("#ifndef HEADER_{header}\n#define HEADER_{header}\n");
         for constant in 0..CONSTANTS {
-            text.push_str(&format!("enum {{ h{header}_{constant} = {} }};\n", value(header, constant)));
+            text.push_str(&format!(
+                "enum {{ h{header}_{constant} = {} }};\n",
+                value(header, constant)
+            ));
         }
         text.push_str("#endif\n");
         write(format!("include/header{header}.h"), text)?;
@@ -40,28 +48,40 @@ pub(crate) fn prepare(directory: &Path, parts: u32) -> Result<(), Error> {
         }
         text.push_str(&format!("unsigned part{part}(void)\n{{\n    unsigned sum = 0;\n"));
         for header in headers_of(part) {
-            let sum: Vec<String> = (0..CONSTANTS).map(|constant| format!("h{header}_{constant}")).collect();
+            let sum: Vec<String> =
+                (0..CONSTANTS).map(|constant| format!("h{header}_{constant}")).collect();
             text.push_str(&format!("    sum = sum * 31 + {};\n", sum.join(" + ")));
         }
         text.push_str("    return sum;\n}\n");
         write(format!("src/part{part}.c"), text)?;
     }
     let declared: String = (0..parts).map(|part| format!("unsigned part{part}(void);\n")).collect();
-    let summed: String = (0..parts).map(|part| format!("    sum = sum * 17 + part{part}();\n")).collect();
+    let summed: String =
+        (0..parts).map(|part| format!("    sum = sum * 17 + part{part}();\n")).collect();
     let main = format!(
         "#include <stdio.h>\n{declared}int main(void)\n{{\n    unsigned sum = 0;\n{summed}    printf(\"%u\\n\", sum);\n    return 0;\n}}\n"
     );
     write("src/main.c".into(), main)
 }
 
-pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, sample: &mut Sample) -> Result<bool, Error> {
+pub(crate) fn run(
+    directory: &Path,
+    parts: u32,
+    jobs: u32,
+    stop: &StopFlag,
+    sample: &mut Sample,
+) -> Result<bool, Error> {
     let own = directory.join(name(parts));
     let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
-    let sources: Vec<String> = (0..parts).map(|part| format!("part{part}")).chain(["main".to_owned()]).collect();
+    let sources: Vec<String> =
+        (0..parts).map(|part| format!("part{part}")).chain(["main".to_owned()]).collect();
     let (next, sum) = (AtomicU32::new(0), Mutex::new((Latency::new(), Ok(()))));
     let one = |name: &str| {
         let mut command = Command::new("cc");
-        command.args(["-c", "-O0", "-I"]).arg(own.join("include")).arg(own.join(format!("src/{name}.c")));
+        command
+            .args(["-c", "-O0", "-I"])
+            .arg(own.join("include"))
+            .arg(own.join(format!("src/{name}.c")));
         finish(command.arg("-o").arg(objects.path().join(format!("{name}.o"))))
     };
     std::thread::scope(|scope| {
@@ -69,7 +89,8 @@ pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, samp
             scope.spawn(|| {
                 while let Some(name) = sources.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
                     let begun = Instant::now();
-                    let outcome = if stop.is_set() { Err(Error::Interrupted) } else { one(name).map(drop) };
+                    let outcome =
+                        if stop.is_set() { Err(Error::Interrupted) } else { one(name).map(drop) };
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     sum.0.record(begun.elapsed().as_nanos() as u64);
                     if outcome.is_err() {
@@ -84,7 +105,9 @@ pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, samp
     outcome?;
     let program = objects.path().join("program");
     let mut link = Command::new("cc");
-    link.arg("-o").arg(&program).args(sources.iter().map(|name| objects.path().join(format!("{name}.o"))));
+    link.arg("-o")
+        .arg(&program)
+        .args(sources.iter().map(|name| objects.path().join(format!("{name}.o"))));
     finish(&mut link)?;
     (sample.latency, sample.operations) = (latency, sources.len() as u64);
     Ok(finish(&mut Command::new(&program))?.trim() == result(parts).to_string())
@@ -92,11 +115,17 @@ pub(crate) fn run(directory: &Path, parts: u32, jobs: u32, stop: &StopFlag, samp
 
 fn finish(command: &mut Command) -> Result<String, Error> {
     let name = command.get_program().display().to_string();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| Error::Program(format!("{name}: {error}")))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Error::Program(format!("{name}: {error}")))?;
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(Error::Program(format!("{name}: {}", stderr.trim().lines().next().unwrap_or("the program failed")))),
+        false => Err(Error::Program(format!(
+            "{name}: {}",
+            stderr.trim().lines().next().unwrap_or("the program failed")
+        ))),
     }
 }
 
@@ -114,7 +143,10 @@ fn value(header: u32, constant: u32) -> u32 {
 
 fn result(parts: u32) -> u32 {
     let of_header = |header| (0..CONSTANTS).map(|constant| value(header, constant)).sum::<u32>();
-    let headers_of = |part| headers_of(part).fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)));
+    let headers_of = |part| {
+        headers_of(part)
+            .fold(0u32, |sum, header| sum.wrapping_mul(31).wrapping_add(of_header(header)))
+    };
     (0..parts).fold(0u32, |sum, part| sum.wrapping_mul(17).wrapping_add(headers_of(part)))
 }
 

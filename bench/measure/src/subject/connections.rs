@@ -29,9 +29,23 @@ pub(crate) struct ConnectSubject {
 }
 
 impl ConnectSubject {
-    pub(crate) fn new(label: String, address: SocketAddr, asked: Request, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
+    pub(crate) fn new(
+        label: String,
+        address: SocketAddr,
+        asked: Request,
+        server_cpu: Option<ServerCpu>,
+        stop: &StopFlag,
+    ) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
-        Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
+        Self {
+            label,
+            address,
+            name: None,
+            asked,
+            server_cpu,
+            stop: stop.clone(),
+            first: Default::default(),
+        }
     }
 
     #[must_use]
@@ -75,8 +89,10 @@ impl ConnectSubject {
                 });
             }
         });
-        let (latency, fault, busiest) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        (sample.operations, sample.seconds, sample.latency) = (latency.count(), start.elapsed().as_secs_f64(), latency);
+        let (latency, fault, busiest) =
+            sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (sample.operations, sample.seconds, sample.latency) =
+            (latency.count(), start.elapsed().as_secs_f64(), latency);
         sample.busy(busiest / sample.seconds);
         fault.map_or(Ok(()), Err)
     }
@@ -116,13 +132,14 @@ impl ConnectSubject {
     }
 
     fn is_served(&self, path: &str) -> Result<(), Error> {
-        let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
+        let nameless =
+            || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
         let Some(name) = &self.name else { return nameless() };
         self.is_answered(path, &self.get(path), &["-servername", name])?;
         nameless().map_err(|error| match error {
-            Error::NotFound(why) => {
-                Error::NotFound(format!("{why} without a host name (openssl s_time sends none), but the page with one"))
-            }
+            Error::NotFound(why) => Error::NotFound(format!(
+                "{why} without a host name (openssl s_time sends none), but the page with one"
+            )),
             error => error,
         })
     }
@@ -130,15 +147,31 @@ impl ConnectSubject {
     fn is_answered(&self, path: &str, request: &str, tells: &[&str]) -> Result<(), Error> {
         let program = |error: std::io::Error| Error::Program(format!("openssl s_client: {error}"));
         let mut command = Command::new("openssl");
-        command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
+        command
+            .args([
+                "s_client",
+                "-quiet",
+                "-no_ign_eof",
+                "-tls1_3",
+                "-connect",
+                &self.address.to_string(),
+            ])
+            .args(tells);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(program)?;
         let stdin = child.stdin.take();
         let asked = stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut head = [0; HEAD_LEN];
             let mut len = 0;
-            while let Some(n @ 1..) = answers.as_mut().and_then(|answers| answers.read(&mut head[len..]).ok()) {
+            while let Some(n @ 1..) =
+                answers.as_mut().and_then(|answers| answers.read(&mut head[len..]).ok())
+            {
                 len += n;
             }
             String::from_utf8_lossy(&head[..len]).into_owned()
@@ -155,7 +188,9 @@ impl ConnectSubject {
         match head.split(' ').nth(1) {
             _ if self.stop.is_set() => Err(Error::Interrupted),
             Some("200") => Ok(()),
-            Some(_) => Err(Error::NotFound(format!("https://{}{path}: {}", self.address, head.trim()))),
+            Some(_) => {
+                Err(Error::NotFound(format!("https://{}{path}: {}", self.address, head.trim())))
+            }
             None => Err(Error::Unreachable(format!("{}: no answer by TLS", self.address))),
         }
     }
@@ -201,36 +236,55 @@ impl ConnectSubject {
 impl Subject for ConnectSubject {
     fn info(&self) -> SubjectInfo {
         let how = match self.asked {
-            Request::Records(_) => "a connection, and the calls of a client without a cache that reads and verifies one file",
+            Request::Records(_) => {
+                "a connection, and the calls of a client without a cache that reads and verifies one file"
+            }
             Request::Http(_) => "a connection, GET",
             Request::Https(_) => {
                 "a connection, a full TLS 1.3 handshake and GET, by openssl s_time; answers are parse_count, not compared; a client with a failed connection counts as an error"
             }
         };
         let nameless = matches!(self.asked, Request::Https(_)) && self.name.is_some();
-        let details = std::iter::once(how).chain(nameless.then_some("openssl s_time sends no host name (no SNI, no Host)"));
-        let target = self.name.as_ref().map_or_else(|| self.address.to_string(), |name| format!("{name} ({})", self.address));
-        SubjectInfo { label: self.label.clone(), target, sec: None, details: details.map(str::to_owned).collect() }
+        let details = std::iter::once(how)
+            .chain(nameless.then_some("openssl s_time sends no host name (no SNI, no Host)"));
+        let target = self
+            .name
+            .as_ref()
+            .map_or_else(|| self.address.to_string(), |name| format!("{name} ({})", self.address));
+        SubjectInfo {
+            label: self.label.clone(),
+            target,
+            sec: None,
+            details: details.map(str::to_owned).collect(),
+        }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Connect { .. })).then(|| "this subject measures only connections".into())
+        (!matches!(case, Case::Connect { .. }))
+            .then(|| "this subject measures only connections".into())
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
-        let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
+        let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else {
+            return Ok(());
+        };
         self.is_served(&paths[usize::from(*depth > 1)])
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Connect { depth, seconds } = case else { return Err(Error::Input("this subject measures only connections".into())) };
+        let Case::Connect { depth, seconds } = case else {
+            return Err(Error::Input("this subject measures only connections".into()));
+        };
         let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
-        let meter =
-            CpuMeter::start(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
+        let meter = CpuMeter::start(
+            self.server_cpu.as_ref(),
+            matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))),
+        )?;
         let mut sample = Sample::default();
         if let Request::Https(paths) = &self.asked {
             let before = cpu::children_s();
-            (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
+            (sample.operations, sample.errors, sample.seconds) =
+                self.handshakes(&paths[name], time)?;
             sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
             self.sockets(name, time, &mut sample)?;
@@ -270,7 +324,10 @@ mod tests {
         let output = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
         assert_eq!(parse_count(true, output), Some(12));
         assert_eq!(parse_count(false, output), None);
-        assert_eq!(parse_count(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
+        assert_eq!(
+            parse_count(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"),
+            None
+        );
         assert_eq!(parse_count(false, ""), None);
     }
 
@@ -288,18 +345,25 @@ mod tests {
             }
             asked
         });
-        let subject =
-            |host: &str, asked: Request| ConnectSubject::new("http".into(), address, asked, None, &StopFlag::default()).named(host);
+        let subject = |host: &str, asked: Request| {
+            ConnectSubject::new("http".into(), address, asked, None, &StopFlag::default())
+                .named(host)
+        };
         let paths = || ["/a".to_owned(), "/b".to_owned()];
         for host in ["files.example", "127.0.0.1"] {
             let subject = subject(host, Request::Http(paths()));
             subject.one_connection(0, &[subject.get("/a").into_bytes()]).expect("it answers");
         }
         let asked = server.join().expect("the thread ends");
-        let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
+        let host =
+            |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
         assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
         let info = subject("files.example", Request::Https(paths())).info();
-        assert!(info.target.starts_with("files.example (") && info.details.iter().any(|detail| detail.contains("no SNI")), "{info:?}");
+        assert!(
+            info.target.starts_with("files.example (")
+                && info.details.iter().any(|detail| detail.contains("no SNI")),
+            "{info:?}"
+        );
     }
 
     #[test]
@@ -310,7 +374,9 @@ mod tests {
         std::fs::write(root.join("small"), "small").expect("a file");
         let web = match WebServer::start(at.path(), &root) {
             Ok(web) => web,
-            Err(error) => return println!("skipped: needs the packages nginx and openssl: {error}"),
+            Err(error) => {
+                return println!("skipped: needs the packages nginx and openssl: {error}");
+            }
         };
         let subject = |path: &str| {
             let asked = Request::Https([path.into(), path.into()]);
@@ -319,6 +385,9 @@ mod tests {
         let case = Case::Connect { depth: 1, seconds: 1.0 };
         subject("/small").prepare(&case).expect("the file exists");
         let missing = subject("/nowhere").prepare(&case);
-        assert!(matches!(&missing, Err(Error::NotFound(why)) if why.contains("404")), "{missing:?}");
+        assert!(
+            matches!(&missing, Err(Error::NotFound(why)) if why.contains("404")),
+            "{missing:?}"
+        );
     }
 }

@@ -28,7 +28,8 @@ impl<'a> CpuMeter<'a> {
     }
 
     pub(crate) fn with_helper(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
-        let helper = helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
+        let helper =
+            helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
         Ok(Self { helper, ..self })
     }
 
@@ -40,7 +41,11 @@ impl<'a> CpuMeter<'a> {
         self.end_with_load(sample, None)
     }
 
-    pub(crate) fn end_with_load(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
+    pub(crate) fn end_with_load(
+        self,
+        sample: &mut Sample,
+        load_s: Option<f64>,
+    ) -> Result<(), Error> {
         let own = cpu::own_s() + cpu::children_s() - self.client_s;
         let helper = match &self.helper {
             Some((helper, before)) => (helper.seconds()? - before).max(0.0),
@@ -60,8 +65,12 @@ impl<'a> CpuMeter<'a> {
             };
             let (busy, had) = (busy_now - busy, had_now - had);
             // The kernel counts in hundredths of a second: too coarse for short measurements.
-            sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
-            sample.crowds = self.local && had >= SHORTEST_S && crowds(client, sample.server_cpu_s, busy / had, sample.elsewhere);
+            sample.elsewhere = known
+                .filter(|_| had >= SHORTEST_S)
+                .map(|known| ((busy - known) / had).clamp(0.0, 1.0));
+            sample.crowds = self.local
+                && had >= SHORTEST_S
+                && crowds(client, sample.server_cpu_s, busy / had, sample.elsewhere);
         }
         Ok(())
     }
@@ -69,7 +78,9 @@ impl<'a> CpuMeter<'a> {
 
 /// True if no CPU time is left on a shared machine, and the client uses most of it.
 fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64>) -> bool {
-    busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
+    busy >= SATURATED
+        && server_s.is_some_and(|server_s| client_s > server_s)
+        && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }
 
 const SATURATED: f64 = 0.95;
@@ -92,7 +103,9 @@ mod tests {
     #[test]
     fn start_of_program_is_not_load() {
         let end = |client_unknown| {
-            let meter = CpuMeter::start(None, false).expect("own clocks are readable").with_unknown_client_cpu(client_unknown);
+            let meter = CpuMeter::start(None, false)
+                .expect("own clocks are readable")
+                .with_unknown_client_cpu(client_unknown);
             let (start, mut state) = (cpu::thread_s(), 1);
             while cpu::thread_s() - start < 0.4 {
                 state = crate::content::mix(state);

@@ -52,8 +52,23 @@ fn name(read: &Read) -> String {
 }
 
 impl ReadSubject {
-    pub(crate) fn new(about: SubjectInfo, directory: PathBuf, forget: DropCaches, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
-        Self { about, directory, forget, server_cpu, build: None, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
+    pub(crate) fn new(
+        about: SubjectInfo,
+        directory: PathBuf,
+        forget: DropCaches,
+        server_cpu: Option<ServerCpu>,
+        stop: &StopFlag,
+    ) -> Self {
+        Self {
+            about,
+            directory,
+            forget,
+            server_cpu,
+            build: None,
+            pages: Pages::new(),
+            stop: stop.clone(),
+            rounds: 0,
+        }
     }
 
     /// Command for [`Case::Build`]. Its working directory is empty and local; `$SRC` is the
@@ -64,7 +79,10 @@ impl ReadSubject {
     }
 
     fn build(&self) -> Result<(), Error> {
-        let command = self.build.as_deref().ok_or_else(|| Error::Input("there is no build command".into()))?;
+        let command = self
+            .build
+            .as_deref()
+            .ok_or_else(|| Error::Input("there is no build command".into()))?;
         let objects = tempfile::tempdir().map_err(Error::io("temporary directory"))?;
         let mut log = tempfile::tempfile().map_err(Error::io("temporary file"))?;
         let clone = || log.try_clone().map_err(Error::io("temporary file"));
@@ -76,14 +94,20 @@ impl ReadSubject {
             .stdout(clone()?)
             .stderr(clone()?)
             .spawn();
-        let status = wait(&mut child.map_err(Error::io("sh"))?, &self.stop).map_err(Error::io("sh"))?;
+        let status =
+            wait(&mut child.map_err(Error::io("sh"))?, &self.stop).map_err(Error::io("sh"))?;
         if status.success() || self.stop.is_set() {
             return Ok(());
         }
         let mut text = Vec::new();
-        log.rewind().and_then(|()| log.read_to_end(&mut text)).map_err(Error::io("temporary file"))?;
+        log.rewind()
+            .and_then(|()| log.read_to_end(&mut text))
+            .map_err(Error::io("temporary file"))?;
         let text = String::from_utf8_lossy(&text);
-        Err(Error::Program(format!("the build command failed: {}", text.trim().lines().last().unwrap_or("no output"))))
+        Err(Error::Program(format!(
+            "the build command failed: {}",
+            text.trim().lines().last().unwrap_or("no output")
+        )))
     }
 
     fn read(&self, read: &Read, sample: &mut Sample) -> io::Result<bool> {
@@ -95,7 +119,11 @@ impl ReadSubject {
             let mut file = File::open(&path)?;
             let blocks = read.len.div_ceil(block.len() as u64);
             for at in 0..blocks {
-                let at = if read.order == Order::Random { shuffled(at, blocks, mix(self.rounds) ^ number) } else { at };
+                let at = if read.order == Order::Random {
+                    shuffled(at, blocks, mix(self.rounds) ^ number)
+                } else {
+                    at
+                };
                 let offset = at * block.len() as u64;
                 let len = (block.len() as u64).min(read.len - offset) as usize;
                 match read.order {
@@ -141,13 +169,18 @@ impl Subject for ReadSubject {
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let helper = (self.forget)()?;
         self.rounds += 1;
-        let meter = CpuMeter::start(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with_helper(helper)?;
+        let meter = CpuMeter::start(self.server_cpu.as_ref(), self.server_cpu.is_some())?
+            .with_helper(helper)?;
         let mut sample = Sample::default();
         let start = Instant::now();
         let right = match case {
-            Case::Read(read) => self.read(read, &mut sample).map_err(Error::file(&self.directory))?,
+            Case::Read(read) => {
+                self.read(read, &mut sample).map_err(Error::file(&self.directory))?
+            }
             Case::Build => self.build().map(|()| true)?,
-            Case::Compile { parts, jobs } => compile::run(&self.directory, *parts, *jobs, &self.stop, &mut sample)?,
+            Case::Compile { parts, jobs } => {
+                compile::run(&self.directory, *parts, *jobs, &self.stop, &mut sample)?
+            }
             _ => return Err(Error::Input("this subject is read-only".into())),
         };
         sample.seconds = start.elapsed().as_secs_f64();
@@ -178,14 +211,34 @@ mod tests {
         fs::create_dir(directory.path().join(PROJECT)).expect("a directory");
         fs::write(directory.path().join(PROJECT).join("source"), "text").expect("a file");
         let subject = |build: &str| {
-            let about = SubjectInfo { label: "local".into(), target: "x".into(), sec: None, details: Vec::new() };
-            ReadSubject::new(about, directory.path().into(), Box::new(|| Ok(None)), None, &StopFlag::default())
-                .with_build(Some(build.to_owned()))
+            let about = SubjectInfo {
+                label: "local".into(),
+                target: "x".into(),
+                sec: None,
+                details: Vec::new(),
+            };
+            ReadSubject::new(
+                about,
+                directory.path().into(),
+                Box::new(|| Ok(None)),
+                None,
+                &StopFlag::default(),
+            )
+            .with_build(Some(build.to_owned()))
         };
-        let sample = subject("cp $SRC/source object; test text = $(cat object)").measure(&Case::Build).expect("a build");
+        let sample = subject("cp $SRC/source object; test text = $(cat object)")
+            .measure(&Case::Build)
+            .expect("a build");
         assert!(sample.seconds > 0.0);
         let failed = subject("echo first; echo last >&2; false").measure(&Case::Build);
-        assert!(matches!(&failed, Err(Error::Program(why)) if why.ends_with("failed: last")), "{failed:?}");
-        assert_eq!(fs::read_dir(directory.path()).expect("a directory").count(), 1, "objects are elsewhere");
+        assert!(
+            matches!(&failed, Err(Error::Program(why)) if why.ends_with("failed: last")),
+            "{failed:?}"
+        );
+        assert_eq!(
+            fs::read_dir(directory.path()).expect("a directory").count(),
+            1,
+            "objects are elsewhere"
+        );
     }
 }

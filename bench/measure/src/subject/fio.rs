@@ -9,11 +9,22 @@ use crate::case::{Load, Order};
 use crate::{Error, Sample, StopFlag};
 
 pub(super) fn is_installed() -> bool {
-    Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new("fio")
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 pub(super) fn lay_out(file: &Path, len: u64, stop: &StopFlag) -> Result<(), Error> {
-    let args = [format!("--size={len}"), "--rw=write".into(), "--bs=1M".into(), "--do_verify=0".into(), "--end_fsync=1".into()];
+    let args = [
+        format!("--size={len}"),
+        "--rw=write".into(),
+        "--bs=1M".into(),
+        "--do_verify=0".into(),
+        "--end_fsync=1".into(),
+    ];
     run(file, &args, stop).map(drop)
 }
 
@@ -31,7 +42,12 @@ pub(super) struct How {
 
 /// One thread for each call in flight. Also returns these threads' CPU seconds, without fio's start
 /// and report.
-pub(super) fn load(file: &Path, load: &Load, how: How, stop: &StopFlag) -> Result<(Sample, Option<f64>), Error> {
+pub(super) fn load(
+    file: &Path,
+    load: &Load,
+    how: How,
+    stop: &StopFlag,
+) -> Result<(Sample, Option<f64>), Error> {
     let args = args(load, how);
     let report = run(file, &args, stop)?;
     let (mut sample, cpu) = (sample(&report)?, cpu_s(&report));
@@ -49,7 +65,8 @@ fn args(load: &Load, how: How) -> Vec<String> {
         _ => "rw",
     };
     // In whole blocks: otherwise fio would extend the file.
-    let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
+    let part =
+        load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
     let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [
         format!("--size={}", part.unwrap_or(load.file_len)),
@@ -68,14 +85,23 @@ fn args(load: &Load, how: How) -> Vec<String> {
     ];
     // Reads need no O_DSYNC.
     let durable = (how.durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
-    args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect()
+    args.into_iter()
+        .chain(durable)
+        .chain(part.map(|part| format!("--offset_increment={part}")))
+        .collect()
 }
 
 fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     let directory = file.parent().unwrap_or(file);
     let mut command = Command::new("fio");
     command.arg("--name=vouch-bench").arg(format!("--filename={}", file.display())).args(args);
-    command.args(["--ioengine=psync", "--thread", "--verify=crc32c", "--verify_interval=4096", "--verify_state_save=0"]);
+    command.args([
+        "--ioengine=psync",
+        "--thread",
+        "--verify=crc32c",
+        "--verify_interval=4096",
+        "--verify_state_save=0",
+    ]);
     command.args(["--allow_file_create=1", "--output-format=json+"]);
     let mut child = command
         .current_dir(directory)
@@ -94,7 +120,8 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
     };
     let out = read(out.map(|out| Box::new(out) as _));
     let err = read(err.map(|err| Box::new(err) as _));
-    let status = super::child_process::wait(&mut child, stop).map_err(|error| Error::Program(format!("fio: {error}")))?;
+    let status = super::child_process::wait(&mut child, stop)
+        .map_err(|error| Error::Program(format!("fio: {error}")))?;
     let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
     if stop.is_set() {
         return Err(Error::Interrupted);
@@ -103,7 +130,12 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
         return Err(Error::Corrupt(file.display().to_string()));
     }
     if !status.success() {
-        let why = err.lines().chain(out.lines()).find(|line| line.contains("fio:")).unwrap_or("it failed").to_owned();
+        let why = err
+            .lines()
+            .chain(out.lines())
+            .find(|line| line.contains("fio:"))
+            .unwrap_or("it failed")
+            .to_owned();
         return Err(Error::Program(format!("{}: {why}", file.display())));
     }
     let json = out.find('{').map_or("", |at| &out[at..]);
@@ -111,7 +143,8 @@ fn run(file: &Path, args: &[String], stop: &StopFlag) -> Result<Value, Error> {
 }
 
 fn sample(report: &Value) -> Result<Sample, Error> {
-    let job = report["jobs"].get(0).ok_or_else(|| Error::Program("fio's report holds no job".into()))?;
+    let job =
+        report["jobs"].get(0).ok_or_else(|| Error::Program("fio's report holds no job".into()))?;
     let mut sample = Sample::default();
     for direction in ["read", "write"] {
         let part = &job[direction];
@@ -143,7 +176,8 @@ mod tests {
 
     #[test]
     fn cpu_time_is_share_of_run_time() {
-        let report = serde_json::json!({"jobs": [{"usr_cpu": 10.0, "sys_cpu": 15.0, "job_runtime": 4000}]});
+        let report =
+            serde_json::json!({"jobs": [{"usr_cpu": 10.0, "sys_cpu": 15.0, "job_runtime": 4000}]});
         assert_eq!(cpu_s(&report), Some(1.0));
         assert_eq!(cpu_s(&serde_json::json!({"jobs": [{"usr_cpu": 10.0}]})), None);
     }
@@ -157,9 +191,22 @@ mod tests {
         let at = tempfile::tempdir().expect("a directory");
         let (file, stop) = (at.path().join("large"), StopFlag::default());
         lay_out(&file, 1 << 20, &stop).expect("a file");
-        let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
-        let (sample, cpu) =
-            load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio accepts the job");
+        let load_of = Load {
+            order: Order::Random,
+            block: 4096,
+            read_percent: 100,
+            depth: 2,
+            rate: None,
+            seconds: 0.05,
+            file_len: 1 << 20,
+        };
+        let (sample, cpu) = load(
+            &file,
+            &load_of,
+            How { direct: false, durable: false, warm: false, seed: 1 },
+            &stop,
+        )
+        .expect("fio accepts the job");
         let cpu = cpu.expect("the value is reported");
         // At most the run time of two threads. fio counts in milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);
@@ -167,8 +214,20 @@ mod tests {
 
     #[test]
     fn warm_load_keeps_cache_and_rounds_differ_in_order() {
-        let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
-        let has = |warm, seed, what: &str| args(&load, How { direct: false, durable: false, warm, seed }).iter().any(|arg| arg == what);
+        let load = Load {
+            order: Order::Random,
+            block: 4096,
+            read_percent: 100,
+            depth: 2,
+            rate: None,
+            seconds: 0.05,
+            file_len: 1 << 20,
+        };
+        let has = |warm, seed, what: &str| {
+            args(&load, How { direct: false, durable: false, warm, seed })
+                .iter()
+                .any(|arg| arg == what)
+        };
         assert!(has(true, 1, "--invalidate=0") && has(false, 1, "--invalidate=1"));
         assert!(has(true, 1, "--randseed=1") && has(true, 2, "--randseed=2"));
     }

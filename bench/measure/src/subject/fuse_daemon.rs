@@ -17,7 +17,11 @@ pub(super) enum Daemon {
 
 impl Daemon {
     pub(super) fn for_directory(directory: &Path) -> Self {
-        let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
+        let (Ok(at), Ok(table)) =
+            (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo"))
+        else {
+            return Self::None;
+        };
         let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
         // Of stacked mounts, the last one is visible.
         let Some(of) = mounts
@@ -34,8 +38,10 @@ impl Daemon {
         }
         let alone = mounts.iter().filter(|mount| mount.fuse).all(|mount| mount.at == of.at);
         // The kernel numbers FUSE connections by the minor device number.
-        let connection = fs::metadata(&of.at).ok().map(|metadata| rustix::fs::minor(metadata.dev()));
-        choose(&holders(), &of.at, connection, alone).map_or(Self::Hidden, |pid| Self::Found(ServerCpu::Process(pid)))
+        let connection =
+            fs::metadata(&of.at).ok().map(|metadata| rustix::fs::minor(metadata.dev()));
+        choose(&holders(), &of.at, connection, alone)
+            .map_or(Self::Hidden, |pid| Self::Found(ServerCpu::Process(pid)))
     }
 }
 
@@ -65,8 +71,11 @@ struct Holder {
 }
 
 fn holders() -> Vec<Holder> {
-    let processes =
-        fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let processes = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     processes.filter(|pid| *pid != std::process::id()).filter_map(holder).collect()
 }
 
@@ -76,12 +85,17 @@ fn holder(pid: u32) -> Option<Holder> {
         .ok()?
         .flatten()
         .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
-    let infos: Vec<String> =
-        held.map(|entry| fs::read_to_string(process.join("fdinfo").join(entry.file_name())).unwrap_or_default()).collect();
+    let infos: Vec<String> = held
+        .map(|entry| {
+            fs::read_to_string(process.join("fdinfo").join(entry.file_name())).unwrap_or_default()
+        })
+        .collect();
     if infos.is_empty() {
         return None;
     }
-    let number = |info: &String| info.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok());
+    let number = |info: &String| {
+        info.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
+    };
     let directory = fs::read_link(process.join("cwd")).unwrap_or_default();
     let words = String::from_utf8_lossy(&fs::read(process.join("cmdline")).unwrap_or_default())
         .split('\0')
@@ -95,16 +109,19 @@ fn holder(pid: u32) -> Option<Holder> {
 /// only mount.
 fn choose(holders: &[Holder], at: &Path, connection: Option<u32>, alone: bool) -> Option<u32> {
     let least = |found: &mut dyn Iterator<Item = &Holder>| found.map(|holder| holder.pid).min();
-    let numbered = least(&mut holders.iter().filter(|holder| connection.is_some_and(|number| holder.connections.contains(&number))));
+    let numbered =
+        least(&mut holders.iter().filter(|holder| {
+            connection.is_some_and(|number| holder.connections.contains(&number))
+        }));
     // A daemon with other connection numbers does not match by arguments.
     let mut silent = holders.iter().filter(|holder| holder.connections.is_empty());
     let is_at = |word: &PathBuf| word == at || word.canonicalize().is_ok_and(|word| word == at);
-    numbered.or_else(|| least(&mut silent.clone().filter(|holder| holder.words.iter().any(is_at)))).or_else(|| {
-        match (silent.next(), silent.next()) {
+    numbered
+        .or_else(|| least(&mut silent.clone().filter(|holder| holder.words.iter().any(is_at))))
+        .or_else(|| match (silent.next(), silent.next()) {
             (Some(only), None) if alone && holders.len() == 1 => Some(only.pid),
             _ => None,
-        }
-    })
+        })
 }
 
 #[cfg(test)]
@@ -113,11 +130,24 @@ mod tests {
 
     #[test]
     fn finds_daemon_by_number_or_arguments_without_guessing() {
-        let holder = |pid, connections: &[u32], word: &str| Holder { pid, connections: connections.to_vec(), words: vec![word.into()] };
+        let holder = |pid, connections: &[u32], word: &str| Holder {
+            pid,
+            connections: connections.to_vec(),
+            words: vec![word.into()],
+        };
         let at = Path::new("/mnt/a");
-        assert_eq!(choose(&[holder(7, &[50], "/x"), holder(8, &[51], "/mnt/a")], at, Some(50), false), Some(7));
-        assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/mnt/a")], at, Some(50), false), Some(8));
-        assert_eq!(choose(&[holder(9, &[], "/mnt/a"), holder(8, &[], "/mnt/a")], at, None, false), Some(8));
+        assert_eq!(
+            choose(&[holder(7, &[50], "/x"), holder(8, &[51], "/mnt/a")], at, Some(50), false),
+            Some(7)
+        );
+        assert_eq!(
+            choose(&[holder(7, &[], "/x"), holder(8, &[], "/mnt/a")], at, Some(50), false),
+            Some(8)
+        );
+        assert_eq!(
+            choose(&[holder(9, &[], "/mnt/a"), holder(8, &[], "/mnt/a")], at, None, false),
+            Some(8)
+        );
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), true), Some(7));
         assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), false), None);
         assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/y")], at, Some(50), true), None);
@@ -127,11 +157,22 @@ mod tests {
 
     #[test]
     fn parses_mountinfo() {
-        let line = |at: &str, kind: &str| mounted(&format!("36 35 0:50 / {at} rw,nosuid - {kind} source rw"));
-        assert_eq!(line("/mnt/a\\040b", "fuse.sshfs"), Some(Mounted { at: "/mnt/a b".into(), fuse: true, network: false }));
+        let line = |at: &str, kind: &str| {
+            mounted(&format!("36 35 0:50 / {at} rw,nosuid - {kind} source rw"))
+        };
+        assert_eq!(
+            line("/mnt/a\\040b", "fuse.sshfs"),
+            Some(Mounted { at: "/mnt/a b".into(), fuse: true, network: false })
+        );
         assert_eq!(line("/mnt", "fusectl").map(|mount| mount.fuse), Some(false));
-        for (kind, network) in [("nfs", true), ("nfs4", true), ("lustre", true), ("ext4", false), ("nfsd", false)] {
-            assert_eq!(line("/mnt", kind).map(|mount| (mount.fuse, mount.network)), Some((false, network)), "{kind}");
+        for (kind, network) in
+            [("nfs", true), ("nfs4", true), ("lustre", true), ("ext4", false), ("nfsd", false)]
+        {
+            assert_eq!(
+                line("/mnt", kind).map(|mount| (mount.fuse, mount.network)),
+                Some((false, network)),
+                "{kind}"
+            );
         }
         assert_eq!(Daemon::for_directory(Path::new("/proc/self")), Daemon::None);
     }

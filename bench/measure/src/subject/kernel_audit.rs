@@ -69,9 +69,14 @@ impl AuditGuard {
         if !rustix::process::geteuid().is_root() {
             return Err("only root may change the kernel's audit rules".into());
         }
-        let status = auditctl(&["-s"]).map_err(|error| format!("auditctl: {error} (package auditd; CAP_AUDIT_CONTROL)"))?;
-        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<i64>().ok());
-        if field("enabled ").is_none_or(|enabled| enabled != 0) || field("pid ").is_some_and(|pid| pid != 0) {
+        let status = auditctl(&["-s"])
+            .map_err(|error| format!("auditctl: {error} (package auditd; CAP_AUDIT_CONTROL)"))?;
+        let field = |name: &str| {
+            status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<i64>().ok())
+        };
+        if field("enabled ").is_none_or(|enabled| enabled != 0)
+            || field("pid ").is_some_and(|pid| pid != 0)
+        {
             return Err("the kernel's audit is in use on this machine, and the benchmark would change its rules".into());
         }
         if auditctl(&["-l"]).is_ok_and(|rules| !rules.contains("No rules")) {
@@ -91,11 +96,20 @@ impl AuditGuard {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = ChildProcess::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
-        let mut guard = Self { daemon, _undo: CleanupHook::at_the_end(release_audit), _configuration: configuration };
+        let daemon =
+            ChildProcess::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
+        let mut guard = Self {
+            daemon,
+            _undo: CleanupHook::at_the_end(release_audit),
+            _configuration: configuration,
+        };
         let start = Instant::now();
-        while start.elapsed() < AUDITD_TIMEOUT && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
-            if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
+        while start.elapsed() < AUDITD_TIMEOUT
+            && guard.daemon.try_wait().is_ok_and(|status| status.is_none())
+        {
+            if auditctl(&["-s"])
+                .is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id())))
+            {
                 return Ok(guard);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -109,7 +123,9 @@ impl Drop for AuditGuard {
         release_audit();
         // Repeat SIGTERM, because auditd ignores it while it starts.
         let start = Instant::now();
-        while start.elapsed() < AUDITD_TIMEOUT && self.daemon.try_wait().is_ok_and(|status| status.is_none()) {
+        while start.elapsed() < AUDITD_TIMEOUT
+            && self.daemon.try_wait().is_ok_and(|status| status.is_none())
+        {
             if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             }
@@ -121,8 +137,22 @@ impl Drop for AuditGuard {
 }
 
 impl AuditSubject {
-    pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &StopFlag) -> Self {
-        Self { rules, directory: directory.to_owned(), dir: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
+    pub fn new(
+        rules: Rules,
+        directory: &Path,
+        worker: Vec<OsString>,
+        guard: Option<AuditGuard>,
+        stop: &StopFlag,
+    ) -> Self {
+        Self {
+            rules,
+            directory: directory.to_owned(),
+            dir: None,
+            worker,
+            mpi: None,
+            _guard: guard,
+            stop: stop.clone(),
+        }
     }
 }
 
@@ -134,7 +164,12 @@ impl AuditSubject {
 
 impl Subject for AuditSubject {
     fn info(&self) -> SubjectInfo {
-        let details = self.rules.arguments(&self.directory).iter().map(|rule| format!("auditctl {}", rule.join(" "))).collect();
+        let details = self
+            .rules
+            .arguments(&self.directory)
+            .iter()
+            .map(|rule| format!("auditctl {}", rule.join(" ")))
+            .collect();
         SubjectInfo {
             label: self.rules.label().into(),
             target: format!("the kernel's audit, {}", self.directory.display()),
@@ -152,9 +187,14 @@ impl Subject for AuditSubject {
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Audit { work, files } = case else { return Err(Error::Input("this subject measures only audit".into())) };
+        let Case::Audit { work, files } = case else {
+            return Err(Error::Input("this subject measures only audit".into()));
+        };
         // A new directory for each round, because some file systems are slow after many removals.
-        let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        let dir = tempfile::Builder::new()
+            .prefix(crate::nfs::PREFIX)
+            .tempdir_in(&self.directory)
+            .map_err(Error::file(&self.directory))?;
         set_rules(self.rules, dir.path())?;
         let (before, lost, cost) = (switches(), lost_record_count(), Cost::begin());
         let meter = CpuMeter::start(None, false)?;
@@ -163,7 +203,11 @@ impl Subject for AuditSubject {
             Some(mpi) if work.is_mpi() => mpi.command(*work, *files, dir.path()),
             _ => {
                 let mut command = Command::new(&self.worker[0]);
-                command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(dir.path());
+                command
+                    .args(&self.worker[1..])
+                    .arg(work.name())
+                    .arg(files.to_string())
+                    .arg(dir.path());
                 command
             }
         };
@@ -173,10 +217,18 @@ impl Subject for AuditSubject {
             .stdout(output.try_clone().map_err(Error::io("temporary file"))?)
             .spawn()
             .map_err(|error| Error::Program(format!("{}: {error}", self.worker[0].display())))?;
-        let status = wait(&mut child, &self.stop).map_err(|error| Error::Program(error.to_string()))?;
-        let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), operations: *files, ..Sample::default() };
+        let status =
+            wait(&mut child, &self.stop).map_err(|error| Error::Program(error.to_string()))?;
+        let mut sample = Sample {
+            seconds: start.elapsed().as_secs_f64(),
+            operations: *files,
+            ..Sample::default()
+        };
         let mut text = String::new();
-        output.rewind().and_then(|()| output.read_to_string(&mut text)).map_err(Error::io("temporary file"))?;
+        output
+            .rewind()
+            .and_then(|()| output.read_to_string(&mut text))
+            .map_err(Error::io("temporary file"))?;
         WorkReport::parse(&text).into_iter().for_each(|report| report.apply(&mut sample));
         meter.end(&mut sample)?;
         let after = switches();
@@ -256,7 +308,8 @@ impl Cost {
 
     /// A part would look like the whole.
     fn of(processes: [Option<u32>; 2]) -> Self {
-        let processes: Option<Vec<ServerCpu>> = processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
+        let processes: Option<Vec<ServerCpu>> =
+            processes.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
         let before = processes.as_deref().and_then(cpu_time_s);
         Self { processes: processes.unwrap_or_default(), before }
     }
@@ -264,7 +317,9 @@ impl Cost {
     pub(super) fn end(self) -> Option<f64> {
         let before = self.before?;
         let start = Instant::now();
-        while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < AUDITD_TIMEOUT {
+        while status("backlog").is_some_and(|records| records > 0.0)
+            && start.elapsed() < AUDITD_TIMEOUT
+        {
             std::thread::sleep(Duration::from_millis(20));
         }
         cpu_time_s(&self.processes).map(|now| (now - before).max(0.0))
@@ -281,7 +336,11 @@ fn refused(error: io::Error) -> Error {
 
 pub(super) fn switches() -> (f64, f64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let first = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
+    let first = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0.0)
+    };
     (first("ctxt "), first("intr "))
 }
 
@@ -340,6 +399,9 @@ mod tests {
     fn watches_cover_only_directory() {
         assert!(Rules::Off.arguments(Path::new("/x")).is_empty());
         assert_eq!(Rules::Watches.arguments(Path::new("/x")), [["-w", "/x", "-p", "rwxa"]]);
-        assert!(Rules::Capp.arguments(Path::new("/x")).len() > Rules::SystemCalls.arguments(Path::new("/x")).len());
+        assert!(
+            Rules::Capp.arguments(Path::new("/x")).len()
+                > Rules::SystemCalls.arguments(Path::new("/x")).len()
+        );
     }
 }

@@ -66,14 +66,30 @@ impl MountSubject {
         let (dir, direct) = directory_in(at, |dir| {
             let probe = dir.join("probe");
             fs::write(&probe, [0; 4096]).map_err(Error::file(&probe))?;
-            let direct = !options.warm && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
+            let direct = !options.warm
+                && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
             fs::remove_file(&probe).map_err(Error::file(&probe))?;
             Ok(direct)
         })?;
         let (stop, pages, dir, fio) = (stop.clone(), Pages::new(), Some(dir), fio::is_installed());
-        let daemon = options.client_cpu.clone().map_or_else(|| Daemon::for_directory(&options.directory), Daemon::Found);
+        let daemon = options
+            .client_cpu
+            .clone()
+            .map_or_else(|| Daemon::for_directory(&options.directory), Daemon::Found);
         let (written, large, copies) = (PageVersions::new(0), HashMap::new(), HashMap::new());
-        Ok(Self { options, stop, pages, dir, direct, fio, daemon, written, large, copies, rounds: 0 })
+        Ok(Self {
+            options,
+            stop,
+            pages,
+            dir,
+            direct,
+            fio,
+            daemon,
+            written,
+            large,
+            copies,
+            rounds: 0,
+        })
     }
 
     fn working_directory(&self) -> Result<PathBuf, Error> {
@@ -92,7 +108,9 @@ impl MountSubject {
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
         self.rounds += 1;
         let directory = self.working_directory()?.join(format!("put-{}", self.rounds));
-        if let Some(old) = self.copies.insert((copy.files, copy.len, copy.content), directory.clone()) {
+        if let Some(old) =
+            self.copies.insert((copy.files, copy.len, copy.content), directory.clone())
+        {
             fs::remove_dir_all(&old).map_err(Error::file(&old))?;
         }
         fs::create_dir(&directory).map_err(Error::file(&directory))?;
@@ -116,7 +134,8 @@ impl MountSubject {
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let found = self.copies.get(&(copy.files, copy.len, copy.content)).cloned();
         let directory = found.ok_or_else(|| Error::NotFound("there is no copy to read".into()))?;
-        let paths: Vec<PathBuf> = (0..copy.files).map(|number| directory.join(format!("file{number:06}"))).collect();
+        let paths: Vec<PathBuf> =
+            (0..copy.files).map(|number| directory.join(format!("file{number:06}"))).collect();
         self.prepare_cache(paths.iter().map(PathBuf::as_path))?;
         let pages = self.pages.clone();
         self.for_each_file(copy, |number| {
@@ -135,7 +154,11 @@ impl MountSubject {
     }
 
     /// Several files at once. False means wrong data.
-    fn for_each_file(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
+    fn for_each_file(
+        &self,
+        copy: &Copy,
+        each: impl Fn(u64) -> io::Result<bool> + Sync,
+    ) -> Result<Sample, Error> {
         let next = AtomicU64::new(0);
         let sample = self.threads(copy.streams, |latency, _| {
             let mut bytes = 0;
@@ -160,7 +183,10 @@ impl MountSubject {
         let (start, time) = (Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, thread| {
             let _ = fs::remove_file(directory.join(format!("tmp_obj-{thread}")));
-            let (temporary, permanent) = (directory.join(format!("tmp_obj-{thread}")), directory.join(format!("obj-{thread}")));
+            let (temporary, permanent) = (
+                directory.join(format!("tmp_obj-{thread}")),
+                directory.join(format!("obj-{thread}")),
+            );
             let mut seed = mix(thread + 1);
             let mut timed = |step: &mut dyn FnMut() -> io::Result<()>| {
                 let start = Instant::now();
@@ -171,11 +197,20 @@ impl MountSubject {
             while start.elapsed() < time && !self.stop.is_set() {
                 for _ in 0..10 {
                     seed = mix(seed);
-                    timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % METADATA_FILES))).map(drop))?;
+                    timed(&mut || {
+                        fs::symlink_metadata(
+                            directory.join(format!("file{:06}", seed % METADATA_FILES)),
+                        )
+                        .map(drop)
+                    })?;
                 }
                 let mut object = None;
                 timed(&mut || File::create_new(&temporary).map(|file| object = Some(file)))?;
-                timed(&mut || object.as_mut().map_or(Ok(()), |file| file.write_all(&[b'o'; 300]).and_then(|()| file.sync_all())))?;
+                timed(&mut || {
+                    object.as_mut().map_or(Ok(()), |file| {
+                        file.write_all(&[b'o'; 300]).and_then(|()| file.sync_all())
+                    })
+                })?;
                 timed(&mut || {
                     drop(object.take());
                     Ok(())
@@ -188,7 +223,8 @@ impl MountSubject {
     }
 
     fn getattr(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
-        let (dir, start, time) = (self.working_directory()?, Instant::now(), Duration::from_secs_f64(seconds));
+        let (dir, start, time) =
+            (self.working_directory()?, Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, _| {
             while start.elapsed() < time && !self.stop.is_set() {
                 let start = Instant::now();
@@ -199,7 +235,11 @@ impl MountSubject {
         })
     }
 
-    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<ThreadTotals> + Sync) -> Result<Sample, Error> {
+    fn threads(
+        &self,
+        count: u32,
+        each: impl Fn(&mut Latency, u64) -> io::Result<ThreadTotals> + Sync,
+    ) -> Result<Sample, Error> {
         let meter = self.meter()?;
         let start = Instant::now();
         let sum = Mutex::new((Sample::default(), None, 0.0));
@@ -223,7 +263,8 @@ impl MountSubject {
                 });
             }
         });
-        let (mut sample, fault, waited_s) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut sample, fault, waited_s) =
+            sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
         // Seconds to shares of a CPU.
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
@@ -231,7 +272,9 @@ impl MountSubject {
         sample.client_cpu_s = sample.client_cpu_s.map(|client| (client - waited_s).max(0.0));
         match fault {
             _ if self.stop.is_set() => Err(Error::Interrupted),
-            Some(error) if error.kind() == io::ErrorKind::InvalidData => Err(Error::Corrupt(self.options.directory.display().to_string())),
+            Some(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Err(Error::Corrupt(self.options.directory.display().to_string()))
+            }
             Some(error) => Err(Error::file(&self.options.directory)(error)),
             None => Ok(sample),
         }
@@ -279,8 +322,14 @@ impl MountSubject {
     }
 }
 
-fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
-    let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
+fn directory_in<T>(
+    at: &Path,
+    try_it: impl FnOnce(&Path) -> Result<T, Error>,
+) -> Result<(PathBuf, T), Error> {
+    let dir = tempfile::Builder::new()
+        .prefix(crate::nfs::PREFIX)
+        .tempdir_in(at)
+        .map_err(Error::file(at))?;
     let result = try_it(dir.path())?;
     Ok((dir.keep(), result))
 }
@@ -299,8 +348,17 @@ impl Subject for MountSubject {
         let stored = "copies and metadata objects are on stable storage (fsync)".to_owned();
         let clock = "measured time includes generating and comparing data; latencies of copies are of whole files".to_owned();
         let checked = "loads by fio: reads are verified by checksums, which detect no lost write; a mixed load is not verified while it runs; after each load that writes, the whole file is read and verified".to_owned();
-        let details = machine::mount_of(directory).into_iter().chain([self.cache(), stored, clock, checked]).chain(daemon).collect();
-        SubjectInfo { label: label.clone(), target: directory.display().to_string(), sec: None, details }
+        let details = machine::mount_of(directory)
+            .into_iter()
+            .chain([self.cache(), stored, clock, checked])
+            .chain(daemon)
+            .collect();
+        SubjectInfo {
+            label: label.clone(),
+            target: directory.display().to_string(),
+            sec: None,
+            details,
+        }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
@@ -333,7 +391,9 @@ impl Subject for MountSubject {
         match case {
             Case::Load(load) => self.make_large(load),
             Case::Metadata { .. } => self.make_metadata_files(),
-            Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
+            Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => {
+                self.put(copy).map(drop)
+            }
             _ => Ok(()),
         }
     }
@@ -383,7 +443,9 @@ impl Subject for MountSubject {
     }
 
     fn tidy(&mut self) -> Result<(), Error> {
-        self.copies.drain().try_for_each(|(_, directory)| fs::remove_dir_all(&directory).map_err(Error::file(&directory)))
+        self.copies.drain().try_for_each(|(_, directory)| {
+            fs::remove_dir_all(&directory).map_err(Error::file(&directory))
+        })
     }
 
     fn place(&self) -> Option<String> {

@@ -29,12 +29,19 @@ pub struct ExportSubject {
 
 impl ExportSubject {
     pub fn new(program: &Path, directory: &Path, audited: AuditMode, stop: &StopFlag) -> Self {
-        Self { program: program.to_owned(), directory: directory.to_owned(), audited, dir: None, stop: stop.clone() }
+        Self {
+            program: program.to_owned(),
+            directory: directory.to_owned(),
+            audited,
+            dir: None,
+            stop: stop.clone(),
+        }
     }
 
     fn run(&self, args: &[&str], path: &Path) -> Result<String, Error> {
         let output = Command::new(&self.program).args(args).arg(path).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| Error::Program(format!("{}: {error}", self.program.display())))?;
+        let output = output
+            .map_err(|error| Error::Program(format!("{}: {error}", self.program.display())))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
             false => Err(Error::Program(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
@@ -44,8 +51,10 @@ impl ExportSubject {
     fn trail_counts(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
         self.run(&["audit", "verify", "--public", public], trail)?;
         let report = self.run(&["audit", "report", "--json"], trail)?;
-        let report: serde_json::Value = serde_json::from_str(&report).map_err(|error| Error::Program(format!("audit report: {error}")))?;
-        let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        let report: serde_json::Value = serde_json::from_str(&report)
+            .map_err(|error| Error::Program(format!("audit report: {error}")))?;
+        let number =
+            |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
         Ok([("records".into(), number("records")), ("records lost".into(), number("lost"))])
     }
 }
@@ -58,7 +67,10 @@ struct Server {
 impl Server {
     fn start(mut command: Command) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Program(format!("vouch export: {error}"));
-        let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null())).map_err(failed)?;
+        let child = ChildProcess::start(
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()),
+        )
+        .map_err(failed)?;
         let mut server = Self { child, port: 0 };
         let mut line = String::new();
         let read = server.child.stdout.take().map(|read| BufReader::new(read).read_line(&mut line));
@@ -86,7 +98,11 @@ impl ExportSubject {
     fn connect(&self, server: &Server, depth: u32) -> Result<NfsSubject, Error> {
         let options = NfsOptions {
             label: self.info().label,
-            target: NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] },
+            target: NfsTarget {
+                host: "127.0.0.1".into(),
+                port: server.port,
+                path: vec!["export".into()],
+            },
             sec: Sec::Sys,
             service: None,
             tls: None,
@@ -104,7 +120,10 @@ impl Subject for ExportSubject {
     fn info(&self) -> SubjectInfo {
         let (label, detail) = match self.audited {
             AuditMode::None => ("export", "no audit"),
-            AuditMode::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
+            AuditMode::Trail => (
+                "export, trail",
+                "vouch export --audit, every operation, policy count, synced each second",
+            ),
             AuditMode::Kernel(_) => (
                 "export, kernel",
                 "auditctl -w DIR -p rwxa on the exported directory; server CPU includes auditd and kauditd where they can be read",
@@ -120,7 +139,8 @@ impl Subject for ExportSubject {
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Changes { .. })).then(|| "this subject measures only file changes".into())
+        (!matches!(case, Case::Changes { .. }))
+            .then(|| "this subject measures only file changes".into())
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
@@ -128,7 +148,10 @@ impl Subject for ExportSubject {
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let dir = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        let dir = tempfile::Builder::new()
+            .prefix(crate::nfs::PREFIX)
+            .tempdir_in(&self.directory)
+            .map_err(Error::file(&self.directory))?;
         let path = |name: &str| dir.path().join(name);
         fs::create_dir(path("files")).map_err(Error::file(dir.path()))?;
         let rules = match self.audited {
@@ -136,7 +159,16 @@ impl Subject for ExportSubject {
             _ => None,
         };
         let mut command = Command::new(&self.program);
-        command.args(["export", "--listen", "127.0.0.1:0", "--pseudo", "/export", "--options", "rw,no_root_squash,insecure", "--dir"]);
+        command.args([
+            "export",
+            "--listen",
+            "127.0.0.1:0",
+            "--pseudo",
+            "/export",
+            "--options",
+            "rw,no_root_squash,insecure",
+            "--dir",
+        ]);
         command.arg(path("files")).arg("--state").arg(path("state"));
         let public = match self.audited {
             AuditMode::Trail => {
@@ -157,7 +189,10 @@ impl Subject for ExportSubject {
         server.end();
         let mut sample = measured?;
         cleaned?;
-        sample.others.extend([("context switches".to_owned(), after.0 - before.0), ("interrupts".to_owned(), after.1 - before.1)]);
+        sample.others.extend([
+            ("context switches".to_owned(), after.0 - before.0),
+            ("interrupts".to_owned(), after.1 - before.1),
+        ]);
         if let Some(rules) = rules {
             sample.others.push(("records lost".to_owned(), rules.end()?));
         }

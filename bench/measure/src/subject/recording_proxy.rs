@@ -51,7 +51,11 @@ impl RecordingProxy {
     }
 }
 
-fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>>>>) -> std::io::Result<()> {
+fn relay(
+    mut client: TcpStream,
+    server: SocketAddr,
+    calls: Arc<Mutex<Vec<Vec<u8>>>>,
+) -> std::io::Result<()> {
     client.set_nonblocking(false)?;
     let mut server = TcpStream::connect(server)?;
     for stream in [&client, &server] {
@@ -71,7 +75,10 @@ fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>
                 let start = begin_record(&mut w);
                 w.bytes_mut().extend_from_slice(&call);
                 end_record(w.bytes_mut(), start, 0);
-                calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(w.into_bytes());
+                calls
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .push(w.into_bytes());
             }
             if server.write_all(&bytes[..n]).is_err() {
                 break;

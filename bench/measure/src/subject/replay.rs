@@ -31,9 +31,23 @@ pub(crate) struct ReplaySubject {
 }
 
 impl ReplaySubject {
-    pub(crate) fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &StopFlag) -> Self {
+    pub(crate) fn new(
+        label: String,
+        address: SocketAddr,
+        calls: Vec<Vec<u8>>,
+        server_cpu: Option<ServerCpu>,
+        stop: &StopFlag,
+    ) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
-        Self { label, address, calls, check: ReplyCheck::Same, first, server_cpu, stop: stop.clone() }
+        Self {
+            label,
+            address,
+            calls,
+            check: ReplyCheck::Same,
+            first,
+            server_cpu,
+            stop: stop.clone(),
+        }
     }
 
     #[must_use]
@@ -41,7 +55,12 @@ impl ReplaySubject {
         Self { check, ..self }
     }
 
-    fn accepts(&self, call: &[u8], answer: &[u8], first: &OnceLock<(Option<blake3::Hash>, usize)>) -> bool {
+    fn accepts(
+        &self,
+        call: &[u8],
+        answer: &[u8],
+        first: &OnceLock<(Option<blake3::Hash>, usize)>,
+    ) -> bool {
         let hash = match &self.check {
             ReplyCheck::Same => Some(blake3::hash(answer)),
             ReplyCheck::Length => None,
@@ -84,7 +103,10 @@ pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::R
         let (last, len) = (mark[0] & 0x80 != 0, (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize);
         let at = answer.len();
         if at + len > ANSWER_LEN_MAX {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the answer is too long"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "the answer is too long",
+            ));
         }
         answer.resize(at + len, 0);
         stream.read_exact(&mut answer[at..])?;
@@ -100,13 +122,24 @@ impl Subject for ReplaySubject {
         let detail = match self.check {
             ReplyCheck::Same => {
                 let count = self.calls.len();
-                format!("{count} calls of a client without a cache, {again}; each answer is compared with the first by its hash")
+                format!(
+                    "{count} calls of a client without a cache, {again}; each answer is compared with the first by its hash"
+                )
             }
-            ReplyCheck::Length => format!("the calls of a client without a cache, {again}; answers are not verified"),
-            ReplyCheck::Checked(_) => format!("the calls of a client without a cache, {again}; each answer is verified"),
+            ReplyCheck::Length => {
+                format!("the calls of a client without a cache, {again}; answers are not verified")
+            }
+            ReplyCheck::Checked(_) => {
+                format!("the calls of a client without a cache, {again}; each answer is verified")
+            }
         };
         let details = vec![detail];
-        SubjectInfo { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
+        SubjectInfo {
+            label: self.label.clone(),
+            target: self.address.to_string(),
+            sec: None,
+            details,
+        }
     }
 
     fn unsupported(&self, case: &Case) -> Option<String> {
@@ -114,11 +147,17 @@ impl Subject for ReplaySubject {
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
-        if self.calls.is_empty() { Err(Error::NotFound("no calls were recorded".into())) } else { Ok(()) }
+        if self.calls.is_empty() {
+            Err(Error::NotFound("no calls were recorded".into()))
+        } else {
+            Ok(())
+        }
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Replay { clients, seconds } = case else { return Err(Error::Input("this subject measures only replays".into())) };
+        let Case::Replay { clients, seconds } = case else {
+            return Err(Error::Input("this subject measures only replays".into()));
+        };
         let meter = CpuMeter::start(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
         let start = Instant::now();
         let end = start + Duration::from_secs_f64(*seconds);
@@ -141,7 +180,8 @@ impl Subject for ReplaySubject {
                 });
             }
         });
-        let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut sample, outcome) =
+            sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
         sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
@@ -207,7 +247,8 @@ mod tests {
         }
         assert_eq!(recorder.calls(), calls);
         assert_eq!(answer, calls.concat());
-        let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &StopFlag::default());
+        let mut subject =
+            ReplaySubject::new("echo".into(), server, recorder.calls(), None, &StopFlag::default());
         let sample = subject.measure(&Case::Replay { clients: 4, seconds: 0.2 }).expect("answers");
         assert!(sample.operations >= 8 && sample.bytes == sample.operations * 16, "{sample:?}");
     }
@@ -217,11 +258,15 @@ mod tests {
         let calls = || vec![call(b"a call and more")];
         let case = Case::Replay { clients: 1, seconds: 20.0 };
         let checked = ReplyCheck::Checked(Box::new(|call, answer| call == answer));
-        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default()).with_check(checked);
+        let mut subject =
+            ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default())
+                .with_check(checked);
         let outcome = subject.measure(&case);
         assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
         let case = Case::Replay { clients: 1, seconds: 0.2 };
-        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default()).with_check(ReplyCheck::Length);
+        let mut subject =
+            ReplaySubject::new("echo".into(), echo(10), calls(), None, &StopFlag::default())
+                .with_check(ReplyCheck::Length);
         let sample = subject.measure(&case).expect("bytes that nobody looks at");
         assert!(sample.operations > 10, "{sample:?}");
     }
@@ -229,7 +274,13 @@ mod tests {
     #[test]
     fn detects_different_answer() {
         let server = echo(10);
-        let mut subject = ReplaySubject::new("echo".into(), server, vec![call(b"a call and more")], None, &StopFlag::default());
+        let mut subject = ReplaySubject::new(
+            "echo".into(),
+            server,
+            vec![call(b"a call and more")],
+            None,
+            &StopFlag::default(),
+        );
         let outcome = subject.measure(&Case::Replay { clients: 1, seconds: 20.0 });
         assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
     }

@@ -26,9 +26,14 @@ impl Drop for Sshd {
 
 impl Sshd {
     pub(crate) fn start(directory: &Path) -> Result<Self, Error> {
-        let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
-        let program =
-            program.ok_or_else(|| Error::Program("sshd is not installed (package openssh-server); or name a host: scp://HOST".into()))?;
+        let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
+        let program = program.ok_or_else(|| {
+            Error::Program(
+                "sshd is not installed (package openssh-server); or name a host: scp://HOST".into(),
+            )
+        })?;
         for name in ["host", "key"] {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
@@ -46,9 +51,12 @@ impl Sshd {
         fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
         let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
         for _ in 0..10 {
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))?;
+            let free = TcpListener::bind("127.0.0.1:0")
+                .and_then(|socket| socket.local_addr())
+                .map_err(Error::io("port on loopback"))?;
             let port = free.port();
-            fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}")).map_err(Error::file(directory))?;
+            fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}"))
+                .map_err(Error::file(directory))?;
             let config = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
                  KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nPrintMotd no\nLogLevel ERROR\n",
@@ -58,11 +66,19 @@ impl Sshd {
             fs::write(path("config"), config).map_err(Error::file(directory))?;
             let log = fs::File::create(directory.join("log")).map_err(Error::file(directory))?;
             let mut command = Command::new(program);
-            command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-            let child = ChildProcess::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
+            command
+                .args(["-D", "-e", "-f"])
+                .arg(path("config"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log);
+            let child = ChildProcess::start(&mut command)
+                .map_err(|error| Error::Program(format!("sshd: {error}")))?;
             let mut server = Self { child, directory: directory.to_owned(), port };
             let start = Instant::now();
-            while start.elapsed() < START_TIMEOUT && server.child.try_wait().is_ok_and(|status| status.is_none()) {
+            while start.elapsed() < START_TIMEOUT
+                && server.child.try_wait().is_ok_and(|status| status.is_none())
+            {
                 if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                     return Ok(server);
                 }
@@ -70,7 +86,10 @@ impl Sshd {
             }
         }
         let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("sshd did not start: {}", log.lines().last().unwrap_or_default())))
+        Err(Error::Program(format!(
+            "sshd did not start: {}",
+            log.lines().last().unwrap_or_default()
+        )))
     }
 
     pub(crate) fn options(&self) -> Vec<String> {

@@ -28,7 +28,9 @@ impl Drop for WebServer {
 impl WebServer {
     /// Serves `root`. Configuration and certificate are in `directory`.
     pub(crate) fn start(directory: &Path, root: &Path) -> Result<Self, Error> {
-        let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"].into_iter().find(|path| Path::new(path).exists());
+        let program = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"]
+            .into_iter()
+            .find(|path| Path::new(path).exists());
         let program = program.ok_or_else(|| Error::Program("nginx is not installed".into()))?;
         let path = |name: &str| directory.join(name).display().to_string();
         let made = Command::new("openssl")
@@ -56,8 +58,9 @@ impl WebServer {
         for _ in 0..10 {
             let (http, https) = (free()?, free()?);
             let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
-            let temporary: String =
-                ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|kind| format!("  {kind}_temp_path {};\n", path(kind))).concat();
+            let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+                .map(|kind| format!("  {kind}_temp_path {};\n", path(kind)))
+                .concat();
             let config = format!(
                 "daemon off; worker_processes auto; {user}\npid {};\nerror_log {} error;\nevents {{ worker_connections 4096; }}\nhttp {{\n  access_log off;\n\
                  {temporary}  server {{ listen {http} backlog=4096; root {root}; }}\n  server {{\n    listen {https} ssl backlog=4096; root {root};\n    \
@@ -72,10 +75,18 @@ impl WebServer {
             fs::write(&file, config).map_err(Error::file(&file))?;
             let mut command = Command::new(program);
             command.args(["-e", &path("log"), "-p"]).arg(directory).arg("-c").arg(&file);
-            let child = ChildProcess::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
-            let mut server = Self { child: child.map_err(|error| Error::Program(format!("nginx: {error}")))?, http, https };
+            let child = ChildProcess::start(
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()),
+            );
+            let mut server = Self {
+                child: child.map_err(|error| Error::Program(format!("nginx: {error}")))?,
+                http,
+                https,
+            };
             let start = Instant::now();
-            while start.elapsed() < START_TIMEOUT && server.child.try_wait().is_ok_and(|status| status.is_none()) {
+            while start.elapsed() < START_TIMEOUT
+                && server.child.try_wait().is_ok_and(|status| status.is_none())
+            {
                 if [http, https].iter().all(|address| TcpStream::connect(address).is_ok()) {
                     return Ok(server);
                 }
@@ -83,7 +94,10 @@ impl WebServer {
             }
         }
         let log = fs::read_to_string(directory.join("log")).unwrap_or_default();
-        Err(Error::Program(format!("nginx did not start: {}", log.lines().last().unwrap_or_default())))
+        Err(Error::Program(format!(
+            "nginx did not start: {}",
+            log.lines().last().unwrap_or_default()
+        )))
     }
 
     pub(crate) fn cpu(&self) -> ServerCpu {
@@ -92,7 +106,9 @@ impl WebServer {
 }
 
 fn free() -> Result<SocketAddr, Error> {
-    TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("port on loopback"))
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|socket| socket.local_addr())
+        .map_err(Error::io("port on loopback"))
 }
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);

@@ -45,18 +45,26 @@ pub(crate) struct WorkReport {
 impl WorkReport {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let ["seconds", seconds, "operations", operations, "bytes", bytes] = words[..] else { return None };
+        let ["seconds", seconds, "operations", operations, "bytes", bytes] = words[..] else {
+            return None;
+        };
         let seconds = seconds.parse().ok().filter(|seconds: &f64| *seconds > 0.0)?;
         Some(Self { seconds, operations: operations.parse().ok()?, bytes: bytes.parse().ok()? })
     }
 
     pub(crate) fn apply(self, sample: &mut crate::Sample) {
-        (sample.seconds, sample.operations, sample.bytes) = (self.seconds, self.operations, self.bytes);
+        (sample.seconds, sample.operations, sample.bytes) =
+            (self.seconds, self.operations, self.bytes);
     }
 }
 
 pub fn exported(files: u64) -> Vec<PlannedCase> {
-    vec![PlannedCase::new("audit", "Time, by NFS", "create, append, remove", Case::Changes { files, depth: DEPTH })]
+    vec![PlannedCase::new(
+        "audit",
+        "Time, by NFS",
+        "create, append, remove",
+        Case::Changes { files, depth: DEPTH },
+    )]
 }
 
 const DEPTH: u32 = 16;
@@ -69,7 +77,11 @@ pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     match work {
         AuditWork::Memory => {
             let (seconds, bytes) = memory(ARRAY_LEN, files / 5_000 + 1)?;
-            writeln!(io::stdout(), "seconds {seconds:.9} operations {} bytes {bytes}", files / 5_000 + 1)
+            writeln!(
+                io::stdout(),
+                "seconds {seconds:.9} operations {} bytes {bytes}",
+                files / 5_000 + 1
+            )
         }
         AuditWork::Files => create_and_remove(files, directory),
         AuditWork::SystemCalls => calls(files, directory),
@@ -105,7 +117,11 @@ fn memory(len: usize, turns: u64) -> io::Result<(f64, u64)> {
         x = y + SCALAR * z;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    match [&a, &b, &c].into_iter().zip([x, y, z]).all(|(array, wanted)| array.iter().all(|got| got == &wanted)) {
+    match [&a, &b, &c]
+        .into_iter()
+        .zip([x, y, z])
+        .all(|(array, wanted)| array.iter().all(|got| got == &wanted))
+    {
         // Copy and scale move two arrays each, addition and triad three.
         true => Ok((seconds, turns * 10 * 8 * len as u64)),
         false => Err(io::Error::other("memory returns other numbers than were written")),
@@ -115,7 +131,9 @@ fn memory(len: usize, turns: u64) -> io::Result<(f64, u64)> {
 fn create_and_remove(files: u64, directory: &Path) -> io::Result<()> {
     let path = |number| directory.join(format!("file{number}"));
     (0..files).try_for_each(|number| fs::write(path(number), b"a line\n"))?;
-    (0..files).try_for_each(|number| fs::File::options().append(true).open(path(number))?.write_all(b"and another\n"))?;
+    (0..files).try_for_each(|number| {
+        fs::File::options().append(true).open(path(number))?.write_all(b"and another\n")
+    })?;
     (0..files).try_for_each(|number| fs::remove_file(path(number)))
 }
 
@@ -124,7 +142,10 @@ fn calls(files: u64, directory: &Path) -> io::Result<()> {
     fs::write(&path, b"")?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for number in 0..files {
-        fs::set_permissions(&path, fs::Permissions::from_mode(if number % 2 == 0 { 0o600 } else { 0o644 }))?;
+        fs::set_permissions(
+            &path,
+            fs::Permissions::from_mode(if number % 2 == 0 { 0o600 } else { 0o644 }),
+        )?;
         chown(&path, Some(uid), Some(gid))?;
         fs::rename(&path, directory.join("other"))?;
         fs::rename(directory.join("other"), &path)?;
@@ -141,7 +162,11 @@ mod tests {
         for kind in [AuditWork::Files, AuditWork::SystemCalls, AuditWork::Hybrid] {
             let directory = tempfile::tempdir().expect("a directory");
             work(kind, 100, directory.path()).expect("ordinary files");
-            assert_eq!(fs::read_dir(directory.path()).expect("the file exists").count(), 0, "{kind:?}");
+            assert_eq!(
+                fs::read_dir(directory.path()).expect("the file exists").count(),
+                0,
+                "{kind:?}"
+            );
         }
         assert!(AuditWork::ALL.into_iter().all(|kind| AuditWork::named(kind.name()) == Some(kind)));
     }

@@ -20,7 +20,8 @@ pub struct Iops {
 
 impl Iops {
     pub fn full() -> Self {
-        let (blocks, orders, reads) = (vec![4096, 8192], vec![Order::Sequential, Order::Random], vec![100, 0]);
+        let (blocks, orders, reads) =
+            (vec![4096, 8192], vec![Order::Sequential, Order::Random], vec![100, 0]);
         Self { blocks, orders, reads, depth: 64, steps: 10, seconds: 3.0, file_len: 512 << 20 }
     }
 
@@ -33,7 +34,11 @@ pub fn iops(runner: &mut Runner, options: &Iops) -> Result<(), Error> {
     let curves: Vec<(u8, u32, Order)> = options
         .reads
         .iter()
-        .flat_map(|&reads| options.blocks.iter().flat_map(move |&block| options.orders.iter().map(move |&order| (reads, block, order))))
+        .flat_map(|&reads| {
+            options.blocks.iter().flat_map(move |&block| {
+                options.orders.iter().map(move |&order| (reads, block, order))
+            })
+        })
         .collect();
     let load = |(read_percent, block, order): (u8, u32, Order), rate| {
         let Iops { depth, seconds, file_len, .. } = *options;
@@ -60,23 +65,35 @@ pub fn iops(runner: &mut Runner, options: &Iops) -> Result<(), Error> {
         // The number of rates depends on the subjects. Later curves will have as many.
         runner.expect_only(&expected(&curves[index..], rates.len())[1..]);
         for rate in rates {
-            runner.run_case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
-                !beyond.iter().any(|other| other == label)
-            })?;
+            runner.run_case(
+                &planned(format!("{rate:.0} a second"), Some(rate)).at(rate),
+                &mut |label| !beyond.iter().any(|other| other == label),
+            )?;
             let Some(result) = runner.run.results.last() else { break };
             if result.panel != panel {
                 break;
             }
-            beyond.extend(result.subjects.iter().filter(|subject| !result.is_held(subject)).map(|subject| subject.label.clone()));
+            beyond.extend(
+                result
+                    .subjects
+                    .iter()
+                    .filter(|subject| !result.is_held(subject))
+                    .map(|subject| subject.label.clone()),
+            );
         }
     }
     Ok(())
 }
 
 fn peaks(runner: &Runner, panel: &str) -> Vec<(String, f64)> {
-    let result = runner.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
+    let result =
+        runner.run.results.iter().rev().find(|result| result.panel == panel && result.x.is_none());
     result.map_or(Vec::new(), |result| {
-        result.subjects.iter().filter_map(|subject| Some((subject.label.clone(), subject.figure?.median))).collect()
+        result
+            .subjects
+            .iter()
+            .filter_map(|subject| Some((subject.label.clone(), subject.figure?.median)))
+            .collect()
     })
 }
 
@@ -95,7 +112,11 @@ fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
     let fastest = peaks.iter().copied().fold(0.0, f64::max);
     let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW_SHARE * fastest);
     let own = slow.flat_map(|peak| SLOW_STEPS.map(|part| part * peak));
-    let mut all: Vec<f64> = (1..=steps).map(|step| fastest * f64::from(step) / f64::from(steps)).chain(own).map(round).collect();
+    let mut all: Vec<f64> = (1..=steps)
+        .map(|step| fastest * f64::from(step) / f64::from(steps))
+        .chain(own)
+        .map(round)
+        .collect();
     all.sort_by(f64::total_cmp);
     // Joins nearly equal rates, and keeps the fastest subject's maximum.
     let last = all.last().copied();
@@ -121,7 +142,10 @@ mod tests {
         assert_eq!(rates(&[100_000.0], 5), [20_000.0, 40_000.0, 60_000.0, 80_000.0, 100_000.0]);
         let all = rates(&[100_000.0, 70_000.0, 10_000.0], 2);
         assert_eq!(all, [2500.0, 5000.0, 7500.0, 10_000.0, 50_000.0, 100_000.0]);
-        assert_eq!(rates(&[100_000.0, 50_000.0], 4), [13_000.0, 25_000.0, 38_000.0, 50_000.0, 75_000.0, 100_000.0]);
+        assert_eq!(
+            rates(&[100_000.0, 50_000.0], 4),
+            [13_000.0, 25_000.0, 38_000.0, 50_000.0, 75_000.0, 100_000.0]
+        );
         assert!(rates(&[0.0, 40.0], 3).iter().all(|&rate| rate > 0.0 && rate <= 40.0));
     }
 }

@@ -14,13 +14,18 @@ pub struct Mpi {
 
 impl Mpi {
     pub fn build() -> Result<Self, String> {
-        let version = run(Command::new("mpirun").arg("--version")).map_err(|_| "mpirun is not installed".to_owned())?;
+        let version = run(Command::new("mpirun").arg("--version"))
+            .map_err(|_| "mpirun is not installed".to_owned())?;
         let directory = tempfile::tempdir().map_err(|error| format!("a directory: {error}"))?;
         for (program, text) in [(FILES, FILES_SOURCE), (MESSAGES, MESSAGES_SOURCE)] {
             let source = directory.path().join(program).with_extension("c");
             fs::write(&source, text).map_err(|error| format!("{}: {error}", source.display()))?;
-            run(Command::new("mpicc").arg("-O1").arg("-o").arg(directory.path().join(program)).arg(&source))
-                .map_err(|error| format!("mpicc: {error}"))?;
+            run(Command::new("mpicc")
+                .arg("-O1")
+                .arg("-o")
+                .arg(directory.path().join(program))
+                .arg(&source))
+            .map_err(|error| format!("mpicc: {error}"))?;
         }
         let mut options = vec!["-n".to_owned(), RANKS.to_string()];
         if version.contains("Open MPI") {
@@ -37,8 +42,13 @@ impl Mpi {
         let mut command = Command::new("mpirun");
         command.args(&self.options);
         match work {
-            AuditWork::Mpi => command.arg(self.directory.path().join(FILES)).arg(files.to_string()).arg(directory),
-            _ => command.arg(self.directory.path().join(MESSAGES)).arg(work.name()).arg(files.to_string()),
+            AuditWork::Mpi => {
+                command.arg(self.directory.path().join(FILES)).arg(files.to_string()).arg(directory)
+            }
+            _ => command
+                .arg(self.directory.path().join(MESSAGES))
+                .arg(work.name())
+                .arg(files.to_string()),
         };
         command
     }
@@ -206,7 +216,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         run(&mut mpi.command(AuditWork::Mpi, 20, directory.path())).expect("the ranks agree");
         assert_eq!(fs::read_dir(directory.path()).expect("the file exists").count(), 0);
-        assert!(run(&mut mpi.command(AuditWork::Mpi, 20, &directory.path().join("nowhere"))).is_err());
+        assert!(
+            run(&mut mpi.command(AuditWork::Mpi, 20, &directory.path().join("nowhere"))).is_err()
+        );
     }
 
     #[test]
@@ -222,7 +234,8 @@ mod tests {
             (AuditWork::MpiExchange, 2 * 3, 6 << 20),
             (AuditWork::MpiCollectives, 5 * 3, 0),
         ] {
-            let text = run(&mut mpi.command(work, 100, Path::new("/"))).expect("both ranks receive what was sent");
+            let text = run(&mut mpi.command(work, 100, Path::new("/")))
+                .expect("both ranks receive what was sent");
             let report = WorkReport::parse(&text).expect("a report");
             assert_eq!((report.operations, report.bytes), (operations, bytes), "{work:?}: {text}");
             assert!(report.seconds > 0.0, "{text}");

@@ -18,7 +18,11 @@ pub(crate) fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)>
 
 pub fn tree(quick: bool, project: bool) -> Vec<PlannedCase> {
     let planned = |(panel, name, read): (&str, &str, Read)| {
-        let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
+        let name = if read.files > 1 {
+            format!("{} × {name}", read.files)
+        } else {
+            format!("{} MiB {name}", read.len >> 20)
+        };
         let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
         PlannedCase { metric, ..PlannedCase::new("tree", panel, name, Case::Read(read)) }
     };
@@ -37,13 +41,23 @@ pub fn breakdown(quick: bool) -> (Read, PlannedCase) {
     let name = format!("{} × {name}", read.files);
     (
         read,
-        PlannedCase { metric: Metric::Seconds, ..PlannedCase::new("tree", "Where the time of small reads goes", name, Case::Read(read)) },
+        PlannedCase {
+            metric: Metric::Seconds,
+            ..PlannedCase::new("tree", "Where the time of small reads goes", name, Case::Read(read))
+        },
     )
 }
 
 pub fn primitives(quick: bool, lens: &[(&str, u64)]) -> Vec<PlannedCase> {
     let seconds = if quick { 0.02 } else { 0.3 };
-    let case = |name: String, work, len| PlannedCase::new("tree", "Primitives, one core", name, Case::Primitive { work, len, seconds });
+    let case = |name: String, work, len| {
+        PlannedCase::new(
+            "tree",
+            "Primitives, one core",
+            name,
+            Case::Primitive { work, len, seconds },
+        )
+    };
     let signatures = [("sign an fsinfo", Primitive::Sign), ("verify an fsinfo", Primitive::Verify)];
     let hashes = lens.iter().map(|(what, len)| case(format!("hash {what}"), Primitive::Hash, *len));
     signatures.map(|(name, work)| case(name.into(), work, 0)).into_iter().chain(hashes).collect()
@@ -52,8 +66,20 @@ pub fn primitives(quick: bool, lens: &[(&str, u64)]) -> Vec<PlannedCase> {
 pub fn verification(quick: bool) -> Vec<(Read, PlannedCase)> {
     let seconds = if quick { 0.3 } else { 1.0 };
     let planned = |(_, name, read): (&str, &str, Read)| {
-        let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB", read.len >> 20) };
-        (read, PlannedCase::new("tree", "A client that verifies, and one that does not", name, Case::Replay { clients: 1, seconds }))
+        let name = if read.files > 1 {
+            format!("{} × {name}", read.files)
+        } else {
+            format!("{} MiB", read.len >> 20)
+        };
+        (
+            read,
+            PlannedCase::new(
+                "tree",
+                "A client that verifies, and one that does not",
+                name,
+                Case::Replay { clients: 1, seconds },
+            ),
+        )
     };
     tree_reads(quick).into_iter().take(2).map(planned).collect()
 }
@@ -63,16 +89,25 @@ pub(crate) const fn source_count(quick: bool) -> u32 {
 }
 
 pub fn replay(quick: bool) -> Vec<PlannedCase> {
-    let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
+    let (counts, seconds): (&[u32], f64) =
+        if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
     let case = |&clients: &u32| {
         let name = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
-        PlannedCase::new("tree", "Clients that replay a compile's reads", name, Case::Replay { clients, seconds }).at(f64::from(clients))
+        PlannedCase::new(
+            "tree",
+            "Clients that replay a compile's reads",
+            name,
+            Case::Replay { clients, seconds },
+        )
+        .at(f64::from(clients))
     };
     counts.iter().map(case).collect()
 }
 
 pub fn connections(quick: bool) -> Vec<PlannedCase> {
     let seconds = if quick { 0.5 } else { 5.0 };
-    let case = |depth, name: &str| PlannedCase::new("tree", "Connections", name, Case::Connect { depth, seconds });
+    let case = |depth, name: &str| {
+        PlannedCase::new("tree", "Connections", name, Case::Connect { depth, seconds })
+    };
     vec![case(1, "a name of one component"), case(3, "a name of three")]
 }

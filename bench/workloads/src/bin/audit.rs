@@ -10,8 +10,8 @@ use clap::{Parser, Subcommand};
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number;
 use vouch_audit::trail::{
-    Durability, Index, KEY_FILE, Log, Options, Policy, Query, SearchMode, Segment, SystemDisk, Trail, WriterOptions, create_key, search,
-    segments,
+    Durability, Index, KEY_FILE, Log, Options, Policy, Query, SearchMode, Segment, SystemDisk,
+    Trail, WriterOptions, create_key, search, segments,
 };
 use vouch_audit::{Class, Flavour, Record};
 use vouch_bench::machine::Machine;
@@ -102,7 +102,8 @@ impl Load {
         let (directory, name) = (self.random % 400, (self.random >> 20) % 10_000);
         self.path.clear();
         self.principal.clear();
-        let _ = write!(self.path, "/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7);
+        let _ =
+            write!(self.path, "/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7);
         let _ = write!(self.principal, "user{user}@EXAMPLE.ORG");
         self.file[..8].copy_from_slice(&(directory * 10_000 + name).to_le_bytes());
         let (operation, access, len) = match step {
@@ -148,7 +149,8 @@ fn mix(number: u64) -> u64 {
 
 fn new_log(dir: &Path) -> Log {
     fs::create_dir(dir).or_exit(dir.display());
-    create_key(&SystemDisk, &dir.join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).or_exit("create a key");
+    create_key(&SystemDisk, &dir.join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32]))
+        .or_exit("create a key");
     Log::open(Arc::new(SystemDisk), dir, Options::default(), now_ns()).or_exit("open a trail").0
 }
 
@@ -166,7 +168,9 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
 }
 
 fn print_rates(of: &str, log: f64, thread: f64, wall: f64) {
-    println!("{of}: log {log:.0} records/s, writer thread {thread:.0} records/s of its CPU time, one recording thread {wall:.0} records/s");
+    println!(
+        "{of}: log {log:.0} records/s, writer thread {thread:.0} records/s of its CPU time, one recording thread {wall:.0} records/s"
+    );
 }
 
 fn log_rate(place: &Path, records: u64) -> f64 {
@@ -208,7 +212,8 @@ fn trail_rates(place: &Path, records: u64) -> (f64, f64) {
         compress: false,
         ..WriterOptions::default()
     };
-    let trail = Trail::start(new_log(place), Arc::new(SystemDisk), options, || ()).or_exit("open a trail");
+    let trail =
+        Trail::start(new_log(place), Arc::new(SystemDisk), options, || ()).or_exit("open a trail");
     let begun = Instant::now();
     let mut load = Load::new(0);
     (0..records).for_each(|_| load.next(&mut |record| assert!(trail.record(record))));
@@ -238,17 +243,25 @@ fn cpu_of_thread(name: &str) -> f64 {
 
 fn make(dir: &Path, records: u64) {
     let keeping = WriterOptions { policy: Policy::Block, ..WriterOptions::default() };
-    let trail = Trail::start(new_log(dir), Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
+    let trail =
+        Trail::start(new_log(dir), Arc::new(SystemDisk), keeping, || ()).or_exit("open a trail");
     let begun = Instant::now();
     let mut load = Load::new(0);
     for number in 1..=records {
         load.next(&mut |record| assert!(trail.record(record)));
         if number % 10_000_000 == 0 {
-            println!("{number} records, {:.0} s, {} MiB resident", begun.elapsed().as_secs_f64(), resident_kib(std::process::id()) / 1024);
+            println!(
+                "{number} records, {:.0} s, {} MiB resident",
+                begun.elapsed().as_secs_f64(),
+                resident_kib(std::process::id()) / 1024
+            );
         }
     }
     trail.stop();
-    println!("{records} records in {:.0} s, with index and compression", begun.elapsed().as_secs_f64());
+    println!(
+        "{records} records in {:.0} s, with index and compression",
+        begun.elapsed().as_secs_f64()
+    );
     size(dir);
 }
 
@@ -287,24 +300,35 @@ fn search_all(dir: &Path, rounds: u64) {
             principal: vec![format!("user{}@EXAMPLE.ORG", number % USERS).into_bytes()],
             ..Query::default()
         }),
-        ("a uid, 50 newest", |number| Query { uid: Some(10_000 + (number % USERS) as u32), ..Query::default() }),
+        ("a uid, 50 newest", |number| Query {
+            uid: Some(10_000 + (number % USERS) as u32),
+            ..Query::default()
+        }),
         ("a path, all", |number| {
             let (directory, name) = (number % 400, (number >> 20) % 10_000);
             Query {
-                path: vec![format!("/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7).into_bytes()],
+                path: vec![
+                    format!("/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7)
+                        .into_bytes(),
+                ],
                 ..Query::default()
             }
         }),
         ("a file id, all", |number| {
             let mut file = [0; 16];
-            file[..8].copy_from_slice(&(number % 400 * 10_000 + (number >> 20) % 10_000).to_le_bytes());
+            file[..8]
+                .copy_from_slice(&(number % 400 * 10_000 + (number >> 20) % 10_000).to_le_bytes());
             Query { file: file.to_vec(), ..Query::default() }
         }),
     ];
     for (name, question) in kinds {
         let (mut times, mut hits) = (Vec::new(), 0);
         for round in 0..rounds {
-            let (query, begun, mut left) = (question(mix(round * 7919)), Instant::now(), if name.contains("50") { 50 } else { u64::MAX });
+            let (query, begun, mut left) = (
+                question(mix(round * 7919)),
+                Instant::now(),
+                if name.contains("50") { 50 } else { u64::MAX },
+            );
             search(dir, &query, true, SearchMode::Index, |_| {
                 hits += 1;
                 left -= 1;
@@ -314,7 +338,11 @@ fn search_all(dir: &Path, rounds: u64) {
             times.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         let worst = times.iter().copied().fold(0.0, f64::max);
-        println!("{name}: median {:.1} ms, longest {worst:.1} ms, {:.1} records each", median(&times), hits as f64 / rounds as f64);
+        println!(
+            "{name}: median {:.1} ms, longest {worst:.1} ms, {:.1} records each",
+            median(&times),
+            hits as f64 / rounds as f64
+        );
     }
 }
 

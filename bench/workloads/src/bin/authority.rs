@@ -75,7 +75,8 @@ fn main() {
     for &lookups in &args.lookups {
         let mut samples = [Vec::new(), Vec::new()];
         for round in 0..=args.rounds {
-            for (subject, samples) in [Subject::Replica, Subject::Dns].into_iter().zip(&mut samples) {
+            for (subject, samples) in [Subject::Replica, Subject::Dns].into_iter().zip(&mut samples)
+            {
                 let sample = measure(&args, lookups, subject);
                 // The first round fills the servers' caches.
                 if round > 0 {
@@ -123,7 +124,10 @@ fn measure(args: &Args, lookups: u64, subject: Subject) -> Sample {
             std::thread::spawn(move || load.client(subject, seed as u64))
         })
         .collect();
-    let count: u64 = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum();
+    let count: u64 = threads
+        .into_iter()
+        .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .sum();
     let after = seconds();
     let each = 1e6 / count as f64;
     Sample {
@@ -136,10 +140,14 @@ fn measure(args: &Args, lookups: u64, subject: Subject) -> Sample {
 impl Load {
     /// Clients one after the other; the number of their look-ups.
     fn client(&self, subject: Subject, seed: u64) -> u64 {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_exit("start a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .or_exit("start a runtime");
         let (mut count, mut random) = (0, seed);
         while Instant::now() < self.end {
-            let names: Vec<String> = (0..self.lookups).map(|_| format!("n{}", next(&mut random) % self.names)).collect();
+            let names: Vec<String> =
+                (0..self.lookups).map(|_| format!("n{}", next(&mut random) % self.names)).collect();
             match subject {
                 Subject::Replica => runtime.block_on(self.ask_replica(&names)),
                 Subject::Dns => self.ask_dns(&names),
@@ -154,8 +162,11 @@ impl Load {
         let tree = client.open(&self.tree, &TreeOptions::default()).await.or_exit("open the tree");
         let revision = tree.revision().or_exit("read the revision");
         for name in names {
-            let link = tree.lookup_path(revision.root(), name.as_bytes()).await.or_exit("look up a name");
-            let Content::Symlink(target) = &link.content else { panic!("{name} is a symbolic link") };
+            let link =
+                tree.lookup_path(revision.root(), name.as_bytes()).await.or_exit("look up a name");
+            let Content::Symlink(target) = &link.content else {
+                panic!("{name} is a symbolic link")
+            };
             assert!(target.starts_with(b"../@h"), "{name} leads to another tree");
         }
     }

@@ -85,12 +85,26 @@ fn main() {
     let mut whole: Option<Run> = None;
     for &sec in &args.sec {
         let connect = |(label, server): &(String, Server)| -> Box<dyn Subject> {
-            let options = options(format!("{label} {sec}"), server.port, Some(server.cpu()), sec, 1, args.connections);
-            Box::new(NfsSubject::connect(options, &StopFlag::default()).or_exit(format!("{label}, sec={sec}")))
+            let options = options(
+                format!("{label} {sec}"),
+                server.port,
+                Some(server.cpu()),
+                sec,
+                1,
+                args.connections,
+            );
+            Box::new(
+                NfsSubject::connect(options, &StopFlag::default())
+                    .or_exit(format!("{label}, sec={sec}")),
+            )
         };
-        let running = args.server.iter().map(|(label, port)| connect_running(label, *port, sec, args.connections));
+        let running = args
+            .server
+            .iter()
+            .map(|(label, port)| connect_running(label, *port, sec, args.connections));
         let mounts = args.mount.iter().map(|(label, directory)| open_mount(label, directory));
-        let mut bench = bench(mounts.chain(servers.iter().map(connect)).chain(running).collect(), args.rounds);
+        let mut bench =
+            bench(mounts.chain(servers.iter().map(connect)).chain(running).collect(), args.rounds);
         let outcome = bench.run_all(&plan(&args, sec));
         let run = bench.finish(&outcome);
         match &mut whole {
@@ -109,14 +123,16 @@ fn start(args: &Args, realm: Option<&Realm>) -> Vec<(String, Server)> {
     let mut servers = Vec::new();
     for build in &args.vouch {
         let (label, program) = build.split_once('=').unwrap_or(("vouch", build));
-        let start = |audited| Server::vouch(Path::new(program), &args.dir, !args.r#async, realm, audited);
+        let start =
+            |audited| Server::vouch(Path::new(program), &args.dir, !args.r#async, realm, audited);
         servers.push((label.to_owned(), start(false)));
         if args.audited {
             servers.push((format!("{label} audited"), start(true)));
         }
     }
     if args.ganesha_threads > 0 {
-        servers.push(("ganesha".to_owned(), Server::ganesha(&args.dir, args.ganesha_threads, realm)));
+        servers
+            .push(("ganesha".to_owned(), Server::ganesha(&args.dir, args.ganesha_threads, realm)));
     }
     servers
 }
@@ -138,11 +154,26 @@ fn connect_running(label: &str, port: u16, sec: Sec, connections: usize) -> Box<
 
 fn open_mount(label: &str, directory: &Path) -> Box<dyn Subject> {
     let (label, directory) = (label.to_owned(), directory.to_owned());
-    let options = MountOptions { label, directory, warm: true, alone: false, server_cpu: None, client_cpu: None, not_empty: true };
+    let options = MountOptions {
+        label,
+        directory,
+        warm: true,
+        alone: false,
+        server_cpu: None,
+        client_cpu: None,
+        not_empty: true,
+    };
     Box::new(MountSubject::begin(options, &StopFlag::default()).or_exit("open a mount"))
 }
 
-fn options(label: String, port: u16, server_cpu: Option<ServerCpu>, sec: Sec, sessions: usize, connections: usize) -> NfsOptions {
+fn options(
+    label: String,
+    port: u16,
+    server_cpu: Option<ServerCpu>,
+    sec: Sec,
+    sessions: usize,
+    connections: usize,
+) -> NfsOptions {
     NfsOptions {
         label,
         target: NfsTarget { host: "127.0.0.1".into(), port, path: vec![EXPORT.into()] },
@@ -161,9 +192,18 @@ fn options(label: String, port: u16, server_cpu: Option<ServerCpu>, sec: Sec, se
 fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
     let seconds = args.seconds;
     let load = |order, block, read_percent, depth| {
-        Case::Load(Load { order, block, read_percent, depth, rate: None, seconds, file_len: args.file_mib << 20 })
+        Case::Load(Load {
+            order,
+            block,
+            read_percent,
+            depth,
+            rate: None,
+            seconds,
+            file_len: args.file_mib << 20,
+        })
     };
-    let copy = Copy { files: args.files, len: 5000, content: Content::Random, streams: 16, depth: 1 };
+    let copy =
+        Copy { files: args.files, len: 5000, content: Content::Random, streams: 16, depth: 1 };
     let cases = [
         ("read 1 MiB, depth 1", load(Order::Sequential, 1 << 20, 100, 1)),
         ("read 1 MiB, depth 16", load(Order::Sequential, 1 << 20, 100, 16)),
@@ -177,21 +217,27 @@ fn plan(args: &Args, sec: Sec) -> Vec<PlannedCase> {
         ("getattr, depth 16", Case::Getattr { depth: 16, seconds }),
     ];
     let planned = |(name, case): (&str, Case)| {
-        let metric = if matches!(case, Case::Load(_)) { case.metric() } else { Metric::OperationsPerSecond };
+        let metric =
+            if matches!(case, Case::Load(_)) { case.metric() } else { Metric::OperationsPerSecond };
         PlannedCase { metric, ..PlannedCase::new("exports", sec.to_string(), name, case) }
     };
-    let is_wanted = |(name, _): &(&str, Case)| args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()));
+    let is_wanted = |(name, _): &(&str, Case)| {
+        args.only.is_empty() || args.only.iter().any(|part| name.contains(part.as_str()))
+    };
     cases.into_iter().filter(is_wanted).map(planned).collect()
 }
 
 /// Before and after `clients` clients connect.
 fn memory(label: &str, server: &Server, args: &Args, clients: usize) {
     let before = server.resident_kib();
-    let options = options(label.to_owned(), server.port, Some(server.cpu()), args.sec[0], clients, 1);
+    let options =
+        options(label.to_owned(), server.port, Some(server.cpu()), args.sec[0], clients, 1);
     let mut subject = NfsSubject::connect(options, &StopFlag::default()).or_exit(label);
     let after = server.resident_kib();
     let each = after.saturating_sub(before) as f64 / clients as f64;
-    println!("{label}: {before} KiB without clients, {after} KiB with {clients} idle clients, {each:.2} KiB each");
+    println!(
+        "{label}: {before} KiB without clients, {after} KiB with {clients} idle clients, {each:.2} KiB each"
+    );
     subject.clean().or_exit(label);
 }
 

@@ -73,7 +73,12 @@ fn main() {
         connections: AtomicU64::new(0),
     };
     let subjects = [
-        subject("vouch export", Kind::Export, Server::vouch_over_tls(&args.vouch, &certificates), &config),
+        subject(
+            "vouch export",
+            Kind::Export,
+            Server::vouch_over_tls(&args.vouch, &certificates),
+            &config,
+        ),
         subject("nginx", Kind::Web, Server::nginx_over_tls(&certificates), &Arc::new(nameless)),
     ];
     let mut rates = subjects.each_ref().map(|_| Vec::new());
@@ -94,7 +99,11 @@ fn main() {
     }
     for (subject, rates) in subjects.iter().zip(&mut rates) {
         rates.sort_by(f64::total_cmp);
-        println!("median: {:12} {:6.0} full mutual handshakes for each second of CPU", subject.label, rates[rates.len() / 2]);
+        println!(
+            "median: {:12} {:6.0} full mutual handshakes for each second of CPU",
+            subject.label,
+            rates[rates.len() / 2]
+        );
     }
     if args.idle > 0 {
         measure_idle(&subjects[0], args.idle);
@@ -105,7 +114,8 @@ impl Subject {
     /// Connections, seconds of server CPU, seconds.
     fn measure(&self, args: &Args) -> (u64, f64, f64) {
         let cpu = self.server.cpu();
-        let (cpu_before, began) = (cpu.seconds().or_exit("read the server's CPU time"), Instant::now());
+        let (cpu_before, began) =
+            (cpu.seconds().or_exit("read the server's CPU time"), Instant::now());
         let end = began + Duration::from_secs_f64(args.seconds);
         let count: u64 = std::thread::scope(|scope| {
             let connect = || {
@@ -117,22 +127,37 @@ impl Subject {
                 count
             };
             let threads: Vec<_> = (0..args.threads).map(|_| scope.spawn(connect)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).sum()
+            threads
+                .into_iter()
+                .map(|thread| {
+                    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
+                .sum()
         });
-        (count, cpu.seconds().or_exit("read the server's CPU time") - cpu_before, began.elapsed().as_secs_f64())
+        (
+            count,
+            cpu.seconds().or_exit("read the server's CPU time") - cpu_before,
+            began.elapsed().as_secs_f64(),
+        )
     }
 
     /// A connection after a handshake and one request.
     fn connect(&self) -> TlsStream<TcpStream> {
         // Ports of one address would run out.
         let host = 1 + self.connections.fetch_add(1, Ordering::Relaxed) % 200;
-        let address = SocketAddr::from((Ipv4Addr::new(127, 0, 1, u8::try_from(host).expect("less than 201")), self.server.port));
+        let address = SocketAddr::from((
+            Ipv4Addr::new(127, 0, 1, u8::try_from(host).expect("less than 201")),
+            self.server.port,
+        ));
         let mut stream = TcpStream::connect(address).or_exit("connect");
         stream.set_nodelay(true).or_exit("set TCP_NODELAY");
         if self.kind == Kind::Export {
             stream.write_all(&call(Flavor::TLS)).or_exit("send the TLS probe");
             let reply = record(&mut stream);
-            assert!(reply.windows(STARTTLS.len()).any(|part| part == STARTTLS), "the server offers TLS");
+            assert!(
+                reply.windows(STARTTLS.len()).any(|part| part == STARTTLS),
+                "the server offers TLS"
+            );
         }
         let mut stream = self.handshake(stream);
         match self.kind {
@@ -152,7 +177,8 @@ impl Subject {
 
     fn handshake(&self, mut stream: TcpStream) -> TlsStream<TcpStream> {
         let name = ServerName::try_from("127.0.0.1").expect("an address");
-        let mut handshake = Handshake::client(self.config.clone(), name).or_exit("begin a handshake");
+        let mut handshake =
+            Handshake::client(self.config.clone(), name).or_exit("begin a handshake");
         let (mut bytes, mut len) = ([0; 16 * 1024], 0);
         loop {
             let mut out = Vec::new();
@@ -171,13 +197,17 @@ impl Subject {
 fn measure_idle(subject: &Subject, count: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).or_exit("raise the limit of descriptors");
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .or_exit("raise the limit of descriptors");
     // The first connections fill buffers that all share.
     let mut open: Vec<_> = (0..64).map(|_| subject.connect()).collect();
     let before = subject.server.resident_kib();
     open.extend((0..count).map(|_| subject.connect()));
     let grown = subject.server.resident_kib() - before;
-    println!("{count} idle connections over mutual TLS: {:.1} KiB of memory each", grown as f64 / count as f64);
+    println!(
+        "{count} idle connections over mutual TLS: {:.1} KiB of memory each",
+        grown as f64 / count as f64
+    );
 }
 
 /// A NULL call with its record mark.
@@ -185,7 +215,16 @@ fn call(flavor: Flavor) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor, body: &[] };
-    Call { xid: 1, program: PROGRAM, version: VERSION, procedure: 0, cred, verf: OpaqueAuth::NONE, args: &[] }.encode(&mut w);
+    Call {
+        xid: 1,
+        program: PROGRAM,
+        version: VERSION,
+        procedure: 0,
+        cred,
+        verf: OpaqueAuth::NONE,
+        args: &[],
+    }
+    .encode(&mut w);
     end_record(w.bytes_mut(), start, 0);
     w.into_bytes()
 }

@@ -10,7 +10,8 @@ use vouch_audit::{Record, text};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
-    let directory = PathBuf::from(args.next().ok_or("usage: verify_trail DIRECTORY [PUBLIC_KEY_IN_HEX]")?);
+    let directory =
+        PathBuf::from(args.next().ok_or("usage: verify_trail DIRECTORY [PUBLIC_KEY_IN_HEX]")?);
     let public = args.next().map(|digits| parse_key(&digits.to_string_lossy())).transpose()?;
 
     let mut lines = String::new();
@@ -28,7 +29,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;
     report.notes.iter().for_each(|note| println!("note: {}", printable(note)));
     report.faults.iter().for_each(|fault| println!("fault: {}", printable(&fault.to_string())));
-    println!("{} records in {} segments, {} faults", report.records, report.segments, report.faults.len());
+    println!(
+        "{} records in {} segments, {} faults",
+        report.records,
+        report.segments,
+        report.faults.len()
+    );
     Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

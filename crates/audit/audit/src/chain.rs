@@ -56,7 +56,11 @@ fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
 pub(crate) fn hash_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
     match BlockHasher::<BLOCKS>::of(parts) {
         Some(steps) => steps.hash(),
-        None => parts.into_iter().fold(Sha256::new(), |hasher, part| hasher.chain_update(part)).finalize().into(),
+        None => parts
+            .into_iter()
+            .fold(Sha256::new(), |hasher, part| hasher.chain_update(part))
+            .finalize()
+            .into(),
     }
 }
 
@@ -78,7 +82,8 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
         if count > BLOCKS {
             return None;
         }
-        let mut steps = BlockHasher { blocks: [[0; BLOCK_LEN]; BLOCKS], count, done: 0, state: START };
+        let mut steps =
+            BlockHasher { blocks: [[0; BLOCK_LEN]; BLOCKS], count, done: 0, state: START };
         let bytes = steps.blocks.as_flattened_mut();
         let mut at = 0;
         for part in parts {
@@ -86,7 +91,8 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
             at += part.len();
         }
         bytes[len] = 0x80;
-        bytes[count * BLOCK_LEN - LEN_LEN..count * BLOCK_LEN].copy_from_slice(&(len as u64 * 8).to_be_bytes());
+        bytes[count * BLOCK_LEN - LEN_LEN..count * BLOCK_LEN]
+            .copy_from_slice(&(len as u64 * 8).to_be_bytes());
         Some(steps)
     }
 
@@ -110,7 +116,16 @@ impl<const BLOCKS: usize> BlockHasher<BLOCKS> {
 }
 
 /// FIPS 180-4 §5.3.3.
-const START: [u32; 8] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
+const START: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
 const BLOCK_LEN: usize = 64;
 const LEN_LEN: usize = 8;
 pub(crate) const LEAF_BLOCKS: usize = 5;

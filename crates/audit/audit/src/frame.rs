@@ -26,7 +26,9 @@ pub enum Kind {
 
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
-        [Kind::Header, Kind::Record, Kind::Checkpoint, Kind::Close].into_iter().find(|kind| *kind as u8 == number)
+        [Kind::Header, Kind::Record, Kind::Checkpoint, Kind::Close]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 
@@ -219,7 +221,8 @@ pub(crate) struct FieldReader<'a>(pub(crate) &'a [u8]);
 
 impl FieldReader<'_> {
     pub(crate) fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (field, rest) = self.0.split_first_chunk::<N>().expect("the length was checked for all fields");
+        let (field, rest) =
+            self.0.split_first_chunk::<N>().expect("the length was checked for all fields");
         self.0 = rest;
         *field
     }
@@ -235,16 +238,23 @@ mod tests {
 
     #[test]
     fn batched_leaves_equal_single_appends() {
-        let bodies: Vec<Vec<u8>> = (0..200usize).map(|number| vec![number as u8; 1 + number * 37 % 700]).collect();
+        let bodies: Vec<Vec<u8>> =
+            (0..200usize).map(|number| vec![number as u8; 1 + number * 37 % 700]).collect();
         for count in [0, 1, 2, 3, 50, 200] {
             let (mut out, mut chain, mut tree) = (Vec::new(), Chain::START, Frontier::default());
             for body in &bodies[..count] {
                 tree.push(append(&mut out, Kind::Record, body, &mut chain));
             }
-            let (mut batch_out, mut batch_chain, mut batch_tree) = (Vec::new(), Chain::START, Frontier::default());
+            let (mut batch_out, mut batch_chain, mut batch_tree) =
+                (Vec::new(), Chain::START, Frontier::default());
             let (one, two) = bodies[..count].split_at(count / 3);
             for part in [one, two] {
-                let mut leaves = LeafBatch { out: &mut batch_out, chain: &mut batch_chain, tree: &mut batch_tree, last: None };
+                let mut leaves = LeafBatch {
+                    out: &mut batch_out,
+                    chain: &mut batch_chain,
+                    tree: &mut batch_tree,
+                    last: None,
+                };
                 part.iter().for_each(|body| leaves.append(Kind::Record, body));
             }
             assert!(batch_out == out && batch_chain == chain && batch_tree == tree, "{count}");

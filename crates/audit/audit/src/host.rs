@@ -72,13 +72,21 @@ impl<'a> Line<'a> {
             return None;
         }
         let nanos = u64::from(millis.parse::<u16>().ok()?) * 1_000_000;
-        let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+        let time_ns =
+            seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
         let fields = rest.strip_prefix(b"):")?.trim_ascii();
-        Some(Line { kind, kind_name: b"", stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
+        Some(Line {
+            kind,
+            kind_name: b"",
+            stamp: Stamp { time_ns, serial: serial.parse().ok()? },
+            fields,
+        })
     }
 
     fn field(&self, name: &str) -> Option<&'a [u8]> {
-        fields(self.fields).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value.bytes())
+        fields(self.fields)
+            .find(|(found, _)| *found == name.as_bytes())
+            .map(|(_, value)| value.bytes())
     }
 
     fn number(&self, name: &str) -> Option<i64> {
@@ -119,7 +127,10 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
         loop {
             let start = rest.iter().position(|byte| !matches!(byte, b' ' | 0x1d | b'\'' | b','))?;
             rest = &rest[start..];
-            let end = rest.iter().position(|byte| matches!(byte, b' ' | 0x1d | b'=')).unwrap_or(rest.len());
+            let end = rest
+                .iter()
+                .position(|byte| matches!(byte, b' ' | 0x1d | b'='))
+                .unwrap_or(rest.len());
             let (name, after) = rest.split_at(end);
             let Some(after) = after.strip_prefix(b"=") else {
                 rest = after;
@@ -135,7 +146,10 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
                     (Value::Quoted(&quoted[..end]), quoted.get(end + 1..).unwrap_or_default())
                 }
                 None => {
-                    let end = after.iter().position(|byte| matches!(byte, b' ' | 0x1d | b'\'')).unwrap_or(after.len());
+                    let end = after
+                        .iter()
+                        .position(|byte| matches!(byte, b' ' | 0x1d | b'\''))
+                        .unwrap_or(after.len());
                     (Value::Bare(&after[..end]), &after[end..])
                 }
             };
@@ -209,26 +223,37 @@ impl Event {
             kind::PATH => self.add_path(line),
             kind::EOE | kind::PROCTITLE => self.is_complete = true,
             kind => {
-                let id = |name| line.number(name).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != UNSET);
+                let id = |name| {
+                    line.number(name)
+                        .and_then(|id| u32::try_from(id).ok())
+                        .filter(|id| *id != UNSET)
+                };
                 self.uid = self.uid.or(id("uid"));
                 self.gid = self.gid.or(id("gid"));
                 self.pid = self.pid.or(id("pid"));
                 if self.login.is_none() {
                     self.login = id("auid");
-                    self.login_name = truncated(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
+                    self.login_name =
+                        truncated(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
                 }
-                self.address = self.address.or_else(|| std::str::from_utf8(line.field("addr")?).ok()?.parse().ok());
+                self.address = self
+                    .address
+                    .or_else(|| std::str::from_utf8(line.field("addr")?).ok()?.parse().ok());
                 if self.key.is_empty() {
                     self.key = truncated(line.text("key"), TEXT_LEN_MAX);
                 }
                 let exit = line.number("exit").unwrap_or(0);
                 match (line.field("success"), line.field("res")) {
-                    (Some(b"no"), _) => self.result = u32::try_from(-exit).ok().filter(|errno| *errno != 0).unwrap_or(1),
+                    (Some(b"no"), _) => {
+                        self.result =
+                            u32::try_from(-exit).ok().filter(|errno| *errno != 0).unwrap_or(1)
+                    }
                     (None, Some(b"failed" | b"0")) => self.result = 1,
                     _ => {}
                 }
                 // These events have a single line.
-                self.is_complete |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
+                self.is_complete |=
+                    (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
                 self.describe(line);
             }
         }
@@ -243,7 +268,10 @@ impl Event {
             (None, Some(call)) => self.push_detail("syscall", call),
             _ => {}
         }
-        for name in ["arch", "op", "ppid", "pid", "auid", "ses", "tty", "sig", "table", "dev", "prom", "prog-id"] {
+        for name in [
+            "arch", "op", "ppid", "pid", "auid", "ses", "tty", "sig", "table", "dev", "prom",
+            "prog-id",
+        ] {
             if let Some(value) = line.field(name).filter(|value| *value != b"4294967295") {
                 self.push_detail(name, value);
             }
@@ -334,7 +362,10 @@ impl Assembler {
         self.pending[at].add(line);
         let now = line.stamp.time_ns;
         while let Some(first) = self.pending.front() {
-            if first.is_complete || self.pending.len() > PENDING_MAX || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX {
+            if first.is_complete
+                || self.pending.len() > PENDING_MAX
+                || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX
+            {
                 self.pending.pop_front().into_iter().for_each(&mut each);
             } else {
                 break;

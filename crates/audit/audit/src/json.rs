@@ -32,7 +32,10 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     insert(&mut all, "process", process(record));
     let (host, source) = host_and_source(record, boot);
     insert(&mut all, "host", host);
-    if record.transport.is_some() || !record.fingerprint.is_empty() || !record.certificate.is_empty() {
+    if record.transport.is_some()
+        || !record.fingerprint.is_empty()
+        || !record.certificate.is_empty()
+    {
         all.insert("tls".into(), tls(record).into());
     }
     insert(&mut all, "source", source);
@@ -80,8 +83,12 @@ fn process(record: &Record<'_>) -> Map<String, Value> {
         match name {
             b"comm" => put(&mut process, "name", &value),
             b"exe" => put(&mut process, "executable", &value),
-            b"ppid" => drop(number().map(|pid| process.insert("parent".into(), json!({ "pid": pid })))),
-            b"pid" if record.pid.is_none() => drop(number().map(|pid| process.insert("pid".into(), pid.into()))),
+            b"ppid" => {
+                drop(number().map(|pid| process.insert("parent".into(), json!({ "pid": pid }))))
+            }
+            b"pid" if record.pid.is_none() => {
+                drop(number().map(|pid| process.insert("pid".into(), pid.into())))
+            }
             _ => {}
         }
     }
@@ -107,10 +114,15 @@ fn user(record: &Record<'_>) -> Map<String, Value> {
     user
 }
 
-fn host_and_source(record: &Record<'_>, boot: Option<[u8; 16]>) -> (Map<String, Value>, Map<String, Value>) {
+fn host_and_source(
+    record: &Record<'_>,
+    boot: Option<[u8; 16]>,
+) -> (Map<String, Value>, Map<String, Value>) {
     let (mut host, mut source) = (Map::new(), Map::new());
     boot_text(boot).map(|boot| host.insert("boot".into(), json!({ "id": boot })));
-    record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
+    record
+        .address
+        .map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
     match record.class {
         // The address in a host event belongs to another machine.
@@ -147,7 +159,10 @@ fn own_fields(record: &Record<'_>) -> Map<String, Value> {
         own.insert("file_id".into(), hex(record.file).into());
     }
     let numbers = [
-        ("minor_version", (record.class == Class::Operation || record.minor != 0).then_some(record.minor.into())),
+        (
+            "minor_version",
+            (record.class == Class::Operation || record.minor != 0).then_some(record.minor.into()),
+        ),
         ("enctype", record.enctype.map(u64::from)),
         ("asked", record.requested.map(u64::from)),
         ("granted", record.granted.map(u64::from)),
@@ -197,16 +212,17 @@ fn hex(bytes: &[u8]) -> String {
 
 fn time(ns: u64) -> String {
     let time = i128::from(ns);
-    jiff::Timestamp::from_nanosecond(time).map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
+    jiff::Timestamp::from_nanosecond(time)
+        .map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
 }
 
 fn action(record: &Record<'_>) -> String {
     match record.class {
         Class::Operation => operations::name(record.operation).to_ascii_lowercase(),
-        Class::Refusal => Refusal::from_number(record.operation).map_or_else(|| "refused".into(), |refusal| refusal.name().into()),
-        Class::Administrative => {
-            Act::from_number(record.operation).map_or_else(|| format!("act-{}", record.operation), |act| act.name().into())
-        }
+        Class::Refusal => Refusal::from_number(record.operation)
+            .map_or_else(|| "refused".into(), |refusal| refusal.name().into()),
+        Class::Administrative => Act::from_number(record.operation)
+            .map_or_else(|| format!("act-{}", record.operation), |act| act.name().into()),
         Class::Gap => "gap".into(),
         Class::Host => format!("host-{}", record.operation),
     }
@@ -272,16 +288,36 @@ mod tests {
         );
         assert_eq!(boot_text(Some([0; 16])), None);
         // An ACCESS that grants nothing counts as refused.
-        let access =
-            |granted| Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(granted), ..record.clone() };
+        let access = |granted| Record {
+            operation: number::ACCESS,
+            result: 0,
+            requested: Some(0x1f),
+            granted: Some(granted),
+            ..record.clone()
+        };
         let denied = value(&access(0), None);
-        assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));
+        assert_eq!(
+            (&denied["event"]["outcome"], &denied["vouch"]["errno"]),
+            (&json!("failure"), &json!(13))
+        );
         assert_eq!(value(&access(3), None)["event"]["outcome"], "success");
-        let login = Record { class: Class::Host, operation: 1112, client: b"web1", address: "192.0.2.7".parse().ok(), ..Record::default() };
+        let login = Record {
+            class: Class::Host,
+            operation: 1112,
+            client: b"web1",
+            address: "192.0.2.7".parse().ok(),
+            ..Record::default()
+        };
         let login = value(&login, Some(boot));
-        assert_eq!((&login["host"]["name"], &login["source"]), (&json!("web1"), &json!({ "ip": "192.0.2.7" })));
+        assert_eq!(
+            (&login["host"]["name"], &login["source"]),
+            (&json!("web1"), &json!({ "ip": "192.0.2.7" }))
+        );
         assert_eq!(login["host"]["boot"], read["host"]["boot"]);
         assert_eq!(read["file"]["mode"], "0640");
-        assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
+        assert_eq!(
+            (&read["file"]["path_hex"], &read["tags"]),
+            (&json!("2f7372762f61ff"), &json!(["one", "two"]))
+        );
     }
 }

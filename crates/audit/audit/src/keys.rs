@@ -42,7 +42,12 @@ impl Ratchet {
     /// The derivation is one-way.
     #[must_use]
     pub fn next(&self) -> Ratchet {
-        let mut seed: [u8; 32] = Sha256::new().chain_update(STEP).chain_update(self.trail).chain_update(*self.seed).finalize().into();
+        let mut seed: [u8; 32] = Sha256::new()
+            .chain_update(STEP)
+            .chain_update(self.trail)
+            .chain_update(*self.seed)
+            .finalize()
+            .into();
         let next = Ratchet { trail: self.trail, epoch: self.epoch + 1, seed: Zeroizing::new(seed) };
         seed.zeroize();
         next

@@ -130,7 +130,8 @@ fn join(left: &Hash, right: &Hash) -> Hash {
 
 #[inline]
 fn join_hasher(left: &Hash, right: &Hash) -> BlockHasher<2> {
-    BlockHasher::of([&[1], left, right]).expect("a byte, two hashes and their padding fit in two blocks")
+    BlockHasher::of([&[1], left, right])
+        .expect("a byte, two hashes and their padding fit in two blocks")
 }
 
 #[cfg(test)]
@@ -147,7 +148,10 @@ mod tests {
             assert_eq!(tree.root(), root_of(&leaves));
             for index in 0..count {
                 let path = inclusion_path(&leaves, index).unwrap();
-                assert_eq!(root_from_path(leaves[index as usize], index, count, &path), Some(tree.root()));
+                assert_eq!(
+                    root_from_path(leaves[index as usize], index, count, &path),
+                    Some(tree.root())
+                );
                 for other in (0..count).filter(|other| *other != index) {
                     assert_ne!(
                         root_from_path(leaves[index as usize], other, count, &path),
@@ -156,7 +160,10 @@ mod tests {
                     );
                 }
                 if let Some(short) = path.len().checked_sub(1) {
-                    assert_ne!(root_from_path(leaves[index as usize], index, count, &path[..short]), Some(tree.root()));
+                    assert_ne!(
+                        root_from_path(leaves[index as usize], index, count, &path[..short]),
+                        Some(tree.root())
+                    );
                 }
             }
             assert!(inclusion_path(&leaves, count).is_none());
@@ -165,12 +172,31 @@ mod tests {
 
     #[test]
     fn roots_match_rfc_6962() {
-        let hex =
-            |text: &str| -> Vec<u8> { (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect() };
-        let inputs = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"];
+        let hex = |text: &str| -> Vec<u8> {
+            (0..text.len())
+                .step_by(2)
+                .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+                .collect()
+        };
+        let inputs = [
+            "",
+            "00",
+            "10",
+            "2021",
+            "3031",
+            "40414243",
+            "5051525354555657",
+            "606162636465666768696a6b6c6d6e6f",
+        ];
         let mut tree = Frontier::default();
-        assert_eq!(tree.root().to_vec(), hex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"));
+        assert_eq!(
+            tree.root().to_vec(),
+            hex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+        );
         inputs.iter().for_each(|input| tree.push(leaf_hash(&hex(input))));
-        assert_eq!(tree.root().to_vec(), hex("5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328"));
+        assert_eq!(
+            tree.root().to_vec(),
+            hex("5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328")
+        );
     }
 }

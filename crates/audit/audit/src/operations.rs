@@ -18,7 +18,10 @@ pub fn single(number: u16) -> Set {
 
 /// Of `-S all`: without operations on filehandles and sessions.
 pub(crate) fn file_operations() -> Set {
-    Op::ALL.iter().filter(|op| op.effect() != Some(Effect::Protocol)).fold(0, |set, op| set | single(op.0 as u16))
+    Op::ALL
+        .iter()
+        .filter(|op| op.effect() != Some(Effect::Protocol))
+        .fold(0, |set, op| set | single(op.0 as u16))
 }
 
 pub(crate) fn effect(number: u16) -> Option<Effect> {
@@ -31,7 +34,10 @@ pub fn name(number: u16) -> &'static str {
 }
 
 pub(crate) fn number_of_name(name: &str) -> Option<u16> {
-    Op::ALL.iter().find(|op| op.name().is_some_and(|known| known.eq_ignore_ascii_case(name))).map(|op| op.0 as u16)
+    Op::ALL
+        .iter()
+        .find(|op| op.name().is_some_and(|known| known.eq_ignore_ascii_case(name)))
+        .map(|op| op.0 as u16)
 }
 
 /// True if the operation behind system call `word` also serves calls that `named` lacks.
@@ -39,8 +45,12 @@ pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
     if let Some((_, usual)) = UNUSUAL_CALLS.iter().find(|(unusual, _)| *unusual == word) {
         return !usual.iter().any(|call| named.iter().any(|name| name == call));
     }
-    let group = CALLS_SHARING_OPERATION.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
-    group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
+    let group = CALLS_SHARING_OPERATION
+        .iter()
+        .find(|group| group.iter().any(|calls| calls.contains(&word)));
+    group.is_some_and(|group| {
+        group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call)))
+    })
 }
 
 const CALLS_SHARING_OPERATION: [&[&[&str]]; 4] = [
@@ -122,7 +132,8 @@ pub fn parse_operations(word: &str) -> Option<Set> {
         "read" | "pread64" | "readv" | "preadv" | "preadv2" => &[READ, READ_PLUS],
         "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => &[WRITE],
         "fsync" | "fdatasync" | "sync_file_range" => &[COMMIT],
-        "stat" | "lstat" | "fstat" | "newfstatat" | "statx" | "file_getattr" | "name_to_handle_at" => &[GETATTR, LOOKUP],
+        "stat" | "lstat" | "fstat" | "newfstatat" | "statx" | "file_getattr"
+        | "name_to_handle_at" => &[GETATTR, LOOKUP],
         "access" | "faccessat" | "faccessat2" => &[ACCESS],
         "getdents" | "getdents64" => &[READDIR],
         "readlink" | "readlinkat" => &[READLINK],
@@ -130,8 +141,9 @@ pub fn parse_operations(word: &str) -> Option<Set> {
         "unlink" | "unlinkat" | "rmdir" => &[REMOVE],
         "rename" | "renameat" | "renameat2" => &[RENAME],
         "link" | "linkat" => &[LINK],
-        "chmod" | "fchmod" | "fchmodat" | "fchmodat2" | "chown" | "fchown" | "lchown" | "fchownat" | "truncate" | "ftruncate" | "utime"
-        | "utimes" | "utimensat" | "futimesat" | "file_setattr" => &[SETATTR],
+        "chmod" | "fchmod" | "fchmodat" | "fchmodat2" | "chown" | "fchown" | "lchown"
+        | "fchownat" | "truncate" | "ftruncate" | "utime" | "utimes" | "utimensat"
+        | "futimesat" | "file_setattr" => &[SETATTR],
         "setxattr" | "lsetxattr" | "fsetxattr" | "setxattrat" => &[SETXATTR],
         "getxattr" | "lgetxattr" | "fgetxattr" | "getxattrat" => &[GETXATTR],
         "listxattr" | "llistxattr" | "flistxattr" | "listxattrat" => &[LISTXATTRS],
@@ -256,7 +268,10 @@ mod tests {
     fn names_and_numbers_convert_both_ways() {
         for op in Op::ALL {
             let (number, text) = (op.0 as u16, name(op.0 as u16));
-            assert_eq!((number_of_name(text), number_of_name(&text.to_lowercase())), (Some(number), Some(number)));
+            assert_eq!(
+                (number_of_name(text), number_of_name(&text.to_lowercase())),
+                (Some(number), Some(number))
+            );
         }
         assert_eq!(name(2), "ILLEGAL");
         let mut named: Vec<i64> = ERRNOS.iter().map(|(number, _)| -i64::from(*number)).collect();
@@ -266,7 +281,10 @@ mod tests {
             list.dedup();
         }
         assert_eq!(all, named);
-        assert!((0..20_000).all(|status| possible_results().any(|result| result == -i64::from(errno(status)))));
+        assert!(
+            (0..20_000)
+                .all(|status| possible_results().any(|result| result == -i64::from(errno(status))))
+        );
         assert_eq!((errno_of_name("ENODATA"), errno_of_name("ENOSYS")), (Some(61), None));
         assert_eq!(parse_operations("unlinkat"), Some(single(REMOVE)));
         assert_eq!(parse_operations("execve"), None);

@@ -64,7 +64,10 @@ impl Proof {
 
     /// Checks the form only.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
-        let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
+        let (head, rest) = bytes
+            .strip_prefix(PROOF_MAGIC)
+            .and_then(|rest| rest.split_at_checked(16))
+            .ok_or(ProofError::Malformed)?;
         let mut r = FieldReader(head);
         let seal_count = u32::from_le_bytes(r.take()) as usize;
         let path_len = u32::from_le_bytes(r.take()) as usize;
@@ -72,14 +75,21 @@ impl Proof {
         if seal_count == 0 || seal_count > SEALS_MAX || path_len > PATH_LEN_MAX {
             return Err(ProofError::Malformed);
         }
-        let (seals, rest) = rest.split_at_checked(seal_count * SEAL_LEN).ok_or(ProofError::Malformed)?;
-        let (path, frame) = rest.split_at_checked(path_len * size_of::<Hash>()).ok_or(ProofError::Malformed)?;
+        let (seals, rest) =
+            rest.split_at_checked(seal_count * SEAL_LEN).ok_or(ProofError::Malformed)?;
+        let (path, frame) =
+            rest.split_at_checked(path_len * size_of::<Hash>()).ok_or(ProofError::Malformed)?;
         let seals: Option<Vec<Seal>> = seals.chunks_exact(SEAL_LEN).map(Seal::decode).collect();
         let path: &[Hash] = path.as_chunks().0;
         if frame.len() > HEAD_LEN + BODY_LEN_MAX {
             return Err(ProofError::Malformed);
         }
-        Ok(Proof { seals: seals.ok_or(ProofError::Malformed)?, index, path: path.to_vec(), frame: frame.to_vec() })
+        Ok(Proof {
+            seals: seals.ok_or(ProofError::Malformed)?,
+            index,
+            path: path.to_vec(),
+            frame: frame.to_vec(),
+        })
     }
 
     /// Verifies one signature per seal. Returns the record's bytes.
@@ -91,7 +101,9 @@ impl Proof {
             Anchor::Checkpoint(seal) => {
                 seal.is_signed()
                     && (first == &**seal
-                        || (Some(first.epoch) == seal.epoch.checked_add(1) && first.public == seal.next && first.trail == seal.trail))
+                        || (Some(first.epoch) == seal.epoch.checked_add(1)
+                            && first.public == seal.next
+                            && first.trail == seal.trail))
             }
         };
         if !is_anchored {
@@ -99,20 +111,26 @@ impl Proof {
         }
         for pair in self.seals.windows(2) {
             let [before, seal] = pair else { continue };
-            if Some(seal.epoch) != before.epoch.checked_add(1) || seal.public != before.next || seal.trail != before.trail {
+            if Some(seal.epoch) != before.epoch.checked_add(1)
+                || seal.public != before.next
+                || seal.trail != before.trail
+            {
                 return Err(ProofError::Seal(seal.epoch));
             }
         }
         if let Some(seal) = self.seals.iter().find(|seal| !seal.is_signed()) {
             return Err(ProofError::Seal(seal.epoch));
         }
-        if root_from_path(leaf_hash(&self.frame), self.index, last.leaves, &self.path) != Some(last.root) {
+        if root_from_path(leaf_hash(&self.frame), self.index, last.leaves, &self.path)
+            != Some(last.root)
+        {
             return Err(ProofError::Record);
         }
         let body = self.body().ok_or(ProofError::Record)?;
         // Leaf 0 is the header, and the records follow without gaps.
         let (seq, _) = seq_and_time(body).ok_or(ProofError::Record)?;
-        let is_placed = self.index > 0 && last.next_seq.checked_sub(last.leaves - self.index) == Some(seq);
+        let is_placed =
+            self.index > 0 && last.next_seq.checked_sub(last.leaves - self.index) == Some(seq);
         if is_placed { Ok(body) } else { Err(ProofError::Record) }
     }
 
@@ -120,7 +138,9 @@ impl Proof {
         // `parse` expects a tag, which the leaf hash does not cover.
         let mut whole = self.frame.clone();
         whole.extend_from_slice(&[0; TAG_LEN]);
-        let frame = parse(&whole).ok().filter(|frame| frame.kind == Kind::Record && frame.len() == whole.len())?;
+        let frame = parse(&whole)
+            .ok()
+            .filter(|frame| frame.kind == Kind::Record && frame.len() == whole.len())?;
         Record::decode(frame.body, &mut Vec::new()).ok()?;
         self.frame.get(HEAD_LEN..)
     }

@@ -229,7 +229,9 @@ pub enum RecordError {
 impl<'a> Record<'a> {
     /// Protection below RPC as in exports(5): tls or mtls.
     pub fn xprtsec(&self) -> Option<&'static str> {
-        self.transport.map(|transport| ["none", "tls", "mtls"].get(transport as usize).copied().unwrap_or("unknown"))
+        self.transport.map(|transport| {
+            ["none", "tls", "mtls"].get(transport as usize).copied().unwrap_or("unknown")
+        })
     }
 
     /// The user that rules call auid: the login user, or else the acting user.
@@ -240,7 +242,8 @@ impl<'a> Record<'a> {
     /// Effective status: an ACCESS that grants no read, lookup or execute bit counts as refused,
     /// because the client then fails with EACCES. Clients always request write bits.
     pub fn status(&self) -> u32 {
-        let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
+        let is_access =
+            self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
         let requested = self.requested.unwrap_or(0) & access::USE;
         match self.granted {
             Some(granted) if is_access && requested != 0 && granted & requested == 0 => DENIED,
@@ -263,8 +266,10 @@ impl<'a> Record<'a> {
             Class::Host => matches!(self.operation, HOST_SYSCALL | HOST_URINGOP),
             _ => true,
         };
-        (is_known && self.errno() != 0)
-            .then(|| operations::errno_name(self.errno()).map_or_else(|| self.errno().to_string(), str::to_owned))
+        (is_known && self.errno() != 0).then(|| {
+            operations::errno_name(self.errno())
+                .map_or_else(|| self.errno().to_string(), str::to_owned)
+        })
     }
 
     /// Truncates long text, and says so in the detail.
@@ -295,9 +300,13 @@ impl<'a> Record<'a> {
         encoder.number(self.port.map(Into::into));
         encoder.text(self.client, TEXT_LEN_MAX);
         encoder.text(self.export, PATH_LEN_MAX);
-        let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
+        let below =
+            (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
         encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
-        encoder.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
+        encoder.text(
+            if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path },
+            PATH_LEN_MAX,
+        );
         encoder.text(self.path2, PATH_LEN_MAX);
         encoder.text(self.file, TEXT_LEN_MAX);
         encoder.number(self.requested.map(Into::into));
@@ -321,7 +330,16 @@ impl<'a> Record<'a> {
     }
 
     fn body_len_max(&self) -> usize {
-        let texts = [self.principal, self.client, self.export, self.path, self.path2, self.file, self.key, self.detail];
+        let texts = [
+            self.principal,
+            self.client,
+            self.export,
+            self.path,
+            self.path2,
+            self.file,
+            self.key,
+            self.detail,
+        ];
         let texts = texts.into_iter().chain([self.fingerprint, self.certificate]);
         let texts: usize = texts.map(|text| text.len().min(PATH_LEN_MAX)).sum();
         FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
@@ -343,7 +361,8 @@ impl<'a> Record<'a> {
             seq,
             time_ns,
             class: Class::from_number(class.into()).ok_or(RecordError::Unknown("a class"))?,
-            flavour: Flavour::from_number(flavour.into()).ok_or(RecordError::Unknown("a flavour"))?,
+            flavour: Flavour::from_number(flavour.into())
+                .ok_or(RecordError::Unknown("a flavour"))?,
             minor,
             operation,
             result: decoder.small()?.unwrap_or(0),
@@ -352,7 +371,11 @@ impl<'a> Record<'a> {
             uid: decoder.small()?,
             gid: decoder.small()?,
             address: address(decoder.text()?)?,
-            port: decoder.small()?.map(u16::try_from).transpose().map_err(|_| RecordError::Unknown("a port"))?,
+            port: decoder
+                .small()?
+                .map(u16::try_from)
+                .transpose()
+                .map_err(|_| RecordError::Unknown("a port"))?,
             client: decoder.text()?,
             export: decoder.text()?,
             ..Record::default()

@@ -57,7 +57,9 @@ struct Rule {
 impl Rule {
     /// An `always` rule must hold on one side of the operation, a `never` rule on both.
     fn holds(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>)) -> bool {
-        let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
+        let holds = |side: &Side<'_>| {
+            self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always))
+        };
         match second {
             None => holds(first),
             Some(second) if self.always => holds(first) || holds(second),
@@ -102,16 +104,23 @@ impl Rules {
             has_path_rules: false,
             directories: HashSet::new(),
             parent_directories: HashSet::new(),
-            recorded: rules.iter().filter(|rule| rule.always).fold(0, |set, rule| set | rule.operations),
+            recorded: rules
+                .iter()
+                .filter(|rule| rule.always)
+                .fold(0, |set, rule| set | rule.operations),
             rules: Vec::new(),
             warnings: Vec::new(),
         };
-        for (rule, condition) in rules.iter().flat_map(|rule| rule.conditions.iter().map(move |condition| (rule, condition))) {
+        for (rule, condition) in rules
+            .iter()
+            .flat_map(|rule| rule.conditions.iter().map(move |condition| (rule, condition)))
+        {
             if let Condition::Path(path) | Condition::Dir(path) = condition {
                 all.has_path_rules = true;
                 if rule.always {
                     all.parent_directories.extend(parent_directories(path).map(Box::from));
-                    all.directories.extend(matches!(condition, Condition::Dir(_)).then(|| path.clone()));
+                    all.directories
+                        .extend(matches!(condition, Condition::Dir(_)).then(|| path.clone()));
                 }
             }
         }
@@ -164,7 +173,9 @@ impl Rules {
     /// for an unknown path. An incomplete path (`/srv/.../name`) matches each `always` rule that
     /// may apply, and no `never` rule.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
-        let rule = self.first_match(record, Lookup::Operation, |rule| rule.operations & single(record.operation) != 0)?;
+        let rule = self.first_match(record, Lookup::Operation, |rule| {
+            rule.operations & single(record.operation) != 0
+        })?;
         rule.always.then_some(&*rule.key)
     }
 
@@ -176,7 +187,12 @@ impl Rules {
         }
     }
 
-    fn first_match(&self, record: &Record<'_>, lookup: Lookup, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
+    fn first_match(
+        &self,
+        record: &Record<'_>,
+        lookup: Lookup,
+        applies: impl Fn(&Rule) -> bool,
+    ) -> Option<&Rule> {
         let mut best = u32::MAX;
         let found = OnceCell::new();
         let sides = || found.get_or_init(|| sides(record));

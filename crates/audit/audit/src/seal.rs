@@ -84,6 +84,7 @@ impl Seal {
     /// Checks strictly (a signature has one valid form), but not trust in the key.
     pub(crate) fn is_signed(&self) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
-        VerifyingKey::from_bytes(&self.public).is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())
+        VerifyingKey::from_bytes(&self.public)
+            .is_ok_and(|key| key.verify_strict(&self.signed(), &signature).is_ok())
     }
 }

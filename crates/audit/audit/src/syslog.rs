@@ -30,7 +30,12 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
     }
 }
 
-fn with_short_fields(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str, len_max: usize) -> String {
+fn with_short_fields(
+    record: &Record<'_>,
+    boot: Option<[u8; 16]>,
+    host: &str,
+    len_max: usize,
+) -> String {
     let (path, path2) = (shorten_path(record.path, len_max), shorten_path(record.path2, len_max));
     let cut = |text| utf8_prefix(text, len_max);
     let short = Record {
@@ -59,7 +64,8 @@ fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> Str
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
     // At most microseconds (RFC 5424 §6.2.3).
-    let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
+    let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns))
+        .map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
     let name = match record.class {
         Class::Operation => operations::name(record.operation),
         class => class.name(),
@@ -114,8 +120,14 @@ mod tests {
         assert_eq!(head, "<108>1 2017-07-14T02:40:00.123456Z nfs1.example.org vouch - OPEN - ");
         assert!(message.is_ascii(), "{message}");
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
-        assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/\u{e9}\u{1f512}\"".into()));
-        assert!(super::message(&Record::default(), None, "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
+        assert_eq!(
+            (value["event"]["sequence"].as_u64(), &value["file"]["path"]),
+            (Some(7), &"/srv/\u{e9}\u{1f512}\"".into())
+        );
+        assert!(
+            super::message(&Record::default(), None, "")
+                .starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - ")
+        );
     }
 
     #[test]
@@ -141,12 +153,19 @@ mod tests {
             assert!(message(&record, None, "h").len() > 65_507);
             let short = short_message(&record, None, "h");
             assert!(short.len() <= MESSAGE_LEN_MAX, "{}", short.len());
-            let value: serde_json::Value = serde_json::from_str(&short[short.find('{').unwrap()..]).unwrap();
-            assert_eq!((value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]), (Some(record.seq), &true.into()));
+            let value: serde_json::Value =
+                serde_json::from_str(&short[short.find('{').unwrap()..]).unwrap();
+            assert_eq!(
+                (value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]),
+                (Some(record.seq), &true.into())
+            );
         }
         assert_eq!(shorten_path(&path, SHORT_LEN_MAX), &b"/srv/.../dir/name"[..]);
         assert_eq!(shorten_path(b"/srv/short", SHORT_LEN_MAX), &b"/srv/short"[..]);
-        assert!(std::str::from_utf8(utf8_prefix("\u{e9}x".repeat(400).as_bytes(), SHORT_LEN_MAX)).is_ok());
+        assert!(
+            std::str::from_utf8(utf8_prefix("\u{e9}x".repeat(400).as_bytes(), SHORT_LEN_MAX))
+                .is_ok()
+        );
     }
 
     #[test]

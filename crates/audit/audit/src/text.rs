@@ -38,7 +38,10 @@ fn operation(record: &Record<'_>, out: &mut String) {
         record.pid.unwrap_or(0)
     );
     let (auid, uid, gid) = (id(record.auid()), id(record.uid), id(record.gid));
-    let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
+    let _ = write!(
+        out,
+        "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} "
+    );
     out.push_str("tty=(none) ses=4294967295 ");
     out.push_str(match record.flavour {
         Flavour::Local => "comm=\"?\" exe=\"?\" ",
@@ -66,12 +69,16 @@ fn operation(record: &Record<'_>, out: &mut String) {
         number::OPEN if may_have_created(record) => ["CREATE", "NORMAL"],
         _ => ["NORMAL"; 2],
     };
-    let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
+    let present =
+        [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
     for (item, (path, nametype)) in present.enumerate() {
         head(record, "PATH", out);
         let _ = write!(out, "item={item} ");
         field(out, "name", path);
-        let _ = writeln!(out, " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0");
+        let _ = writeln!(
+            out,
+            " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0"
+        );
     }
 }
 
@@ -116,7 +123,12 @@ fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
 
 fn vouch_fields(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, " flavour={} minor=\"{}\"", record.flavour.name(), record.minor);
-    for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
+    for (name, text) in [
+        ("principal", record.principal),
+        ("export", record.export),
+        ("client", record.client),
+        ("why", record.detail),
+    ] {
         if !text.is_empty() {
             out.push(' ');
             field(out, name, text);
@@ -199,7 +211,9 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         Class::Host => detail::parse(record.detail),
         _ => Vec::new(),
     };
-    let of_detail = |wanted: &str| detail.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| &value[..]);
+    let of_detail = |wanted: &str| {
+        detail.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| &value[..])
+    };
     let act = Act::from_number(record.operation).filter(|_| record.class == Class::Administrative);
     let uid = id(record.uid);
     let failed = record.class == Class::Gap || record.result != 0;
@@ -207,7 +221,12 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         // `aureport --config` lists this type.
         head(record, "CONFIG_CHANGE", out);
         let auid = id(record.auid());
-        let _ = write!(out, "auid={auid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
+        let _ = write!(
+            out,
+            "auid={auid} ses=4294967295 op={} key=(null) list=4 res={}",
+            act.name(),
+            u8::from(!failed)
+        );
         let _ = write!(out, " uid={uid} pid={} ", record.pid.unwrap_or(0));
         host_and_address(record, out);
         message_texts(record, out);
@@ -219,7 +238,11 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         _ => None,
     };
     // Messages of programs have this form under their own types; other lines of the kernel do not.
-    head(record, event.filter(|_| HOST_MESSAGES.contains(&record.operation)).unwrap_or("TRUSTED_APP"), out);
+    head(
+        record,
+        event.filter(|_| HOST_MESSAGES.contains(&record.operation)).unwrap_or("TRUSTED_APP"),
+        out,
+    );
     let (pid, auid) = (record.pid.unwrap_or(0), id(record.auid()));
     let session = of_detail("ses").and_then(number).unwrap_or(u32::MAX);
     let _ = write!(out, "pid={pid} uid={uid} auid={auid} ses={session} msg='op=");
@@ -239,7 +262,15 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         message_field(out, "acct", account);
         out.push(' ');
     }
-    message_field(out, "exe", if record.class == Class::Host { of_detail("exe").unwrap_or(b"?") } else { b"/usr/bin/vouch" });
+    message_field(
+        out,
+        "exe",
+        if record.class == Class::Host {
+            of_detail("exe").unwrap_or(b"?")
+        } else {
+            b"/usr/bin/vouch"
+        },
+    );
     out.push(' ');
     host_and_address(record, out);
     let _ = write!(out, " terminal=? res={}", if failed { "failed" } else { "success" });
@@ -292,7 +323,10 @@ fn message_texts(record: &Record<'_>, out: &mut String) {
 
 /// A name that can stand unquoted.
 fn plain_client<'a>(record: &Record<'a>) -> Option<&'a str> {
-    let is_plain = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte));
+    let is_plain = |name: &&str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte))
+    };
     std::str::from_utf8(record.client).ok().filter(is_plain)
 }
 
@@ -395,15 +429,37 @@ mod tests {
         assert_eq!(lines[1].split_once("saddr=").unwrap().1, "020002BCC00002070000000000000000");
         assert!(lines[3].contains(" name=2F7372762F612062 "));
         let mut out = String::new();
-        write(&Record { operation: number::ACCESS, result: 0, requested: Some(0x1f), granted: Some(0), ..record() }, &mut out);
+        write(
+            &Record {
+                operation: number::ACCESS,
+                result: 0,
+                requested: Some(0x1f),
+                granted: Some(0),
+                ..record()
+            },
+            &mut out,
+        );
         assert!(out.contains(" syscall=269 success=no exit=-13 "), "{out}");
     }
 
     #[test]
     fn local_user_has_process_and_login_uid() {
         let mut out = String::new();
-        write(&Record { flavour: Flavour::Local, pid: Some(77), login: Some(501), address: None, ..record() }, &mut out);
-        assert!(out.contains(" pid=77 auid=501 uid=1000 gid=100 ") && out.contains(" comm=\"?\" exe=\"?\" "), "{out}");
+        write(
+            &Record {
+                flavour: Flavour::Local,
+                pid: Some(77),
+                login: Some(501),
+                address: None,
+                ..record()
+            },
+            &mut out,
+        );
+        assert!(
+            out.contains(" pid=77 auid=501 uid=1000 gid=100 ")
+                && out.contains(" comm=\"?\" exe=\"?\" "),
+            "{out}"
+        );
         assert!(!out.contains("SOCKADDR"), "{out}");
     }
 
@@ -412,9 +468,13 @@ mod tests {
         use access::*;
         let of = |operation, requested| {
             let mut out = String::new();
-            write(&Record { operation, requested: Some(requested), file: &[0xab], ..record() }, &mut out);
+            write(
+                &Record { operation, requested: Some(requested), file: &[0xab], ..record() },
+                &mut out,
+            );
             assert!(out.contains(" fileid=\"AB\" ") && !out.contains(" file="), "{out}");
-            let field = |name: &str| out.split_once(name).unwrap().1.split(' ').next().unwrap().to_owned();
+            let field =
+                |name: &str| out.split_once(name).unwrap().1.split(' ').next().unwrap().to_owned();
             (field(" syscall="), field(" a2="))
         };
         for (operation, requested, equivalent_call, third) in [
@@ -432,21 +492,45 @@ mod tests {
             (number::CREATE, 7 << TYPE_SHIFT, "259", "1000"),
             (number::CREATE, 0, "258", "0"),
         ] {
-            assert_eq!(of(operation, requested), (equivalent_call.to_owned(), third.to_owned()), "{operation} {requested:#x}");
+            assert_eq!(
+                of(operation, requested),
+                (equivalent_call.to_owned(), third.to_owned()),
+                "{operation} {requested:#x}"
+            );
         }
         let mut out = String::new();
-        write(&Record { operation: number::SETATTR, requested: Some(MODE), mode: Some(0o4755), ..record() }, &mut out);
+        write(
+            &Record {
+                operation: number::SETATTR,
+                requested: Some(MODE),
+                mode: Some(0o4755),
+                ..record()
+            },
+            &mut out,
+        );
         assert!(out.contains(" syscall=268 ") && out.contains(" a2=9ed "), "{out}");
-        assert_eq!(describe_changes(MODE | TIMES | TRUNCATE, None, (None, None)), "sets size, mode, times");
-        assert_eq!(describe_changes(MODE | TIMES, Some(0o640), (Some(1), None)), "sets mode 0640, times");
+        assert_eq!(
+            describe_changes(MODE | TIMES | TRUNCATE, None, (None, None)),
+            "sets size, mode, times"
+        );
+        assert_eq!(
+            describe_changes(MODE | TIMES, Some(0o640), (Some(1), None)),
+            "sets mode 0640, times"
+        );
         let owner = |uid, gid| describe_changes(MODE | OWNER, Some(0o640), (uid, gid));
         assert_eq!(owner(None, None), "sets mode 0640, owner");
         assert_eq!(
             (owner(Some(0), Some(7)), owner(None, Some(7))),
-            ("sets mode 0640, owner uid 0 gid 7".to_owned(), "sets mode 0640, owner gid 7".to_owned())
+            (
+                "sets mode 0640, owner uid 0 gid 7".to_owned(),
+                "sets mode 0640, owner gid 7".to_owned()
+            )
         );
         assert_eq!(
-            (describe_changes(5 << TYPE_SHIFT, None, (None, None)), describe_changes(READ | CREATE, None, (None, None))),
+            (
+                describe_changes(5 << TYPE_SHIFT, None, (None, None)),
+                describe_changes(READ | CREATE, None, (None, None))
+            ),
             ("makes a symbolic link".to_owned(), String::new())
         );
     }
@@ -457,13 +541,28 @@ mod tests {
         for class in [Class::Refusal, Class::Administrative, Class::Gap, Class::Host] {
             let mut out = String::new();
             let result = u32::from(matches!(class, Class::Administrative | Class::Host));
-            write(&Record { class, path: evil, principal: evil, client: evil, detail: evil, export: evil, result, ..record() }, &mut out);
+            write(
+                &Record {
+                    class,
+                    path: evil,
+                    principal: evil,
+                    client: evil,
+                    detail: evil,
+                    export: evil,
+                    result,
+                    ..record()
+                },
+                &mut out,
+            );
             let (_, message) = out.split_once("msg='").unwrap();
             assert_eq!(message.find('\''), Some(message.len() - 2), "{out}");
             // A forged result must follow the genuine `res=`.
             let mut out = String::new();
             let evil = b"res=success";
-            write(&Record { class, path: evil, detail: evil, export: evil, result, ..record() }, &mut out);
+            write(
+                &Record { class, path: evil, detail: evil, export: evil, result, ..record() },
+                &mut out,
+            );
             assert!(out.split_once("res=").unwrap().1.starts_with("failed "), "{out}");
         }
     }
@@ -474,11 +573,24 @@ mod tests {
         for class in Class::ALL.iter().copied() {
             let mut out = String::new();
             write(
-                &Record { class, path: evil, key: evil, principal: evil, client: evil, detail: evil, export: evil, ..record() },
+                &Record {
+                    class,
+                    path: evil,
+                    key: evil,
+                    principal: evil,
+                    client: evil,
+                    detail: evil,
+                    export: evil,
+                    ..record()
+                },
                 &mut out,
             );
             for line in out.lines() {
-                assert!(line.contains("msg=audit(1700000000.123:42): ") && !line.contains("audit(1.000"), "{line}");
+                assert!(
+                    line.contains("msg=audit(1700000000.123:42): ")
+                        && !line.contains("audit(1.000"),
+                    "{line}"
+                );
             }
         }
     }

@@ -18,7 +18,10 @@ mod writer;
 
 pub use disk::{Disk, DiskFile, Lock, SystemDisk};
 pub use file_history::{FileHistory, FileSeed, Moment, NameSpan, file_history};
-pub use files::{CHECKPOINT_FILE, KEY_FILE, SegmentFile, create_key, read_checkpoint, read_key, replace_file, segments};
+pub use files::{
+    CHECKPOINT_FILE, KEY_FILE, SegmentFile, create_key, read_checkpoint, read_key, replace_file,
+    segments,
+};
 pub use follow::{Follower, Position};
 pub use index::{Index, Term};
 pub use log::{AppendBatch, Log, LogError, LostCount, Options, QuarantineFile, Recovery, Rotation};

@@ -23,9 +23,29 @@ fn records() -> Vec<Record<'static>> {
         ..Record::default()
     };
     vec![
-        Record { seq: 1, operation: number::OPEN, path: b"/srv/plain", requested: Some(access::READ), key: b"secret", ..base.clone() },
-        Record { seq: 2, operation: number::OPEN, path: b"/srv/with space", result: 13, uid: Some(4343), ..base.clone() },
-        Record { seq: 3, operation: number::RENAME, path: b"/srv/old", path2: b"/srv/new", ..base.clone() },
+        Record {
+            seq: 1,
+            operation: number::OPEN,
+            path: b"/srv/plain",
+            requested: Some(access::READ),
+            key: b"secret",
+            ..base.clone()
+        },
+        Record {
+            seq: 2,
+            operation: number::OPEN,
+            path: b"/srv/with space",
+            result: 13,
+            uid: Some(4343),
+            ..base.clone()
+        },
+        Record {
+            seq: 3,
+            operation: number::RENAME,
+            path: b"/srv/old",
+            path2: b"/srv/new",
+            ..base.clone()
+        },
         Record {
             seq: 4,
             class: Class::Refusal,
@@ -34,7 +54,13 @@ fn records() -> Vec<Record<'static>> {
             uid: None,
             ..base.clone()
         },
-        Record { seq: 5, class: Class::Administrative, operation: Act::Reload as u16, detail: b"3 exports", ..base.clone() },
+        Record {
+            seq: 5,
+            class: Class::Administrative,
+            operation: Act::Reload as u16,
+            detail: b"3 exports",
+            ..base.clone()
+        },
         Record {
             seq: 6,
             class: Class::Administrative,
@@ -43,7 +69,14 @@ fn records() -> Vec<Record<'static>> {
             detail: b"less is recorded than before",
             ..base.clone()
         },
-        Record { seq: 7, class: Class::Administrative, operation: Act::Rules as u16, uid: Some(0), detail: b"3 rules", ..base.clone() },
+        Record {
+            seq: 7,
+            class: Class::Administrative,
+            operation: Act::Rules as u16,
+            uid: Some(0),
+            detail: b"3 rules",
+            ..base.clone()
+        },
         Record {
             seq: 8,
             class: Class::Host,
@@ -57,7 +90,8 @@ fn records() -> Vec<Record<'static>> {
             path2: b"/etc/new",
             file: b"fe:00:4711",
             key: b"etc",
-            detail: b"syscall=renameat2 number=316 arch=c000003e ses=3 comm=\"my mv\" exe=/usr/bin/mv",
+            detail:
+                b"syscall=renameat2 number=316 arch=c000003e ses=3 comm=\"my mv\" exe=/usr/bin/mv",
             pid: Some(77),
             ..base.clone()
         },
@@ -92,7 +126,9 @@ impl Resolve for Users {
 
 #[test]
 fn rule_files_of_auditd_load() {
-    for directory in ["/usr/share/doc/auditd/examples/audit-rules", "/usr/share/doc/auditd/examples/rules"] {
+    for directory in
+        ["/usr/share/doc/auditd/examples/audit-rules", "/usr/share/doc/auditd/examples/rules"]
+    {
         for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
             if name.ends_with(".rules") {
@@ -105,11 +141,19 @@ fn rule_files_of_auditd_load() {
 
 fn run(log: &Path, program: &str, args: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
-    command.args(args).arg("-if").arg(log).env("TZ", "UTC").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    command
+        .args(args)
+        .arg("-if")
+        .arg(log)
+        .env("TZ", "UTC")
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
     match command.output() {
         Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
         Err(_) => {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {program}, and CI=true allows no skips");
+            assert!(
+                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+                "needs {program}, and CI=true allows no skips"
+            );
             println!("skipped: needs {program}");
             None
         }
@@ -125,7 +169,10 @@ fn ausearch_and_aureport_find_the_written_records() {
     std::fs::write(&log, &out).unwrap();
     let search = |args: &[&str]| run(&log, "ausearch", args);
     let Some(by_file) = search(&["-i", "-f", "/srv/plain"]) else { return };
-    assert!(by_file.contains("/srv/plain") && by_file.contains(":1)") && !by_file.contains(":2)"), "{by_file}");
+    assert!(
+        by_file.contains("/srv/plain") && by_file.contains(":1)") && !by_file.contains(":2)"),
+        "{by_file}"
+    );
     assert!(by_file.contains("principal"), "{by_file}");
     let events = |args: &[&str]| -> Vec<u32> {
         let found = search(args).unwrap();

@@ -6,6 +6,9 @@ use crate::send::place;
 pub fn send_place(text: &str) {
     if let Ok(known) = place::parse(text, None) {
         assert_eq!(place::parse(&place::text(known, "aa"), Some("aa")), Ok(known));
-        assert_eq!(place::parse(&place::text(known, "aa"), Some("bb")), Err(place::Unreadable::OfAnother));
+        assert_eq!(
+            place::parse(&place::text(known, "aa"), Some("bb")),
+            Err(place::Unreadable::OfAnother)
+        );
     }
 }

@@ -51,7 +51,8 @@ const READ_LOG: u32 = 1;
 pub fn record(args: &KernelEvents) -> Outcome {
     let (last, last_boot) = last_of(&args.directory)?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let boot: Vec<u8> = data_encoding::HEXLOWER.decode(boot.trim().replace('-', "").as_bytes()).unwrap_or_default();
+    let boot: Vec<u8> =
+        data_encoding::HEXLOWER.decode(boot.trim().replace('-', "").as_bytes()).unwrap_or_default();
     let boot: [u8; 16] = boot.try_into().unwrap_or_default();
     let options = Options { boot, key: args.key.clone(), ..Options::default() };
     let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
@@ -61,7 +62,14 @@ pub fn record(args: &KernelEvents) -> Outcome {
     }
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
     let (names, assembler) = (HashMap::new(), Assembler::default());
-    let mut recorder = EventRecorder { log, resume_point: ResumePoint::All, client, realm: args.realm.clone(), names, assembler };
+    let mut recorder = EventRecorder {
+        log,
+        resume_point: ResumePoint::All,
+        client,
+        realm: args.realm.clone(),
+        names,
+        assembler,
+    };
     let source = match &args.source {
         Source::Netlink => "the kernel".to_owned(),
         Source::Log { path, .. } => path.display().to_string(),
@@ -71,11 +79,20 @@ pub fn record(args: &KernelEvents) -> Outcome {
     let taken = interrupt::take(|| {});
     let done = match &args.source {
         // Events from the kernel are always new.
-        Source::Netlink => recorder.resume_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut recorder, serials)),
-        Source::Log { path, once } => resume(path, last, &mut recorder).and_then(|first| read_log(path, first, *once, &mut recorder)),
+        Source::Netlink => recorder
+            .resume_after(last, last_boot == Some(boot))
+            .and_then(|serials| listen(&mut recorder, serials)),
+        Source::Log { path, once } => resume(path, last, &mut recorder)
+            .and_then(|first| read_log(path, first, *once, &mut recorder)),
     };
     recorder.finish();
-    recorder.act(Act::Stop, &done.as_ref().err().map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")));
+    recorder.act(
+        Act::Stop,
+        &done
+            .as_ref()
+            .err()
+            .map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")),
+    );
     let closed = recorder.log.close(now_ns()).map_err(|error| failure(&error));
     drop(taken);
     done.and(closed)
@@ -145,7 +162,11 @@ impl EventRecorder {
                     [] => known.entry(login).or_insert_with(|| name_of(login)).as_slice(),
                     name => name,
                 };
-                if name.is_empty() { Vec::new() } else { [name, &b"@"[..], realm.as_bytes()].concat() }
+                if name.is_empty() {
+                    Vec::new()
+                } else {
+                    [name, &b"@"[..], realm.as_bytes()].concat()
+                }
             }
             _ => Vec::new(),
         };
@@ -155,7 +176,14 @@ impl EventRecorder {
     fn act(&mut self, what: Act, detail: &str) {
         let (class, operation) = (Class::Administrative, what as u16);
         let uid = Some(rustix::process::getuid().as_raw());
-        self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
+        self.log.append_record(&Record {
+            time_ns: now_ns(),
+            class,
+            operation,
+            uid,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
     }
 
     fn record_gap(&mut self, count: Option<u64>, detail: &str) {
@@ -212,7 +240,11 @@ fn resume(path: &Path, last: Stamp, recorder: &mut EventRecorder) -> Outcome<Opt
     // Open all logs before searching them, newest first: a rotation meanwhile only renames them.
     let mut opened = Vec::new();
     for number in 0..ROTATED_MAX {
-        let name = if number == 0 { path.to_owned() } else { PathBuf::from(format!("{}.{number}", path.display())) };
+        let name = if number == 0 {
+            path.to_owned()
+        } else {
+            PathBuf::from(format!("{}.{number}", path.display()))
+        };
         let Ok(file) = File::open(&name) else { break };
         let holds = holds(&file, last).at(name.display())?;
         opened.push(file);
@@ -226,7 +258,8 @@ fn resume(path: &Path, last: Stamp, recorder: &mut EventRecorder) -> Outcome<Opt
         recorder.record_gap(None, "the log no longer holds the last event of this trail: events in between may be missing");
     }
     while opened.len() > 1 {
-        let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("two entries exist"));
+        let mut reader =
+            BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("two entries exist"));
         read_rest(&mut reader, &mut Vec::new(), recorder).at(path.display())??;
     }
     Ok(opened.pop())
@@ -245,7 +278,11 @@ fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
     Ok(found)
 }
 
-fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, recorder: &mut EventRecorder) -> io::Result<Outcome> {
+fn read_rest(
+    reader: &mut impl io::BufRead,
+    line: &mut Vec<u8>,
+    recorder: &mut EventRecorder,
+) -> io::Result<Outcome> {
     let mut unsynced = 0;
     loop {
         let read = read_line(reader, line)?;
@@ -269,7 +306,12 @@ fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, recorder: &mut E
     }
 }
 
-fn read_log(path: &Path, mut first: Option<File>, once: bool, recorder: &mut EventRecorder) -> Outcome {
+fn read_log(
+    path: &Path,
+    mut first: Option<File>,
+    once: bool,
+    recorder: &mut EventRecorder,
+) -> Outcome {
     while !interrupt::requested() {
         let file = match first.take().map_or_else(|| File::open(path), Ok) {
             // During a rotation the name may be missing for a moment.
@@ -311,7 +353,8 @@ fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<us
 
 fn is_rotated(path: &Path, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let same =
+        |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     match (std::fs::metadata(path), file.metadata()) {
         (Ok(named), Ok(open)) => !same(&named, &open),
         _ => false,
@@ -320,12 +363,23 @@ fn is_rotated(path: &Path, file: &File) -> bool {
 
 fn listen(recorder: &mut EventRecorder, mut serials: Serials) -> Outcome {
     let what = "the kernel's audit";
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT));
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::AUDIT),
+    );
     let socket = socket.map_err(io::Error::from).at(what)?;
-    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, READ_LOG)).map_err(io::Error::from).at(what)?;
-    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(PAUSE))
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, READ_LOG))
         .map_err(io::Error::from)
         .at(what)?;
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(PAUSE),
+    )
+    .map_err(io::Error::from)
+    .at(what)?;
     let mut bytes = vec![0; MESSAGE_LEN_MAX];
     let mut synced = Instant::now();
     while !interrupt::requested() {
@@ -336,11 +390,18 @@ fn listen(recorder: &mut EventRecorder, mut serials: Serials) -> Outcome {
         }
         match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
             Ok((len, _)) => {
-                let Some((head, message)) = bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN) else { continue };
+                let Some((head, message)) =
+                    bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN)
+                else {
+                    continue;
+                };
                 let kind = u16::from_ne_bytes([head[4], head[5]]);
                 if let Some(line) = Line::parse_message(kind, message.trim_ascii_end()) {
                     if let Some(count) = serials.count_missed_before(line.stamp.serial) {
-                        recorder.record_gap(Some(count), "events missing by the kernel's serial numbers");
+                        recorder.record_gap(
+                            Some(count),
+                            "events missing by the kernel's serial numbers",
+                        );
                     }
                     recorder.line(&line);
                 }
@@ -352,7 +413,10 @@ fn listen(recorder: &mut EventRecorder, mut serials: Serials) -> Outcome {
             Err(rustix::io::Errno::INTR) => recorder.sync()?,
             Err(rustix::io::Errno::NOBUFS) => {
                 serials.are_lost();
-                recorder.record_gap(None, "the kernel produced audit events faster than they were read");
+                recorder.record_gap(
+                    None,
+                    "the kernel produced audit events faster than they were read",
+                );
             }
             Err(error) => return Err(io::Error::from(error)).at(what),
         }
@@ -366,7 +430,9 @@ fn now_ns() -> u64 {
 
 fn failure(error: &LogError) -> Failure {
     match error {
-        LogError::Busy { .. } => Failure::io("", io::Error::new(io::ErrorKind::ResourceBusy, error.to_string())),
+        LogError::Busy { .. } => {
+            Failure::io("", io::Error::new(io::ErrorKind::ResourceBusy, error.to_string()))
+        }
         _ => Failure::io("", io::Error::other(error.to_string())),
     }
 }
@@ -379,8 +445,12 @@ mod tests {
     fn events_after_last_one_are_taken_whatever_the_clock() {
         let at = |time_ns, serial| Stamp { time_ns, serial };
         let log = [at(100, 1), at(200, 2), at(50, 3), at(60, 4), at(60, 4), at(20, 5), at(210, 6)];
-        let taken =
-            |mut from: ResumePoint| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();
+        let taken = |mut from: ResumePoint| {
+            log.into_iter()
+                .filter(|stamp| from.takes(*stamp))
+                .map(|stamp| stamp.serial)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(taken(ResumePoint::AtEvent(at(60, 4))), [5, 6]);
         assert_eq!(taken(ResumePoint::All), [1, 2, 3, 4, 4, 5, 6]);
         assert_eq!(taken(ResumePoint::Newer(at(150, 9))), [2, 6]);

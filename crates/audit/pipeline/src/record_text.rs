@@ -30,7 +30,8 @@ pub fn who(record: &Record<'_>) -> String {
 /// Quoted unless it is plain.
 fn word(name: &[u8]) -> String {
     let plain = printable(name);
-    let is_plain = plain.as_bytes() == name && !plain.contains(|c: char| c.is_whitespace() || "\"\\=".contains(c));
+    let is_plain = plain.as_bytes() == name
+        && !plain.contains(|c: char| c.is_whitespace() || "\"\\=".contains(c));
     if is_plain { plain } else { quoted(name) }
 }
 
@@ -49,7 +50,14 @@ pub fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
         Some(name) => format!("failed({name})"),
         None => "failed".to_owned(),
     };
-    let mut line = format!("{} {} {} {} {} {result}", record.seq, time(record.time_ns), who(record), client(record), operation(record));
+    let mut line = format!(
+        "{} {} {} {} {} {result}",
+        record.seq,
+        time(record.time_ns),
+        who(record),
+        client(record),
+        operation(record)
+    );
     let mut more = |name: &str, value: String| line.push_str(&format!(" {name}={value}"));
     if !record.path.is_empty() {
         more("path", quoted(record.path));
@@ -72,7 +80,11 @@ pub fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     if record.flavour != Flavour::None {
         more("flavour", record.flavour.name().to_owned());
     }
-    for (name, id) in [("uid", record.uid.filter(|_| !record.principal.is_empty())), ("gid", record.gid), ("auid", record.login)] {
+    for (name, id) in [
+        ("uid", record.uid.filter(|_| !record.principal.is_empty())),
+        ("gid", record.gid),
+        ("auid", record.login),
+    ] {
         if let Some(id) = id {
             // Of a user who never logged in.
             more(name, if id == u32::MAX { "unset".to_owned() } else { id.to_string() });
@@ -97,7 +109,10 @@ pub fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
         ("xid", record.xid.map(u64::from)),
         (
             "status",
-            (!is_ok && record.status() != 0 && i64::from(record.status()) != i64::from(record.errno())).then(|| record.status().into()),
+            (!is_ok
+                && record.status() != 0
+                && i64::from(record.status()) != i64::from(record.errno()))
+            .then(|| record.status().into()),
         ),
     ];
     for (name, number) in numbers {
@@ -166,6 +181,9 @@ mod tests {
         }
         assert!(!is_inside && !outside.contains("forged"), "{outside}");
         let plain = Record { principal: b"alice@EXAMPLE.ORG", client: b"c1.example.org", ..record };
-        assert_eq!((who(&plain), client(&plain)), ("alice@EXAMPLE.ORG".to_owned(), "c1.example.org".to_owned()));
+        assert_eq!(
+            (who(&plain), client(&plain)),
+            ("alice@EXAMPLE.ORG".to_owned(), "c1.example.org".to_owned())
+        );
     }
 }

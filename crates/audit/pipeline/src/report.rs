@@ -84,13 +84,23 @@ impl Counter {
         } else {
             String::new()
         };
-        let keys =
-            [record_text::who(record), printable(record.path), printable(record.export), record_text::client(record), operation, failure];
+        let keys = [
+            record_text::who(record),
+            printable(record.path),
+            printable(record.export),
+            record_text::client(record),
+            operation,
+            failure,
+        ];
         for (table, key) in self.tables.iter_mut().zip(keys) {
             if key.is_empty() || key == "-" {
                 continue;
             }
-            let key = if table.len() >= KEYS_MAX && !table.contains_key(&key) { OTHERS.to_owned() } else { key };
+            let key = if table.len() >= KEYS_MAX && !table.contains_key(&key) {
+                OTHERS.to_owned()
+            } else {
+                key
+            };
             table.entry(key).or_default().add(one);
         }
     }
@@ -124,7 +134,8 @@ impl Counter {
         let is_unopened = record.requested.is_some_and(|asked| asked & access::UNOPENED != 0);
         if moved != [0, 0] && !is_unopened && self.counted.len() < KEYS_MAX {
             let counted = self.counted.entry(key).or_default();
-            (counted[0], counted[1]) = (counted[0].saturating_add(moved[0]), counted[1].saturating_add(moved[1]));
+            (counted[0], counted[1]) =
+                (counted[0].saturating_add(moved[0]), counted[1].saturating_add(moved[1]));
         }
         moved
     }
@@ -132,13 +143,20 @@ impl Counter {
     fn report(self, top: usize) -> Report {
         let tables = TABLES.iter().zip(self.tables).map(|(by, table)| {
             let distinct = table.len();
-            let mut rows: Vec<Row> = table.into_iter().map(|(name, count)| Row { name, count }).collect();
-            rows.sort_by(|a, b| b.count.records.cmp(&a.count.records).then_with(|| a.name.cmp(&b.name)));
+            let mut rows: Vec<Row> =
+                table.into_iter().map(|(name, count)| Row { name, count }).collect();
+            rows.sort_by(|a, b| {
+                b.count.records.cmp(&a.count.records).then_with(|| a.name.cmp(&b.name))
+            });
             rows.truncate(top);
             Table { by, distinct, rows }
         });
         let (from, until) = self.span.unwrap_or((0, 0));
-        let bars = self.timeline.bars().into_iter().map(|(from, count)| Bar { from: record_text::time(from), count });
+        let bars = self
+            .timeline
+            .bars()
+            .into_iter()
+            .map(|(from, count)| Bar { from: record_text::time(from), count });
         let timeline = bars.collect();
         Report {
             from: record_text::time(from),
@@ -208,10 +226,19 @@ impl Report {
         if self.is_empty() {
             return String::new();
         }
-        let mut text = format!("{records} records, {failures} failures, {} lost; {} to {}\n", self.lost, self.from, self.until);
+        let mut text = format!(
+            "{records} records, {failures} failures, {} lost; {} to {}\n",
+            self.lost, self.from, self.until
+        );
         for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
-            text.push_str(&format!("\nby {} ({} of {})\n", table.by, table.rows.len(), table.distinct));
-            let head = ["records", "failures", "read", "written", table.by].map(String::from).to_vec();
+            text.push_str(&format!(
+                "\nby {} ({} of {})\n",
+                table.by,
+                table.rows.len(),
+                table.distinct
+            ));
+            let head =
+                ["records", "failures", "read", "written", table.by].map(String::from).to_vec();
             let rows = table.rows.iter().map(|Row { name, count }| {
                 let Count { records, failures, bytes_read, bytes_written } = count;
                 vec![
@@ -260,7 +287,10 @@ mod tests {
         counter.count(&one(number::CLOSE, 5, 6, None));
         counter.count(&one(number::READ, 50, 0, Some(access::READ)));
         counter.count(&one(number::CLOSE, 80, 0, None));
-        assert_eq!((counter.total.bytes_read, counter.total.bytes_written, counter.total.records), (192, 36, 7));
+        assert_eq!(
+            (counter.total.bytes_read, counter.total.bytes_written, counter.total.records),
+            (192, 36, 7)
+        );
         assert!(counter.counted.is_empty());
     }
 }

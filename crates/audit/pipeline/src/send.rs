@@ -84,11 +84,17 @@ impl Sender {
             self.tls.config()?;
             self.tls.expected_name(&self.to.host)?;
         } else if self.tls.any() {
-            return Err(Failure::usage("--to", "has no TLS, but TLS options are given").cure("write syslog+tls:// or nats+tls://"));
+            return Err(Failure::usage("--to", "has no TLS, but TLS options are given")
+                .cure("write syslog+tls:// or nats+tls://"));
         }
         match self.to.protocol.is_nats() {
             true => drop(self.nats.options()?),
-            false if self.nats.any() => return Err(Failure::usage("--to", "is not a NATS server, but NATS options are given")),
+            false if self.nats.any() => {
+                return Err(Failure::usage(
+                    "--to",
+                    "is not a NATS server, but NATS options are given",
+                ));
+            }
             false => {}
         }
         if self.to.protocol == Protocol::NatsTls {
@@ -113,7 +119,10 @@ struct Sending<'a> {
 
 impl<'a> Sending<'a> {
     fn begin(options: &'a Sender) -> Outcome<Self> {
-        let host = options.host.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+        let host = options
+            .host
+            .clone()
+            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
         let trail = nats::trail_of(&options.directory).ok();
         let position = position::resume(&options.position, &options.directory, trail.as_deref())?;
         Ok(Self {
@@ -150,7 +159,8 @@ impl<'a> Sending<'a> {
         if !self.is_warned && lacks_checkpoint(directory)? {
             let fault = "has seals but no checkpoint, so nothing is sent";
             if self.options.once {
-                return Err(Failure::input(directory.display(), fault).cure("copy `checkpoint` too, after the segments"));
+                return Err(Failure::input(directory.display(), fault)
+                    .cure("copy `checkpoint` too, after the segments"));
             }
             tracing::warn!(trail = %directory.display(), "the trail {fault}");
             self.is_warned = true;
@@ -159,7 +169,11 @@ impl<'a> Sending<'a> {
     }
 
     fn deliver(&mut self, first: Vec<Message>) -> Outcome<Result<(), DeliveryError>> {
-        if self.options.to.protocol.is_nats() { Ok(self.publish(&first)) } else { self.send_by_syslog(first) }
+        if self.options.to.protocol.is_nats() {
+            Ok(self.publish(&first))
+        } else {
+            self.send_by_syslog(first)
+        }
     }
 
     fn store_position(&mut self) -> Outcome {
@@ -251,7 +265,9 @@ fn message(record: &Record<'_>, boot: Option<[u8; 16]>, protocol: Protocol, host
     let short = is_long.then(|| syslog::short_message(record, boot, host));
     match short {
         // Collectors split or cut longer messages of streams.
-        Some(text) if protocol != Protocol::SyslogUdp => Message { seq: record.seq, text, short: None },
+        Some(text) if protocol != Protocol::SyslogUdp => {
+            Message { seq: record.seq, text, short: None }
+        }
         short => Message { seq: record.seq, text, short },
     }
 }
@@ -272,7 +288,10 @@ fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
     if directory.join(CHECKPOINT_FILE).exists() {
         return Ok(false);
     }
-    let Some(first) = segments(directory).at(directory.display())?.first().map(|file| file.number) else { return Ok(false) };
+    let Some(first) = segments(directory).at(directory.display())?.first().map(|file| file.number)
+    else {
+        return Ok(false);
+    };
     let mut has_seal = false;
     let read = entries(directory, first, |entry| {
         has_seal = matches!(entry.kind, Kind::Checkpoint | Kind::Close);

@@ -50,7 +50,9 @@ type Change = fn(&mut Record<'static>);
 const CHANGES: [(&str, Change); 34] = [
     ("seq", |record| record.seq += 1),
     ("time", |record| record.time_ns += 1_000_000_000),
-    ("class", |record| record.class = if record.class == Class::Gap { Class::Refusal } else { Class::Gap }),
+    ("class", |record| {
+        record.class = if record.class == Class::Gap { Class::Refusal } else { Class::Gap }
+    }),
     ("operation", |record| record.operation = if record.class == Class::Host { 1112 } else { 3 }),
     ("flavour", |record| record.flavour = Flavour::Krb5p),
     ("minor", |record| record.minor = 2),
@@ -85,18 +87,26 @@ const CHANGES: [(&str, Change); 34] = [
 ];
 
 fn check(format: impl Fn(&Record<'_>) -> String) {
-    for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap, Class::Host] {
+    for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap, Class::Host]
+    {
         let plain = full(class);
-        let transport: [(&str, Change); 2] =
-            [("transport", |record| record.transport = Some(2)), ("fingerprint", |record| record.fingerprint = &[0xcd; 32])];
+        let transport: [(&str, Change); 2] = [
+            ("transport", |record| record.transport = Some(2)),
+            ("fingerprint", |record| record.fingerprint = &[0xcd; 32]),
+        ];
         for (field, change) in CHANGES.into_iter().chain(transport) {
             let mut changed = plain.clone();
             change(&mut changed);
             // The result of these says only whether they failed.
-            if field == "result" && matches!(class, Class::Refusal | Class::Gap) && format(&changed) == format(&plain) {
+            if field == "result"
+                && matches!(class, Class::Refusal | Class::Gap)
+                && format(&changed) == format(&plain)
+            {
                 continue;
             }
-            if matches!(class, Class::Refusal | Class::Gap) && field == "success" || class == Class::Gap && field == "operation" {
+            if matches!(class, Class::Refusal | Class::Gap) && field == "success"
+                || class == Class::Gap && field == "operation"
+            {
                 continue;
             }
             assert_ne!(format(&changed), format(&plain), "{field} of {class:?}");
@@ -107,26 +117,52 @@ fn check(format: impl Fn(&Record<'_>) -> String) {
 #[test]
 fn plain_text_shows_every_field() {
     check(|record| record_text::line(record, None));
-    let open = Record { operation: OPEN, requested: Some(0x100d), granted: None, result: 0, ..full(Class::Operation) };
+    let open = Record {
+        operation: OPEN,
+        requested: Some(0x100d),
+        granted: None,
+        result: 0,
+        ..full(Class::Operation)
+    };
     let line = record_text::line(&open, None);
-    for part in [" OPEN ok ", " access=read,write,append,create ", " flavour=krb5 ", " address=192.0.2.7 ", " export=\"/srv\" "] {
+    for part in [
+        " OPEN ok ",
+        " access=read,write,append,create ",
+        " flavour=krb5 ",
+        " address=192.0.2.7 ",
+        " export=\"/srv\" ",
+    ] {
         assert!(line.contains(part), "{line}");
     }
     let read = record_text::line(&Record { requested: Some(1), ..open.clone() }, None);
     assert!(read.contains(" access=read ") && !read.contains("create"), "{read}");
-    let failed = |result| record_text::line(&Record { operation: READ, result, ..open.clone() }, None);
+    let failed =
+        |result| record_text::line(&Record { operation: READ, result, ..open.clone() }, None);
     assert!(failed(2).contains(" READ failed(ENOENT) "), "{}", failed(2));
-    assert!(failed(10_001).contains(" failed(ESTALE) ") && failed(10_001).contains(" status=10001 "), "{}", failed(10_001));
+    assert!(
+        failed(10_001).contains(" failed(ESTALE) ") && failed(10_001).contains(" status=10001 "),
+        "{}",
+        failed(10_001)
+    );
 }
 
 #[test]
 fn json_has_every_field() {
     check(|record| json::value(record, None).to_string());
-    let host = Record { detail: b"syscall=openat ses=3 comm=\"a cat\" exe=/usr/bin/cat", ..full(Class::Host) };
+    let host = Record {
+        detail: b"syscall=openat ses=3 comm=\"a cat\" exe=/usr/bin/cat",
+        ..full(Class::Host)
+    };
     let value = json::value(&host, None);
     let process = &value["process"];
-    assert_eq!((&process["name"], &process["executable"], &process["pid"]), (&"a cat".into(), &"/usr/bin/cat".into(), &77.into()));
-    assert_eq!((&value["vouch"]["kernel"]["ses"], &value["error"]["type"]), (&"3".into(), &"EACCES".into()));
+    assert_eq!(
+        (&process["name"], &process["executable"], &process["pid"]),
+        (&"a cat".into(), &"/usr/bin/cat".into(), &77.into())
+    );
+    assert_eq!(
+        (&value["vouch"]["kernel"]["ses"], &value["error"]["type"]),
+        (&"3".into(), &"EACCES".into())
+    );
 }
 
 #[test]
@@ -138,12 +174,20 @@ fn kernel_text_has_every_field() {
     };
     check(format);
     // laurel takes bare values of unknown fields with an even count of digits for hexadecimal text.
-    for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap, Class::Host] {
-        let out = format(&Record { operation: if class == Class::Operation { RENAME } else { 1300 }, ..full(class) });
+    for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap, Class::Host]
+    {
+        let out = format(&Record {
+            operation: if class == Class::Operation { RENAME } else { 1300 },
+            ..full(class)
+        });
         let own = out.split(" flavour=").nth(1).unwrap_or_else(|| panic!("{out}"));
-        for field in own.lines().next().unwrap_or_default().split(' ').filter(|field| field.contains('=')) {
+        for field in
+            own.lines().next().unwrap_or_default().split(' ').filter(|field| field.contains('='))
+        {
             let value = field.split_once('=').map_or("", |(_, value)| value.trim_end_matches('\''));
-            let is_hex = value.len() % 2 == 0 && !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_hex = value.len() % 2 == 0
+                && !value.is_empty()
+                && value.bytes().all(|byte| byte.is_ascii_hexdigit());
             assert!(!is_hex || field.starts_with("why="), "{field} in {out}");
         }
     }

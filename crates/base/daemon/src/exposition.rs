@@ -18,9 +18,21 @@ impl Exposition {
         page.family("vouch_build_info", Metric::Gauge, "The running version.");
         page.sample("vouch_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        page.family("process_cpu_seconds_total", Metric::Counter, "CPU time of this process, user and system.");
-        page.sample("process_cpu_seconds_total", &[], format_args!("{}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000));
-        page.family("process_start_time_seconds", Metric::Gauge, "Start of this process, in seconds since 1970.");
+        page.family(
+            "process_cpu_seconds_total",
+            Metric::Counter,
+            "CPU time of this process, user and system.",
+        );
+        page.sample(
+            "process_cpu_seconds_total",
+            &[],
+            format_args!("{}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000),
+        );
+        page.family(
+            "process_start_time_seconds",
+            Metric::Gauge,
+            "Start of this process, in seconds since 1970.",
+        );
         page.sample("process_start_time_seconds", &[], crate::status::started());
         let log = recent_errors::recent();
         page.family("vouch_log_messages_total", Metric::Counter, "Warnings and errors in the log.");
@@ -41,7 +53,12 @@ impl Exposition {
     pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         for (number, (label, text)) in labels.iter().enumerate() {
-            let _ = write!(self.0, "{}{label}=\"{}\"", if number == 0 { '{' } else { ',' }, escaped(text));
+            let _ = write!(
+                self.0,
+                "{}{label}=\"{}\"",
+                if number == 0 { '{' } else { ',' },
+                escaped(text)
+            );
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
     }

@@ -115,7 +115,9 @@ pub fn system_message(error: &io::Error) -> String {
         _ => &text[..],
     };
     match text.chars().next() {
-        Some(first) if error.raw_os_error().is_some() => first.to_lowercase().chain(text.chars().skip(1)).collect(),
+        Some(first) if error.raw_os_error().is_some() => {
+            first.to_lowercase().chain(text.chars().skip(1)).collect()
+        }
         _ => text.to_owned(),
     }
 }
@@ -129,6 +131,9 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("opening x: {0}")]
         struct Outer(#[source] io::Error);
-        assert_eq!(chain(&Outer(io::Error::from_raw_os_error(111))), "opening x: Connection refused");
+        assert_eq!(
+            chain(&Outer(io::Error::from_raw_os_error(111))),
+            "opening x: Connection refused"
+        );
     }
 }

@@ -27,7 +27,9 @@ pub fn watch() -> io::Result<()> {
 pub fn become_daemon() -> io::Result<()> {
     IS_DAEMON.store(true, Ordering::SeqCst);
     // SIGHUP also before its thread watches it.
-    [SIGHUP, SIGUSR1].into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(|_| ()))
+    [SIGHUP, SIGUSR1]
+        .into_iter()
+        .try_for_each(|signal| signal_hook::flag::register(signal, Arc::default()).map(|_| ()))
 }
 
 /// As [`watch`], but SIGHUP makes the process read a configuration anew.
@@ -48,7 +50,10 @@ impl HeldSignals {
     }
 }
 
-fn watch_with(HeldSignals(mut signals): HeldSignals, reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
+fn watch_with(
+    HeldSignals(mut signals): HeldSignals,
+    reload: Option<impl Fn() + Send + 'static>,
+) -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP && (IS_DAEMON.load(Ordering::SeqCst) || reload.is_some()) {

@@ -22,7 +22,10 @@ pub fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>>
 
 /// The address may come to this machine later (IP_FREEBIND, ip(7)). `prepare` changes the socket
 /// before the first client can reach it.
-pub fn bind_before_address_is_here(address: SocketAddr, prepare: impl FnOnce(&Socket) -> io::Result<()>) -> io::Result<TcpListener> {
+pub fn bind_before_address_is_here(
+    address: SocketAddr,
+    prepare: impl FnOnce(&Socket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
     let socket = unbound(address, false)?;
     match address {
         SocketAddr::V4(_) => socket.set_freebind_v4(true)?,
@@ -41,7 +44,11 @@ fn socket(address: SocketAddr, shared: bool) -> io::Result<Socket> {
 }
 
 fn unbound(address: SocketAddr, shared: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))?;
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM.nonblocking().cloexec(),
+        Some(Protocol::TCP),
+    )?;
     // A restart works while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
@@ -87,7 +94,10 @@ mod tests {
     fn socket_is_prepared_before_clients_reach_it() {
         let connect = |to| std::net::TcpStream::connect(to).map(drop).map_err(|error| error.kind());
         let is_unreachable = |socket: &Socket| {
-            assert_eq!(connect(local_address(socket).unwrap()), Err(io::ErrorKind::ConnectionRefused));
+            assert_eq!(
+                connect(local_address(socket).unwrap()),
+                Err(io::ErrorKind::ConnectionRefused)
+            );
             Ok(())
         };
         let listener = bind_before_address_is_here(any(), is_unreachable).unwrap();

@@ -31,7 +31,9 @@ pub fn reopen() {
     let Some(log) = FILE.get() else { return };
     match open(&log.path) {
         Ok(file) => *log.file.lock().unwrap_or_else(PoisonError::into_inner) = file,
-        Err(error) => tracing::error!("{}: the log file cannot be opened again: {error}", log.path.display()),
+        Err(error) => {
+            tracing::error!("{}: the log file cannot be opened again: {error}", log.path.display())
+        }
     }
 }
 
@@ -49,16 +51,28 @@ pub(crate) fn directory() -> Option<&'static Path> {
 /// for. Only the owner can write the file: threads that act as callers have no umask.
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::CREATE | OFlags::APPEND | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let flags = OFlags::CREATE
+        | OFlags::APPEND
+        | OFlags::WRONLY
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
 }
 
 /// systemd.exec(5), JOURNAL_STREAM.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
-    let numbers =
-        named.as_deref().and_then(|text| text.split_once(':')).and_then(|(dev, inode)| Some((dev.parse().ok()?, inode.parse().ok()?)));
+    let numbers = named
+        .as_deref()
+        .and_then(|text| text.split_once(':'))
+        .and_then(|(dev, inode)| Some((dev.parse().ok()?, inode.parse().ok()?)));
     rustix::fs::fstat(io::stderr()).is_ok_and(|stat| numbers == Some((stat.st_dev, stat.st_ino)))
 }
 
@@ -113,7 +127,14 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &log).unwrap();
         assert!(open(&log).is_err());
         std::fs::remove_file(&log).unwrap();
-        rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &log,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .unwrap();
         assert!(open(&log).is_err());
         std::fs::remove_file(&log).unwrap();
         assert!(open(&log).is_ok());

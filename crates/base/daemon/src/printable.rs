@@ -24,7 +24,10 @@ impl JsonName {
     pub fn new(name: &[u8]) -> JsonName {
         match std::str::from_utf8(name) {
             Ok(text) => JsonName { name: text.to_owned(), name_base64: None },
-            Err(_) => JsonName { name: printable(name), name_base64: Some(data_encoding::BASE64.encode(name)) },
+            Err(_) => JsonName {
+                name: printable(name),
+                name_base64: Some(data_encoding::BASE64.encode(name)),
+            },
         }
     }
 }
@@ -41,7 +44,9 @@ fn escaped(name: &[u8], marked: &str) -> String {
         for c in chunk.valid().chars() {
             if c.is_control() || changes_direction(c) {
                 let mut utf8 = [0; 4];
-                c.encode_utf8(&mut utf8).bytes().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+                c.encode_utf8(&mut utf8)
+                    .bytes()
+                    .for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
             } else {
                 if marked.contains(c) {
                     text.push('\\');
@@ -70,7 +75,8 @@ mod tests {
 
     #[test]
     fn non_text_names_keep_their_bytes_in_json() {
-        let json = serde_json::to_string(&JsonName::new(b"a\xff")).expect("plain data always encodes");
+        let json =
+            serde_json::to_string(&JsonName::new(b"a\xff")).expect("plain data always encodes");
         assert_eq!(json, r#"{"name":"a\\xff","name_base64":"Yf8="}"#);
     }
 }

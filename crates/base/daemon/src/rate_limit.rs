@@ -72,7 +72,10 @@ impl Throttle {
             });
             if self.clients.len() >= CLIENTS_MAX {
                 self.omitted += 1;
-                return self.bucket.take(now_ms, self.all).then(|| std::mem::take(&mut self.omitted) - 1);
+                return self
+                    .bucket
+                    .take(now_ms, self.all)
+                    .then(|| std::mem::take(&mut self.omitted) - 1);
             }
         }
         let Client { bucket, omitted } = self.clients.entry(client).or_default();
@@ -90,7 +93,8 @@ impl Throttle {
             .filter(|(_, client)| client.omitted > 0)
             .map(|(address, client)| (*address, std::mem::take(&mut client.omitted)))
             .collect();
-        let count = std::mem::take(&mut self.omitted) + clients.iter().map(|(_, count)| count).sum::<u64>();
+        let count =
+            std::mem::take(&mut self.omitted) + clients.iter().map(|(_, count)| count).sum::<u64>();
         clients.sort_unstable_by_key(|(address, count)| (std::cmp::Reverse(*count), *address));
         clients.truncate(NAMED_MAX);
         OmittedMessages { count, clients }
@@ -105,7 +109,9 @@ impl Throttle {
 /// One IPv6 host has a /64 network (RFC 6177).
 fn network(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
         v4 => v4,
     }
 }
@@ -135,7 +141,8 @@ mod tests {
     #[test]
     fn one_client_in_a_loop_does_not_hide_another() {
         let mut throttle = Throttle::new(CLIENT, ALL);
-        let logged = (0..10_000).filter(|now_ms| throttle.admit(client(1), *now_ms).is_some()).count();
+        let logged =
+            (0..10_000).filter(|now_ms| throttle.admit(client(1), *now_ms).is_some()).count();
         assert_eq!(logged, 5);
         assert_eq!(throttle.admit(client(2), 10_000), Some(0));
         assert_eq!(throttle.admit(client(1), 20_000), Some(10_000 - 5));
@@ -144,7 +151,8 @@ mod tests {
     #[test]
     fn all_clients_together_are_bounded_in_lines_and_memory() {
         let mut throttle = Throttle::new(CLIENT, ALL);
-        let logged = (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
+        let logged =
+            (0..100_000).filter(|number| throttle.admit(client(*number), 5).is_some()).count();
         assert_eq!(logged, 100);
         assert!(throttle.clients.len() <= CLIENTS_MAX);
         assert!(throttle.admit(client(99_999), 205).is_some_and(|omitted| omitted > 90_000));
@@ -156,8 +164,14 @@ mod tests {
     fn ipv6_network_is_one_client() {
         let mut throttle = Throttle::new(CLIENT, ALL);
         let address = |number: u128| IpAddr::from(Ipv6Addr::from_bits(0x2001_0db8 << 96 | number));
-        assert_eq!((0..1000).filter(|number| throttle.admit(address(*number), 0).is_some()).count(), 5);
-        assert_eq!(throttle.take_omitted(), OmittedMessages { count: 995, clients: vec![(address(0), 995)] });
+        assert_eq!(
+            (0..1000).filter(|number| throttle.admit(address(*number), 0).is_some()).count(),
+            5
+        );
+        assert_eq!(
+            throttle.take_omitted(),
+            OmittedMessages { count: 995, clients: vec![(address(0), 995)] }
+        );
         assert_eq!(throttle.admit(address(1 << 64), 0), Some(0));
     }
 

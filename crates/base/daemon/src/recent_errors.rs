@@ -102,13 +102,19 @@ impl Recorder {
     fn report(&self, now_s: u64) -> LoggedErrors {
         let oldest_minute = (now_s / 60).saturating_sub(MINUTES as u64 - 1);
         let recent = self.minutes.iter().filter(|(minute, ..)| *minute >= oldest_minute);
-        let (errors, warnings) = recent.fold((0, 0), |(errors, warnings), minute| (errors + minute.1, warnings + minute.2));
+        let (errors, warnings) = recent
+            .fold((0, 0), |(errors, warnings), minute| (errors + minute.1, warnings + minute.2));
         LoggedErrors {
             errors_last_hour: errors,
             warnings_last_hour: warnings,
             errors_total: self.errors,
             warnings_total: self.warnings,
-            newest: self.newest.iter().filter(|entry| entry.at / 60 >= oldest_minute).cloned().collect(),
+            newest: self
+                .newest
+                .iter()
+                .filter(|entry| entry.at / 60 >= oldest_minute)
+                .cloned()
+                .collect(),
         }
     }
 }
@@ -134,10 +140,19 @@ mod tests {
         recorder.add(3000, false, "warned");
         recorder.add(3540, true, "failed");
         let report = recorder.report(3599);
-        assert_eq!((report.errors_last_hour, report.warnings_last_hour, report.newest.len()), (2, 1, 3));
+        assert_eq!(
+            (report.errors_last_hour, report.warnings_last_hour, report.newest.len()),
+            (2, 1, 3)
+        );
         let report = recorder.report(3600);
-        assert_eq!((report.errors_last_hour, report.warnings_last_hour, report.errors_total), (1, 1, 2));
-        assert_eq!(report.newest.iter().map(|entry| &*entry.message).collect::<Vec<_>>(), ["warned", "failed"]);
+        assert_eq!(
+            (report.errors_last_hour, report.warnings_last_hour, report.errors_total),
+            (1, 1, 2)
+        );
+        assert_eq!(
+            report.newest.iter().map(|entry| &*entry.message).collect::<Vec<_>>(),
+            ["warned", "failed"]
+        );
         assert_eq!(recorder.report(100_000).newest, []);
     }
 
@@ -160,7 +175,12 @@ mod tests {
             tracing::warn!(tree = "t", "refresh failed");
         });
         let newest = recent().newest;
-        assert!(newest.iter().any(|entry| entry.message == "refresh failed tree=\"t\"" && !entry.is_error), "{newest:?}");
+        assert!(
+            newest
+                .iter()
+                .any(|entry| entry.message == "refresh failed tree=\"t\"" && !entry.is_error),
+            "{newest:?}"
+        );
         assert!(!newest.iter().any(|entry| entry.message.contains("not recorded")));
     }
 }

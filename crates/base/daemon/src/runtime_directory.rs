@@ -5,7 +5,8 @@ use std::{env, fs, io};
 /// `$VOUCH_RUNTIME_DIR`; else the service manager's `$RUNTIME_DIRECTORY`; else /run/vouch for root,
 /// and `$XDG_RUNTIME_DIR/vouch` for other users.
 pub fn of_process() -> Option<PathBuf> {
-    let from_manager = || env::var_os("RUNTIME_DIRECTORY").and_then(|list| env::split_paths(&list).next());
+    let from_manager =
+        || env::var_os("RUNTIME_DIRECTORY").and_then(|list| env::split_paths(&list).next());
     named().or_else(|| from_manager().filter(|path| path.is_absolute())).or_else(without_manager)
 }
 
@@ -26,7 +27,8 @@ pub fn all() -> Vec<PathBuf> {
         None => [Some(SYSTEM.into()), of_user()].into_iter().flatten().collect(),
     };
     if named().is_none() && rustix::process::geteuid().is_root() {
-        roots.extend(directories_in(Path::new(OF_USERS)).into_iter().map(|user| user.join("vouch")));
+        roots
+            .extend(directories_in(Path::new(OF_USERS)).into_iter().map(|user| user.join("vouch")));
     }
     let below: Vec<PathBuf> = roots.iter().flat_map(|root| directories_in(root)).collect();
     roots.extend(below);
@@ -45,12 +47,19 @@ fn named() -> Option<PathBuf> {
 }
 
 fn of_user() -> Option<PathBuf> {
-    env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()).map(|path| path.join("vouch"))
+    env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .map(|path| path.join("vouch"))
 }
 
 fn directories_in(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).take(DIRECTORIES_MAX).collect()
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .take(DIRECTORIES_MAX)
+        .collect()
 }
 
 const SYSTEM: &str = "/run/vouch";

@@ -5,8 +5,9 @@ use std::fmt;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, PathBeneath, PathFd, Ruleset,
-    RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
+    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -42,7 +43,13 @@ pub struct Applied {
 impl fmt::Display for Applied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |on: bool| if on { "restricted" } else { "not restricted" };
-        write!(f, "files {}, TCP sockets and signals {}, capabilities {}", word(self.files), word(self.sockets), word(self.capabilities))
+        write!(
+            f,
+            "files {}, TCP sockets and signals {}, capabilities {}",
+            word(self.files),
+            word(self.sockets),
+            word(self.capabilities)
+        )
     }
 }
 
@@ -54,7 +61,9 @@ pub enum SandboxError {
     Landlock(#[from] RulesetError),
     #[error("privileges: {0}")]
     Privileges(#[from] rustix::io::Errno),
-    #[error("this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)")]
+    #[error(
+        "this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)"
+    )]
     Missing,
 }
 
@@ -84,8 +93,10 @@ fn apply(access: &Access<'_>, mode: SandboxMode) -> Result<Applied, SandboxError
 
 fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
     // A service that connects resolves names, which may need the sockets of other daemons.
-    let files = AccessFs::from_all(NEWEST) & !if access.connects { AccessFs::ResolveUnix.into() } else { BitFlags::EMPTY };
-    let sockets = if access.connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
+    let files = AccessFs::from_all(NEWEST)
+        & !if access.connects { AccessFs::ResolveUnix.into() } else { BitFlags::EMPTY };
+    let sockets =
+        if access.connects { AccessNet::BindTcp.into() } else { AccessNet::from_all(NEWEST) };
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(files)?
@@ -94,16 +105,29 @@ fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
         .create()?;
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
     let make = AccessFs::MakeReg | AccessFs::MakeDir | AccessFs::Refer;
-    let write = read | make | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::RemoveFile | AccessFs::RemoveDir;
-    for (path, rights) in access.read.iter().map(|path| (*path, read)).chain(access.write.iter().map(|path| (*path, write))) {
+    let write = read
+        | make
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir;
+    for (path, rights) in access
+        .read
+        .iter()
+        .map(|path| (*path, read))
+        .chain(access.write.iter().map(|path| (*path, write)))
+    {
         // The kernel refuses rights of directories for a file.
         let rights = if path.is_file() { rights & AccessFs::from_file(NEWEST) } else { rights };
-        let fd = PathFd::new(path).map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
+        let fd = PathFd::new(path)
+            .map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
         ruleset = ruleset.add_rule(PathBeneath::new(fd, rights))?;
     }
     if let Some(log) = log_output::directory() {
-        let fd = PathFd::new(log).map_err(|source| SandboxError::Path { path: log.display().to_string(), source })?;
-        ruleset = ruleset.add_rule(PathBeneath::new(fd, AccessFs::MakeReg | AccessFs::WriteFile))?;
+        let fd = PathFd::new(log)
+            .map_err(|source| SandboxError::Path { path: log.display().to_string(), source })?;
+        ruleset =
+            ruleset.add_rule(PathBeneath::new(fd, AccessFs::MakeReg | AccessFs::WriteFile))?;
     }
     let status = ruleset.restrict_self()?;
     let sockets = match status.landlock {
@@ -115,7 +139,8 @@ fn restrict(access: &Access<'_>) -> Result<(bool, bool), SandboxError> {
 
 fn drop_capabilities(keep: CapabilitySet) -> Result<bool, SandboxError> {
     let kept = rustix::thread::capabilities(None)?.permitted & keep;
-    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    let sets =
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, sets)?;
     Ok(rustix::thread::capabilities(None)?.permitted == kept)
 }
@@ -132,7 +157,11 @@ mod tests {
 
     fn skip(why: &str) {
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", std::thread::current().name().unwrap_or("sandbox"));
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {}: {why}",
+            std::thread::current().name().unwrap_or("sandbox")
+        );
     }
 
     fn reading<'a>(read: &'a [&'a Path]) -> Access<'a> {
@@ -172,8 +201,14 @@ mod tests {
                 let _ = wait.recv();
                 assert_eq!(fs::read(inside.join("new")).unwrap(), b"n");
                 assert_eq!(fs::read(&secret).unwrap_err().kind(), ErrorKind::PermissionDenied);
-                assert_eq!(fs::write(inside.join("new"), "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
-                assert_eq!(fs::remove_file(inside.join("new")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+                assert_eq!(
+                    fs::write(inside.join("new"), "x").unwrap_err().kind(),
+                    ErrorKind::PermissionDenied
+                );
+                assert_eq!(
+                    fs::remove_file(inside.join("new")).unwrap_err().kind(),
+                    ErrorKind::PermissionDenied
+                );
             });
         });
     }
@@ -182,7 +217,10 @@ mod tests {
     fn nothing_can_be_executed() {
         let inside = tempfile::tempdir().unwrap();
         in_sandbox(inside.path(), |_| {
-            assert_eq!(std::process::Command::new("/bin/true").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(
+                std::process::Command::new("/bin/true").status().unwrap_err().kind(),
+                ErrorKind::PermissionDenied
+            );
         });
     }
 
@@ -195,8 +233,14 @@ mod tests {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 if apply(&reading(&[inside.path()]), SandboxMode::BestEffort).unwrap().sockets {
-                    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::PermissionDenied);
-                    assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                    assert_eq!(
+                        TcpStream::connect(address).unwrap_err().kind(),
+                        ErrorKind::PermissionDenied
+                    );
+                    assert_eq!(
+                        TcpListener::bind("127.0.0.1:0").unwrap_err().kind(),
+                        ErrorKind::PermissionDenied
+                    );
                 } else {
                     skip("this kernel's landlock does not know sockets and signals");
                 }
@@ -221,11 +265,17 @@ mod tests {
                     return skip("this kernel's landlock does not know sockets");
                 }
                 assert!(TcpStream::connect(address).is_ok());
-                assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                assert_eq!(
+                    TcpListener::bind("127.0.0.1:0").unwrap_err().kind(),
+                    ErrorKind::PermissionDenied
+                );
                 fs::create_dir(inside.path().join("d")).unwrap();
                 fs::write(inside.path().join("d/a"), "x").unwrap();
                 fs::rename(inside.path().join("d/a"), inside.path().join("b")).unwrap();
-                assert_eq!(fs::write(outside.path().join("a"), "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                assert_eq!(
+                    fs::write(outside.path().join("a"), "x").unwrap_err().kind(),
+                    ErrorKind::PermissionDenied
+                );
             });
             thread.join().unwrap();
         });

@@ -47,13 +47,16 @@ impl DaemonStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: started(),
             log: recent_errors::recent(),
-            detail: serde_json::to_value(detail).unwrap_or_else(|error| serde_json::Value::String(error.to_string())),
+            detail: serde_json::to_value(detail)
+                .unwrap_or_else(|error| serde_json::Value::String(error.to_string())),
         }
     }
 }
 
 pub fn started() -> u64 {
-    *STARTED.get_or_init(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+    *STARTED.get_or_init(|| {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    })
 }
 
 static STARTED: OnceLock<u64> = OnceLock::new();

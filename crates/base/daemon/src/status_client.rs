@@ -17,7 +17,8 @@ pub type Answer = (PathBuf, io::Result<DaemonStatus>);
 
 /// Status of all daemons that this user may ask. Takes no longer than the time-out of one daemon.
 pub fn all() -> io::Result<Vec<Answer>> {
-    let sockets: Vec<PathBuf> = runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
+    let sockets: Vec<PathBuf> =
+        runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
     blocking(async {
         let mut asking = JoinSet::new();
         for socket in sockets {
@@ -62,26 +63,49 @@ async fn status(socket: &Path) -> io::Result<DaemonStatus> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-async fn request(socket: &Path, method: Method, path: &str, wait_max: Duration) -> io::Result<(StatusCode, Vec<u8>)> {
+async fn request(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    wait_max: Duration,
+) -> io::Result<(StatusCode, Vec<u8>)> {
     let exchange = async {
         let stream = UnixStream::connect(socket).await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
         let connection = tokio::spawn(connection);
-        let request = Request::builder().method(method).uri(path).header("Host", "vouch").body(Empty::<Bytes>::new());
-        let response = sender.send_request(request.map_err(io::Error::other)?).await.map_err(io::Error::other)?;
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Host", "vouch")
+            .body(Empty::<Bytes>::new());
+        let response = sender
+            .send_request(request.map_err(io::Error::other)?)
+            .await
+            .map_err(io::Error::other)?;
         let status = response.status();
-        let body = Limited::new(response.into_body(), BODY_LEN_MAX).collect().await.map_err(io::Error::other)?;
+        let body = Limited::new(response.into_body(), BODY_LEN_MAX)
+            .collect()
+            .await
+            .map_err(io::Error::other)?;
         connection.abort();
         Ok((status, body.to_bytes().to_vec()))
     };
-    let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", wait_max.as_secs()));
+    let late = |_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("no answer within {} s", wait_max.as_secs()),
+        )
+    };
     tokio::time::timeout(wait_max, exchange).await.map_err(late)?
 }
 
 /// Uses a thread of its own: the caller may be within a runtime.
 fn blocking<T: Send>(work: impl Future<Output = io::Result<T>> + Send) -> io::Result<T> {
     let run = || tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work);
-    std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err(io::Error::other("asking a daemon failed")))
+    std::thread::scope(|scope| scope.spawn(run).join())
+        .unwrap_or_else(|_| Err(io::Error::other("asking a daemon failed")))
 }
 
 const STATUS_WAIT_MAX: Duration = Duration::from_secs(5);

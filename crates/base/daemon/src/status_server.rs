@@ -52,14 +52,22 @@ impl StatusListeners {
 }
 
 /// Runs on the calling thread until `stop` is notified.
-pub fn run<S: StatusSource>(listeners: StatusListeners, source: &Arc<S>, stop: &Arc<Notify>) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+pub fn run<S: StatusSource>(
+    listeners: StatusListeners,
+    source: &Arc<S>,
+    stop: &Arc<Notify>,
+) -> io::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
         let StatusListeners { page, sockets } = &listeners;
         let mut servers = tokio::task::JoinSet::new();
         if let Some(listener) = page {
             listener.set_nonblocking(true)?;
-            servers.spawn(serve(Listener::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?), source.clone()));
+            servers.spawn(serve(
+                Listener::Tcp(tokio::net::TcpListener::from_std(listener.try_clone()?)?),
+                source.clone(),
+            ));
         }
         for socket in sockets {
             let listener = tokio::net::UnixListener::from_std(socket.listener.try_clone()?)?;
@@ -112,15 +120,25 @@ async fn serve<S: StatusSource>(listener: Listener, source: Arc<S>) {
                 async move { Ok::<_, Infallible>(respond(&request, source, is_local).await) }
             });
             let mut http = hyper::server::conn::http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(REQUEST_WAIT_MAX).max_buf_size(REQUEST_LEN_MAX);
+            http.timer(TokioTimer::new())
+                .header_read_timeout(REQUEST_WAIT_MAX)
+                .max_buf_size(REQUEST_LEN_MAX);
             // A client can open another connection.
-            let _ = tokio::time::timeout(CONNECTION_AGE_MAX, http.serve_connection(TokioIo::new(connection), service)).await;
+            let _ = tokio::time::timeout(
+                CONNECTION_AGE_MAX,
+                http.serve_connection(TokioIo::new(connection), service),
+            )
+            .await;
         });
         open.push_back(connection.abort_handle());
     }
 }
 
-async fn respond<S: StatusSource>(request: &Request<Incoming>, source: Arc<S>, is_local: bool) -> Response<Full<Bytes>> {
+async fn respond<S: StatusSource>(
+    request: &Request<Incoming>,
+    source: Arc<S>,
+    is_local: bool,
+) -> Response<Full<Bytes>> {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     match request.uri().path() {
         "/reload" if is_local && *request.method() == Method::POST => reload(source).await,
@@ -129,30 +147,47 @@ async fn respond<S: StatusSource>(request: &Request<Incoming>, source: Arc<S>, i
         "/metrics" => response(StatusCode::OK, "text/plain; version=0.0.4", source.metrics()),
         "/health" | "/healthz" => {
             let (healthy, json) = source.health(unix_now());
-            response(if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, "application/json", json)
+            response(
+                if healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE },
+                "application/json",
+                json,
+            )
         }
         "/status" if is_local => match serde_json::to_string(&source.status()) {
             Ok(json) => response(StatusCode::OK, "application/json", json + "\n"),
-            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n")),
+            Err(error) => {
+                response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{error}\n"))
+            }
         },
         "/" => response(StatusCode::OK, "text/plain", "vouch: /metrics /healthz\n".into()),
-        _ => response(StatusCode::NOT_FOUND, "text/plain", "unknown path; use /metrics or /healthz\n".into()),
+        _ => response(
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "unknown path; use /metrics or /healthz\n".into(),
+        ),
     }
 }
 
 async fn reload<S: StatusSource>(source: Arc<S>) -> Response<Full<Bytes>> {
     match tokio::task::spawn_blocking(move || source.reload()).await {
-        Ok(Some(Ok(warnings))) => {
-            response(StatusCode::OK, "application/json", serde_json::to_string(&warnings).unwrap_or_else(|_| "[]".to_owned()))
-        }
+        Ok(Some(Ok(warnings))) => response(
+            StatusCode::OK,
+            "application/json",
+            serde_json::to_string(&warnings).unwrap_or_else(|_| "[]".to_owned()),
+        ),
         Ok(Some(Err(why))) => response(StatusCode::CONFLICT, "text/plain", why),
-        Ok(None) => response(StatusCode::NOT_FOUND, "text/plain", "this daemon has nothing to reload".into()),
+        Ok(None) => response(
+            StatusCode::NOT_FOUND,
+            "text/plain",
+            "this daemon has nothing to reload".into(),
+        ),
         Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
     }
 }
 
 fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
-    let mut response = response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", format!("use {allowed}\n"));
+    let mut response =
+        response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", format!("use {allowed}\n"));
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
@@ -232,7 +267,8 @@ mod tests {
         let page = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = page.local_addr().unwrap();
         with_server(StatusListeners { page: Some(page), sockets: Vec::new() }, || {
-            let idle: Vec<_> = (0..3 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
+            let idle: Vec<_> =
+                (0..3 * CONNECTIONS_MAX).map(|_| TcpStream::connect(address).unwrap()).collect();
             let answer = request_over_tcp(address, "GET /healthz");
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             drop(idle);
@@ -245,7 +281,8 @@ mod tests {
         let path = directory.path().join("mount-1.sock");
         let page = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = page.local_addr().unwrap();
-        let listeners = StatusListeners { page: Some(page), sockets: vec![StatusSocket::bind(&path).unwrap()] };
+        let listeners =
+            StatusListeners { page: Some(page), sockets: vec![StatusSocket::bind(&path).unwrap()] };
         with_server(listeners, || {
             assert!(request_over_tcp(address, "GET /status").starts_with("HTTP/1.1 404"));
             assert!(request_over_tcp(address, "POST /reload").starts_with("HTTP/1.1 405"));

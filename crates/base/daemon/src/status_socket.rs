@@ -29,7 +29,11 @@ impl StatusSocket {
             remove_dead(directory);
             Self::bind(&directory.join(format!("{}-{}{SUFFIX}", kind.name(), std::process::id())))
         });
-        opened.inspect_err(|error| tracing::info!("no status socket in {}: {error}", directory.display())).ok()
+        opened
+            .inspect_err(|error| {
+                tracing::info!("no status socket in {}: {error}", directory.display())
+            })
+            .ok()
     }
 
     /// `path` may hold the socket of an ended process.
@@ -60,16 +64,21 @@ impl Drop for StatusSocket {
 
 pub(crate) fn sockets_in(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(SUFFIX));
+    let paths =
+        entries.map(|entry| entry.path()).filter(|path| path.to_string_lossy().ends_with(SUFFIX));
     paths.take(SOCKETS_MAX).collect()
 }
 
 fn remove_dead(directory: &Path) {
     for path in sockets_in(directory) {
         // A zombie has no executable either.
-        let has_ended = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let has_ended = |pid: u32| {
+            fs::read_link(format!("/proc/{pid}/exe"))
+                .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
         let is_dead = pid_of(&path).is_some_and(has_ended)
-            && UnixStream::connect(&path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            && UnixStream::connect(&path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
         if is_dead {
             let _ = fs::remove_file(&path);
         }

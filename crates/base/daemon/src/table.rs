@@ -1,7 +1,14 @@
 pub fn table(rows: &[Vec<String>], right: &[usize]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..columns).map(|i| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|i| {
+            rows.iter()
+                .filter_map(|row| row.get(i))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let mut text = String::new();
     for row in rows {
         for (i, cell) in row.iter().enumerate() {
@@ -30,7 +37,10 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = vec![vec!["a".into(), "1".into(), "x".into()], vec!["bbb".into(), "22".into(), "y".into()]];
+        let rows = vec![
+            vec!["a".into(), "1".into(), "x".into()],
+            vec!["bbb".into(), "22".into(), "y".into()],
+        ];
         assert_eq!(table(&rows, &[1]), "a     1  x\nbbb  22  y\n");
     }
 }

@@ -14,5 +14,9 @@ pub fn unacknowledged_len(stream: &TcpStream) -> io::Result<usize> {
     // SAFETY: the descriptor is open while `stream` is borrowed; the request writes one int
     // (SIOCOUTQ has the number of TIOCOUTQ) to `len`.
     let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
-    if failed == 0 { Ok(usize::try_from(len).unwrap_or_default()) } else { Err(io::Error::last_os_error()) }
+    if failed == 0 {
+        Ok(usize::try_from(len).unwrap_or_default())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

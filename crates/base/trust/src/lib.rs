@@ -104,8 +104,12 @@ pub fn check_directory(path: &Path) -> Result<(), Exposure> {
     }
     check_owner(path, &metadata)?;
     // In a sticky directory, only root can replace root's files.
-    if metadata.is_dir() && metadata.mode() & 0o1000 != 0 { Ok(()) } else { check_mode(path, &metadata, Access::Read) }
-        .map_err(|exposure| Exposure { mode: None, ..exposure })
+    if metadata.is_dir() && metadata.mode() & 0o1000 != 0 {
+        Ok(())
+    } else {
+        check_mode(path, &metadata, Access::Read)
+    }
+    .map_err(|exposure| Exposure { mode: None, ..exposure })
 }
 
 fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), Exposure> {
@@ -113,7 +117,12 @@ fn check_owner(path: &Path, metadata: &Metadata) -> Result<(), Exposure> {
         return Ok(());
     }
     let what = format!("belongs to user {}, who could change what root does", metadata.uid());
-    Err(Exposure { place: path.to_owned(), what, cure: format!("run `chown root {}`", path.display()), mode: None })
+    Err(Exposure {
+        place: path.to_owned(),
+        what,
+        cure: format!("run `chown root {}`", path.display()),
+        mode: None,
+    })
 }
 
 fn check_mode(path: &Path, metadata: &Metadata, access: Access) -> Result<(), Exposure> {
@@ -122,13 +131,19 @@ fn check_mode(path: &Path, metadata: &Metadata, access: Access) -> Result<(), Ex
     let (excess, what, cure) = match access {
         Access::Read => {
             let whom = if is_root { "root" } else { "this user" };
-            let what = format!("is writable by other users (mode {mode:04o}), who could change what {whom} does");
+            let what = format!(
+                "is writable by other users (mode {mode:04o}), who could change what {whom} does"
+            );
             (0o022, what, format!("run `chmod go-w {place}`"))
         }
         Access::GroupRead | Access::Nothing => {
             let excess = if access == Access::Nothing { 0o077 } else { 0o027 };
             let what = format!("is accessible by other users (mode {mode:04o}) and holds secrets");
-            (excess, what, format!("run `chmod {} {place}`", if metadata.is_dir() { "700" } else { "600" }))
+            (
+                excess,
+                what,
+                format!("run `chmod {} {place}`", if metadata.is_dir() { "700" } else { "600" }),
+            )
         }
     };
     match mode & excess {
@@ -175,8 +190,14 @@ mod tests {
             (0o602, false, false, false),
         ] {
             mode(&path, bits);
-            for (access, fits) in [(Access::Read, read), (Access::GroupRead, group), (Access::Nothing, nothing)] {
-                assert_eq!(fault(&path, access), (!fits).then(|| (path.clone(), Some(bits))), "{bits:o} {access:?}");
+            for (access, fits) in
+                [(Access::Read, read), (Access::GroupRead, group), (Access::Nothing, nothing)]
+            {
+                assert_eq!(
+                    fault(&path, access),
+                    (!fits).then(|| (path.clone(), Some(bits))),
+                    "{bits:o} {access:?}"
+                );
             }
         }
     }
@@ -196,13 +217,23 @@ mod tests {
         assert_eq!(fault(&path, Access::Nothing), Some((path.clone(), None)));
         chown(&path, Some(0), None).unwrap();
         // A user who can rename the directory can put another in its place.
-        for (owner, bits, fits) in [(4242, 0o755, false), (0, 0o777, false), (0, 0o1777, true), (0, 0o775, false), (0, 0o755, true)] {
+        for (owner, bits, fits) in [
+            (4242, 0o755, false),
+            (0, 0o777, false),
+            (0, 0o1777, true),
+            (0, 0o775, false),
+            (0, 0o755, true),
+        ] {
             chown(&above, Some(owner), None).unwrap();
             mode(&above, bits);
             let link = directory.path().join(format!("link{bits:o}{owner}"));
             std::os::unix::fs::symlink(&path, &link).unwrap();
             for path in [&path, &link] {
-                assert_eq!(fault(path, Access::Nothing), (!fits).then(|| (above.canonicalize().unwrap(), None)), "{owner} {bits:o}");
+                assert_eq!(
+                    fault(path, Access::Nothing),
+                    (!fits).then(|| (above.canonicalize().unwrap(), None)),
+                    "{owner} {bits:o}"
+                );
             }
         }
     }

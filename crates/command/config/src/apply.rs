@@ -43,14 +43,24 @@ pub fn first_pass(arguments: Vec<OsString>, command: Command) -> Given {
     let (mut kept, mut off, mut is_after) = (Vec::new(), Vec::new(), false);
     for argument in &arguments {
         is_after |= argument == "--";
-        let text = argument.to_str().filter(|_| !is_after).and_then(|text| text.strip_prefix("--")?.split_once('='));
+        let text = argument
+            .to_str()
+            .filter(|_| !is_after)
+            .and_then(|text| text.strip_prefix("--")?.split_once('='));
         match text {
-            Some((switch, "true")) if switches.iter().any(|known| known == switch) => kept.push(format!("--{switch}").into()),
-            Some((switch, "false")) if switches.iter().any(|known| known == switch) => off.push(switch.to_owned()),
+            Some((switch, "true")) if switches.iter().any(|known| known == switch) => {
+                kept.push(format!("--{switch}").into())
+            }
+            Some((switch, "false")) if switches.iter().any(|known| known == switch) => {
+                off.push(switch.to_owned())
+            }
             _ => kept.push(argument.clone()),
         }
     }
-    let matches = command.try_get_matches_from(&kept).ok().filter(|matches| matches.subcommand_name().is_some());
+    let matches = command
+        .try_get_matches_from(&kept)
+        .ok()
+        .filter(|matches| matches.subcommand_name().is_some());
     match matches.as_ref().and_then(ArgMatches::subcommand_name) {
         // A command line in the arguments of `vouch config show` stays as it is.
         Some(name) if is_without_options(name) => Given { arguments, off: Vec::new(), matches },
@@ -59,7 +69,9 @@ pub fn first_pass(arguments: Vec<OsString>, command: Command) -> Given {
 }
 
 fn switches(command: &Command) -> Vec<String> {
-    let own = command.get_arguments().filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue) && !arg.is_hide_set());
+    let own = command
+        .get_arguments()
+        .filter(|arg| matches!(arg.get_action(), ArgAction::SetTrue) && !arg.is_hide_set());
     let mut all: Vec<String> = own.filter_map(|arg| arg.get_long().map(str::to_owned)).collect();
     all.extend(command.get_subcommands().flat_map(switches));
     all
@@ -77,7 +89,8 @@ impl Given {
     }
 
     fn files(&self) -> Choice {
-        let given = self.matches.as_ref().and_then(|matches| matches.get_one::<PathBuf>("config").cloned());
+        let given =
+            self.matches.as_ref().and_then(|matches| matches.get_one::<PathBuf>("config").cloned());
         given.filter(|path| !path.as_os_str().is_empty()).map_or(Choice::System, Choice::Given)
     }
 }
@@ -87,20 +100,35 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
     let Some((leaf, matches, words)) = subcommand(given, root) else { return applied };
     let command = words.join(" ");
     let mut taken: Vec<&Arg> = leaf.get_arguments().filter(|arg| is_given(matches, arg)).collect();
-    let mut switched_off: Vec<&Arg> = leaf.get_arguments().filter(|arg| arg.get_long().is_some_and(|long| given.is_off(long))).collect();
+    let mut switched_off: Vec<&Arg> = leaf
+        .get_arguments()
+        .filter(|arg| arg.get_long().is_some_and(|long| given.is_off(long)))
+        .collect();
     let mut added: Vec<OsString> = Vec::new();
     let target = Target::of(&command, leaf, matches, config);
     if is_mount_by_point(&command, leaf, matches, config) {
         taken.extend(leaf.get_positionals());
-        if matches!(target, Target::Namespace) && !taken.iter().any(|arg| arg.get_long() == Some("auto")) {
+        if matches!(target, Target::Namespace)
+            && !taken.iter().any(|arg| arg.get_long() == Some("auto"))
+        {
             added.push("--auto".into());
         }
     }
     let mut use_table = |table: &Table, fits: &dyn Fn(&Arg) -> bool| {
         for (option, setting) in table {
-            let Some(arg) = leaf.get_arguments().find(|arg| key(arg).as_deref() == Some(option)).filter(|arg| fits(arg)) else { continue };
-            let is_taken = taken.iter().chain(&switched_off).any(|other| other.get_id() == arg.get_id());
-            if is_taken || taken.iter().any(|other| conflict(leaf, arg, other)) || lacks_earlier(leaf, arg, &taken) {
+            let Some(arg) = leaf
+                .get_arguments()
+                .find(|arg| key(arg).as_deref() == Some(option))
+                .filter(|arg| fits(arg))
+            else {
+                continue;
+            };
+            let is_taken =
+                taken.iter().chain(&switched_off).any(|other| other.get_id() == arg.get_id());
+            if is_taken
+                || taken.iter().any(|other| conflict(leaf, arg, other))
+                || lacks_earlier(leaf, arg, &taken)
+            {
                 continue;
             }
             applied.origins.insert(option.clone(), setting.origin.clone());
@@ -128,18 +156,30 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
         let Some(table) = config.commands.get(&words[..=depth].join(" ")) else { continue };
         // Of a command above, only the options that its subcommands share. A service's log file is the
         // service's: its subcommands may run as users who cannot write there.
-        let above = words[..=depth].iter().fold(root, |command, word| command.find_subcommand(word).unwrap_or(command));
-        let is_shared_file = |arg: &Arg| arg.get_long() != Some("log-file") || above.is_subcommand_required_set();
-        use_table(table, &|arg| depth + 1 == words.len() || arg.is_global_set() && is_shared_file(arg));
+        let above = words[..=depth]
+            .iter()
+            .fold(root, |command, word| command.find_subcommand(word).unwrap_or(command));
+        let is_shared_file =
+            |arg: &Arg| arg.get_long() != Some("log-file") || above.is_subcommand_required_set();
+        use_table(table, &|arg| {
+            depth + 1 == words.len() || arg.is_global_set() && is_shared_file(arg)
+        });
     }
     use_table(&config.site, &is_shared);
-    let end = applied.arguments.iter().position(|argument| argument == "--").unwrap_or(applied.arguments.len());
+    let end = applied
+        .arguments
+        .iter()
+        .position(|argument| argument == "--")
+        .unwrap_or(applied.arguments.len());
     applied.arguments.splice(end..end, added);
     applied
 }
 
 /// The subcommand that is called, its matches, and its words. None if it takes no settings.
-fn subcommand<'c>(given: &'c Given, root: &'c Command) -> Option<(&'c Command, &'c ArgMatches, Vec<&'c str>)> {
+fn subcommand<'c>(
+    given: &'c Given,
+    root: &'c Command,
+) -> Option<(&'c Command, &'c ArgMatches, Vec<&'c str>)> {
     let mut matches = given.matches.as_ref()?;
     let (mut leaf, mut words) = (root, Vec::new());
     while let Some((name, below)) = matches.subcommand() {
@@ -152,11 +192,17 @@ fn subcommand<'c>(given: &'c Given, root: &'c Command) -> Option<(&'c Command, &
 
 fn is_given(matches: &ArgMatches, arg: &Arg) -> bool {
     let id = arg.get_id().as_str();
-    matches.try_contains_id(id).is_ok() && matches!(matches.value_source(id), Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    matches.try_contains_id(id).is_ok()
+        && matches!(
+            matches.value_source(id),
+            Some(ValueSource::CommandLine | ValueSource::EnvVariable)
+        )
 }
 
 fn conflict(command: &Command, a: &Arg, b: &Arg) -> bool {
-    let lists = |one: &Arg, other: &Arg| command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id());
+    let lists = |one: &Arg, other: &Arg| {
+        command.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id() == other.get_id())
+    };
     a.get_id() != b.get_id() && (lists(a, b) || lists(b, a))
 }
 
@@ -187,11 +233,16 @@ impl Target {
         }
         let mut found: Option<String> = None;
         for arg in leaf.get_arguments().filter(|arg| names_tree(arg)) {
-            for value in matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten() {
+            for value in
+                matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten()
+            {
                 if command == "mount" && config.namespace_is_at(Path::new(value)) {
                     return Target::Namespace;
                 }
-                let mounted = (command == "mount").then(|| config.mounted_at(Path::new(value))).flatten().map(|(short, _)| short);
+                let mounted = (command == "mount")
+                    .then(|| config.mounted_at(Path::new(value)))
+                    .flatten()
+                    .map(|(short, _)| short);
                 let short = mounted.or_else(|| short_name(value, config));
                 match (short, &found) {
                     (Some(short), None) => found = Some(short.to_owned()),
@@ -205,23 +256,31 @@ impl Target {
 }
 
 fn is_mount_by_point(command: &str, leaf: &Command, matches: &ArgMatches, config: &Config) -> bool {
-    let mut given = leaf.get_positionals().flat_map(|arg| matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten());
+    let mut given = leaf.get_positionals().flat_map(|arg| {
+        matches.try_get_raw(arg.get_id().as_str()).ok().flatten().into_iter().flatten()
+    });
     command == "mount"
         && given.next().is_some_and(|first| {
-            first.as_bytes().starts_with(b"/") || config.mounted_at(Path::new(first)).is_some() || config.namespace_is_at(Path::new(first))
+            first.as_bytes().starts_with(b"/")
+                || config.mounted_at(Path::new(first)).is_some()
+                || config.namespace_is_at(Path::new(first))
         })
 }
 
 /// A positional argument would take the place of an earlier one.
 fn lacks_earlier(leaf: &Command, arg: &Arg, taken: &[&Arg]) -> bool {
     let is_taken = |earlier: &Arg| taken.iter().any(|other| other.get_id() == earlier.get_id());
-    arg.is_positional() && leaf.get_positionals().any(|earlier| earlier.get_index() < arg.get_index() && !is_taken(earlier))
+    arg.is_positional()
+        && leaf
+            .get_positionals()
+            .any(|earlier| earlier.get_index() < arg.get_index() && !is_taken(earlier))
 }
 
 fn names_tree(arg: &Arg) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
     let first = names.first().map_or("", |name| name.as_str());
-    (arg.is_positional() && (first.starts_with("NAME") || first == "OTHER")) || arg.get_long() == Some("tree")
+    (arg.is_positional() && (first.starts_with("NAME") || first == "OTHER"))
+        || arg.get_long() == Some("tree")
 }
 
 fn short_name<'a>(argument: &OsStr, config: &'a Config) -> Option<&'a str> {

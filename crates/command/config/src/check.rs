@@ -14,7 +14,8 @@ use super::{Config, Origin, POINT, Problem, SITE_HEADINGS, Setting, Table, TreeE
 pub fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (Config, Vec<Problem>) {
     let mut config = Config { files, ..Config::default() };
     let mut problems = Vec::new();
-    let (of_trees, others): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.keys[0] == TREE && item.keys.len() > 1);
+    let (of_trees, others): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|item| item.keys[0] == TREE && item.keys.len() > 1);
     for item in others {
         problems.extend(add(&mut config, item, root).err());
     }
@@ -33,13 +34,15 @@ fn add(config: &mut Config, item: Item, root: &Command) -> Result<(), Problem> {
     let (option, words) = item.keys.split_last().expect("an item has a key");
     let table = match words {
         [] => {
-            let arg = find(option, Place::Shared, root).ok_or_else(|| unknown_at_top(&item, root))?;
+            let arg =
+                find(option, Place::Shared, root).ok_or_else(|| unknown_at_top(&item, root))?;
             check_value(arg, &item)?;
             &mut config.site
         }
         [one] if one == NAMESPACE => {
             let mount = root.find_subcommand("mount").expect("the command is defined");
-            let arg = find(option, Place::Command(mount), root).ok_or_else(|| unknown(&item, Place::Command(mount), root))?;
+            let arg = find(option, Place::Command(mount), root)
+                .ok_or_else(|| unknown(&item, Place::Command(mount), root))?;
             check_value(arg, &item)?;
             &mut config.namespace
         }
@@ -54,13 +57,19 @@ fn add(config: &mut Config, item: Item, root: &Command) -> Result<(), Problem> {
 }
 
 fn add_trees(config: &mut Config, items: Vec<Item>, root: &Command, problems: &mut Vec<Problem>) {
-    let (names, options): (Vec<_>, Vec<_>) = items.into_iter().partition(|item| item.keys.len() == 3 && item.keys[2] == "name");
+    let (names, options): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|item| item.keys.len() == 3 && item.keys[2] == "name");
     for item in names {
         match tree_name(&item) {
             Ok(name) => {
-                let (options, commands) =
-                    config.trees.remove(&item.keys[1]).map_or_else(Default::default, |tree| (tree.options, tree.commands));
-                config.trees.insert(item.keys[1].clone(), TreeEntry { name, origin: item.origin, options, commands });
+                let (options, commands) = config
+                    .trees
+                    .remove(&item.keys[1])
+                    .map_or_else(Default::default, |tree| (tree.options, tree.commands));
+                config.trees.insert(
+                    item.keys[1].clone(),
+                    TreeEntry { name, origin: item.origin, options, commands },
+                );
             }
             Err(problem) => problems.push(problem),
         }
@@ -84,11 +93,19 @@ fn add_trees(config: &mut Config, items: Vec<Item>, root: &Command, problems: &m
             continue;
         };
         let (option, words) = item.keys[2..].split_last().expect("longer than two");
-        let table: &mut Table = if words.is_empty() { &mut tree.options } else { tree.commands.entry(words.join(" ")).or_default() };
+        let table: &mut Table = if words.is_empty() {
+            &mut tree.options
+        } else {
+            tree.commands.entry(words.join(" ")).or_default()
+        };
         table.insert(option.clone(), Setting { value: item.value, origin: item.origin });
     }
     for (n, (short, tree)) in config.trees.iter().enumerate() {
-        let same = config.trees.iter().take(n).find(|(_, other)| other.name.hostid() == tree.name.hostid());
+        let same = config
+            .trees
+            .iter()
+            .take(n)
+            .find(|(_, other)| other.name.hostid() == tree.name.hostid());
         if let Some((other, _)) = same {
             problems.push(Problem {
                 place: tree.origin.to_string(),
@@ -102,16 +119,30 @@ fn add_trees(config: &mut Config, items: Vec<Item>, root: &Command, problems: &m
 fn tree_name(item: &Item) -> Result<TreeName, Problem> {
     let short = &item.keys[1];
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
-    let is_short = short.len() <= SHORT_LEN_MAX && short.starts_with(|c: char| c.is_ascii_alphanumeric()) && short.chars().all(is_plain);
-    let problem = |what: String, cure: &str| Err(Problem { place: item.origin.to_string(), what, cure: cure.into() });
+    let is_short = short.len() <= SHORT_LEN_MAX
+        && short.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && short.chars().all(is_plain);
+    let problem = |what: String, cure: &str| {
+        Err(Problem { place: item.origin.to_string(), what, cure: cure.into() })
+    };
     if !is_short || short == AUTO {
-        return problem(format!("[tree.{short}] is not a short name"), "use letters, digits and . _ - +, at most 64, and not `auto`");
+        return problem(
+            format!("[tree.{short}] is not a short name"),
+            "use letters, digits and . _ - +, at most 64, and not `auto`",
+        );
     }
     let Value::One(name) = &item.value else {
-        return problem(format!("the name of [tree.{short}] is not text"), "write name = \"@HOST,HOSTID\"");
+        return problem(
+            format!("the name of [tree.{short}] is not text"),
+            "write name = \"@HOST,HOSTID\"",
+        );
     };
-    name.parse()
-        .or_else(|error| problem(format!("tree.{short}.name: {name}: {error}"), "write name = \"@HOST,HOSTID\", as `vouch name` prints it"))
+    name.parse().or_else(|error| {
+        problem(
+            format!("tree.{short}.name: {name}: {error}"),
+            "write name = \"@HOST,HOSTID\", as `vouch name` prints it",
+        )
+    })
 }
 
 fn check_tree_option(item: &Item, root: &Command) -> Result<(), Problem> {
@@ -126,7 +157,10 @@ fn check_tree_option(item: &Item, root: &Command) -> Result<(), Problem> {
                 let users = commands_with(option, root);
                 let problem = unknown(item, Place::Shared, root);
                 match users.first() {
-                    Some(command) => Problem { cure: format!("put it into [tree.{}.{command}]", item.keys[1]), ..problem },
+                    Some(command) => Problem {
+                        cure: format!("put it into [tree.{}.{command}]", item.keys[1]),
+                        ..problem
+                    },
                     None => problem,
                 }
             })?;
@@ -139,21 +173,33 @@ fn check_tree_option(item: &Item, root: &Command) -> Result<(), Problem> {
     }
 }
 
-fn check_command_option(item: &Item, words: &[String], option: &str, root: &Command) -> Result<(), Problem> {
+fn check_command_option(
+    item: &Item,
+    words: &[String],
+    option: &str,
+    root: &Command,
+) -> Result<(), Problem> {
     let mut command = root;
     for word in words {
-        command = command.get_subcommands().find(|sub| sub.get_name() == word && !is_without_options(sub.get_name())).ok_or_else(|| {
-            let mut known: Vec<&str> =
-                command.get_subcommands().filter(|sub| !is_without_options(sub.get_name())).map(Command::get_name).collect();
-            if std::ptr::eq(command, root) {
-                known.extend([TREE, NAMESPACE]);
-            }
-            Problem {
-                place: item.origin.to_string(),
-                what: format!("there is no table [{}]", words.join(".")),
-                cure: suggestion(word, known.into_iter()).unwrap_or_else(|| "`vouch help` lists the commands".into()),
-            }
-        })?;
+        command = command
+            .get_subcommands()
+            .find(|sub| sub.get_name() == word && !is_without_options(sub.get_name()))
+            .ok_or_else(|| {
+                let mut known: Vec<&str> = command
+                    .get_subcommands()
+                    .filter(|sub| !is_without_options(sub.get_name()))
+                    .map(Command::get_name)
+                    .collect();
+                if std::ptr::eq(command, root) {
+                    known.extend([TREE, NAMESPACE]);
+                }
+                Problem {
+                    place: item.origin.to_string(),
+                    what: format!("there is no table [{}]", words.join(".")),
+                    cure: suggestion(word, known.into_iter())
+                        .unwrap_or_else(|| "`vouch help` lists the commands".into()),
+                }
+            })?;
     }
     let place = Place::Command(command);
     let arg = find(option, place, root).ok_or_else(|| unknown(item, place, root))?;
@@ -162,7 +208,9 @@ fn check_command_option(item: &Item, words: &[String], option: &str, root: &Comm
 
 fn find<'a>(option: &str, place: Place<'a>, root: &'a Command) -> Option<&'a Arg> {
     match place {
-        Place::Command(command) => command.get_arguments().find(|arg| key(arg).as_deref() == Some(option)),
+        Place::Command(command) => {
+            command.get_arguments().find(|arg| key(arg).as_deref() == Some(option))
+        }
         Place::Shared => shared(root).into_iter().find(|arg| key(arg).as_deref() == Some(option)),
     }
 }
@@ -183,41 +231,69 @@ pub(super) fn is_shared(arg: &Arg) -> bool {
 /// That of the command line, or of a positional argument its value name in lower case. `None` if it
 /// can't be configured.
 pub fn key(arg: &Arg) -> Option<String> {
-    if arg.is_hide_set() || !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue) {
+    if arg.is_hide_set()
+        || !matches!(arg.get_action(), ArgAction::Set | ArgAction::Append | ArgAction::SetTrue)
+    {
         return None;
     }
     if let Some(long) = arg.get_long() {
         return (long != "config").then(|| long.to_owned());
     }
     let name = arg.get_value_names()?.first()?.as_str();
-    (arg.is_positional() && name.bytes().all(|b| b.is_ascii_uppercase()) && name != "NAME" && name != "OTHER").then(|| name.to_lowercase())
+    (arg.is_positional()
+        && name.bytes().all(|b| b.is_ascii_uppercase())
+        && name != "NAME"
+        && name != "OTHER")
+        .then(|| name.to_lowercase())
 }
 
 /// Commands that take nothing from the configuration: they must work when it has faults.
 pub(super) fn is_without_options(command: &str) -> bool {
-    matches!(command, "config" | "completions" | "man" | "help" | "umount" | "status" | "bugreport" | "version")
+    matches!(
+        command,
+        "config" | "completions" | "man" | "help" | "umount" | "status" | "bugreport" | "version"
+    )
 }
 
 fn check_value(arg: &Arg, item: &Item) -> Result<(), Problem> {
     let name = item.keys.join(".");
-    let problem = |what: String, cure: String| Err(Problem { place: item.origin.to_string(), what, cure });
+    let problem =
+        |what: String, cure: String| Err(Problem { place: item.origin.to_string(), what, cure });
     let takes_value = !matches!(arg.get_action(), ArgAction::SetTrue);
     let takes_list = matches!(arg.get_action(), ArgAction::Append);
     let values = match &item.value {
         Value::Flag(_) if !takes_value => return Ok(()),
-        _ if !takes_value => return problem(format!("`{name}` is a switch"), format!("write {name} = true or false")),
-        Value::Flag(_) => return problem(format!("`{name}` takes a value"), format!("write {name} = \"{}\"", shape(arg))),
-        Value::Many(_) if !takes_list => return problem(format!("`{name}` takes one value"), format!("write {name} = \"{}\"", shape(arg))),
+        _ if !takes_value => {
+            return problem(
+                format!("`{name}` is a switch"),
+                format!("write {name} = true or false"),
+            );
+        }
+        Value::Flag(_) => {
+            return problem(
+                format!("`{name}` takes a value"),
+                format!("write {name} = \"{}\"", shape(arg)),
+            );
+        }
+        Value::Many(_) if !takes_list => {
+            return problem(
+                format!("`{name}` takes one value"),
+                format!("write {name} = \"{}\"", shape(arg)),
+            );
+        }
         Value::Many(values) => values.as_slice(),
         Value::One(value) => std::slice::from_ref(value),
     };
     // A command with this option alone runs its parser of values.
     let alone = Arg::new("value").long("value").value_parser(arg.get_value_parser().clone());
     for value in values {
-        let command = Command::new("check").no_binary_name(true).disable_help_flag(true).arg(alone.clone());
+        let command =
+            Command::new("check").no_binary_name(true).disable_help_flag(true).arg(alone.clone());
         if let Err(error) = command.try_get_matches_from([format!("--value={value}")]) {
             let why = match (error.source(), error.get(ContextKind::ValidValue)) {
-                (Some(source), _) if source.is::<std::num::ParseIntError>() => "write a whole number".to_owned(),
+                (Some(source), _) if source.is::<std::num::ParseIntError>() => {
+                    "write a whole number".to_owned()
+                }
                 (Some(source), _) => source.to_string(),
                 (None, Some(ContextValue::Strings(valid))) => format!("use {}", valid.join(", ")),
                 _ => format!("write {}", shape(arg)),
@@ -229,7 +305,9 @@ fn check_value(arg: &Arg, item: &Item) -> Result<(), Problem> {
 }
 
 fn shape(arg: &Arg) -> String {
-    arg.get_value_names().and_then(|names| names.first()).map_or_else(|| "VALUE".to_owned(), |name| name.to_string())
+    arg.get_value_names()
+        .and_then(|names| names.first())
+        .map_or_else(|| "VALUE".to_owned(), |name| name.to_string())
 }
 
 fn unknown_at_top(item: &Item, root: &Command) -> Problem {
@@ -237,9 +315,15 @@ fn unknown_at_top(item: &Item, root: &Command) -> Problem {
     let problem = unknown(item, Place::Shared, root);
     match &commands_with(option, root)[..] {
         [] => problem,
-        [one] => Problem { cure: format!("it is an option of one command: put it into [{one}]"), ..problem },
+        [one] => Problem {
+            cure: format!("it is an option of one command: put it into [{one}]"),
+            ..problem
+        },
         [.., last] if last.contains('.') => problem,
-        several => Problem { cure: format!("put it into the table of a command: [{}]", several.join("], [")), ..problem },
+        several => Problem {
+            cure: format!("put it into the table of a command: [{}]", several.join("], [")),
+            ..problem
+        },
     }
 }
 
@@ -247,29 +331,41 @@ fn unknown(item: &Item, place: Place<'_>, root: &Command) -> Problem {
     let option = item.keys.last().expect("an item has a key");
     let (args, help) = match place {
         Place::Shared => (shared(root), "vouch help ls".to_owned()),
-        Place::Command(command) => (command.get_arguments().collect(), format!("vouch help {}", command.get_name())),
+        Place::Command(command) => {
+            (command.get_arguments().collect(), format!("vouch help {}", command.get_name()))
+        }
     };
     let mut known: Vec<String> = args.into_iter().filter_map(key).collect();
     known.sort_unstable();
     known.dedup();
     if matches!(place, Place::Shared) && item.keys.len() == 1 {
-        known.extend(root.get_subcommands().filter(|sub| !is_without_options(sub.get_name())).map(|sub| sub.get_name().to_owned()));
+        known.extend(
+            root.get_subcommands()
+                .filter(|sub| !is_without_options(sub.get_name()))
+                .map(|sub| sub.get_name().to_owned()),
+        );
     }
     Problem {
         place: item.origin.to_string(),
         what: format!("unknown option `{}`", item.keys.join(".")),
-        cure: suggestion(option, known.iter().map(String::as_str)).unwrap_or_else(|| format!("`{help}` lists the options")),
+        cure: suggestion(option, known.iter().map(String::as_str))
+            .unwrap_or_else(|| format!("`{help}` lists the options")),
     }
 }
 
 fn commands_with(option: &str, root: &Command) -> Vec<String> {
     let commands = root.get_subcommands().filter(|sub| !is_without_options(sub.get_name()));
-    commands.filter(|command| find(option, Place::Command(command), root).is_some()).map(|command| command.get_name().to_owned()).collect()
+    commands
+        .filter(|command| find(option, Place::Command(command), root).is_some())
+        .map(|command| command.get_name().to_owned())
+        .collect()
 }
 
 fn suggestion<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     let dashed = word.replace('_', "-").to_lowercase();
-    let (near, best) = known.map(|name| (strsim::jaro_winkler(&dashed, name), name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (near, best) = known
+        .map(|name| (strsim::jaro_winkler(&dashed, name), name))
+        .max_by(|a, b| a.0.total_cmp(&b.0))?;
     (near > SIMILAR).then(|| format!("did you mean `{best}`?"))
 }
 
@@ -284,12 +380,18 @@ pub fn check_together(config: &Config, command: fn() -> Command) -> Vec<Problem>
             let Some(first) = table.values().next() else { continue };
             if command == "mount" {
                 let point = (!table.contains_key(POINT)).then_some("/mnt");
-                lines.push((first.origin.clone(), ["vouch", "mount", short].into_iter().chain(point).map(String::from).collect()));
+                lines.push((
+                    first.origin.clone(),
+                    ["vouch", "mount", short].into_iter().chain(point).map(String::from).collect(),
+                ));
             }
         }
     }
     for command in ["serve", "export", "pull", "publish"] {
-        let Some(first) = config.commands.get(command).and_then(|table| table.values().next()) else { continue };
+        let Some(first) = config.commands.get(command).and_then(|table| table.values().next())
+        else {
+            continue;
+        };
         lines.push((first.origin.clone(), ["vouch", command].map(String::from).to_vec()));
     }
     let mut problems: Vec<Problem> = Vec::new();
@@ -303,7 +405,11 @@ pub fn check_together(config: &Config, command: fn() -> Command) -> Vec<Problem>
             }
             let what = format!("`{}` would fail: {}", line.join(" "), one_line(&error));
             if !problems.iter().any(|problem| problem.what == what) {
-                problems.push(Problem { place: origin.to_string(), what, cure: "add what is missing, or take out what needs it".into() });
+                problems.push(Problem {
+                    place: origin.to_string(),
+                    what,
+                    cure: "add what is missing, or take out what needs it".into(),
+                });
             }
         }
     }
@@ -340,9 +446,17 @@ mod tests {
     use crate::read;
 
     fn root() -> Command {
-        let quiet = Arg::new("quiet").long("quiet").action(ArgAction::SetTrue).global(true).help_heading(SITE_HEADINGS[0]);
+        let quiet = Arg::new("quiet")
+            .long("quiet")
+            .action(ArgAction::SetTrue)
+            .global(true)
+            .help_heading(SITE_HEADINGS[0]);
         let point = Arg::new("dir").value_name("DIR");
-        let mount = Command::new("mount").args([point, Arg::new("xattrs").long("xattrs"), Arg::new("threads").long("threads")]);
+        let mount = Command::new("mount").args([
+            point,
+            Arg::new("xattrs").long("xattrs"),
+            Arg::new("threads").long("threads"),
+        ]);
         let mut root = Command::new("vouch").arg(quiet).subcommand(mount);
         root.build();
         root

@@ -13,7 +13,12 @@ impl Config {
     pub fn trees_text(&self) -> String {
         let mut text = String::new();
         for (short, tree) in &self.trees {
-            let _ = writeln!(text, "[tree.{}]\nname = {}", quoted(short), quoted(tree.name.to_string()));
+            let _ = writeln!(
+                text,
+                "[tree.{}]\nname = {}",
+                quoted(short),
+                quoted(tree.name.to_string())
+            );
             add_table(&mut text, &tree.options);
             for (command, table) in &tree.commands {
                 let words: Vec<String> = command.split(' ').map(quoted).collect();
@@ -27,7 +32,12 @@ impl Config {
     /// Leaves out what this program does not know: another version may have written the text.
     pub(super) fn from_trees_text(text: &str, root: &Command) -> Config {
         let (mut items, mut problems) = (Vec::new(), Vec::new());
-        parse(Path::new("the mount's own copy of the configuration"), text, &mut items, &mut problems);
+        parse(
+            Path::new("the mount's own copy of the configuration"),
+            text,
+            &mut items,
+            &mut problems,
+        );
         check(Vec::new(), items, root).0
     }
 }
@@ -37,7 +47,9 @@ fn add_table(text: &mut String, table: &Table) {
         let value = match &setting.value {
             Value::Flag(on) => on.to_string(),
             Value::One(value) => quoted(value),
-            Value::Many(values) => format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", ")),
+            Value::Many(values) => {
+                format!("[{}]", values.iter().map(quoted).collect::<Vec<_>>().join(", "))
+            }
         };
         let _ = writeln!(text, "{} = {value}", quoted(option));
     }
@@ -68,7 +80,8 @@ mod tests {
     fn copy_has_all_settings_of_trees() {
         let reading = |arg: Arg| arg.help_heading("Reading options");
         let replica = reading(Arg::new("replica").long("replica").action(ArgAction::Append));
-        let only = reading(Arg::new("only-replicas").long("only-replicas").action(ArgAction::SetTrue));
+        let only =
+            reading(Arg::new("only-replicas").long("only-replicas").action(ArgAction::SetTrue));
         let mount = Command::new("mount").args([Arg::new("dir").value_name("DIR"), replica, only]);
         let mut root = Command::new("vouch").subcommand(mount);
         root.build();
@@ -79,8 +92,17 @@ mod tests {
         let (mut items, mut problems) = (Vec::new(), Vec::new());
         parse(Path::new("x"), &text, &mut items, &mut problems);
         let (config, more) = check(Vec::new(), items, &root);
-        assert!(problems.is_empty() && more.is_empty() && config.settings().len() == 4, "{problems:?} {more:?}");
-        let values = |config: &Config| config.settings().into_iter().map(|(key, setting)| (key, setting.value)).collect::<Vec<_>>();
+        assert!(
+            problems.is_empty() && more.is_empty() && config.settings().len() == 4,
+            "{problems:?} {more:?}"
+        );
+        let values = |config: &Config| {
+            config
+                .settings()
+                .into_iter()
+                .map(|(key, setting)| (key, setting.value))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(values(&Config::from_trees_text(&config.trees_text(), &root)), values(&config));
     }
 }

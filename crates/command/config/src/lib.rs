@@ -78,7 +78,10 @@ impl Config {
 
     /// The short name and the table of a tree.
     pub fn by_name(&self, name: &TreeName) -> Option<(&str, &TreeEntry)> {
-        self.trees.iter().find(|(_, tree)| tree.name.hostid() == name.hostid()).map(|(short, tree)| (&**short, tree))
+        self.trees
+            .iter()
+            .find(|(_, tree)| tree.name.hostid() == name.hostid())
+            .map(|(short, tree)| (&**short, tree))
     }
 
     /// `point` is as on a command line. A short name is no path.
@@ -101,7 +104,11 @@ impl Config {
     pub fn settings(&self) -> Vec<(String, Setting)> {
         let mut all = Vec::new();
         let mut add = |prefix: &str, table: &Table| {
-            all.extend(table.iter().map(|(option, setting)| (format!("{prefix}{option}"), setting.clone())));
+            all.extend(
+                table
+                    .iter()
+                    .map(|(option, setting)| (format!("{prefix}{option}"), setting.clone())),
+            );
         };
         add("", &self.site);
         for (command, table) in &self.commands {
@@ -109,7 +116,8 @@ impl Config {
         }
         add("namespace.", &self.namespace);
         for (short, tree) in &self.trees {
-            let name = Setting { value: Value::One(tree.name.to_string()), origin: tree.origin.clone() };
+            let name =
+                Setting { value: Value::One(tree.name.to_string()), origin: tree.origin.clone() };
             add(&format!("tree.{short}."), &Table::from([("name".to_owned(), name)]));
             add(&format!("tree.{short}."), &tree.options);
             for (command, table) in &tree.commands {
@@ -123,7 +131,9 @@ impl Config {
 impl TreeEntry {
     /// Options of opening this tree, where one process reads several trees.
     pub fn tree_options(&self) -> Option<TreeOptions> {
-        let is_set = |option: &str| matches!(self.options.get(option), Some(Setting { value: Value::Flag(true), .. }));
+        let is_set = |option: &str| {
+            matches!(self.options.get(option), Some(Setting { value: Value::Flag(true), .. }))
+        };
         let replicas = match self.options.get("replica").map(|setting| &setting.value) {
             Some(Value::One(replica)) => vec![replica.clone()],
             Some(Value::Many(replicas)) => replicas.clone(),
@@ -140,7 +150,11 @@ impl TreeEntry {
 
 /// Completes the command line of this process by the configuration, and keeps both. With `copy`,
 /// the text of [`Config::trees_text`], the command line is complete, and no file is read.
-pub fn complete(arguments: Vec<OsString>, command: fn() -> clap::Command, copy: Option<&str>) -> Result<Applied, Vec<Problem>> {
+pub fn complete(
+    arguments: Vec<OsString>,
+    command: fn() -> clap::Command,
+    copy: Option<&str>,
+) -> Result<Applied, Vec<Problem>> {
     let mut root = command();
     root.build();
     if let Some(copy) = copy {

@@ -88,7 +88,11 @@ fn read_file(path: &Path) -> Result<Option<String>, Problem> {
     if path == Path::new("/dev/null") {
         return Ok(Some(String::new()));
     }
-    let problem = |what: String, cure: &str| Problem { place: path.display().to_string(), what, cure: cure.into() };
+    let problem = |what: String, cure: &str| Problem {
+        place: path.display().to_string(),
+        what,
+        cure: cure.into(),
+    };
     // A FIFO must not block the command.
     let opened = rustix::fs::open(
         path,
@@ -108,14 +112,21 @@ fn read_file(path: &Path) -> Result<Option<String>, Problem> {
     let mut bytes = Vec::new();
     file.take(LEN_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
     if bytes.len() as u64 > LEN_MAX {
-        return Err(problem(format!("is longer than {} KiB", LEN_MAX >> 10), "divide it into files in conf.d"));
+        return Err(problem(
+            format!("is longer than {} KiB", LEN_MAX >> 10),
+            "divide it into files in conf.d",
+        ));
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
         Err(error) => {
             let line = line_of(error.as_bytes(), error.utf8_error().valid_up_to());
             let place = format!("{}:{line}", path.display());
-            Err(Problem { place, what: "is not UTF-8".into(), cure: "save the file as UTF-8".into() })
+            Err(Problem {
+                place,
+                what: "is not UTF-8".into(),
+                cure: "save the file as UTF-8".into(),
+            })
         }
     }
 }
@@ -124,7 +135,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem {
         place: path.display().to_string(),
         what: format!("can't be read: {error}"),
-        cure: format!("run `chmod a+rX {}`, or set VOUCH_CONFIG=/dev/null to do without it", path.display()),
+        cure: format!(
+            "run `chmod a+rX {}`, or set VOUCH_CONFIG=/dev/null to do without it",
+            path.display()
+        ),
     }
 }
 
@@ -143,7 +157,11 @@ pub(crate) fn parse(path: &Path, text: &str, items: &mut Vec<Item>, problems: &m
             let line = line_of(text.as_bytes(), error.span().map_or(0, |span| span.start));
             let place = format!("{}:{line}", file.display());
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            problems.push(Problem { place, what, cure: "write it as TOML: option = \"value\"".into() });
+            problems.push(Problem {
+                place,
+                what,
+                cure: "write it as TOML: option = \"value\"".into(),
+            });
         }
     }
 }
@@ -164,7 +182,10 @@ fn take_apart(
                 Some(value) => items.push(Item { keys: above.clone(), value, origin: origin_here }),
                 None => problems.push(Problem {
                     place: origin_here.to_string(),
-                    what: format!("`{}` has a list that holds more than plain values", above.join(".")),
+                    what: format!(
+                        "`{}` has a list that holds more than plain values",
+                        above.join(".")
+                    ),
                     cure: "write a list of strings: [\"a\", \"b\"]".into(),
                 }),
             },
@@ -188,7 +209,12 @@ fn plain(value: &DeValue<'_>) -> Option<Value> {
     };
     match value {
         DeValue::Boolean(on) => Some(Value::Flag(*on)),
-        DeValue::Array(values) => values.iter().map(Spanned::get_ref).map(text).collect::<Option<Vec<_>>>().map(Value::Many),
+        DeValue::Array(values) => values
+            .iter()
+            .map(Spanned::get_ref)
+            .map(text)
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Many),
         other => text(other).map(Value::One),
     }
 }
@@ -210,19 +236,39 @@ mod tests {
     #[test]
     fn tables_are_taken_apart_with_lines() {
         let (mut items, mut problems) = (Vec::new(), Vec::new());
-        parse(Path::new("x"), "a = 1\n[t.u]\nb = [\"x\", 2]\n\nc.d = true\n", &mut items, &mut problems);
+        parse(
+            Path::new("x"),
+            "a = 1\n[t.u]\nb = [\"x\", 2]\n\nc.d = true\n",
+            &mut items,
+            &mut problems,
+        );
         assert!(problems.is_empty(), "{problems:?}");
-        let seen: Vec<_> = items.iter().map(|item| (item.keys.join("."), item.value.to_string(), item.origin.line)).collect();
+        let seen: Vec<_> = items
+            .iter()
+            .map(|item| (item.keys.join("."), item.value.to_string(), item.origin.line))
+            .collect();
         let expected = [("a", "1", 1), ("t.u.b", "x, 2", 3), ("t.u.c.d", "true", 5)];
-        assert_eq!(seen, expected.map(|(key, value, line)| (key.to_owned(), value.to_owned(), line)));
+        assert_eq!(
+            seen,
+            expected.map(|(key, value, line)| (key.to_owned(), value.to_owned(), line))
+        );
     }
 
     #[test]
     fn faults_name_their_line() {
-        for (text, line) in [("a = 1\nb = \n", 2), ("a = 1\na = 2\n", 2), ("\n\nx = [[1]]\n", 3), ("a = [{b = 1}]", 1)] {
+        for (text, line) in [
+            ("a = 1\nb = \n", 2),
+            ("a = 1\na = 2\n", 2),
+            ("\n\nx = [[1]]\n", 3),
+            ("a = [{b = 1}]", 1),
+        ] {
             let (mut items, mut problems) = (Vec::new(), Vec::new());
             parse(Path::new("x"), text, &mut items, &mut problems);
-            assert_eq!(problems.first().map(|problem| problem.place.clone()), Some(format!("x:{line}")), "{text}");
+            assert_eq!(
+                problems.first().map(|problem| problem.place.clone()),
+                Some(format!("x:{line}")),
+                "{text}"
+            );
         }
     }
 

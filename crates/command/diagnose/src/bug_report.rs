@@ -45,23 +45,40 @@ struct Report {
 
 impl Report {
     fn collect(mut self, request: &BugReport<'_>) -> Outcome<String> {
-        self.section("vouch", &format!("vouch {}, made {}", env!("CARGO_PKG_VERSION"), Utc(now_s())));
+        self.section(
+            "vouch",
+            &format!("vouch {}, made {}", env!("CARGO_PKG_VERSION"), Utc(now_s())),
+        );
         self.system();
         self.configuration(request.configuration.unwrap_or(Path::new(CONFIGURATION)));
         self.processes();
-        self.directories(&["/var/lib/vouch", "/var/lib/vouch/export", "/var/cache/vouch", "/run/vouch"]);
+        self.directories(&[
+            "/var/lib/vouch",
+            "/var/lib/vouch/export",
+            "/var/cache/vouch",
+            "/run/vouch",
+        ]);
         let machine = MachineStatus::read()?;
         let json = serde_json::to_string_pretty(&machine).unwrap_or_else(|error| error.to_string());
         self.section("status of the daemons", &json);
         for daemon in &machine.daemons {
-            let metrics = status_client::metrics(&daemon.socket).unwrap_or_else(|error| error.to_string());
+            let metrics =
+                status_client::metrics(&daemon.socket).unwrap_or_else(|error| error.to_string());
             let samples: Vec<_> = metrics.lines().filter(|line| !line.starts_with('#')).collect();
-            self.section(&format!("metrics of {} {}", daemon.status.kind.name(), daemon.status.pid), &samples.join("\n"));
+            self.section(
+                &format!("metrics of {} {}", daemon.status.kind.name(), daemon.status.pid),
+                &samples.join("\n"),
+            );
         }
         self.command(
             "log of the system",
             "journalctl",
-            &["--unit=vouch*", "--no-pager", "--output=short-iso", &format!("--lines={}", request.log_lines)],
+            &[
+                "--unit=vouch*",
+                "--no-pager",
+                "--output=short-iso",
+                &format!("--lines={}", request.log_lines),
+            ],
         );
         self.command(
             "kernel messages about FUSE and memory",
@@ -85,18 +102,35 @@ impl Report {
         let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         self.section(
             "kernel",
-            &format!("{} {} {} {}", part(name.sysname()), part(name.release()), part(name.version()), part(name.machine())),
+            &format!(
+                "{} {} {} {}",
+                part(name.sysname()),
+                part(name.release()),
+                part(name.version()),
+                part(name.machine())
+            ),
         );
-        self.lines("distribution", "/etc/os-release", |line| line.starts_with("PRETTY_NAME") || line.starts_with("VERSION"));
-        self.lines("memory", "/proc/meminfo", |line| ["MemTotal", "MemAvailable", "SwapFree"].iter().any(|name| line.starts_with(name)));
-        self.lines("mounts", "/proc/self/mountinfo", |line| line.contains("vouch:") || line.contains(" nfs4 "));
+        self.lines("distribution", "/etc/os-release", |line| {
+            line.starts_with("PRETTY_NAME") || line.starts_with("VERSION")
+        });
+        self.lines("memory", "/proc/meminfo", |line| {
+            ["MemTotal", "MemAvailable", "SwapFree"].iter().any(|name| line.starts_with(name))
+        });
+        self.lines("mounts", "/proc/self/mountinfo", |line| {
+            line.contains("vouch:") || line.contains(" nfs4 ")
+        });
         self.lines("security modules", "/sys/kernel/security/lsm", |_| true);
-        self.lines("limits", "/proc/self/limits", |line| line.contains("open files") || line.contains("locked memory"));
-        let device = fs::metadata("/dev/fuse")
-            .map_or_else(|error| error.to_string(), |found| format!("mode {:o}, user {}", found.mode(), found.uid()));
+        self.lines("limits", "/proc/self/limits", |line| {
+            line.contains("open files") || line.contains("locked memory")
+        });
+        let device = fs::metadata("/dev/fuse").map_or_else(
+            |error| error.to_string(),
+            |found| format!("mode {:o}, user {}", found.mode(), found.uid()),
+        );
         self.section("/dev/fuse", &device);
         self.command("fusermount3", "fusermount3", &["-V"]);
-        let kerberos = vouch_gss_mit::available().map_or_else(|fault| fault.to_string(), |()| "the library is there".to_owned());
+        let kerberos = vouch_gss_mit::available()
+            .map_or_else(|fault| fault.to_string(), |()| "the library is there".to_owned());
         self.section("Kerberos", &kerberos);
     }
 
@@ -129,10 +163,19 @@ impl Report {
     fn processes(&mut self) {
         let mut text = String::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let is_ours = fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| name.trim_end() == "vouch");
+            let is_ours = fs::read_to_string(entry.path().join("comm"))
+                .is_ok_and(|name| name.trim_end() == "vouch");
             if let (true, Ok(line)) = (is_ours, fs::read(entry.path().join("cmdline"))) {
-                let words: Vec<_> = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-                let _ = writeln!(text, "{} {}", entry.file_name().to_string_lossy(), self.redactor.command_line(&words));
+                let words: Vec<_> = line
+                    .split(|byte| *byte == 0)
+                    .map(|word| String::from_utf8_lossy(word).into_owned())
+                    .collect();
+                let _ = writeln!(
+                    text,
+                    "{} {}",
+                    entry.file_name().to_string_lossy(),
+                    self.redactor.command_line(&words)
+                );
             }
         }
         self.section("processes", &text);
@@ -144,7 +187,14 @@ impl Report {
             let mut text = String::new();
             for entry in fs::read_dir(directory).into_iter().flatten().flatten().take(FILES_MAX) {
                 if let Ok(found) = entry.metadata() {
-                    let _ = writeln!(text, "{:o} {} {} {}", found.mode(), found.uid(), found.len(), entry.file_name().to_string_lossy());
+                    let _ = writeln!(
+                        text,
+                        "{:o} {} {} {}",
+                        found.mode(),
+                        found.uid(),
+                        found.len(),
+                        entry.file_name().to_string_lossy()
+                    );
                 }
             }
             if !text.is_empty() {
@@ -154,8 +204,12 @@ impl Report {
     }
 
     fn command(&mut self, title: &str, program: &str, args: &[&str]) {
-        let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output();
-        let text = output.map_or_else(|error| format!("{program}: {error}"), |output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let output =
+            Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output();
+        let text = output.map_or_else(
+            |error| format!("{program}: {error}"),
+            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+        );
         self.section(title, &text);
     }
 }
@@ -166,7 +220,12 @@ fn files_below(directory: &Path, depth: usize, files: &mut Vec<PathBuf>) {
         let path = entry.path();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && depth > 0 => files_below(&path, depth - 1, files),
-            Ok(kind) if kind.is_file() && path.extension().is_some_and(|end| end == "toml" || end == "env") => files.push(path),
+            Ok(kind)
+                if kind.is_file()
+                    && path.extension().is_some_and(|end| end == "toml" || end == "env") =>
+            {
+                files.push(path)
+            }
             _ => {}
         }
     }

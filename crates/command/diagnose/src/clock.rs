@@ -44,7 +44,12 @@ impl TwoClocks {
     /// If the tree has expired here, but not there.
     ///
     /// A time service is believed more than a replica, which may lie or run without one.
-    pub(crate) fn ahead(self, replica: &str, expires: u64, has_time_service: bool) -> Option<Finding> {
+    pub(crate) fn ahead(
+        self,
+        replica: &str,
+        expires: u64,
+        has_time_service: bool,
+    ) -> Option<Finding> {
         let Self { here, there } = self;
         let is_ahead = here > there + CLOCK_SKEW_S_MAX && here >= expires && there < expires;
         (is_ahead && !has_time_service).then(|| {
@@ -79,9 +84,12 @@ fn off(what: impl std::fmt::Display) -> Finding {
 
 /// Whether a time service runs. The kernel's own state (adjtimex(2)) has no safe wrapper.
 pub(crate) fn has_time_service() -> bool {
-    let runs =
-        |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|name| TIME_SERVICES.contains(&name.trim_end()));
-    Path::new("/run/systemd/timesync/synchronized").exists() || fs::read_dir("/proc").into_iter().flatten().flatten().any(runs)
+    let runs = |entry: fs::DirEntry| {
+        fs::read_to_string(entry.path().join("comm"))
+            .is_ok_and(|name| TIME_SERVICES.contains(&name.trim_end()))
+    };
+    Path::new("/run/systemd/timesync/synchronized").exists()
+        || fs::read_dir("/proc").into_iter().flatten().flatten().any(runs)
 }
 
 const TIME_SERVICES: [&str; 5] = ["chronyd", "ntpd", "systemd-timesyn", "ptp4l", "phc2sys"];
@@ -100,10 +108,17 @@ mod tests {
     fn clock_is_ahead_if_a_tree_has_expired_only_by_it() {
         let clocks = |here, there| TwoClocks { here, there };
         let expires = NOON + HOUR;
-        let found = clocks(NOON + 2 * HOUR, NOON).ahead("mirror.example", expires, false).expect("a problem");
+        let found = clocks(NOON + 2 * HOUR, NOON)
+            .ahead("mirror.example", expires, false)
+            .expect("a problem");
         let json = serde_json::to_value(&found).expect("JSON");
         assert_eq!((&json["verdict"], &json["fault"]), (&"problem".into(), &"clock-off".into()));
-        assert!(json["what"].as_str().is_some_and(|what| what.contains("is ahead") && what.contains("2 hours ago")), "{json}");
+        assert!(
+            json["what"]
+                .as_str()
+                .is_some_and(|what| what.contains("is ahead") && what.contains("2 hours ago")),
+            "{json}"
+        );
         // Expired by both clocks, by none, or by a difference that clients tolerate.
         assert!(clocks(NOON + 3 * HOUR, NOON + 2 * HOUR).ahead("m", expires, false).is_none());
         assert!(clocks(NOON, NOON - HOUR).ahead("m", expires, false).is_none());
@@ -118,8 +133,12 @@ mod tests {
             let found = TwoClocks { here, there }.difference("m")?;
             Some(serde_json::to_value(found).expect("JSON")["what"].to_string())
         };
-        assert!(what(NOON + HOUR, NOON).is_some_and(|what| what.contains("is ahead of the replica's")));
-        assert!(what(NOON, NOON + HOUR).is_some_and(|what| what.contains("is behind the replica's")));
+        assert!(
+            what(NOON + HOUR, NOON).is_some_and(|what| what.contains("is ahead of the replica's"))
+        );
+        assert!(
+            what(NOON, NOON + HOUR).is_some_and(|what| what.contains("is behind the replica's"))
+        );
         assert_eq!(what(NOON + CLOCK_SKEW_S_MAX, NOON), None);
     }
 }

@@ -15,15 +15,26 @@ use crate::finding::{Finding, Findings};
 pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     findings.add(rights(state));
     let absolute = |path: &str| Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
-    let Some((daemon, status)) = machine.exports().find(|(_, status)| absolute(&status.site.state) == absolute(&state.to_string_lossy()))
+    let Some((daemon, status)) = machine
+        .exports()
+        .find(|(_, status)| absolute(&status.site.state) == absolute(&state.to_string_lossy()))
     else {
         return findings.add(
-            Finding::note("export-not-running", state.display(), "no server with this state directory answers this user")
-                .cure("start it, or run as root; its log says why it ended"),
+            Finding::note(
+                "export-not-running",
+                state.display(),
+                "no server with this state directory answers this user",
+            )
+            .cure("start it, or run as root; its log says why it ended"),
         );
     };
-    findings.add(Finding::ok(state.display(), format_args!("used by process {}, {} exports", daemon.pid, status.exports.len())));
-    for address in status.site.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok()) {
+    findings.add(Finding::ok(
+        state.display(),
+        format_args!("used by process {}, {} exports", daemon.pid, status.exports.len()),
+    ));
+    for address in
+        status.site.addresses.iter().filter_map(|address| address.parse::<SocketAddr>().ok())
+    {
         findings.add(listens(address));
     }
     if let Some(keytab) = &status.site.keytab {
@@ -31,7 +42,11 @@ pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     }
     findings.add(name_service(&status));
     let recent = crate::now_s().saturating_sub(REFUSAL_AGE_S_MAX);
-    for refused in status.refusals.iter().filter(|refused| u64::try_from(refused.at_seconds).is_ok_and(|at| at >= recent)) {
+    for refused in status
+        .refusals
+        .iter()
+        .filter(|refused| u64::try_from(refused.at_seconds).is_ok_and(|at| at >= recent))
+    {
         findings.add(refusal(refused));
     }
     findings.add_logged_errors(state.display(), daemon);
@@ -58,7 +73,9 @@ fn name_service(status: &Status) -> Finding {
 }
 
 /// A caller that the server refused.
-fn refusal(RefusalStatus { fault, caller, address, reason, at_seconds }: &RefusalStatus) -> Finding {
+fn refusal(
+    RefusalStatus { fault, caller, address, reason, at_seconds }: &RefusalStatus,
+) -> Finding {
     let at = jiff::Timestamp::from_second(*at_seconds).unwrap_or_default();
     let subject = if caller.is_empty() { address } else { caller };
     let what = format!("was refused at {at} from {address}: {reason}");
@@ -77,15 +94,23 @@ fn refusal(RefusalStatus { fault, caller, address, reason, at_seconds }: &Refusa
 
 /// The state directory holds the key of file handles.
 fn rights(state: &Path) -> Finding {
-    let checked = fs::metadata(state).map(|metadata| vouch_trust::check(state, &metadata, Access::Nothing));
+    let checked =
+        fs::metadata(state).map(|metadata| vouch_trust::check(state, &metadata, Access::Nothing));
     match checked {
-        Err(error) => {
-            Finding::problem("state-rights", state.display(), format_args!("cannot be entered: {error}")).cure("run as its owner")
-        }
-        Ok(Err(Exposure { place, what, cure, .. })) => {
-            Finding::problem("state-rights", place.display(), format_args!("{what}; the server does not start with it"))
-                .cure(format_args!("{cure}; if others had access, remove filehandle.key and mount all clients again"))
-        }
+        Err(error) => Finding::problem(
+            "state-rights",
+            state.display(),
+            format_args!("cannot be entered: {error}"),
+        )
+        .cure("run as its owner"),
+        Ok(Err(Exposure { place, what, cure, .. })) => Finding::problem(
+            "state-rights",
+            place.display(),
+            format_args!("{what}; the server does not start with it"),
+        )
+        .cure(format_args!(
+            "{cure}; if others had access, remove filehandle.key and mount all clients again"
+        )),
         Ok(Ok(())) => Finding::ok(state.display(), "state directory is private"),
     }
 }
@@ -93,12 +118,23 @@ fn rights(state: &Path) -> Finding {
 fn listens(address: SocketAddr) -> Finding {
     let mut local = address;
     if address.ip().is_unspecified() {
-        local.set_ip(if address.is_ipv4() { [127, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() });
+        local.set_ip(if address.is_ipv4() {
+            [127, 0, 0, 1].into()
+        } else {
+            std::net::Ipv6Addr::LOCALHOST.into()
+        });
     }
     match TcpStream::connect_timeout(&local, CONNECT_WAIT_MAX) {
         Ok(_) => Finding::ok(address, "accepts connections from this machine"),
-        Err(error) => Finding::problem("port-blocked", address, format_args!("does not accept connections from this machine: {error}"))
-            .cure(format_args!("a firewall rule of this machine blocks port {} (`nft list ruleset`)", address.port())),
+        Err(error) => Finding::problem(
+            "port-blocked",
+            address,
+            format_args!("does not accept connections from this machine: {error}"),
+        )
+        .cure(format_args!(
+            "a firewall rule of this machine blocks port {} (`nft list ruleset`)",
+            address.port()
+        )),
     }
 }
 
@@ -115,7 +151,9 @@ pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
                 .cure(format_args!("make it on the KDC (`kadmin: ktadd -k FILE {service}/HOST`), or name another by --keytab"));
         }
         Ok(metadata) => {
-            if let Err(Exposure { place, what, cure, .. }) = vouch_trust::check(keytab, &metadata, Access::GroupRead) {
+            if let Err(Exposure { place, what, cure, .. }) =
+                vouch_trust::check(keytab, &metadata, Access::GroupRead)
+            {
                 return Finding::problem("keytab-rights", place.display(), what)
                     .cure(format_args!("{cure}, and change the keys if others could read them"));
             }

@@ -36,7 +36,11 @@ impl Finding {
         Self::new(Verdict::Note, Some(fault), subject, what)
     }
 
-    pub fn problem(fault: &'static str, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
+    pub fn problem(
+        fault: &'static str,
+        subject: impl fmt::Display,
+        what: impl fmt::Display,
+    ) -> Self {
         Self::new(Verdict::Problem, Some(fault), subject, what)
     }
 
@@ -45,7 +49,12 @@ impl Finding {
         self
     }
 
-    fn new(verdict: Verdict, fault: Option<&'static str>, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
+    fn new(
+        verdict: Verdict,
+        fault: Option<&'static str>,
+        subject: impl fmt::Display,
+        what: impl fmt::Display,
+    ) -> Self {
         Self { verdict, fault, subject: subject.to_string(), what: what.to_string(), cure: None }
     }
 }
@@ -66,9 +75,17 @@ impl Findings {
     pub(crate) fn add_logged_errors(&mut self, subject: impl fmt::Display, daemon: &DaemonStatus) {
         let count = daemon.log.errors_last_hour;
         if count > 0 {
-            let last = daemon.log.newest.iter().rev().find(|entry| entry.is_error).map_or("", |entry| &*entry.message);
+            let last = daemon
+                .log
+                .newest
+                .iter()
+                .rev()
+                .find(|entry| entry.is_error)
+                .map_or("", |entry| &*entry.message);
             let what = format!("{count} errors in the log of the last hour; the last is: {last}");
-            self.add(Finding::note("errors-logged", subject, what).cure("`vouch status` shows them"));
+            self.add(
+                Finding::note("errors-logged", subject, what).cure("`vouch status` shows them"),
+            );
         }
     }
 

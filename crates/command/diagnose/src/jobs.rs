@@ -15,13 +15,19 @@ pub fn check_broker(daemon: &DaemonStatus, status: &BrokerStatus, findings: &mut
     let BrokerStatus { addresses, live_jobs, holders, outage, refusals, .. } = status;
     let subject = format!("jobs broker on {}", addresses.join(", "));
     findings.add(match outage {
-        None => Finding::ok(&subject, format_args!("process {}, {live_jobs} live jobs, {holders} with tickets", daemon.pid)),
+        None => Finding::ok(
+            &subject,
+            format_args!("process {}, {live_jobs} live jobs, {holders} with tickets", daemon.pid),
+        ),
         Some(outage) => outage_of(outage, &subject, "the KDC gives no tickets"),
     });
     findings.add(check_keytab_for(Path::new(&status.keytab), SERVICE));
     if !status.is_trail_healthy {
         let what = "the disk does not take the records of the trail";
-        findings.add(Finding::problem("trail-fails", &subject, what).cure("free disk space, and see the log of the broker"));
+        findings.add(
+            Finding::problem("trail-fails", &subject, what)
+                .cure("free disk space, and see the log of the broker"),
+        );
     }
     add_refusals(refusals, findings);
     findings.add_logged_errors(&subject, daemon);
@@ -29,10 +35,15 @@ pub fn check_broker(daemon: &DaemonStatus, status: &BrokerStatus, findings: &mut
 
 /// Checks an agent that runs.
 pub fn check_agent(daemon: &DaemonStatus, status: &AgentStatus, findings: &mut Findings) {
-    let AgentStatus { node, principal, jobs, users, users_without_tickets, outage, refusals, .. } = status;
+    let AgentStatus {
+        node, principal, jobs, users, users_without_tickets, outage, refusals, ..
+    } = status;
     let subject = format!("jobs agent of node {node}");
     findings.add(match outage {
-        None => Finding::ok(&subject, format_args!("process {}, {jobs} jobs of {users} users", daemon.pid)),
+        None => Finding::ok(
+            &subject,
+            format_args!("process {}, {jobs} jobs of {users} users", daemon.pid),
+        ),
         Some(outage) => outage_of(outage, &subject, "the broker gives no tickets"),
     });
     if let Some((service, _)) = principal.split_once('/') {
@@ -40,24 +51,34 @@ pub fn check_agent(daemon: &DaemonStatus, status: &AgentStatus, findings: &mut F
     }
     if !users_without_tickets.is_empty() {
         let uids: Vec<String> = users_without_tickets.iter().map(u32::to_string).collect();
-        let what = format!("the tickets of uid {} have ended and were not renewed; their jobs cannot use NFS", uids.join(", "));
-        findings.add(Finding::problem("tickets-missing", &subject, what).cure("see the other findings about this agent, and its log"));
+        let what = format!(
+            "the tickets of uid {} have ended and were not renewed; their jobs cannot use NFS",
+            uids.join(", ")
+        );
+        findings.add(
+            Finding::problem("tickets-missing", &subject, what)
+                .cure("see the other findings about this agent, and its log"),
+        );
     }
     add_refusals(refusals, findings);
     findings.add_logged_errors(&subject, daemon);
 }
 
 fn outage_of(outage: &OutageStatus, subject: &str, what: &str) -> Finding {
-    let at = jiff::Timestamp::from_second(i64::try_from(outage.since_s).unwrap_or(i64::MAX)).unwrap_or_default();
+    let at = jiff::Timestamp::from_second(i64::try_from(outage.since_s).unwrap_or(i64::MAX))
+        .unwrap_or_default();
     let what = format!("{what} since {at}: {}", outage.reason);
     match outage.fault.as_str() {
         // The reason ends with the cure.
         "clock-skew" => Finding::problem("clock-skew", subject, what),
-        "keytab-stale-key" => Finding::problem("keytab-stale-key", subject, what)
-            .cure("write the present key to the keytab (`kadmin: ktadd -norandkey -k FILE PRINCIPAL`)"),
-        "broker-unavailable" => Finding::problem("broker-unavailable", subject, what)
-            .cure("see that `vouch jobs broker` runs, that TCP port 4344 to it is open, and read its log"),
-        _ => Finding::problem("kdc-unavailable", subject, what).cure("see that the KDC runs and that krb5.conf names it"),
+        "keytab-stale-key" => Finding::problem("keytab-stale-key", subject, what).cure(
+            "write the present key to the keytab (`kadmin: ktadd -norandkey -k FILE PRINCIPAL`)",
+        ),
+        "broker-unavailable" => Finding::problem("broker-unavailable", subject, what).cure(
+            "see that `vouch jobs broker` runs, that TCP port 4344 to it is open, and read its log",
+        ),
+        _ => Finding::problem("kdc-unavailable", subject, what)
+            .cure("see that the KDC runs and that krb5.conf names it"),
     }
 }
 
@@ -70,8 +91,10 @@ fn add_refusals(refusals: &[RefusalStatus], findings: &mut Findings) {
 }
 
 fn refusal(RefusalStatus { fault, job, user, node, reason, at_s }: &RefusalStatus) -> Finding {
-    let at = jiff::Timestamp::from_second(i64::try_from(*at_s).unwrap_or(i64::MAX)).unwrap_or_default();
-    let parts = [("job", job), ("of", user), ("on", node)].into_iter().filter(|(_, text)| !text.is_empty());
+    let at =
+        jiff::Timestamp::from_second(i64::try_from(*at_s).unwrap_or(i64::MAX)).unwrap_or_default();
+    let parts =
+        [("job", job), ("of", user), ("on", node)].into_iter().filter(|(_, text)| !text.is_empty());
     let subject = parts.map(|(word, text)| format!("{word} {text}")).collect::<Vec<_>>().join(" ");
     let what = format!("got no tickets at {at}: {reason}");
     match fault.as_str() {

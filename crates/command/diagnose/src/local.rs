@@ -31,8 +31,13 @@ pub struct ClientSettings {
 /// Checks device, clock, state directory and disk cache.
 pub fn check(client: &ClientSettings, findings: &mut Findings) {
     findings.add(fuse());
-    if let Some(limit) = vouch_tree_mount::request_timeout().filter(|limit| *limit <= client.timeout * 2) {
-        let what = format!("the kernel ends a mount whose request takes {} s, and a request may take twice --timeout", limit.as_secs());
+    if let Some(limit) =
+        vouch_tree_mount::request_timeout().filter(|limit| *limit <= client.timeout * 2)
+    {
+        let what = format!(
+            "the kernel ends a mount whose request takes {} s, and a request may take twice --timeout",
+            limit.as_secs()
+        );
         findings.add(Finding::problem("fuse-request-timeout", "fs.fuse.max_request_timeout", what).cure(format_args!(
             "set the sysctls fs.fuse.max_request_timeout and default_request_timeout to 0 or more than {}, or lower --timeout",
             client.timeout.as_secs() * 2
@@ -65,7 +70,9 @@ fn fuse() -> Finding {
 }
 
 fn is_in_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join(program).is_file()))
+    std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    })
 }
 
 /// A state directory of a client: the newest revisions seen.
@@ -74,41 +81,65 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
     let metadata = match fs::metadata(directory) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return findings.add(Finding::ok(directory.display(), "does not exist yet; it is made at the first use"));
+            return findings.add(Finding::ok(
+                directory.display(),
+                "does not exist yet; it is made at the first use",
+            ));
         }
         Err(error) => {
-            return findings.add(problem(format!("cannot be entered: {error}")).cure("run as its owner, or name another by --state"));
+            return findings.add(
+                problem(format!("cannot be entered: {error}"))
+                    .cure("run as its owner, or name another by --state"),
+            );
         }
     };
     let user = rustix::process::geteuid();
     if metadata.uid() != user.as_raw() && !user.is_root() {
         return findings.add(
-            problem(format!("belongs to user {}, not to user {} who runs this", metadata.uid(), user.as_raw())).cure(format_args!(
+            problem(format!(
+                "belongs to user {}, not to user {} who runs this",
+                metadata.uid(),
+                user.as_raw()
+            ))
+            .cure(format_args!(
                 "run `chown {} {}`, or name another by --state",
                 user.as_raw(),
                 directory.display()
             )),
         );
     }
-    if let Err(Exposure { place, what, cure, .. }) = vouch_trust::check(directory, &metadata, Access::Nothing) {
-        let finding = Finding::problem("state-rights", place.display(), format_args!("{what}; an older revision could be restored"));
-        return findings.add(finding.cure(format_args!("find out which users had access, then {cure}")));
+    if let Err(Exposure { place, what, cure, .. }) =
+        vouch_trust::check(directory, &metadata, Access::Nothing)
+    {
+        let finding = Finding::problem(
+            "state-rights",
+            place.display(),
+            format_args!("{what}; an older revision could be restored"),
+        );
+        return findings
+            .add(finding.cure(format_args!("find out which users had access, then {cure}")));
     }
     findings.add(match probe(directory) {
         Ok(()) => Finding::ok(directory.display(), "state directory is private and writable"),
-        Err(error) if is_full(&error) => Finding::problem("state-disk-full", directory.display(), error).cure("free disk space"),
-        Err(error) => {
-            problem(format!("cannot be written: {error}")).cure("give it to the user of the daemon, and mount its file system writable")
+        Err(error) if is_full(&error) => {
+            Finding::problem("state-disk-full", directory.display(), error).cure("free disk space")
         }
+        Err(error) => problem(format!("cannot be written: {error}"))
+            .cure("give it to the user of the daemon, and mount its file system writable"),
     });
 }
 
 /// The disk cache: room and rights.
 pub fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
     if !directory.exists() {
-        return findings.add(Finding::ok(directory.display(), "disk cache does not exist yet; it is made at the first use"));
+        return findings.add(Finding::ok(
+            directory.display(),
+            "disk cache does not exist yet; it is made at the first use",
+        ));
     }
-    let room = statvfs(directory).map(|system| system.f_bavail.saturating_mul(system.f_frsize)).unwrap_or(u64::MAX);
+    let room = statvfs(directory)
+        .map(|system| system.f_bavail.saturating_mul(system.f_frsize))
+        .unwrap_or(u64::MAX);
     let full = |what: String| {
         Finding::problem("cache-disk-full", directory.display(), what).cure(format_args!(
             "free space on its file system, or lower --cache-quota ({} now), or name another directory by --cache",
@@ -116,11 +147,22 @@ pub fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
         ))
     };
     findings.add(match probe(directory) {
-        Err(error) if is_full(&error) => full(format!("the disk of the cache is full: {error}; data is fetched again at each read")),
-        Err(error) => Finding::problem("cache-rights", directory.display(), format_args!("the disk cache cannot be written: {error}"))
-            .cure("give the directory to the user of the daemon, or name another by --cache"),
-        Ok(()) if room < ROOM_MIN => full(format!("only {} are free on the disk of the cache", bytes(room))),
-        Ok(()) => Finding::ok(directory.display(), format_args!("disk cache is writable, {} are free", bytes(room))),
+        Err(error) if is_full(&error) => full(format!(
+            "the disk of the cache is full: {error}; data is fetched again at each read"
+        )),
+        Err(error) => Finding::problem(
+            "cache-rights",
+            directory.display(),
+            format_args!("the disk cache cannot be written: {error}"),
+        )
+        .cure("give the directory to the user of the daemon, or name another by --cache"),
+        Ok(()) if room < ROOM_MIN => {
+            full(format!("only {} are free on the disk of the cache", bytes(room)))
+        }
+        Ok(()) => Finding::ok(
+            directory.display(),
+            format_args!("disk cache is writable, {} are free", bytes(room)),
+        ),
     });
 }
 

@@ -36,15 +36,22 @@ impl MachineStatus {
     /// # Errors
     /// Those of the directory of sockets and of the list of mounts.
     pub fn read() -> Outcome<Self> {
-        let mut machine = MachineStatus { daemons: Vec::new(), unanswered: Vec::new(), mounts_without_status: Vec::new() };
+        let mut machine = MachineStatus {
+            daemons: Vec::new(),
+            unanswered: Vec::new(),
+            mounts_without_status: Vec::new(),
+        };
         for (socket, answer) in status_client::all().at("status sockets")? {
             match answer {
                 Ok(status) => machine.daemons.push(Daemon { socket, status }),
-                Err(error) => machine.unanswered.push(Unanswered { socket, why: error.to_string() }),
+                Err(error) => {
+                    machine.unanswered.push(Unanswered { socket, why: error.to_string() })
+                }
             }
         }
         let known: Vec<PathBuf> = machine.mounts().map(|(_, mount)| mount.point).collect();
-        machine.mounts_without_status = vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?;
+        machine.mounts_without_status =
+            vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?;
         machine.mounts_without_status.retain(|point| !known.contains(point));
         Ok(machine)
     }
@@ -65,18 +72,27 @@ impl MachineStatus {
         self.details(DaemonKind::Gateway)
     }
 
-    pub fn jobs_brokers(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::broker::BrokerStatus)> {
+    pub fn jobs_brokers(
+        &self,
+    ) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::broker::BrokerStatus)> {
         self.details(DaemonKind::JobsBroker)
     }
 
-    pub fn jobs_agents(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::agent::AgentStatus)> {
+    pub fn jobs_agents(
+        &self,
+    ) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::agent::AgentStatus)> {
         self.details(DaemonKind::JobsAgent)
     }
 
     /// The daemons of a kind. A daemon of another version may have another form of detail; `--json`
     /// still shows it.
-    fn details<T: serde::de::DeserializeOwned>(&self, kind: DaemonKind) -> impl Iterator<Item = (&DaemonStatus, T)> {
+    fn details<T: serde::de::DeserializeOwned>(
+        &self,
+        kind: DaemonKind,
+    ) -> impl Iterator<Item = (&DaemonStatus, T)> {
         let of_kind = self.daemons.iter().filter(move |daemon| daemon.status.kind == kind);
-        of_kind.filter_map(|daemon| Some((&daemon.status, serde_json::from_value(daemon.status.detail.clone()).ok()?)))
+        of_kind.filter_map(|daemon| {
+            Some((&daemon.status, serde_json::from_value(daemon.status.detail.clone()).ok()?))
+        })
     }
 }

@@ -14,7 +14,11 @@ use crate::network::Place;
 use crate::{MachineStatus, local};
 
 /// Checks the mount at `point`. Returns the trees to check, with their replicas.
-pub fn check(point: &Path, machine: &MachineStatus, findings: &mut Findings) -> Vec<(TreeName, TreeOptions)> {
+pub fn check(
+    point: &Path,
+    machine: &MachineStatus,
+    findings: &mut Findings,
+) -> Vec<(TreeName, TreeOptions)> {
     let Some((daemon, mount)) = machine.mounts().find(|(_, mount)| mount.point == point) else {
         findings.add(without_status(point));
         return Vec::new();
@@ -51,8 +55,14 @@ fn without_status(point: &Path) -> Finding {
     }
 }
 
-fn failures(mount: &MountStatus, daemon: &vouch_daemon::status::DaemonStatus, findings: &mut Findings) {
-    for replica in mount.trees.iter().flat_map(|tree| &tree.replicas).filter(|replica| replica.lies > 0) {
+fn failures(
+    mount: &MountStatus,
+    daemon: &vouch_daemon::status::DaemonStatus,
+    findings: &mut Findings,
+) {
+    for replica in
+        mount.trees.iter().flat_map(|tree| &tree.replicas).filter(|replica| replica.lies > 0)
+    {
         findings.add(
             Finding::problem(
                 "replica-lies",
@@ -63,7 +73,9 @@ fn failures(mount: &MountStatus, daemon: &vouch_daemon::status::DaemonStatus, fi
                     replica.last_error.as_deref().unwrap_or("no detail")
                 ),
             )
-            .cure("the mount uses other replicas; tell its administrator to run `vouch verify --db`"),
+            .cure(
+                "the mount uses other replicas; tell its administrator to run `vouch verify --db`",
+            ),
         );
     }
     findings.add_logged_errors(mount.point.display(), daemon);
@@ -74,12 +86,16 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// The tree with the replicas that the mount uses.
 fn tree_of(tree: &TreeStatus, findings: &mut Findings) -> Option<(TreeName, TreeOptions)> {
     if let Some(trouble) = &tree.trouble {
-        findings.add(Finding::problem("tree-not-served", &tree.name, trouble).cure("see the findings about its replicas below"));
+        findings.add(
+            Finding::problem("tree-not-served", &tree.name, trouble)
+                .cure("see the findings about its replicas below"),
+        );
     }
     let name = tree.name.parse::<TreeName>().ok()?;
     let own = Place::parse(&location_of_name(&name));
-    let places =
-        tree.replicas.iter().map(|replica| if replica.host.contains("://") { replica.host.clone() } else { replica.address.clone() });
+    let places = tree.replicas.iter().map(|replica| {
+        if replica.host.contains("://") { replica.host.clone() } else { replica.address.clone() }
+    });
     let replicas: Vec<String> = places.filter(|replica| Place::parse(replica) != own).collect();
     // Its own host may be left out of the mount on purpose.
     let only_replicas = !replicas.is_empty();

@@ -21,10 +21,14 @@ impl Place {
             let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
             split_port(authority.rsplit('@').next().unwrap_or(authority), port)
         };
-        let (host, port) = match (replica.strip_prefix("http://"), replica.strip_prefix("https://")) {
+        let (host, port) = match (replica.strip_prefix("http://"), replica.strip_prefix("https://"))
+        {
             (Some(rest), _) => of_url(rest, 80),
             (_, Some(rest)) => of_url(rest, 443),
-            _ => split_port(replica.strip_prefix("tls://").unwrap_or(replica), vouch_tree::PORT_DEFAULT),
+            _ => split_port(
+                replica.strip_prefix("tls://").unwrap_or(replica),
+                vouch_tree::PORT_DEFAULT,
+            ),
         };
         Self { replica: replica.to_owned(), host, port }
     }
@@ -45,15 +49,21 @@ impl Place {
                 return false;
             }
         };
-        let tried: Vec<_> = addresses.iter().map(|address| (address, TcpStream::connect_timeout(address, timeout))).collect();
+        let tried: Vec<_> = addresses
+            .iter()
+            .map(|address| (address, TcpStream::connect_timeout(address, timeout)))
+            .collect();
         let has_way = tried.iter().any(|(_, tried)| tried.is_ok());
         for (address, tried) in tried {
             match tried {
-                Ok(_) => findings.add(Finding::ok(&self.replica, format_args!("{address} accepts connections"))),
+                Ok(_) => findings
+                    .add(Finding::ok(&self.replica, format_args!("{address} accepts connections"))),
                 // Hosts often have addresses of a family that has no way to them.
-                Err(error) if has_way => {
-                    findings.add(Finding::note("address-unreachable", &self.replica, format_args!("{address}: {error}")))
-                }
+                Err(error) if has_way => findings.add(Finding::note(
+                    "address-unreachable",
+                    &self.replica,
+                    format_args!("{address}: {error}"),
+                )),
                 Err(error) => findings.add(unreachable(&self.replica, *address, &error, timeout)),
             }
         }
@@ -61,7 +71,12 @@ impl Place {
     }
 }
 
-fn unreachable(replica: &str, address: SocketAddr, error: &io::Error, timeout: Duration) -> Finding {
+fn unreachable(
+    replica: &str,
+    address: SocketAddr,
+    error: &io::Error,
+    timeout: Duration,
+) -> Finding {
     let port = address.port();
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Finding::problem(
@@ -92,7 +107,8 @@ fn split_port(text: &str, usual: u16) -> (String, u16) {
     if bare.parse::<IpAddr>().is_ok() {
         return (bare.to_owned(), usual);
     }
-    match text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?))) {
+    match text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)))
+    {
         Some(place) => place,
         None => (text.to_owned(), usual),
     }

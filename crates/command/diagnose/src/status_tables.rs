@@ -36,9 +36,20 @@ fn mounts(machine: &MachineStatus, now_s: u64) -> String {
     for (daemon, mount) in machine.mounts() {
         let failed: u64 = mount.requests.iter().map(|count| count.failed).sum();
         let cells = |tree: Option<&TreeStatus>| {
-            let shown = tree
-                .map_or_else(|| ("(all trees)".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()), |tree| tree_cells(tree, now_s));
-            [text(&mount.point.to_string_lossy()), shown.0, shown.1, shown.2, shown.3, failed.to_string(), logged(daemon)].to_vec()
+            let shown = tree.map_or_else(
+                || ("(all trees)".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()),
+                |tree| tree_cells(tree, now_s),
+            );
+            [
+                text(&mount.point.to_string_lossy()),
+                shown.0,
+                shown.1,
+                shown.2,
+                shown.3,
+                failed.to_string(),
+                logged(daemon),
+            ]
+            .to_vec()
         };
         if mount.trees.is_empty() {
             rows.push(cells(None));
@@ -46,8 +57,25 @@ fn mounts(machine: &MachineStatus, now_s: u64) -> String {
         rows.extend(mount.trees.iter().map(|tree| cells(Some(tree))));
     }
     let without = "no status: the process ended, is stuck, or belongs to another user";
-    rows.extend(machine.mounts_without_status.iter().map(|point| [text(&point.to_string_lossy()), without.to_owned()].to_vec()));
-    table(&["MOUNT POINT", "TREE", "REVISION", "VALID UNTIL", "CACHE HITS", "FAILED REQUESTS", "ERRORS/H"], rows, &[2, 4, 5, 6])
+    rows.extend(
+        machine
+            .mounts_without_status
+            .iter()
+            .map(|point| [text(&point.to_string_lossy()), without.to_owned()].to_vec()),
+    );
+    table(
+        &[
+            "MOUNT POINT",
+            "TREE",
+            "REVISION",
+            "VALID UNTIL",
+            "CACHE HITS",
+            "FAILED REQUESTS",
+            "ERRORS/H",
+        ],
+        rows,
+        &[2, 4, 5, 6],
+    )
 }
 
 fn tree_cells(tree: &TreeStatus, now_s: u64) -> (String, String, String, String) {
@@ -66,9 +94,19 @@ fn tree_cells(tree: &TreeStatus, now_s: u64) -> (String, String, String, String)
 fn replicas(machine: &MachineStatus) -> String {
     let mut rows = Vec::new();
     for (_, mount) in machine.mounts() {
-        for (tree, replica) in mount.trees.iter().flat_map(|tree| tree.replicas.iter().map(move |replica| (tree, replica))) {
-            let place = if replica.host.contains("://") { replica.host.clone() } else { format!("{} {}", replica.host, replica.address) };
-            let latency = replica.latency_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1} ms", seconds * 1e3));
+        for (tree, replica) in mount
+            .trees
+            .iter()
+            .flat_map(|tree| tree.replicas.iter().map(move |replica| (tree, replica)))
+        {
+            let place = if replica.host.contains("://") {
+                replica.host.clone()
+            } else {
+                format!("{} {}", replica.host, replica.address)
+            };
+            let latency = replica
+                .latency_seconds
+                .map_or_else(|| "-".to_owned(), |seconds| format!("{:.1} ms", seconds * 1e3));
             rows.push(vec![
                 text(&place),
                 text(&replica.state),
@@ -82,7 +120,21 @@ fn replicas(machine: &MachineStatus) -> String {
             ]);
         }
     }
-    table(&["REPLICA", "STATE", "LATENCY", "REVISION", "CALLS", "FAILED", "LIES", "MOUNT POINT", "TREE"], rows, &[2, 3, 4, 5, 6])
+    table(
+        &[
+            "REPLICA",
+            "STATE",
+            "LATENCY",
+            "REVISION",
+            "CALLS",
+            "FAILED",
+            "LIES",
+            "MOUNT POINT",
+            "TREE",
+        ],
+        rows,
+        &[2, 3, 4, 5, 6],
+    )
 }
 
 fn caches(machine: &MachineStatus) -> String {
@@ -96,10 +148,19 @@ fn caches(machine: &MachineStatus) -> String {
             *cache = (cache.0.max(disk.bytes), cache.1.max(disk.quota_bytes), cache.2 + 1);
         }
     }
-    let mut rows: Vec<_> =
-        caches.into_iter().map(|(directory, (used, quota, users))| vec![directory, bytes(used), bytes(quota), users.to_string()]).collect();
+    let mut rows: Vec<_> = caches
+        .into_iter()
+        .map(|(directory, (used, quota, users))| {
+            vec![directory, bytes(used), bytes(quota), users.to_string()]
+        })
+        .collect();
     if memory.1 > 0 {
-        rows.push(vec!["(memory)".to_owned(), bytes(memory.0), "-".to_owned(), memory.1.to_string()]);
+        rows.push(vec![
+            "(memory)".to_owned(),
+            bytes(memory.0),
+            "-".to_owned(),
+            memory.1.to_string(),
+        ]);
     }
     table(&["CACHE", "USED", "QUOTA", "MOUNTS"], rows, &[1, 2, 3])
 }
@@ -108,8 +169,10 @@ fn served(machine: &MachineStatus, now_s: u64) -> String {
     let mut rows = Vec::new();
     for (daemon, serve) in machine.replicas() {
         for tree in &serve.trees {
-            let state =
-                tree.trouble.as_ref().map_or_else(|| tree.state.name().to_owned(), |why| format!("{}: {}", tree.state.name(), text(why)));
+            let state = tree.trouble.as_ref().map_or_else(
+                || tree.state.name().to_owned(),
+                |why| format!("{}: {}", tree.state.name(), text(why)),
+            );
             rows.push(vec![
                 text(&serve.addresses.join(", ")),
                 text(&tree.hostid),
@@ -123,7 +186,21 @@ fn served(machine: &MachineStatus, now_s: u64) -> String {
             ]);
         }
     }
-    table(&["ADDRESS", "TREE", "STATE", "REVISION", "VALID UNTIL", "CONNECTIONS", "SENT", "ERRORS/H", "DATABASE"], rows, &[3, 5, 6, 7])
+    table(
+        &[
+            "ADDRESS",
+            "TREE",
+            "STATE",
+            "REVISION",
+            "VALID UNTIL",
+            "CONNECTIONS",
+            "SENT",
+            "ERRORS/H",
+            "DATABASE",
+        ],
+        rows,
+        &[3, 5, 6, 7],
+    )
 }
 
 fn gateways(machine: &MachineStatus, now_s: u64) -> String {
@@ -134,7 +211,10 @@ fn gateways(machine: &MachineStatus, now_s: u64) -> String {
             text(&gateway.state),
             gateway.revision.to_string(),
             until(u64::try_from(gateway.expires).unwrap_or(0), now_s),
-            hit_rate(gateway.frames_from_memory + gateway.frames_from_disk, gateway.frames_from_network),
+            hit_rate(
+                gateway.frames_from_memory + gateway.frames_from_disk,
+                gateway.frames_from_network,
+            ),
             format!("{} of {}", gateway.good_replicas, gateway.replicas),
             gateway.connections.to_string(),
             bytes(gateway.sent_bytes),
@@ -166,7 +246,17 @@ fn exports(machine: &MachineStatus) -> String {
         let head = status.head.as_ref().map_or_else(|| "-".to_owned(), head);
         if status.exports.is_empty() {
             let none = || "-".to_owned();
-            rows.push(vec![none(), none(), none(), head.clone(), none(), none(), none(), logged(daemon), text(&status.site.state)]);
+            rows.push(vec![
+                none(),
+                none(),
+                none(),
+                head.clone(),
+                none(),
+                none(),
+                none(),
+                logged(daemon),
+                text(&status.site.state),
+            ]);
         }
         for export in &status.exports {
             rows.push(vec![
@@ -182,7 +272,17 @@ fn exports(machine: &MachineStatus) -> String {
             ]);
         }
     }
-    let heading = ["ADDRESS", "PATH", "SOURCE", "HEAD", "CLIENTS", "OPENS", "CONNECTIONS", "ERRORS/H", "STATE DIRECTORY"];
+    let heading = [
+        "ADDRESS",
+        "PATH",
+        "SOURCE",
+        "HEAD",
+        "CLIENTS",
+        "OPENS",
+        "CONNECTIONS",
+        "ERRORS/H",
+        "STATE DIRECTORY",
+    ];
     table(&heading, rows, &[4, 5, 6, 7])
 }
 
@@ -210,7 +310,18 @@ fn jobs_brokers(machine: &MachineStatus, now_s: u64) -> String {
             text(&broker.principal),
         ]
     });
-    let heading = ["ADDRESS", "STATE", "JOBS", "USERS", "WITH TICKETS", "MINTED", "REFUSED", "CONNECTIONS", "ERRORS/H", "PRINCIPAL"];
+    let heading = [
+        "ADDRESS",
+        "STATE",
+        "JOBS",
+        "USERS",
+        "WITH TICKETS",
+        "MINTED",
+        "REFUSED",
+        "CONNECTIONS",
+        "ERRORS/H",
+        "PRINCIPAL",
+    ];
     table(&heading, rows.collect(), &[2, 3, 4, 5, 6, 7, 8])
 }
 
@@ -229,7 +340,18 @@ fn jobs_agents(machine: &MachineStatus, now_s: u64) -> String {
             text(&agent.broker),
         ]
     });
-    let heading = ["NODE", "STATE", "JOBS", "USERS", "NO TICKETS", "NEXT END", "FAILED RENEWALS", "REFUSED", "ERRORS/H", "BROKER"];
+    let heading = [
+        "NODE",
+        "STATE",
+        "JOBS",
+        "USERS",
+        "NO TICKETS",
+        "NEXT END",
+        "FAILED RENEWALS",
+        "REFUSED",
+        "ERRORS/H",
+        "BROKER",
+    ];
     table(&heading, rows.collect(), &[2, 3, 4, 6, 7, 8])
 }
 
@@ -239,8 +361,11 @@ fn state_of_peer(peer: &str, outage: Option<&vouch_jobs::OutageStatus>, now_s: u
 }
 
 fn errors(machine: &MachineStatus) -> String {
-    let mut entries: Vec<_> =
-        machine.daemons.iter().flat_map(|daemon| daemon.status.log.newest.iter().map(move |entry| (entry, daemon))).collect();
+    let mut entries: Vec<_> = machine
+        .daemons
+        .iter()
+        .flat_map(|daemon| daemon.status.log.newest.iter().map(move |entry| (entry, daemon)))
+        .collect();
     entries.sort_by_key(|(entry, _)| entry.at);
     let newest = entries.split_off(entries.len().saturating_sub(ERRORS_SHOWN));
     let rows = newest.into_iter().map(|(entry, daemon)| {
@@ -252,7 +377,10 @@ fn errors(machine: &MachineStatus) -> String {
 }
 
 fn unanswered(machine: &MachineStatus) -> String {
-    let rows = machine.unanswered.iter().map(|daemon| vec![text(&daemon.socket.to_string_lossy()), text(&daemon.why)]);
+    let rows = machine
+        .unanswered
+        .iter()
+        .map(|daemon| vec![text(&daemon.socket.to_string_lossy()), text(&daemon.why)]);
     table(&["SOCKET", "WHY"], rows.collect(), &[])
 }
 
@@ -269,7 +397,11 @@ fn logged(daemon: &vouch_daemon::status::DaemonStatus) -> String {
 }
 
 fn until(at: u64, now_s: u64) -> String {
-    format!("{} ({})", minutes(i64::try_from(at).unwrap_or(i64::MAX)), RelativeTime { at, now: now_s })
+    format!(
+        "{} ({})",
+        minutes(i64::try_from(at).unwrap_or(i64::MAX)),
+        RelativeTime { at, now: now_s }
+    )
 }
 
 fn text(text: &str) -> String {
@@ -290,5 +422,8 @@ const ERRORS_SHOWN: usize = 20;
 
 fn minutes(seconds: i64) -> String {
     let instant = jiff::Timestamp::from_second(seconds);
-    instant.map_or_else(|_| format!("@{seconds}"), |instant| instant.strftime("%Y-%m-%d %H:%M").to_string())
+    instant.map_or_else(
+        |_| format!("@{seconds}"),
+        |instant| instant.strftime("%Y-%m-%d %H:%M").to_string(),
+    )
 }

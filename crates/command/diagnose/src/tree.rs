@@ -6,7 +6,9 @@ use std::time::Duration;
 use vouch_tree::TreeName;
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::{CLOCK_SKEW_S_MAX, Refusal};
-use vouch_tree_client::{Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name};
+use vouch_tree_client::{
+    Client, ClientOptions, Error, Tree, TreeOptions, VerifyEvent, location_of_name,
+};
 
 use crate::clock::TwoClocks;
 use crate::finding::{Finding, Findings};
@@ -22,8 +24,15 @@ pub enum Extent {
 }
 
 /// Checks each replica by itself, past all caches.
-pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOptions, extent: Extent, findings: &mut Findings) {
-    let mut places: Vec<Place> = options.replicas.iter().map(|replica| Place::parse(replica)).collect();
+pub async fn check(
+    settings: &ClientSettings,
+    name: &TreeName,
+    options: TreeOptions,
+    extent: Extent,
+    findings: &mut Findings,
+) {
+    let mut places: Vec<Place> =
+        options.replicas.iter().map(|replica| Place::parse(replica)).collect();
     if !options.only_replicas {
         places.insert(0, Place::parse(&location_of_name(name)));
     }
@@ -38,14 +47,19 @@ pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOpti
         if is_direct && !place.check(settings.connect_timeout, findings) {
             continue;
         }
-        let only = TreeOptions { replicas: vec![place.replica.clone()], only_replicas: true, refuse_forwarding: options.refuse_forwarding };
+        let only = TreeOptions {
+            replicas: vec![place.replica.clone()],
+            only_replicas: true,
+            refuse_forwarding: options.refuse_forwarding,
+        };
         match client.open(name, &only).await {
             Ok(tree) => {
                 findings.add(offer(&place, &tree));
                 if let Some(clock) = clock_of(&tree) {
                     findings.add(clock);
-                } else if let Some(difference) =
-                    two_clocks(settings, &place, name).await.and_then(|clocks| clocks.difference(&place.replica))
+                } else if let Some(difference) = two_clocks(settings, &place, name)
+                    .await
+                    .and_then(|clocks| clocks.difference(&place.replica))
                 {
                     findings.add(difference);
                 }
@@ -53,7 +67,13 @@ pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOpti
                 offers.push((place, tree.newest().number()));
             }
             Err(error) => match expiry(&error) {
-                Some(expires) => expired(&place, expires, &error, two_clocks(settings, &place, name).await, findings),
+                Some(expires) => expired(
+                    &place,
+                    expires,
+                    &error,
+                    two_clocks(settings, &place, name).await,
+                    findings,
+                ),
                 None => findings.add(refused(&place, name, &error)),
             },
         }
@@ -74,18 +94,28 @@ pub async fn check(settings: &ClientSettings, name: &TreeName, options: TreeOpti
 /// A client without caches and without a record of its own.
 fn client(settings: &ClientSettings) -> Result<Arc<Client>, String> {
     let connector = settings.connector.clone()?;
-    let options =
-        ClientOptions { connector, deadline: settings.timeout, connect_timeout: settings.connect_timeout, ..ClientOptions::default() };
+    let options = ClientOptions {
+        connector,
+        deadline: settings.timeout,
+        connect_timeout: settings.connect_timeout,
+        ..ClientOptions::default()
+    };
     Client::new(options).map_err(|error| error.to_string())
 }
 
 fn offer(place: &Place, tree: &Tree) -> Finding {
     let (newest, now) = (tree.newest(), now_s());
     let expires = u64::try_from(newest.expires()).unwrap_or(0);
-    let what = format!("offers revision {}, valid until {} ({})", newest.number(), Utc(expires), RelativeTime { at: expires, now });
+    let what = format!(
+        "offers revision {}, valid until {} ({})",
+        newest.number(),
+        Utc(expires),
+        RelativeTime { at: expires, now }
+    );
     // A tree is published again long before: a quarter of its validity is left then.
     if expires.saturating_sub(now) < u64::from(newest.fsinfo.duration_s) / 8 {
-        return Finding::note("tree-expires-soon", &place.replica, what).cure("publish again; look at the timer of the publication");
+        return Finding::note("tree-expires-soon", &place.replica, what)
+            .cure("publish again; look at the timer of the publication");
     }
     Finding::ok(&place.replica, what)
 }
@@ -97,9 +127,18 @@ fn clock_of(tree: &Tree) -> Option<Finding> {
 }
 
 /// This machine's clock and that of the replica, if it tells its time.
-async fn two_clocks(settings: &ClientSettings, place: &Place, name: &TreeName) -> Option<TwoClocks> {
+async fn two_clocks(
+    settings: &ClientSettings,
+    place: &Place,
+    name: &TreeName,
+) -> Option<TwoClocks> {
     let connector = settings.connector.as_ref().ok()?;
-    let there = tokio::time::timeout(settings.timeout, connector.server_time(&place.replica, name.hostid())).await.ok()??;
+    let there = tokio::time::timeout(
+        settings.timeout,
+        connector.server_time(&place.replica, name.hostid()),
+    )
+    .await
+    .ok()??;
     Some(TwoClocks { here: now_s(), there })
 }
 
@@ -119,7 +158,11 @@ async fn data(place: &Place, tree: &Arc<Tree>, extent: Extent) -> Finding {
     let reading = async {
         while let Some(event) = verification.next().await {
             match event {
-                Ok(VerifyEvent::Progress { bytes, .. }) if extent == Extent::Sample && bytes > SAMPLE_BYTES => break,
+                Ok(VerifyEvent::Progress { bytes, .. })
+                    if extent == Extent::Sample && bytes > SAMPLE_BYTES =>
+                {
+                    break;
+                }
                 Ok(VerifyEvent::Progress { bytes, .. }) => read = bytes,
                 Ok(VerifyEvent::Bad { error, .. }) | Err(error) => {
                     bad = Some(error);
@@ -153,8 +196,16 @@ fn lying(place: &Place, proof: &str) -> Finding {
 }
 
 /// The tree has expired, or this clock is ahead.
-fn expired(place: &Place, expires: u64, error: &Error, clocks: Option<TwoClocks>, findings: &mut Findings) {
-    if let Some(clock) = clocks.and_then(|clocks| clocks.ahead(&place.replica, expires, clock::has_time_service())) {
+fn expired(
+    place: &Place,
+    expires: u64,
+    error: &Error,
+    clocks: Option<TwoClocks>,
+    findings: &mut Findings,
+) {
+    if let Some(clock) =
+        clocks.and_then(|clocks| clocks.ahead(&place.replica, expires, clock::has_time_service()))
+    {
         return findings.add(clock);
     }
     findings.add(

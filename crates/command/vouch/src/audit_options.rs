@@ -22,7 +22,12 @@ pub(crate) struct AuditArgs {
     #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
     /// Policy when a record cannot be written.
-    #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
+    #[arg(
+        long = "audit-policy",
+        value_name = "POLICY",
+        default_value = "count",
+        requires = "audit"
+    )]
     policy: PolicyName,
     /// When to make records durable: `each`, a number of records, a duration, or `none`.
     #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
@@ -62,7 +67,11 @@ impl AuditArgs {
     /// None without a trail.
     pub(crate) fn config(&self) -> Option<TrailConfig> {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
+        let retention = Retention {
+            age_ns_max: self.keep.map(nanos),
+            len_max: self.keep_size,
+            age_ns_min: nanos(self.keep_floor),
+        };
         let policy = match self.policy {
             PolicyName::Block => Policy::Block,
             PolicyName::Count => Policy::Count,
@@ -72,8 +81,17 @@ impl AuditArgs {
             directory: self.directory.clone()?,
             key: self.key.clone(),
             rules: self.rules.clone(),
-            keeping: WriterOptions { policy, durability: self.sync, retention, ..WriterOptions::default() },
-            rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
+            keeping: WriterOptions {
+                policy,
+                durability: self.sync,
+                retention,
+                ..WriterOptions::default()
+            },
+            rotation: Rotation {
+                len_max: self.segment,
+                age_ns_max: nanos(self.segment_age),
+                seal_ns_max: nanos(self.seal),
+            },
         })
     }
 }

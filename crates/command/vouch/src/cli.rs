@@ -46,7 +46,9 @@ fn after_long_help() -> String {
         "\n",
         "Exit codes (the same for all commands):\n",
     );
-    EXIT_STATUS.iter().fold(first_steps.to_owned(), |text, (code, meaning)| text + &format!("  {:>3}  {meaning}\n", *code as i32))
+    EXIT_STATUS.iter().fold(first_steps.to_owned(), |text, (code, meaning)| {
+        text + &format!("  {:>3}  {meaning}\n", *code as i32)
+    })
 }
 
 /// For completions, man pages and tests.
@@ -59,16 +61,34 @@ pub fn command() -> clap::Command {
 pub(crate) struct Global {
     /// Log level: off, error, warn, info, debug, trace, or a filter such as
     /// vouch_tree_client=debug. The default is info for services of systemd, else warn.
-    #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "LEVEL",
+        env = "VOUCH_LOG",
+        help_heading = "Common options"
+    )]
     pub(crate) log_level: Option<String>,
     /// Log format.
-    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text",
+        help_heading = "Common options"
+    )]
     pub(crate) log_format: LogFormat,
     /// Append the log to this file instead of standard error.
     #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
     pub(crate) log_file: Option<PathBuf>,
     /// Configuration file, or directory with vouch.toml and conf.d, instead of /etc/vouch.
-    #[arg(long, global = true, value_name = "PATH", env = "VOUCH_CONFIG", help_heading = "Common options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "VOUCH_CONFIG",
+        help_heading = "Common options"
+    )]
     pub(crate) config: Option<PathBuf>,
     /// Show no progress bars, even on a terminal.
     #[arg(long, short, global = true, help_heading = "Common options")]
@@ -85,7 +105,9 @@ pub(crate) enum LogFormat {
 }
 
 pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "write an IP address and a port: 192.0.2.1:4340, or [::]:4340 for all addresses".to_owned())
+    text.parse().map_err(|_| {
+        "write an IP address and a port: 192.0.2.1:4340, or [::]:4340 for all addresses".to_owned()
+    })
 }
 
 macro_rules! subcommands {
@@ -166,7 +188,9 @@ mod tests {
         fn walk(command: &clap::Command) {
             for option in command.get_arguments() {
                 let help = option.get_help().map(ToString::to_string).unwrap_or_default();
-                let starts_well = ["What", "Who", "Whoever"].iter().all(|word| help.split(' ').next() != Some(word));
+                let starts_well = ["What", "Who", "Whoever"]
+                    .iter()
+                    .all(|word| help.split(' ').next() != Some(word));
                 assert!(starts_well, "{} {}: {help:?}", command.get_name(), option.get_id());
             }
             command.get_subcommands().for_each(walk);
@@ -177,14 +201,17 @@ mod tests {
     #[test]
     fn wrong_addresses_name_the_form() {
         for listen in [":4340", "4340", "localhost:4340", "127.0.0.1"] {
-            let error = super::Cli::try_parse_from(["vouch", "serve", "--db", "db", "--listen", listen]).expect_err(listen);
+            let error =
+                super::Cli::try_parse_from(["vouch", "serve", "--db", "db", "--listen", listen])
+                    .expect_err(listen);
             assert!(error.to_string().contains("[::]:4340"), "{error}");
         }
     }
 
     #[test]
     fn name_in_messages_is_name_on_command_line() {
-        let cli = super::Cli::try_parse_from(["vouch", "check-proof", "@host,id", "tool.proof"]).expect("valid arguments");
+        let cli = super::Cli::try_parse_from(["vouch", "check-proof", "@host,id", "tool.proof"])
+            .expect("valid arguments");
         assert_eq!(cli.command.name(), "check-proof");
     }
 }

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use vouch_diagnose::ClientSettings;
 use vouch_tree::TreeName;
 use vouch_tree_client::{
-    Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls, Tree, TreeOptions,
+    Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls,
+    Tree, TreeOptions,
 };
 
 use crate::config;
@@ -90,7 +91,11 @@ impl ClientArgs {
     }
 
     pub(crate) fn common_tree_options(&self) -> TreeOptions {
-        TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
+        TreeOptions {
+            replicas: self.replica.clone(),
+            only_replicas: self.only_replicas,
+            refuse_forwarding: self.refuse_forwarding,
+        }
     }
 
     pub(crate) const fn timeout(&self) -> Duration {
@@ -98,7 +103,11 @@ impl ClientArgs {
     }
 
     pub(crate) fn writable_directories(&self) -> Vec<PathBuf> {
-        self.cache_directory().map(|(directory, _)| directory).into_iter().chain(self.state_directory()).collect()
+        self.cache_directory()
+            .map(|(directory, _)| directory)
+            .into_iter()
+            .chain(self.state_directory())
+            .collect()
     }
 
     /// Only the directories that the user has named.
@@ -112,14 +121,20 @@ impl ClientArgs {
 
     /// The directory and its quota. None without a disk cache.
     pub(crate) fn cache_directory(&self) -> Option<(PathBuf, u64)> {
-        let directory = || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
+        let directory =
+            || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
         (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
     }
 
     pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
         let timeout = self.connect_timeout();
         let tls = ReplicaTls::new(self.replica_ca.as_deref(), self.replica_tls)?;
-        Ok(Arc::new(HttpConnector::new(HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() })?))
+        Ok(Arc::new(HttpConnector::new(HttpOptions {
+            proxies: self.proxy.clone(),
+            timeout,
+            tls,
+            ..HttpOptions::default()
+        })?))
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {
@@ -127,9 +142,11 @@ impl ClientArgs {
     }
 
     fn has_proxy(&self) -> bool {
-        let variables = ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+        let variables =
+            ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
         self.proxy.iter().any(|proxy| proxy != "DIRECT")
-            || self.proxy.is_empty() && variables.iter().any(|name| std::env::var_os(name).is_some())
+            || self.proxy.is_empty()
+                && variables.iter().any(|name| std::env::var_os(name).is_some())
     }
 
     pub(crate) fn settings(&self) -> ClientSettings {
@@ -149,7 +166,10 @@ impl ClientArgs {
     }
 
     /// `witness` observes wrong data from replicas.
-    pub(crate) async fn client_before(&self, witness: Option<Arc<dyn FaultObserver>>) -> Outcome<Arc<Client>> {
+    pub(crate) async fn client_before(
+        &self,
+        witness: Option<Arc<dyn FaultObserver>>,
+    ) -> Outcome<Arc<Client>> {
         let certificate_dirs = statement_directories(&self.statements)?;
         let cache = self.cache_directory();
         let options = ClientOptions {
@@ -180,8 +200,10 @@ impl ClientArgs {
 pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
     for dir in given {
         // A named directory must exist: the user relies on its statements.
-        std::fs::read_dir(dir)
-            .map_err(|error| Failure::input(dir.display(), error).cure("give a directory of key statements that this user may read"))?;
+        std::fs::read_dir(dir).map_err(|error| {
+            Failure::input(dir.display(), error)
+                .cure("give a directory of key statements that this user may read")
+        })?;
     }
     let mut dirs = given.to_vec();
     if Path::new(STATEMENTS).is_dir() {
@@ -193,7 +215,11 @@ pub(crate) fn statement_directories(given: &[PathBuf]) -> Outcome<Vec<PathBuf>> 
 /// A missing path would silently never revoke anything.
 async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_client::Error> {
     let found = tree.lookup_path(tree.revision()?.root(), &listed.path).await?;
-    if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
+    if found.is_directory() {
+        Ok(())
+    } else {
+        Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() })
+    }
 }
 
 /// Trees with key statements stay open until the process ends; the client does not hold them.
@@ -209,7 +235,8 @@ fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
         return Some(of_root.into());
     }
     let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = named.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(below_home)));
+    let base =
+        named.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(below_home)));
     base.map(|base| base.join("vouch"))
 }
 

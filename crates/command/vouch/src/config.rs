@@ -6,13 +6,15 @@ use crate::cli;
 use crate::exit::{Failure, Outcome};
 
 pub(crate) use vouch_config::{
-    AUTO, Applied, Choice, Config, Problem, apply, arguments, check, check_together, first_pass, key, loaded, one_line, read,
+    AUTO, Applied, Choice, Config, Problem, apply, arguments, check, check_together, first_pass,
+    key, loaded, one_line, read,
 };
 
 /// Completes the command line of this process by the configuration, and keeps both.
 pub(crate) fn complete(arguments: Vec<OsString>) -> Outcome<Applied> {
     let copy = vouch_mount_service::configuration_copy(&arguments);
-    vouch_config::complete(arguments, cli::command, copy.as_deref()).map_err(|problems| first_of(&problems))
+    vouch_config::complete(arguments, cli::command, copy.as_deref())
+        .map_err(|problems| first_of(&problems))
 }
 
 pub(crate) fn first_of(problems: &[Problem]) -> Failure {
@@ -41,10 +43,19 @@ mod tests {
         let options: Vec<String> = command.get_arguments().filter_map(key).collect();
         for sub in command.get_subcommands() {
             let name = sub.get_name();
-            assert!(!options.iter().any(|option| option == name), "`{}` has the option and the subcommand {name}", command.get_name());
+            assert!(
+                !options.iter().any(|option| option == name),
+                "`{}` has the option and the subcommand {name}",
+                command.get_name()
+            );
             assert_unambiguous(sub);
         }
-        assert!(!vouch_config::shared(command).into_iter().filter_map(key).any(|option| option == "name"));
+        assert!(
+            !vouch_config::shared(command)
+                .into_iter()
+                .filter_map(key)
+                .any(|option| option == "name")
+        );
     }
 
     #[test]
@@ -59,7 +70,11 @@ mod tests {
         let root = root();
         let mount = root.find_subcommand("mount").expect("defined");
         let left_out = |arg: &&Arg| {
-            key(arg).is_none() && !matches!(arg.get_id().as_str(), "help" | "version" | "detached" | "helper" | "role" | "config" | "first")
+            key(arg).is_none()
+                && !matches!(
+                    arg.get_id().as_str(),
+                    "help" | "version" | "detached" | "helper" | "role" | "config" | "first"
+                )
         };
         assert_eq!(mount.get_arguments().filter(left_out).count(), 0);
         let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");

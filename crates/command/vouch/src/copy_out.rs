@@ -7,7 +7,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+};
 use rustix::process::{Resource, Rlimit};
 use vouch_tree::{Blob, Content, FileType, Inode};
 use vouch_tree_client::{Seek, Tree};
@@ -48,22 +50,37 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn below(&self, dir: &Arc<OwnedFd>, name: &[u8]) -> Place {
-        let shown = if self.shown.is_empty() { name.to_vec() } else { [&self.shown, &b"/"[..], name].concat() };
+        let shown = if self.shown.is_empty() {
+            name.to_vec()
+        } else {
+            [&self.shown, &b"/"[..], name].concat()
+        };
         Place { dir: dir.clone(), name: name.to_vec(), shown }
     }
 
     /// Private to its owner until it is finished.
     pub(crate) fn make_directory(&self) -> Outcome<OwnedFd> {
-        rustix::fs::mkdirat(&self.dir, &*self.name, Mode::RWXU).map_err(io::Error::from).at(self)?;
+        rustix::fs::mkdirat(&self.dir, &*self.name, Mode::RWXU)
+            .map_err(io::Error::from)
+            .at(self)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)
+        rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .at(self)
     }
 
     pub(crate) fn link_to(&self, first: &Place) -> Outcome {
-        rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty()).map_err(io::Error::from).at(self)
+        rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty())
+            .map_err(io::Error::from)
+            .at(self)
     }
 
-    pub(crate) async fn write(&self, tree: &Arc<Tree>, inode: &Inode, keep: Keep) -> Outcome<Written> {
+    pub(crate) async fn write(
+        &self,
+        tree: &Arc<Tree>,
+        inode: &Inode,
+        keep: Keep,
+    ) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
             tracing::info!(path = %self, "device left out");
@@ -91,30 +108,41 @@ impl Place {
     fn make_special(&self, content: &Content) -> rustix::io::Result<rustix::fs::FileType> {
         use rustix::fs::FileType::{BlockDevice, CharacterDevice, Fifo, Socket, Symlink};
         let (kind, device) = match content {
-            Content::Symlink(target) => return rustix::fs::symlinkat(&**target, &self.dir, &*self.name).map(|()| Symlink),
+            Content::Symlink(target) => {
+                return rustix::fs::symlinkat(&**target, &self.dir, &*self.name).map(|()| Symlink);
+            }
             Content::Fifo => (Fifo, 0),
             Content::Socket => (Socket, 0),
             Content::CharDevice(n) => (CharacterDevice, rustix::fs::makedev(n.major, n.minor)),
             Content::BlockDevice(n) => (BlockDevice, rustix::fs::makedev(n.major, n.minor)),
-            Content::Regular { .. } | Content::Directory { .. } => return Err(rustix::io::Errno::INVAL),
+            Content::Regular { .. } | Content::Directory { .. } => {
+                return Err(rustix::io::Errno::INVAL);
+            }
         };
-        rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device).map(|()| kind)
+        rustix::fs::mknodat(&self.dir, &*self.name, kind, Mode::RUSR | Mode::WUSR, device)
+            .map(|()| kind)
     }
 
     fn open_made(&self, kind: rustix::fs::FileType) -> Outcome<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty()).map_err(io::Error::from).at(self)?;
+        let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .at(self)?;
         let found = rustix::fs::fstat(&fd).map_err(io::Error::from).at(self)?;
         let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
         if !is_ours || rustix::fs::FileType::from_raw_mode(found.st_mode) != kind {
-            return Err(Failure::input(self, "was replaced while it was written").cure("copy into a directory that only you can change"));
+            return Err(Failure::input(self, "was replaced while it was written")
+                .cure("copy into a directory that only you can change"));
         }
         Ok(fd)
     }
 
     async fn write_regular(&self, tree: &Arc<Tree>, blob: &Blob, bytes: &mut u64) -> Outcome<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from).at(self)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.dir, &*self.name, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(io::Error::from)
+            .at(self)?;
         let mut file = File::from(fd);
         let reader = tree.open_file(blob.clone());
         let mut offset = 0;
@@ -139,7 +167,13 @@ impl Place {
 
     /// Sets owner, then mode (a change of owner clears set-id bits), then attributes, then times,
     /// through the open object: a rename in the destination can't redirect them.
-    pub(crate) async fn metadata(&self, object: &OwnedFd, tree: &Tree, inode: &Inode, keep: Keep) -> Outcome<Written> {
+    pub(crate) async fn metadata(
+        &self,
+        object: &OwnedFd,
+        tree: &Tree,
+        inode: &Inode,
+        keep: Keep,
+    ) -> Outcome<Written> {
         let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {
             tracing::info!(path = %self, %error, "{what} not kept");
@@ -148,7 +182,9 @@ impl Place {
         let mut mode = u32::from(inode.mode);
         if keep.owner {
             let (uid, gid) = (Uid::from_raw(inode.uid), Gid::from_raw(inode.gid));
-            if let Err(error) = rustix::fs::chownat(object, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
+            if let Err(error) =
+                rustix::fs::chownat(object, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)
+            {
                 lost("owner", error);
             }
         } else {
@@ -174,19 +210,28 @@ impl Place {
                     continue;
                 }
                 if grants_rights && !keep.owner {
-                    lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), rustix::io::Errno::PERM);
+                    lost(
+                        &format!("attribute {}", vouch_daemon::printable::printable(name)),
+                        rustix::io::Errno::PERM,
+                    );
                     continue;
                 }
-                if let Err(error) = rustix::fs::setxattr(&path, &**name, value, XattrFlags::empty()) {
+                if let Err(error) = rustix::fs::setxattr(&path, &**name, value, XattrFlags::empty())
+                {
                     lost(&format!("attribute {}", vouch_daemon::printable::printable(name)), error);
                 }
             }
         }
         if !is_link {
-            rustix::fs::chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(io::Error::from).at(self)?;
+            rustix::fs::chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty())
+                .map_err(io::Error::from)
+                .at(self)?;
         }
         let mtime = Timespec { tv_sec: inode.mtime.s, tv_nsec: inode.mtime.ns.into() };
-        let times = Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: mtime };
+        let times = Timestamps {
+            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+            last_modification: mtime,
+        };
         if let Err(error) = rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()) {
             lost("time", error);
         }
@@ -216,7 +261,10 @@ pub(crate) fn allow_deep_trees() {
     let want = DESCRIPTORS_MAX.min(now.maximum.unwrap_or(DESCRIPTORS_MAX));
     if now.current.is_some_and(|current| current < want) {
         // Otherwise only very deep trees fail, with their own message.
-        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(want), maximum: now.maximum });
+        let _ = rustix::process::setrlimit(
+            Resource::Nofile,
+            Rlimit { current: Some(want), maximum: now.maximum },
+        );
     }
 }
 

@@ -12,9 +12,15 @@ fn repository() -> PathBuf {
 }
 
 fn files(directory: &str, extensions: &[&str]) -> Vec<PathBuf> {
-    let entries = fs::read_dir(repository().join(directory)).expect("a directory of the repository");
+    let entries =
+        fs::read_dir(repository().join(directory)).expect("a directory of the repository");
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    paths.filter(|path| path.extension().is_some_and(|found| extensions.iter().any(|extension| found == *extension))).collect()
+    paths
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|found| extensions.iter().any(|extension| found == *extension))
+        })
+        .collect()
 }
 
 fn pages() -> Vec<(PathBuf, String)> {
@@ -49,7 +55,8 @@ fn command_lines(page: &str) -> Vec<String> {
 
 /// As far as examples need a shell.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
-    let (mut commands, mut words, mut word, mut quote) = (Vec::new(), Vec::new(), None::<String>, None);
+    let (mut commands, mut words, mut word, mut quote) =
+        (Vec::new(), Vec::new(), None::<String>, None);
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
         match (quote, character) {
@@ -82,18 +89,33 @@ fn command_lines_in_documents_are_accepted() {
     root.build();
     for (path, page) in pages() {
         // The settings that the page shows, one file of them at a time, or none.
-        let configurations: Vec<Config> = settings(code(&page)).iter().map(|file| read(file).0).chain([Config::default()]).collect();
+        let configurations: Vec<Config> = settings(code(&page))
+            .iter()
+            .map(|file| read(file).0)
+            .chain([Config::default()])
+            .collect();
         for line in command_lines(&page) {
-            for words in simple_commands(&line).into_iter().filter(|words| words.first().is_some_and(|word| word == "vouch")) {
-                let words: Vec<OsString> = words.iter().filter(|word| *word != "…").map(OsString::from).collect();
+            for words in simple_commands(&line)
+                .into_iter()
+                .filter(|words| words.first().is_some_and(|word| word == "vouch"))
+            {
+                let words: Vec<OsString> =
+                    words.iter().filter(|word| *word != "…").map(OsString::from).collect();
                 let parse = |configuration: &Config| {
                     let given = config::first_pass(words.clone(), cli::command());
-                    let parsed = cli::command().try_get_matches_from(config::apply(&given, configuration, &root).arguments);
+                    let parsed = cli::command().try_get_matches_from(
+                        config::apply(&given, configuration, &root).arguments,
+                    );
                     // Help is an error of the parser too.
                     parsed.err().filter(clap::Error::use_stderr)
                 };
                 let errors: Vec<clap::Error> = configurations.iter().map_while(parse).collect();
-                assert!(errors.len() < configurations.len(), "{}: {line}\n{}", path.display(), errors[errors.len() - 1]);
+                assert!(
+                    errors.len() < configurations.len(),
+                    "{}: {line}\n{}",
+                    path.display(),
+                    errors[errors.len() - 1]
+                );
                 count += 1;
             }
         }
@@ -103,12 +125,17 @@ fn command_lines_in_documents_are_accepted() {
 
 fn is_table(line: &str) -> bool {
     let name = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    name.is_some_and(|name| name.starts_with(|first: char| first.is_ascii_lowercase()) && !name.contains(['"', ',', ' ']))
+    name.is_some_and(|name| {
+        name.starts_with(|first: char| first.is_ascii_lowercase())
+            && !name.contains(['"', ',', ' '])
+    })
 }
 
 fn is_setting(line: &str) -> bool {
     let key = line.split_once(" = ").map(|(key, _)| key);
-    key.is_some_and(|key| key.starts_with(|first: char| first.is_ascii_lowercase()) && !key.contains([' ', '.']))
+    key.is_some_and(|key| {
+        key.starts_with(|first: char| first.is_ascii_lowercase()) && !key.contains([' ', '.'])
+    })
 }
 
 /// Each run is a file of its own. Files of other programs have no table of ours, and no line before
@@ -127,7 +154,9 @@ fn settings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
         }
     }
     let is_ours = |(is_named, file): &(bool, String)| {
-        !file.is_empty() && (*is_named || file.lines().any(is_table)) && !file.contains("[authenticate")
+        !file.is_empty()
+            && (*is_named || file.lines().any(is_table))
+            && !file.contains("[authenticate")
     };
     files.into_iter().filter(is_ours).map(|(_, file)| file).collect()
 }
@@ -155,14 +184,22 @@ fn settings_in_documents_are_accepted() {
     }
     for path in files("packaging/systemd", &["service", "timer"]) {
         let unit = fs::read_to_string(&path).expect("UTF-8");
-        let comments = unit.lines().map(|line| line.strip_prefix("#   ").unwrap_or(if line == "#" { "" } else { "end" }));
+        let comments = unit
+            .lines()
+            .map(|line| line.strip_prefix("#   ").unwrap_or(if line == "#" { "" } else { "end" }));
         found.extend(settings(comments).into_iter().map(|file| (path.clone(), file)));
     }
     // One file, whose settings are comments.
     let path = repository().join("packaging/config/vouch.toml");
     let example = fs::read_to_string(&path).expect("UTF-8");
     let lines = example.lines().map(|line| line.strip_prefix('#').unwrap_or(line));
-    found.push((path, lines.filter(|line| is_table(line) || is_setting(line)).map(|line| format!("{line}\n")).collect()));
+    found.push((
+        path,
+        lines
+            .filter(|line| is_table(line) || is_setting(line))
+            .map(|line| format!("{line}\n"))
+            .collect(),
+    ));
     assert!(found.len() > 25, "only {} files were found", found.len());
     for (path, text) in found {
         let problems: Vec<String> = read(&text).1.iter().map(ToString::to_string).collect();

@@ -98,7 +98,9 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Io(_) => Code::LocalIo,
         Cause::KeyFile(_) | Cause::Name(_) | Cause::Xdr(_) => Code::BadInput,
         Cause::Store(error) => code_of_store(error),
-        Cause::Publish(PublishError::Store(error @ vouch_tree_store::Error::Bucket(_))) => code_of_store(error),
+        Cause::Publish(PublishError::Store(error @ vouch_tree_store::Error::Bucket(_))) => {
+            code_of_store(error)
+        }
         Cause::Publish(error) => match error.fault() {
             PublishFault::Input => Code::BadInput,
             PublishFault::Missing => Code::NotFound,
@@ -125,7 +127,10 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
 
 fn code_of_client(error: &vouch_tree_client::Error) -> Code {
     if let vouch_tree_client::Error::Store(error) = error
-        && matches!(**error, vouch_tree_store::Error::NotFound { .. } | vouch_tree_store::Error::Bucket(_))
+        && matches!(
+            **error,
+            vouch_tree_store::Error::NotFound { .. } | vouch_tree_store::Error::Bucket(_)
+        )
     {
         return code_of_store(error);
     }
@@ -185,17 +190,26 @@ fn code_of_serve(error: &ServeError) -> Code {
 
 fn code_of_export(error: &ExportError) -> Code {
     match error {
-        ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => code_of_source(source),
+        ExportError::Sources(
+            SourceError::File { source, .. } | SourceError::Open { source, .. },
+        ) => code_of_source(source),
         ExportError::NotDenied { .. } => Code::Usage,
-        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Tls(_) => Code::BadInput,
+        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Tls(_) => {
+            Code::BadInput
+        }
         ExportError::Audit(error) => code_of_trail(error),
-        ExportError::Sources(_) | ExportError::State(StateError::Exposed(..) | StateError::Malformed(..)) => Code::BadInput,
-        ExportError::State(StateError::Busy(_) | StateError::OfOneServer(_) | StateError::OfHeads(..))
+        ExportError::Sources(_)
+        | ExportError::State(StateError::Exposed(..) | StateError::Malformed(..)) => Code::BadInput,
+        ExportError::State(
+            StateError::Busy(_) | StateError::OfOneServer(_) | StateError::OfHeads(..),
+        )
         | ExportError::Lease(LeaseError::Lost(_)) => Code::Busy,
         ExportError::State(StateError::NotMounted(_)) => Code::NotFound,
         ExportError::Lease(LeaseError::Name(_)) => Code::Usage,
         ExportError::Lease(LeaseError::Uncoherent(_)) => Code::BadInput,
-        ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Code::NotFound
+        }
         ExportError::Idmap { .. }
         | ExportError::State(StateError::Io { .. })
         | ExportError::Lease(_)
@@ -228,19 +242,26 @@ fn code_of_source(error: &io::Error) -> Code {
     match (tree, error.kind()) {
         (Some(error), _) => code_of_client(error),
         (None, io::ErrorKind::NotFound) => Code::NotFound,
-        (None, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) => Code::BadInput,
+        (
+            None,
+            io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidInput,
+        ) => Code::BadInput,
         (None, _) => Code::LocalIo,
     }
 }
 
 impl Failure {
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
-        let failure = |cause, cure| Failure { what: what.to_string(), cause: Box::new(cause), cure };
+        let failure =
+            |cause, cure| Failure { what: what.to_string(), cause: Box::new(cause), cure };
         match cause.into() {
             // One text for all options that name a new file.
-            Cause::Io(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                failure(Cause::Input("exists already".into()), Some("choose another name, or remove it".into()))
-            }
+            Cause::Io(error) if error.kind() == io::ErrorKind::AlreadyExists => failure(
+                Cause::Input("exists already".into()),
+                Some("choose another name, or remove it".into()),
+            ),
             cause => failure(cause, None),
         }
     }
@@ -274,7 +295,8 @@ impl Failure {
     }
 
     pub(crate) fn reached_by(mut self, way: &str) -> Failure {
-        self.what = if self.what.is_empty() { way.to_owned() } else { format!("{way} -> {}", self.what) };
+        self.what =
+            if self.what.is_empty() { way.to_owned() } else { format!("{way} -> {}", self.what) };
         self
     }
 
@@ -284,7 +306,9 @@ impl Failure {
     }
 
     pub(crate) fn is_full_disk(&self) -> bool {
-        let full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        let full = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        };
         matches!(&*self.cause, Cause::Io(error) if full(error))
     }
 
@@ -409,7 +433,8 @@ mod tests {
 
     #[test]
     fn failure_is_one_line_with_place_reason_and_remedy() {
-        let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13)).cure("run as a user who may read it");
+        let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13))
+            .cure("run as a user who may read it");
         assert_eq!(failure.to_string(), "/src/a: permission denied; run as a user who may read it");
     }
 
@@ -433,7 +458,10 @@ mod tests {
         assert_eq!(code(io::Error::from_raw_os_error(2)), 4);
         assert_eq!(code(io::Error::from_raw_os_error(20)), 3);
         assert_eq!(code(io::Error::from_raw_os_error(13)), 7);
-        let no_database = vouch_tree_client::LocalConnector::open(std::path::Path::new("/nonexist")).err().expect("no entry exists");
+        let no_database =
+            vouch_tree_client::LocalConnector::open(std::path::Path::new("/nonexist"))
+                .err()
+                .expect("no entry exists");
         assert_eq!(code(io::Error::other(no_database)), 4);
         let refused = vouch_tree_client::Error::NoState;
         assert_eq!(code(io::Error::other(refused)), 7);

@@ -27,7 +27,11 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|error| {
-        if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system cannot create directories") } else { error }
+        if error.kind() == io::ErrorKind::NotFound {
+            io::Error::other("this file system cannot create directories")
+        } else {
+            error
+        }
     })
     .at(dir.display())?;
     sync_directory(parent(dir))
@@ -35,11 +39,13 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
 
 /// Never touches an existing file.
 pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
-    let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
-        file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
-            let _ = std::fs::remove_file(path);
-        })
-    });
+    let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(
+        |mut file| {
+            file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
+                let _ = std::fs::remove_file(path);
+            })
+        },
+    );
     written.at(path.display())?;
     sync_directory(parent(path))
 }
@@ -48,7 +54,8 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
 pub(crate) fn require_no_keys(dir: &Path, names: &[&str]) -> Outcome {
     match names.iter().map(|name| dir.join(name)).find(|path| path.symlink_metadata().is_ok()) {
         Some(path) => {
-            Err(Failure::input(path.display(), "exists already, and keys are never overwritten").cure("choose another directory"))
+            Err(Failure::input(path.display(), "exists already, and keys are never overwritten")
+                .cure("choose another directory"))
         }
         None => Ok(()),
     }
@@ -69,23 +76,35 @@ pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
     let file = File::open(path).at(path.display())?;
     file.take(SMALL_LEN_MAX as u64 + 1).read_to_end(&mut bytes).at(path.display())?;
     if bytes.len() > SMALL_LEN_MAX {
-        return Err(Failure::input(path.display(), "is too long for a key, certificate or statement"));
+        return Err(Failure::input(
+            path.display(),
+            "is too long for a key, certificate or statement",
+        ));
     }
     Ok(bytes)
 }
 
-pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) -> Outcome<SecretKey> {
+pub(crate) fn read_secret(
+    path: &Path,
+    role: Role,
+    passphrase: &PassphraseArgs,
+) -> Outcome<SecretKey> {
     refuse_exposed(path)?;
     let text = read_small(path)?;
     let sealed = keyfile::is_sealed(role, &text).at(path.display())?;
     let passphrase = if sealed { Some(passphrase.ask(path)?) } else { None };
-    keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
+    keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes()))
+        .at(path.display())
 }
 
 pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     let places = [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY)];
-    places.iter().filter_map(|place| std::fs::metadata(place).ok()).map(|meta| (meta.dev(), meta.ino())).collect()
+    places
+        .iter()
+        .filter_map(|place| std::fs::metadata(place).ok())
+        .map(|meta| (meta.dev(), meta.ino()))
+        .collect()
 }
 
 /// The caller checks the certificate's key.
@@ -93,16 +112,23 @@ pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
     keyfile::read_cert(&read_small(path)?).at(path.display())
 }
 
-pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(SecretKey, SigningCert)> {
+pub(crate) fn read_signing(
+    dir: &Path,
+    passphrase: &PassphraseArgs,
+) -> Outcome<(SecretKey, SigningCert)> {
     let (key_path, cert_path) = (dir.join(SIGNING_KEY), dir.join(SIGNING_CERT));
     let cert = read_cert(&cert_path)?;
     let key = read_secret(&key_path, Role::Signing, passphrase)?;
     if key.public() != cert.signing {
-        return Err(Failure::input(key_path.display(), format_args!("is not the key of {}", cert_path.display()))
-            .cure("use a pair from one run of `vouch certify`"));
+        return Err(Failure::input(
+            key_path.display(),
+            format_args!("is not the key of {}", cert_path.display()),
+        )
+        .cure("use a pair from one run of `vouch certify`"));
     }
     if !cert.is_signed_by(&cert.root.hostid()) {
-        return Err(Failure::input(cert_path.display(), "invalid signature").cure("create a new one with `vouch certify`"));
+        return Err(Failure::input(cert_path.display(), "invalid signature")
+            .cure("create a new one with `vouch certify`"));
     }
     Ok((key, cert))
 }
@@ -120,7 +146,8 @@ pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
 
 pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     let mut bytes = Zeroizing::new([0; N]);
-    getrandom::fill(bytes.as_mut()).map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
+    getrandom::fill(bytes.as_mut())
+        .map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
     Ok(bytes)
 }
 
@@ -129,12 +156,15 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
 fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;
-    let Err(exposure) = vouch_trust::check(path, &meta, vouch_trust::Access::Nothing) else { return Ok(()) };
+    let Err(exposure) = vouch_trust::check(path, &meta, vouch_trust::Access::Nothing) else {
+        return Ok(());
+    };
     match exposure.mode {
-        Some(mode) if meta.uid() == rustix::process::geteuid().as_raw() => {
-            Err(Failure::input(path.display(), format_args!("this private key is accessible by other users (mode {mode:03o})"))
-                .cure("run `chmod 600` on it; if it may have been read, replace it (vouch certify)"))
-        }
+        Some(mode) if meta.uid() == rustix::process::geteuid().as_raw() => Err(Failure::input(
+            path.display(),
+            format_args!("this private key is accessible by other users (mode {mode:03o})"),
+        )
+        .cure("run `chmod 600` on it; if it may have been read, replace it (vouch certify)")),
         _ => {
             tracing::warn!("private key: {exposure}");
             Ok(())
@@ -171,13 +201,24 @@ mod tests {
         let dir = tempfile::tempdir().expect("the system has a temporary directory");
         let path = dir.path().join("key");
         write_new(&path, b"secret", 0o600).expect("a new file");
-        for (mode, fits) in [(0o600, true), (0o400, true), (0o700, true), (0o640, false), (0o604, false), (0o620, false)] {
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("the value is ours");
+        for (mode, fits) in [
+            (0o600, true),
+            (0o400, true),
+            (0o700, true),
+            (0o640, false),
+            (0o604, false),
+            (0o620, false),
+        ] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
+                .expect("the value is ours");
             let refused = refuse_exposed(&path);
             assert_eq!(refused.is_ok(), fits, "{mode:o}");
             if let Err(failure) = refused {
                 let line = failure.to_string();
-                assert!(line.contains(&format!("mode {mode:o}")) && line.contains("chmod 600"), "{line}");
+                assert!(
+                    line.contains(&format!("mode {mode:o}")) && line.contains("chmod 600"),
+                    "{line}"
+                );
             }
         }
     }

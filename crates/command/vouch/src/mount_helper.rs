@@ -35,8 +35,16 @@ impl MountRequest {
         }
         let Ok(source) = vouch_tree_mount::mount_source(&self.point) else { return };
         let mut command = Command::new("mount");
-        command.args(["--fake", "--internal-only", "-t", "fuse.vouch", "-o", "_netdev", "--"]).arg(source).arg(&self.point);
-        if !command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+        command
+            .args(["--fake", "--internal-only", "-t", "fuse.vouch", "-o", "_netdev", "--"])
+            .arg(source)
+            .arg(&self.point);
+        if !command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+        {
             tracing::warn!("{}: mount(8) does not keep _netdev for systemd", self.point.display());
         }
     }
@@ -72,21 +80,31 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
                 b'f' => is_fake = true,
                 b'n' | b'v' | b'r' | b'w' => {}
                 b'o' | b'N' | b't' => {
-                    let joined = (at + 1 < bytes.len()).then(|| OsStr::from_bytes(&bytes[at + 1..]));
+                    let joined =
+                        (at + 1 < bytes.len()).then(|| OsStr::from_bytes(&bytes[at + 1..]));
                     let value = joined.or_else(|| rest.next().map(OsString::as_os_str));
-                    let Some(value) = value else { return Err(usage(&format!("-{}", char::from(*flag)), "needs a value")) };
+                    let Some(value) = value else {
+                        return Err(usage(&format!("-{}", char::from(*flag)), "needs a value"));
+                    };
                     if *flag == b'o' {
                         options.extend(split(value.as_bytes()));
                     }
                     break;
                 }
-                other => return Err(usage(&format!("-{}", char::from(*other)), "is not an option of mount helpers")),
+                other => {
+                    return Err(usage(
+                        &format!("-{}", char::from(*other)),
+                        "is not an option of mount helpers",
+                    ));
+                }
             }
         }
     }
-    let [tree, point] = <[OsString; 2]>::try_from(places).map_err(|_| usage("mount.vouch", "takes a tree and a directory"))?;
+    let [tree, point] = <[OsString; 2]>::try_from(places)
+        .map_err(|_| usage("mount.vouch", "takes a tree and a directory"))?;
     let is_remote = options.iter().any(|option| option == b"_netdev");
-    let mut line: Vec<OsString> = ["vouch", "mount", "--background", "--helper"].map(OsString::from).to_vec();
+    let mut line: Vec<OsString> =
+        ["vouch", "mount", "--background", "--helper"].map(OsString::from).to_vec();
     for option in options {
         match translate_option(&option) {
             Ok(argument) => line.extend(argument),
@@ -101,7 +119,11 @@ pub(crate) fn translate(arguments: &[OsString]) -> Outcome<Request> {
     }
     let first = if tree.as_bytes() == config::AUTO.as_bytes() { "--auto".into() } else { tree };
     line.extend([first, point.clone()]);
-    Ok(if is_fake { Request::Fake } else { Request::Mount(MountRequest { line, point: point.into(), is_remote }) })
+    Ok(if is_fake {
+        Request::Fake
+    } else {
+        Request::Mount(MountRequest { line, point: point.into(), is_remote })
+    })
 }
 
 /// Options of `-o`: separated by commas, except in double quotes.
@@ -124,16 +146,22 @@ fn translate_option(option: &[u8]) -> Outcome<Option<OsString>> {
     let name = String::from_utf8_lossy(&option[..end]).replace('_', "-");
     match &*name {
         // A published tree is always read-only; mount(8) says `rw` by default.
-        "ro" | "rw" | "defaults" | "exec" | "nosuid" | "nodev" | "async" | "sync" | "dirsync" | "silent" | "loud" | "mand" | "nomand" => {
+        "ro" | "rw" | "defaults" | "exec" | "nosuid" | "nodev" | "async" | "sync" | "dirsync"
+        | "silent" | "loud" | "mand" | "nomand" => {
             return Ok(None);
         }
-        "atime" | "noatime" | "relatime" | "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime" | "lazytime"
-        | "nolazytime" => return Ok(None),
+        "atime" | "noatime" | "relatime" | "norelatime" | "strictatime" | "nostrictatime"
+        | "diratime" | "nodiratime" | "lazytime" | "nolazytime" => return Ok(None),
         // For mount(8) itself, fstab(5) and systemd.
-        "auto" | "noauto" | "user" | "nouser" | "users" | "nousers" | "owner" | "noowner" | "group" | "nogroup" | "nofail" | "-netdev"
-        | "comment" | "uhelper" | "helper" => return Ok(None),
+        "auto" | "noauto" | "user" | "nouser" | "users" | "nousers" | "owner" | "noowner"
+        | "group" | "nogroup" | "nofail" | "-netdev" | "comment" | "uhelper" | "helper" => {
+            return Ok(None);
+        }
         name if name.starts_with("x-") || name.starts_with("X-") => return Ok(None),
-        "remount" => return Err(usage("remount", "is not possible").cure("unmount and mount again; a new revision appears without it")),
+        "remount" => {
+            return Err(usage("remount", "is not possible")
+                .cure("unmount and mount again; a new revision appears without it"));
+        }
         "bind" | "rbind" | "move" => return Err(usage(&name, "is not for a published tree")),
         _ => {}
     }
@@ -143,12 +171,14 @@ fn translate_option(option: &[u8]) -> Outcome<Option<OsString>> {
     let is_known = mount.get_arguments().any(|arg| {
         arg.get_long() == Some(&name)
             && !arg.is_hide_set()
-            && !matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpLong | ArgAction::HelpShort | ArgAction::Version)
+            && !matches!(
+                arg.get_action(),
+                ArgAction::Help | ArgAction::HelpLong | ArgAction::HelpShort | ArgAction::Version
+            )
     });
     if !is_known {
-        return Err(
-            usage(&name, "is not an option of a vouch mount").cure("`vouch help mount` lists the options; leave out the two dashes")
-        );
+        return Err(usage(&name, "is not an option of a vouch mount")
+            .cure("`vouch help mount` lists the options; leave out the two dashes"));
     }
     let mut argument = format!("--{name}").into_bytes();
     argument.extend_from_slice(&option[end..]);
@@ -170,7 +200,9 @@ mod tests {
     fn line(arguments: &[&str]) -> Result<String, String> {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         match translate(&arguments) {
-            Ok(Request::Mount(request)) => Ok(request.line.join(OsStr::new(" ")).into_string().expect("text")),
+            Ok(Request::Mount(request)) => {
+                Ok(request.line.join(OsStr::new(" ")).into_string().expect("text"))
+            }
             Ok(Request::Fake) => Ok("fake".into()),
             Err(failure) => Err(failure.to_string()),
         }
@@ -178,12 +210,18 @@ mod tests {
 
     #[test]
     fn options_become_those_of_the_command() {
-        let options = "rw,noexec,cache=/c,x-systemd.automount,_netdev,allow_other,replica=a,replica=b";
+        let options =
+            "rw,noexec,cache=/c,x-systemd.automount,_netdev,allow_other,replica=a,replica=b";
         assert_eq!(
             line(&["@h,id", "/mnt", "-o", options]).as_deref(),
-            Ok("vouch mount --background --helper --noexec --cache=/c --allow-other --replica=a --replica=b @h,id /mnt")
+            Ok(
+                "vouch mount --background --helper --noexec --cache=/c --allow-other --replica=a --replica=b @h,id /mnt"
+            )
         );
-        assert_eq!(line(&["auto", "/vouch", "-sv", "-oro"]).as_deref(), Ok("vouch mount --background --helper --auto /vouch"));
+        assert_eq!(
+            line(&["auto", "/vouch", "-sv", "-oro"]).as_deref(),
+            Ok("vouch mount --background --helper --auto /vouch")
+        );
         assert_eq!(
             line(&["t", "/m", "-o", "statement-tree=\"@h,id/p\""]).as_deref(),
             Ok("vouch mount --background --helper --statement-tree=@h,id/p t /m")
@@ -197,7 +235,9 @@ mod tests {
         assert!(line(&["t", "/m", "-s", "-o", "cahce=/c"]).is_ok());
         assert!(line(&["t", "/m", "-o", "remount"]).is_err());
         assert!(line(&["t", "/m", "-o", "detached"]).is_err());
-        assert!(line(&["/cwd/t", "/m"]).is_err_and(|why| why.contains("working directory") || why.contains("current directory")));
+        assert!(line(&["/cwd/t", "/m"]).is_err_and(
+            |why| why.contains("working directory") || why.contains("current directory")
+        ));
         assert!(line(&["t"]).is_err());
     }
 }

@@ -34,7 +34,8 @@ impl PassphraseArgs {
         }
         let first = prompt("New passphrase of the root key: ")?;
         if first.is_empty() {
-            return Err(Failure::input("passphrase", "is empty").cure("omit --passphrase for an unencrypted key"));
+            return Err(Failure::input("passphrase", "is empty")
+                .cure("omit --passphrase for an unencrypted key"));
         }
         if *first != *prompt("The same again: ")? {
             return Err(Failure::input("passphrase", "the two differ").cure("try again"));
@@ -47,7 +48,11 @@ fn from_file(path: &Path) -> Outcome<Zeroizing<String>> {
     vouch_trust::warn_if_exposed(path);
     let text = Zeroizing::new(std::fs::read_to_string(path).at(path.display())?);
     let line = Zeroizing::new(text.lines().next().unwrap_or_default().to_owned());
-    if line.is_empty() { Err(Failure::input(path.display(), "has an empty first line")) } else { Ok(line) }
+    if line.is_empty() {
+        Err(Failure::input(path.display(), "has an empty first line"))
+    } else {
+        Ok(line)
+    }
 }
 
 fn prompt(question: &str) -> Outcome<Zeroizing<String>> {

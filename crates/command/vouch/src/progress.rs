@@ -67,7 +67,11 @@ impl Drop for Drawer {
 }
 
 fn target(global: &Global) -> ProgressDrawTarget {
-    if global.quiet || !std::io::stderr().is_terminal() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(8) }
+    if global.quiet || !std::io::stderr().is_terminal() {
+        ProgressDrawTarget::hidden()
+    } else {
+        ProgressDrawTarget::stderr_with_hz(8)
+    }
 }
 
 fn style(template: &str) -> ProgressStyle {

@@ -38,7 +38,10 @@ pub(crate) struct RepublishArgs {
 
 impl RepublishArgs {
     pub(crate) fn open(&self) -> Outcome<Writer> {
-        Ok(Database::open_write(&self.db, WriteOptions { lock_wait: self.wait, ..WriteOptions::default() })?)
+        Ok(Database::open_write(
+            &self.db,
+            WriteOptions { lock_wait: self.wait, ..WriteOptions::default() },
+        )?)
     }
 
     /// `of`: a number or a tag. `None`: so many revisions before the newest one.
@@ -49,26 +52,53 @@ impl RepublishArgs {
             Some(of) => revisions.iter().rev().find(|revision| is_called(revision, of)),
         };
         found.map(|revision| revision.number).ok_or_else(|| {
-            let what = of.map_or_else(|| "an older revision".to_owned(), |of| format!("revision {of}"));
-            Failure::not_found(what, "the database does not keep it").cure("`vouch log --db` lists the revisions")
+            let what =
+                of.map_or_else(|| "an older revision".to_owned(), |of| format!("revision {of}"));
+            Failure::not_found(what, "the database does not keep it")
+                .cure("`vouch log --db` lists the revisions")
         })
     }
 
-    pub(crate) fn run(&self, writer: &Writer, of: u64, tag: Option<&str>, keeps_newest: bool) -> Outcome {
+    pub(crate) fn run(
+        &self,
+        writer: &Writer,
+        of: u64,
+        tag: Option<&str>,
+        keeps_newest: bool,
+    ) -> Outcome {
         let (key, cert) = keys::read_signing(&self.keys, &self.passphrase)?;
         let duration_s = self.duration.map(|duration| u32::try_from(duration.as_secs()));
-        let duration_s = duration_s.transpose().map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
-        let message = self.message.clone().or_else(|| (!keeps_newest).then(|| format!("rollback to revision {of}")));
+        let duration_s = duration_s
+            .transpose()
+            .map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
+        let message = self
+            .message
+            .clone()
+            .or_else(|| (!keeps_newest).then(|| format!("rollback to revision {of}")));
         let tag = tag.map(str::to_owned);
-        let options = Republication { of, start: when::now_s(), duration_s, tag: tag.clone(), message, keeps_newest };
-        let Republished { revision, newest, expires } = republish(writer, &Signer { key: &key, cert }, &options)?;
+        let options = Republication {
+            of,
+            start: when::now_s(),
+            duration_s,
+            tag: tag.clone(),
+            message,
+            keeps_newest,
+        };
+        let Republished { revision, newest, expires } =
+            republish(writer, &Signer { key: &key, cert }, &options)?;
         let expires = when::utc(expires);
         if self.json {
             return output::json(&Report { revision, content_of: of, newest, tag, expires });
         }
         let tagged = tag.map_or_else(String::new, |tag| format!(", tag {tag}"));
-        let back = if newest == revision { String::new() } else { format!("; revision {newest} has the newest content") };
-        output::text(&format!("revision {revision} has the content of revision {of}{tagged}, until {expires}{back}\n"))
+        let back = if newest == revision {
+            String::new()
+        } else {
+            format!("; revision {newest} has the newest content")
+        };
+        output::text(&format!(
+            "revision {revision} has the content of revision {of}{tagged}, until {expires}{back}\n"
+        ))
     }
 }
 

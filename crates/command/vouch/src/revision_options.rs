@@ -33,7 +33,8 @@ impl RevisionArgs {
             (None, None) => Some(tree.revision()?),
         };
         found.ok_or_else(|| {
-            Failure::not_found(self, "no replica has it, or it never existed").cure("`vouch log` lists the available revisions")
+            Failure::not_found(self, "no replica has it, or it never existed")
+                .cure("`vouch log` lists the available revisions")
         })
     }
 }

@@ -4,7 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use vouch_oncrpc::{Accepted, Call, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record};
+use vouch_oncrpc::{
+    Accepted, Call, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record,
+};
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{PROGRAM, Procedure, PutStatementArgs, PutStatementResult, VERSION};
 use vouch_tree::statement::KeyStatement;
@@ -14,8 +16,10 @@ use crate::exit::{Cause, Failure, Outcome};
 
 pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
     let place = TreeName::new(replica, statement.hostid())?;
-    let unreachable = |why: &dyn std::fmt::Display| Failure::new(replica, Cause::Unreachable(why.to_string()));
-    let addresses = (place.host(), place.port()).to_socket_addrs().map_err(|error| unreachable(&error))?;
+    let unreachable =
+        |why: &dyn std::fmt::Display| Failure::new(replica, Cause::Unreachable(why.to_string()));
+    let addresses =
+        (place.host(), place.port()).to_socket_addrs().map_err(|error| unreachable(&error))?;
     let mut last = None;
     for address in addresses {
         match TcpStream::connect_timeout(&address, TIMEOUT) {
@@ -32,7 +36,9 @@ pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
 fn outcome_of(replica: &str, result: PutStatementResult) -> Outcome {
     let why = match result {
         PutStatementResult::Stored | PutStatementResult::Known => return Ok(()),
-        PutStatementResult::NotAccepted => "takes no statements; start it with `vouch serve --accept-statements DIR`",
+        PutStatementResult::NotAccepted => {
+            "takes no statements; start it with `vouch serve --accept-statements DIR`"
+        }
         PutStatementResult::NoTree => "serves no tree of this key",
         PutStatementResult::Invalid => "finds the signature invalid",
         PutStatementResult::TryLater => "is busy or its disk failed; try again later",
@@ -42,13 +48,17 @@ fn outcome_of(replica: &str, result: PutStatementResult) -> Outcome {
 
 fn call(stream: &mut TcpStream, statement: &KeyStatement) -> Result<PutStatementResult, String> {
     let io = |error: std::io::Error| error.to_string();
-    stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.set_write_timeout(Some(TIMEOUT))).map_err(io)?;
+    stream
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
+        .map_err(io)?;
     let args = PutStatementArgs { statement: statement.to_xdr() }.to_xdr();
     let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
     let procedure = Procedure::PutStatement as u32;
     let mut w = Writer::new();
     let start = begin_record(&mut w);
-    Call { xid: XID, program: PROGRAM, version: VERSION, procedure, cred, verf, args: &args }.encode(&mut w);
+    Call { xid: XID, program: PROGRAM, version: VERSION, procedure, cred, verf, args: &args }
+        .encode(&mut w);
     let mut record = w.into_bytes();
     end_record(&mut record, start, 0);
     stream.write_all(&record).map_err(io)?;
@@ -61,13 +71,17 @@ fn call(stream: &mut TcpStream, statement: &KeyStatement) -> Result<PutStatement
             return Err("closed the connection".into());
         }
         let mut input = &buffer[..count];
-        let Some(reply) = records.next(&mut input).map_err(|error| error.to_string())? else { continue };
+        let Some(reply) = records.next(&mut input).map_err(|error| error.to_string())? else {
+            continue;
+        };
         let reply = Reply::decode(&reply).map_err(|error| error.to_string())?;
         return match reply.body {
             ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if reply.xid == XID => {
                 PutStatementResult::from_xdr(results).map_err(|error| error.to_string())
             }
-            ReplyBody::Accepted { outcome: Accepted::ProcUnavail, .. } => Ok(PutStatementResult::NotAccepted),
+            ReplyBody::Accepted { outcome: Accepted::ProcUnavail, .. } => {
+                Ok(PutStatementResult::NotAccepted)
+            }
             _ => Err("answered with another message".into()),
         };
     }

@@ -76,7 +76,10 @@ fn run(arguments: Vec<OsString>) -> Code {
         interrupt::survive_file_size_limit().at("signals")?;
         // A replica starts this thread inside its sandbox, which does not cover running threads.
         // Mounts and exports handle SIGHUP themselves.
-        if !matches!(cli.command, Command::Serve(_) | Command::Gateway(_) | Command::Export(_) | Command::Mount(_)) {
+        if !matches!(
+            cli.command,
+            Command::Serve(_) | Command::Gateway(_) | Command::Export(_) | Command::Mount(_)
+        ) {
             interrupt::watch().at("signals")?;
         }
         cli.command.run(&cli.global)
@@ -121,7 +124,12 @@ fn report(name: &str, failure: &Failure) -> Code {
     if !matches!(*failure.cause, Cause::Silent(_)) {
         // A cause may quote the several lines of a parser or of another program.
         let text = failure.to_string();
-        let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+        let line = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         let _ = writeln!(io::stderr(), "vouch: {name}: {line}");
         // Standard error of a daemon may lead nowhere.
         if !log_output::is_standard_error() {
@@ -140,7 +148,10 @@ mod tests {
     #[test]
     fn optional_value_may_stand_apart_and_before_arguments() {
         for (line, joined) in [
-            ("vouch mount --passthrough never @h,id /mnt", "vouch mount --passthrough=never @h,id /mnt"),
+            (
+                "vouch mount --passthrough never @h,id /mnt",
+                "vouch mount --passthrough=never @h,id /mnt",
+            ),
             ("vouch mount --passthrough @h,id /mnt", "vouch mount --passthrough @h,id /mnt"),
             ("vouch status --watch 5s", "vouch status --watch=5s"),
             ("vouch status --watch --json", "vouch status --watch --json"),
@@ -156,11 +167,15 @@ mod tests {
     #[test]
     fn every_optional_value_may_stand_apart() {
         fn optional(command: &clap::Command, found: &mut Vec<String>) {
-            for arg in
-                command.get_arguments().filter(|arg| arg.get_long().is_some() && arg.get_num_args().is_some_and(|n| n.min_values() == 0))
-            {
+            for arg in command.get_arguments().filter(|arg| {
+                arg.get_long().is_some() && arg.get_num_args().is_some_and(|n| n.min_values() == 0)
+            }) {
                 if arg.get_action().takes_values() {
-                    found.push(format!("{} --{}", command.get_name(), arg.get_long().unwrap_or_default()));
+                    found.push(format!(
+                        "{} --{}",
+                        command.get_name(),
+                        arg.get_long().unwrap_or_default()
+                    ));
                 }
             }
             command.get_subcommands().for_each(|sub| optional(sub, found));

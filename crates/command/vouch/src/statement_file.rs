@@ -44,19 +44,31 @@ impl StatementArgs {
     }
 
     /// `body`: `None` for an existing statement.
-    pub(crate) fn carry_out(&self, body: Option<Body>, fits: impl FnOnce(&Body) -> bool) -> Outcome {
+    pub(crate) fn carry_out(
+        &self,
+        body: Option<Body>,
+        fits: impl FnOnce(&Body) -> bool,
+    ) -> Outcome {
         let statement = match (&self.keys, &self.statement, body) {
-            (_, Some(path), _) => KeyStatement::parse(&keys::read_small(path)?).at(path.display())?,
+            (_, Some(path), _) => {
+                KeyStatement::parse(&keys::read_small(path)?).at(path.display())?
+            }
             (Some(dir), None, Some(body)) => {
-                let root = keys::read_secret(&dir.join(keys::ROOT_KEY), Role::Root, &self.passphrase)?;
+                let root =
+                    keys::read_secret(&dir.join(keys::ROOT_KEY), Role::Root, &self.passphrase)?;
                 KeyStatement::issue(&root, when::now_s(), body)
             }
-            _ => return Err(Failure::usage("KEYS", "missing").cure("give the directory with root.key, or --statement FILE")),
+            _ => {
+                return Err(Failure::usage("KEYS", "missing")
+                    .cure("give the directory with root.key, or --statement FILE"));
+            }
         };
         let place = self.statement.as_deref().unwrap_or(Path::new("statement")).display();
         match statement.verified() {
             None => return Err(Failure::refused(place, "invalid signature")),
-            Some(body) if !fits(body) => return Err(Failure::input(place, "is a statement of the other kind")),
+            Some(body) if !fits(body) => {
+                return Err(Failure::input(place, "is a statement of the other kind"));
+            }
             Some(Body::Forwarding { to }) if *to.hostid() == statement.hostid() => {
                 return Err(Failure::input(to, "has the same HOSTID as the old name")
                     .cure("give the name of a tree with another key; a new host with the same key needs no pointer"));
@@ -69,7 +81,8 @@ impl StatementArgs {
         for db in &self.db {
             put_into(db, &statement)?;
         }
-        let sent: Vec<Outcome> = self.send.iter().map(|replica| send_statement::send(replica, &statement)).collect();
+        let sent: Vec<Outcome> =
+            self.send.iter().map(|replica| send_statement::send(replica, &statement)).collect();
         sent.into_iter().collect::<Outcome<()>>()?;
         if self.json {
             output::json(&Report {
@@ -92,7 +105,10 @@ fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
     if writer.hostid() != statement.hostid() {
         return Err(Failure::input(
             db.display(),
-            format_args!("is the database of {}, the statement is about another key", writer.hostid()),
+            format_args!(
+                "is the database of {}, the statement is about another key",
+                writer.hostid()
+            ),
         ));
     }
     let bytes = statement.to_xdr();
@@ -101,7 +117,10 @@ fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
         return Ok(());
     }
     if all.len() >= STATEMENTS_MAX {
-        return Err(Failure::input(db.display(), format_args!("has {STATEMENTS_MAX} statements already")));
+        return Err(Failure::input(
+            db.display(),
+            format_args!("has {STATEMENTS_MAX} statements already"),
+        ));
     }
     all.push(bytes);
     writer.set_statements(all).at(db.display())

@@ -31,7 +31,8 @@ impl TreePath {
             Some(slash) => (&bytes[..slash], &bytes[slash + 1..]),
             None => (bytes, &b""[..]),
         };
-        let name = std::str::from_utf8(name).map_err(|_| Failure::input(printable(bytes), "is not a self-certifying name"))?;
+        let name = std::str::from_utf8(name)
+            .map_err(|_| Failure::input(printable(bytes), "is not a self-certifying name"))?;
         let name = match config.tree(name) {
             Some(tree) => tree.name.clone(),
             None if name.starts_with('@') => name.parse()?,
@@ -47,10 +48,20 @@ impl TreePath {
 }
 
 fn unknown(name: &str, config: &Config) -> Failure {
-    let known: Vec<&str> = config.trees.keys().map(String::as_str).take(SHORT_NAMES_SHOWN).collect();
-    let known = if known.is_empty() { String::new() } else { format!("; short names: {}", known.join(", ")) };
-    Failure::input(printable(name.as_bytes()), "is neither a self-certifying name nor a short name of the configuration")
-        .cure(format!("a name looks like @HOST[:PORT],HOSTID, a short name has a table [tree.NAME]{known}"))
+    let known: Vec<&str> =
+        config.trees.keys().map(String::as_str).take(SHORT_NAMES_SHOWN).collect();
+    let known = if known.is_empty() {
+        String::new()
+    } else {
+        format!("; short names: {}", known.join(", "))
+    };
+    Failure::input(
+        printable(name.as_bytes()),
+        "is neither a self-certifying name nor a short name of the configuration",
+    )
+    .cure(format!(
+        "a name looks like @HOST[:PORT],HOSTID, a short name has a table [tree.NAME]{known}"
+    ))
 }
 
 const SHORT_NAMES_SHOWN: usize = 8;
@@ -64,14 +75,30 @@ pub(crate) struct OpenTree {
 }
 
 impl OpenTree {
-    pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, args: &ClientArgs, which: &RevisionArgs) -> Outcome<OpenTree> {
+    pub(crate) async fn open(
+        client: &Arc<Client>,
+        name: &TreeName,
+        args: &ClientArgs,
+        which: &RevisionArgs,
+    ) -> Outcome<OpenTree> {
         let tree = client.open(name, &args.tree_options(name)).await?;
         let revision = which.find(&tree).await?;
         Ok(OpenTree::new(client, tree, revision, !which.is_newest()))
     }
 
-    fn new(client: &Arc<Client>, tree: Arc<Tree>, revision: Arc<Revision>, is_chosen: bool) -> OpenTree {
-        OpenTree { client: client.clone(), first: (tree.clone(), revision.clone()), tree, revision, is_chosen }
+    fn new(
+        client: &Arc<Client>,
+        tree: Arc<Tree>,
+        revision: Arc<Revision>,
+        is_chosen: bool,
+    ) -> OpenTree {
+        OpenTree {
+            client: client.clone(),
+            first: (tree.clone(), revision.clone()),
+            tree,
+            revision,
+            is_chosen,
+        }
     }
 
     pub(crate) async fn at(&self, number: u64) -> Outcome<OpenTree> {
@@ -82,11 +109,14 @@ impl OpenTree {
     /// Opens a newer revision if `error` means that replicas dropped this one.
     pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
         let is_first = Arc::ptr_eq(&self.tree, &self.first.0);
-        if (self.is_chosen && is_first) || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
+        if (self.is_chosen && is_first)
+            || !matches!(error, vouch_tree_client::Error::Missing { .. })
+        {
             return false;
         }
         let _ = self.tree.refresh().await;
-        let newer = self.tree.revision().ok().filter(|newest| newest.order() > self.revision.order());
+        let newer =
+            self.tree.revision().ok().filter(|newest| newest.order() > self.revision.order());
         let Some(newer) = newer else { return false };
         tracing::info!("the replicas have moved on to revision {}", newer.number());
         if is_first {
@@ -103,13 +133,19 @@ impl OpenTree {
         let mut chain = Vec::new();
         loop {
             let resolved = self.resolve(&path).await;
-            let (link, target, rest) = match resolved.map_err(|failure| in_last_tree(&chain, self.tree.name(), failure))? {
+            let (link, target, rest) = match resolved
+                .map_err(|failure| in_last_tree(&chain, self.tree.name(), failure))?
+            {
                 ResolvedPath::Inside { path, inode } => return Ok((path, inode)),
                 ResolvedPath::Outside { link, target, rest } => (link, target, rest),
             };
             let shown = format!("{}/{}", self.tree.name(), printable(&link));
             let Some(next) = tree_of_link(&target, &rest) else {
-                let why = format_args!("a symbolic link that leads out of the tree, to {}", printable(&target)).to_string();
+                let why = format_args!(
+                    "a symbolic link that leads out of the tree, to {}",
+                    printable(&target)
+                )
+                .to_string();
                 return Err(with_link_chain(&chain, Failure::input(shown, why)));
             };
             chain.push(shown);
@@ -118,8 +154,10 @@ impl OpenTree {
                 return Err(with_link_chain(&chain[..3], Failure::input(next.name, why)));
             }
             // The options of replicas belong to the named tree.
-            let in_next = |error: vouch_tree_client::Error| in_last_tree(&chain, &next.name, error.into());
-            self.tree = self.client.open(&next.name, &TreeOptions::default()).await.map_err(in_next)?;
+            let in_next =
+                |error: vouch_tree_client::Error| in_last_tree(&chain, &next.name, error.into());
+            self.tree =
+                self.client.open(&next.name, &TreeOptions::default()).await.map_err(in_next)?;
             self.revision = self.tree.revision().map_err(in_next)?;
             path = next.path;
         }
@@ -137,7 +175,9 @@ impl OpenTree {
     pub(crate) async fn follow_inside(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
         match self.resolve(path).await? {
             ResolvedPath::Inside { path, inode } => Ok((path, inode)),
-            ResolvedPath::Outside { link, .. } => Err(Failure::input(printable(&link), "has become a link out of the tree")),
+            ResolvedPath::Outside { link, .. } => {
+                Err(Failure::input(printable(&link), "has become a link out of the tree"))
+            }
         }
     }
 
@@ -145,14 +185,19 @@ impl OpenTree {
     pub(crate) async fn enter(&mut self, path: &[u8]) -> Outcome<Inode> {
         let inode = self.find(path).await?;
         match &inode.content {
-            Content::Symlink(target) if tree_of_link(target, b"").is_some() => Ok(self.follow(path).await?.1),
+            Content::Symlink(target) if tree_of_link(target, b"").is_some() => {
+                Ok(self.follow(path).await?.1)
+            }
             _ => Ok(inode),
         }
     }
 
     /// Does not follow a final symbolic link.
     pub(crate) async fn find(&mut self, path: &[u8]) -> Outcome<Inode> {
-        let (above, name) = path.iter().rposition(|&b| b == b'/').map_or((&[][..], path), |cut| (&path[..cut], &path[cut + 1..]));
+        let (above, name) = path
+            .iter()
+            .rposition(|&b| b == b'/')
+            .map_or((&[][..], path), |cut| (&path[..cut], &path[cut + 1..]));
         loop {
             let directory = self.follow(above).await?.1;
             match self.tree.lookup_path(&directory, name).await {
@@ -165,7 +210,11 @@ impl OpenTree {
 
 /// The first tree name in its target, as in `/vouch/@HOST,HOSTID/a`.
 fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
-    let start = target.iter().enumerate().find(|(at, byte)| **byte == b'@' && (*at == 0 || target[at - 1] == b'/'))?.0;
+    let start = target
+        .iter()
+        .enumerate()
+        .find(|(at, byte)| **byte == b'@' && (*at == 0 || target[at - 1] == b'/'))?
+        .0;
     let mut found = TreePath::parse(OsStr::from_bytes(&target[start..])).ok()?;
     if !rest.is_empty() {
         found.path.extend_from_slice(b"/");
@@ -175,7 +224,11 @@ fn tree_of_link(target: &[u8], rest: &[u8]) -> Option<TreePath> {
 }
 
 fn in_last_tree(chain: &[String], tree: &TreeName, failure: Failure) -> Failure {
-    if chain.is_empty() { failure } else { with_link_chain(&[chain, &[tree.to_string()]].concat(), failure) }
+    if chain.is_empty() {
+        failure
+    } else {
+        with_link_chain(&[chain, &[tree.to_string()]].concat(), failure)
+    }
 }
 
 fn with_link_chain(chain: &[String], failure: Failure) -> Failure {
@@ -199,7 +252,8 @@ mod tests {
 
     #[test]
     fn path_begins_at_first_slash() {
-        let parsed = TreePath::parse(OsStr::new(&format!("@h:1,{HOSTID}/a/b c"))).expect("well formed");
+        let parsed =
+            TreePath::parse(OsStr::new(&format!("@h:1,{HOSTID}/a/b c"))).expect("well formed");
         assert_eq!(parsed.path, b"a/b c");
         assert_eq!(parsed.last(), Some(&b"b c"[..]));
         let root = TreePath::parse(OsStr::new(&format!("@h,{HOSTID}"))).expect("well formed");
@@ -218,7 +272,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (source, db) = (dir.path().join("source"), dir.path().join("db"));
         let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
-        let signer = Signer { key: &key, cert: SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2) };
+        let signer =
+            Signer { key: &key, cert: SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2) };
         let name = TreeName::new("localhost", root.public().hostid()).expect("a name");
         Database::create(&db, *name.hostid(), Iv::from_bytes([7; 32])).expect("a database");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
@@ -228,13 +283,23 @@ mod tests {
                 fs::create_dir_all(&below).expect("a directory");
                 fs::write(below.join("file"), age.to_string()).expect("a file");
             }
-            let options = Options { keep: Some(1), rehash: true, ..Options::new(source.clone(), name.clone(), now - age, 3600) };
+            let options = Options {
+                keep: Some(1),
+                rehash: true,
+                ..Options::new(source.clone(), name.clone(), now - age, 3600)
+            };
             let writer = Database::open_write(&db, WriteOptions::default()).expect("a writer");
-            vouch_tree_publish::publish(&writer, &signer, &options, &Progress::default()).expect("a revision");
+            vouch_tree_publish::publish(&writer, &signer, &options, &Progress::default())
+                .expect("a revision");
         };
         publish(9);
         let connector = Arc::new(LocalConnector::open(&db).expect("a replica"));
-        let client = Client::new(ClientOptions { connector, memory_cache_bytes: 1, ..ClientOptions::default() }).expect("a client");
+        let client = Client::new(ClientOptions {
+            connector,
+            memory_cache_bytes: 1,
+            ..ClientOptions::default()
+        })
+        .expect("a client");
         let tree = client.open(&name, &TreeOptions::default()).await.expect("a tree");
         let open = |is_chosen| OpenTree::new(&client, tree.clone(), tree.newest(), is_chosen);
         let (mut newest, mut chosen) = (open(false), open(true));
@@ -242,9 +307,16 @@ mod tests {
         Database::collect(&db, CollectOptions::default()).expect("a collection");
         assert!(tree.refresh().await.expect("a newer revision"));
         assert_eq!(newest.revision.number(), 1);
-        let Content::Regular { blob, .. } = newest.find(b"a/b7/file").await.expect("a file").content else { panic!("no file") };
+        let Content::Regular { blob, .. } =
+            newest.find(b"a/b7/file").await.expect("a file").content
+        else {
+            panic!("no file")
+        };
         assert_eq!(&tree.read(&blob, 0, 9).await.expect("its bytes")[..], b"8");
         assert_eq!(newest.revision.number(), 2);
-        assert!(chosen.follow(b"a/b7/file").await.is_err(), "a revision that was asked for is not replaced");
+        assert!(
+            chosen.follow(b"a/b7/file").await.is_err(),
+            "a revision that was asked for is not replaced"
+        );
     }
 }

@@ -19,7 +19,10 @@ impl ValidityArgs {
     /// In seconds since 1970.
     pub(crate) fn not_after(&self, now_s: u64) -> Outcome<u64> {
         match self.until {
-            Some(until) if until <= now_s => Err(Failure::usage(format_args!("--until {}", when::utc(until)), "has passed already")),
+            Some(until) if until <= now_s => Err(Failure::usage(
+                format_args!("--until {}", when::utc(until)),
+                "has passed already",
+            )),
             Some(until) => Ok(until),
             None => Ok(now_s.saturating_add(self.valid_for.as_secs())),
         }

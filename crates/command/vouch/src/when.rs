@@ -21,8 +21,14 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         "y" => 365 * 86_400,
         _ => return Err("write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y".into()),
     };
-    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).filter(|&s| s > 0 && s <= DURATION_S_MAX);
-    seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
+    let seconds = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(scale))
+        .filter(|&s| s > 0 && s <= DURATION_S_MAX);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into()
+    })
 }
 
 pub(crate) fn parse_duration_or_zero(text: &str) -> Result<Duration, String> {
@@ -36,25 +42,32 @@ pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
 
 pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
     let ns = parse_instant(text)?.as_nanosecond();
-    u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned())
+    u64::try_from(ns).map_err(|_| {
+        if ns < 0 { "lies before 1970" } else { "is too far in the future" }.to_owned()
+    })
 }
 
 fn parse_instant(text: &str) -> Result<Timestamp, String> {
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Ok(instant);
     }
-    let date = text.parse::<civil::Date>().map_err(|_| "write a date as 2027-11-21 or a time as 2027-11-21T10:00:00Z".to_owned())?;
+    let date = text
+        .parse::<civil::Date>()
+        .map_err(|_| "write a date as 2027-11-21 or a time as 2027-11-21T10:00:00Z".to_owned())?;
     date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|error| error.to_string())
 }
 
 pub(crate) fn utc(seconds: u64) -> String {
-    let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let instant =
+        i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
     instant.map_or_else(|| format!("@{seconds}"), |instant| instant.to_string())
 }
 
 pub(crate) fn minutes(seconds: i64) -> String {
-    Timestamp::from_second(seconds)
-        .map_or_else(|_| format!("@{seconds}"), |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string())
+    Timestamp::from_second(seconds).map_or_else(
+        |_| format!("@{seconds}"),
+        |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string(),
+    )
 }
 
 /// A longer duration is probably a wrong unit.

@@ -29,7 +29,11 @@ pub(crate) trait Steps: Send {
 }
 
 impl Job {
-    pub(crate) fn new(address: IpAddr, remote: Option<SystemId>, steps: impl Steps + 'static) -> Self {
+    pub(crate) fn new(
+        address: IpAddr,
+        remote: Option<SystemId>,
+        steps: impl Steps + 'static,
+    ) -> Self {
         Job { address, remote, steps: Box::new(steps) }
     }
 

@@ -1,21 +1,30 @@
 //! Callbacks as RPC calls, and their replies (RFC 8881 §20; RFC 7530 §15).
 
 use vouch_nfs4::attr::Attr;
-use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};
-use vouch_nfs4::{Bitmap, Bytes, CALLBACK_VERSION, CallbackHead, ClientId, List, PROC_COMPOUND, PROC_NULL, ReplyHead, StateOwner, Status};
+use vouch_nfs4::cb::{
+    Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs,
+    CbSequenceArgs, Results,
+};
+use vouch_nfs4::{
+    Bitmap, Bytes, CALLBACK_VERSION, CallbackHead, ClientId, List, PROC_COMPOUND, PROC_NULL,
+    ReplyHead, StateOwner, Status,
+};
 use vouch_oncrpc::{Accepted, AuthSys, Call, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Reader, Writer, Xdr as _};
 
 use crate::Effect;
 use crate::filehandle::{HandleCodec, HandleTarget};
-use crate::state::{CallbackAnswer, CallbackCredential, CallbackOp, FileKey, HolderAttributes, OutgoingCallback};
+use crate::state::{
+    CallbackAnswer, CallbackCredential, CallbackOp, FileKey, HolderAttributes, OutgoingCallback,
+};
 
 pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCodec) -> Effect {
     let mut args = Writer::new();
     let null = callback.op == CallbackOp::Null;
     if !null {
         let count = 1 + u32::from(callback.sequence.is_some());
-        CallbackHead { tag: b"", minor: callback.minor, ident: callback.ident, count }.encode(&mut args);
+        CallbackHead { tag: b"", minor: callback.minor, ident: callback.ident, count }
+            .encode(&mut args);
         if let Some(sequence) = callback.sequence {
             Args::Sequence(CbSequenceArgs {
                 session: sequence.session,
@@ -36,9 +45,16 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
             context = Some(by.clone());
             None
         }
-        CallbackCredential::Sys { uid, gid, machine } => {
-            Some(AuthSys { stamp: 0, machine_name: machine.to_vec(), uid: *uid, gid: *gid, gids: Vec::new() }.to_xdr())
-        }
+        CallbackCredential::Sys { uid, gid, machine } => Some(
+            AuthSys {
+                stamp: 0,
+                machine_name: machine.to_vec(),
+                uid: *uid,
+                gid: *gid,
+                gids: Vec::new(),
+            }
+            .to_xdr(),
+        ),
     };
     let cred = match &credential {
         None => OpaqueAuth::NONE,
@@ -47,9 +63,24 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
     let mut record = Writer::new();
     let procedure = if null { PROC_NULL } else { PROC_COMPOUND };
     let args = args.into_bytes();
-    Call { xid, program: callback.program, version: CALLBACK_VERSION, procedure, cred, verf: OpaqueAuth::NONE, args: &args }
-        .encode(&mut record);
-    Effect::Callback { id: callback.id, to: callback.to, xid, record: record.into_bytes(), context, timeout_ms: callback.timeout_ms }
+    Call {
+        xid,
+        program: callback.program,
+        version: CALLBACK_VERSION,
+        procedure,
+        cred,
+        verf: OpaqueAuth::NONE,
+        args: &args,
+    }
+    .encode(&mut record);
+    Effect::Callback {
+        id: callback.id,
+        to: callback.to,
+        xid,
+        record: record.into_bytes(),
+        context,
+        timeout_ms: callback.timeout_ms,
+    }
 }
 
 fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
@@ -57,11 +88,19 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
     match op {
         CallbackOp::Null => {}
         CallbackOp::Recall { stateid, file, truncate } => {
-            Args::Recall(CbRecallArgs { stateid: *stateid, truncate: *truncate, handle: handle(file) }).encode(args);
+            Args::Recall(CbRecallArgs {
+                stateid: *stateid,
+                truncate: *truncate,
+                handle: handle(file),
+            })
+            .encode(args);
         }
         CallbackOp::RecallAny { keep } => {
-            Args::RecallAny(CbRecallAnyArgs { objects_to_keep: *keep, type_mask: Bitmap::of(&[READ_DELEGATIONS, WRITE_DELEGATIONS]) })
-                .encode(args);
+            Args::RecallAny(CbRecallAnyArgs {
+                objects_to_keep: *keep,
+                type_mask: Bitmap::of(&[READ_DELEGATIONS, WRITE_DELEGATIONS]),
+            })
+            .encode(args);
         }
         CallbackOp::Getattr { file, times } => {
             let mut wanted = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
@@ -76,7 +115,8 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
             Args::NotifyLock(CbNotifyLockArgs { handle: handle(file), owner }).encode(args);
         }
         CallbackOp::Offload { file, stateid, info } => {
-            Args::Offload(CbOffloadArgs { handle: handle(file), stateid: *stateid, info: *info }).encode(args);
+            Args::Offload(CbOffloadArgs { handle: handle(file), stateid: *stateid, info: *info })
+                .encode(args);
         }
     }
 }
@@ -92,7 +132,9 @@ pub(crate) fn answer(record: &[u8]) -> CallbackAnswer {
 
 fn read(record: &[u8]) -> Option<CallbackAnswer> {
     let reply = Reply::decode(record).ok()?;
-    let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = reply.body else { return None };
+    let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = reply.body else {
+        return None;
+    };
     let mut answered = (Status::OK, None, Status::OK, None);
     if !results.is_empty() {
         let mut r = Reader::new(results);
@@ -103,11 +145,13 @@ fn read(record: &[u8]) -> Option<CallbackAnswer> {
                 Results::Sequence(Err(status)) => answered.0 = status,
                 Results::Getattr(Ok(ok)) => {
                     let attributes = ok.attrs.attributes().ok()?;
-                    answered.3 = attributes.size.zip(attributes.change).map(|(size, change)| HolderAttributes {
-                        size,
-                        change: change.0,
-                        accessed: attributes.time_deleg_access.filter(|time| time.is_valid()),
-                        modified: attributes.time_deleg_modify.filter(|time| time.is_valid()),
+                    answered.3 = attributes.size.zip(attributes.change).map(|(size, change)| {
+                        HolderAttributes {
+                            size,
+                            change: change.0,
+                            accessed: attributes.time_deleg_access.filter(|time| time.is_valid()),
+                            modified: attributes.time_deleg_modify.filter(|time| time.is_valid()),
+                        }
                     });
                 }
                 other => answered.2 = other.status(),

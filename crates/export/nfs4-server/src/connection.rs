@@ -72,7 +72,12 @@ impl Connection {
 
     /// Name of the certificate, if it is a machine's.
     pub(crate) fn machine(&self) -> Option<&str> {
-        self.tls.get()?.certificate.as_ref().filter(|certificate| certificate.user.is_none()).map(|certificate| &*certificate.name)
+        self.tls
+            .get()?
+            .certificate
+            .as_ref()
+            .filter(|certificate| certificate.user.is_none())
+            .map(|certificate| &*certificate.name)
     }
 
     pub(crate) fn transport_verdict(&self) -> &Mutex<Option<TransportVerdict>> {

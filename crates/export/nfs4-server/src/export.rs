@@ -57,7 +57,9 @@ impl ClientAccess {
     }
 
     pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {
-        port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
+        port >= 1024
+            && !flavour.is_proven()
+            && self.under(flavour).is_some_and(|under| under.secure_port)
     }
 
     pub fn machine_writes(&self, flavour: Flavour) -> bool {

@@ -17,8 +17,10 @@ const HEAD_LEN: usize = 6;
 const CHANGE_LEN: usize = 8;
 const MAC_LEN: usize = 16;
 
-const _: () =
-    assert!(HEAD_LEN + CHANGE_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
+const _: () = assert!(
+    HEAD_LEN + CHANGE_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX,
+    "the longest identity fits a filehandle"
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PseudoId(pub(crate) u64);
@@ -47,7 +49,9 @@ impl HandleCodec {
         let (kind, export, number, identity) = match named {
             HandleTarget::Pseudo(id) => (KIND_PSEUDO, 0, Some(id.0), &[][..]),
             HandleTarget::File(export, id) => (KIND_FILE, export.0, None, id.as_bytes()),
-            HandleTarget::LayoutFile(export, id, change) => (KIND_LAYOUT, export.0, Some(*change), id.as_bytes()),
+            HandleTarget::LayoutFile(export, id, change) => {
+                (KIND_LAYOUT, export.0, Some(*change), id.as_bytes())
+            }
         };
         bytes[1] = kind;
         bytes[2..HEAD_LEN].copy_from_slice(&export.to_be_bytes());
@@ -60,27 +64,34 @@ impl HandleCodec {
         bytes[at..end].copy_from_slice(identity);
         let mac = self.mac(&bytes[..end]);
         bytes[end..end + MAC_LEN].copy_from_slice(&mac);
-        Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
+        Filehandle::new(&bytes[..end + MAC_LEN])
+            .expect("an identity is short enough, as asserted above")
     }
 
     /// BADHANDLE for a handle of another server (RFC 8881 §15.1.2.1).
     pub(crate) fn open(&self, handle: &Filehandle) -> Result<HandleTarget, Status> {
-        let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
+        let (body, mac) =
+            handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
         let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
         if !same(&self.mac(body), mac) {
             return Err(Status::BADHANDLE);
         }
         let [version, kind, export @ ..] = *head;
         match (version, kind) {
-            (VERSION, KIND_PSEUDO) => {
-                Ok(HandleTarget::Pseudo(PseudoId(u64::from_be_bytes(identity.try_into().map_err(|_| Status::BADHANDLE)?))))
-            }
-            (VERSION, KIND_FILE) => {
-                Ok(HandleTarget::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?))
-            }
+            (VERSION, KIND_PSEUDO) => Ok(HandleTarget::Pseudo(PseudoId(u64::from_be_bytes(
+                identity.try_into().map_err(|_| Status::BADHANDLE)?,
+            )))),
+            (VERSION, KIND_FILE) => Ok(HandleTarget::File(
+                ExportId(u32::from_be_bytes(export)),
+                FileId::new(identity).ok_or(Status::BADHANDLE)?,
+            )),
             (VERSION, KIND_LAYOUT) => {
-                let (change, identity) = identity.split_first_chunk::<CHANGE_LEN>().ok_or(Status::BADHANDLE)?;
-                let (export, id) = (ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?);
+                let (change, identity) =
+                    identity.split_first_chunk::<CHANGE_LEN>().ok_or(Status::BADHANDLE)?;
+                let (export, id) = (
+                    ExportId(u32::from_be_bytes(export)),
+                    FileId::new(identity).ok_or(Status::BADHANDLE)?,
+                );
                 Ok(HandleTarget::LayoutFile(export, id, u64::from_be_bytes(*change)))
             }
             // Authentic, so another version of this server made it.
@@ -107,9 +118,16 @@ mod tests {
             HandleTarget::Pseudo(PseudoId(0)),
             HandleTarget::Pseudo(PseudoId(u64::MAX)),
             HandleTarget::File(ExportId(7), FileId::new(b"").unwrap()),
-            HandleTarget::File(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap()),
+            HandleTarget::File(
+                ExportId(u32::MAX),
+                FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap(),
+            ),
             HandleTarget::LayoutFile(ExportId(7), FileId::new(b"").unwrap(), 0),
-            HandleTarget::LayoutFile(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap(), u64::MAX),
+            HandleTarget::LayoutFile(
+                ExportId(u32::MAX),
+                FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap(),
+                u64::MAX,
+            ),
         ]
     }
 
@@ -121,13 +139,25 @@ mod tests {
             for at in 0..sealed.as_bytes().len() {
                 let mut bytes = sealed.as_bytes().to_vec();
                 bytes[at] ^= 0x40;
-                assert_eq!(codec.open(&Filehandle::new(&bytes).unwrap()), Err(Status::BADHANDLE), "{named:?}: byte {at}");
+                assert_eq!(
+                    codec.open(&Filehandle::new(&bytes).unwrap()),
+                    Err(Status::BADHANDLE),
+                    "{named:?}: byte {at}"
+                );
             }
-            assert_eq!(codec.open(&theirs.seal(&named)), Err(Status::BADHANDLE), "{named:?} of another server");
+            assert_eq!(
+                codec.open(&theirs.seal(&named)),
+                Err(Status::BADHANDLE),
+                "{named:?} of another server"
+            );
             assert_eq!(codec.open(&sealed), Ok(named));
         }
         for len in 0..30 {
-            assert_eq!(codec.open(&Filehandle::new(&vec![1; len]).unwrap()), Err(Status::BADHANDLE), "{len} bytes");
+            assert_eq!(
+                codec.open(&Filehandle::new(&vec![1; len]).unwrap()),
+                Err(Status::BADHANDLE),
+                "{len} bytes"
+            );
         }
     }
 }

@@ -39,18 +39,22 @@ mod transport;
 pub use access::identity::{Identity, Unanswered};
 pub use access::principal::{Flavour, Principal};
 pub use background_job::{Job, JobProgress};
-pub use callback_target::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife};
+pub use callback_target::{
+    CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife,
+};
 pub use compound::progress::{BlockedOn, Progress};
 pub use compound::run::Compound;
 pub use config::Config;
 pub use connection::Connection;
 pub use effect::{Effect, Recovered, Unreachable};
 pub use export::{
-    ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location, Locations, Squash, SquashWho,
+    ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location,
+    Locations, Squash, SquashWho,
 };
 pub use limits::Limits;
 pub use observer::interface::{
-    Arguments, Denial, Denied, Details, EndedState, NameChange, NoObserver, Observation, Observer, ObserverNote, Stage, Totals, requested,
+    Arguments, Denial, Denied, Details, EndedState, NameChange, NoObserver, Observation, Observer,
+    ObserverNote, Stage, Totals, requested,
 };
 pub use observer::name_order::NameOrder;
 pub use request::{Reply, Request};

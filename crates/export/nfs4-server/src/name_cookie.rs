@@ -4,7 +4,8 @@
 /// page must not end between names with one cookie.
 pub(crate) fn of_name(name: &[u8]) -> u64 {
     let hash = blake3::hash(name);
-    let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
+    let word =
+        u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
     (word >> 1).max(3)
 }
 

@@ -17,10 +17,12 @@ use crate::connection::TransportVerdict;
 use crate::filehandle::HandleCodec;
 use crate::files::open_handle::{AnonymousOpens, CloseQueue, LostOpen, OpenHandle, end_lost};
 use crate::pseudo_fs::Tree;
-use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
+use crate::state::{
+    ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals,
+};
 use crate::{
-    CallbackContexts, CallbackId, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer, Principal,
-    Recovered, StatusReport, Transport, Unreachable, callback,
+    CallbackContexts, CallbackId, Config, Connection, ConnectionId, Effect, ErrorReport, Exports,
+    Identity, Now, Observer, Principal, Recovered, StatusReport, Transport, Unreachable, callback,
 };
 use write_verifier::SyncTracker;
 
@@ -69,13 +71,20 @@ impl Server {
         now: Now,
     ) -> Self {
         // Clients of unreadable records cannot reclaim.
-        let records: Vec<RecoveryRecord> =
-            recovered.records.iter().filter_map(|(key, value)| RecoveryRecord::from_bytes(key, value).ok()).collect();
+        let records: Vec<RecoveryRecord> = recovered
+            .records
+            .iter()
+            .filter_map(|(key, value)| RecoveryRecord::from_bytes(key, value).ok())
+            .collect();
         let state = StateConfig {
             lease_ms: config.lease_ms,
             grace_ms: config.grace_ms,
             boot: config.boot,
-            delegations: if config.delegations { DelegationPolicy::OnReuse } else { DelegationPolicy::Never },
+            delegations: if config.delegations {
+                DelegationPolicy::OnReuse
+            } else {
+                DelegationPolicy::Never
+            },
             limits: config.limits.clone(),
         };
         Server {
@@ -109,7 +118,9 @@ impl Server {
     }
 
     pub(crate) fn may_call_back_with(&self, from_server: &[u8], principal: &Principal) -> bool {
-        self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
+        self.callback_contexts
+            .get()
+            .is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
 
     pub fn connection_opened(&self, peer: SocketAddr) -> Arc<Connection> {
@@ -133,7 +144,11 @@ impl Server {
         }
         let tree = self.tree();
         let is_too_weak = tree.is_too_weak(connection.transport(), connection.peer());
-        *known = Some(TransportVerdict { is_too_weak, generation: tree.generation, made_ms: now.mono_ms });
+        *known = Some(TransportVerdict {
+            is_too_weak,
+            generation: tree.generation,
+            made_ms: now.mono_ms,
+        });
         is_too_weak
     }
 
@@ -141,7 +156,9 @@ impl Server {
         connection.close();
         self.peers.lock().remove(&connection.id());
         let mut effects = Vec::new();
-        self.with_state(&mut effects, now.mono_ms, |state| state.connection_closed(connection.id()));
+        self.with_state(&mut effects, now.mono_ms, |state| {
+            state.connection_closed(connection.id())
+        });
         *self.now.lock() = now;
         effects
     }
@@ -155,10 +172,14 @@ impl Server {
         *self.now.lock() = now;
         let mut effects = Vec::new();
         let mut releases = CloseQueue::default();
-        self.anonymous.clean(now.mono_ms).into_iter().for_each(|open| releases.add(open, &mut effects));
+        self.anonymous
+            .clean(now.mono_ms)
+            .into_iter()
+            .for_each(|open| releases.add(open, &mut effects));
         releases.end(&mut effects);
         let next_due_ms = loop {
-            let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
+            let next_due_ms =
+                self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
             if next_due_ms > now.mono_ms {
                 break next_due_ms;
             }
@@ -166,14 +187,21 @@ impl Server {
         Tick { effects, next_due_ms }
     }
 
-    pub fn callback_reply(&self, id: CallbackId, answer: Result<&[u8], Unreachable>, now: Now) -> Vec<Effect> {
+    pub fn callback_reply(
+        &self,
+        id: CallbackId,
+        answer: Result<&[u8], Unreachable>,
+        now: Now,
+    ) -> Vec<Effect> {
         let answer = match answer {
             Ok(record) => callback::answer(record),
             Err(Unreachable::Peer) => crate::state::CallbackAnswer::Unreachable,
             Err(Unreachable::Context) => crate::state::CallbackAnswer::NoContext,
         };
         let mut effects = Vec::new();
-        self.with_state(&mut effects, now.mono_ms, |state| state.callback_done(id, answer, now.mono_ms));
+        self.with_state(&mut effects, now.mono_ms, |state| {
+            state.callback_done(id, answer, now.mono_ms)
+        });
         self.answered.notify_all();
         effects
     }
@@ -182,7 +210,11 @@ impl Server {
     pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
         if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
             let mut state = self.state.lock();
-            self.answered.wait_while_for(&mut state, |state| state.has_pending_getattr(file, by), Duration::from_millis(HOLDER_WAIT_MS));
+            self.answered.wait_while_for(
+                &mut state,
+                |state| state.has_pending_getattr(file, by),
+                Duration::from_millis(HOLDER_WAIT_MS),
+            );
         }
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -256,12 +288,21 @@ impl Server {
 
     /// Effects are encoded and files closed after the lock is released.
     #[inline]
-    pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, now_ms: u64, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
+    pub(crate) fn with_state<R>(
+        &self,
+        effects: &mut Vec<Effect>,
+        now_ms: u64,
+        act: impl FnOnce(&mut State<OpenHandle>) -> R,
+    ) -> R {
         let (result, taken, first) = {
             let mut state = self.state.lock();
             let result = act(&mut state);
             let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
-            let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
+            let first = if taken.is_empty() {
+                0
+            } else {
+                self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed)
+            };
             (result, taken, first)
         };
         let mut releases = CloseQueue::default();
@@ -271,28 +312,43 @@ impl Server {
                     let xid = self.callback_xids.fetch_add(1, Ordering::Relaxed);
                     effects.push(callback::encode(&outgoing, xid, &self.handles));
                 }
-                StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value, order }),
+                StateEffect::Persist { key, value } => {
+                    effects.push(Effect::Persist { key, value, order })
+                }
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
                 StateEffect::AddressMismatch { owner, address, from } => {
                     effects.push(Effect::AddressMismatch { name: owner, address, from })
                 }
-                StateEffect::RecallOverdue { owner, address, file, waited_ms, is_revoked } => effects.push(Effect::RecallOverdue {
-                    name: owner,
-                    address,
-                    export: self.export_source(file.export),
-                    file: file.file.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect(),
-                    waited_ms,
-                    is_revoked,
-                }),
-                StateEffect::ClientEnded { owner, address, why } => effects.push(Effect::ClientEnded { name: owner, address, why }),
+                StateEffect::RecallOverdue { owner, address, file, waited_ms, is_revoked } => {
+                    effects.push(Effect::RecallOverdue {
+                        name: owner,
+                        address,
+                        export: self.export_source(file.export),
+                        file: file
+                            .file
+                            .as_bytes()
+                            .iter()
+                            .map(|byte| format!("{byte:02x}"))
+                            .collect(),
+                        waited_ms,
+                        is_revoked,
+                    })
+                }
+                StateEffect::ClientEnded { owner, address, why } => {
+                    effects.push(Effect::ClientEnded { name: owner, address, why })
+                }
                 StateEffect::NameConflict { owner, holder, refused, has_ended } => {
                     effects.push(Effect::NameConflict { name: owner, holder, refused, has_ended })
                 }
                 StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Ended { file, delegation, why } => {
                     let observer = self.observer.clone();
-                    end_lost(LostOpen::new(file, delegation, why, now_ms, observer), &mut releases, effects);
+                    end_lost(
+                        LostOpen::new(file, delegation, why, now_ms, observer),
+                        &mut releases,
+                        effects,
+                    );
                 }
             }
         }
@@ -302,7 +358,8 @@ impl Server {
 
     fn export_source(&self, id: crate::ExportId) -> Arc<str> {
         let tree = self.tree();
-        let found = tree.sites().find(|site| site.export.id == id).map(|site| site.export.source.clone());
+        let found =
+            tree.sites().find(|site| site.export.id == id).map(|site| site.export.source.clone());
         found.unwrap_or_else(|| "an export that is gone".into())
     }
 

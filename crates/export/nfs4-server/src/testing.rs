@@ -5,8 +5,9 @@ use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Blocking, Caller, Time};
 
 use crate::{
-    ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits, NoObserver, Now, Principal,
-    Recovered, Server, Squash, SquashWho, Transport, Unanswered,
+    ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess,
+    Identity, Limits, NoObserver, Now, Principal, Recovered, Server, Squash, SquashWho, Transport,
+    Unanswered,
 };
 
 pub const LEASE_MS: u64 = 10_000;
@@ -35,7 +36,14 @@ pub fn config(boot: u64, limits: Limits) -> Config {
 
 pub fn flavour_access(flavour: Flavour) -> FlavourAccess {
     let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
-    FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false, transport_min: Transport::Clear }
+    FlavourAccess {
+        flavour,
+        read_only: false,
+        squash,
+        secure_port: false,
+        machine_writes: false,
+        transport_min: Transport::Clear,
+    }
 }
 
 pub fn sys_access() -> ClientAccess {
@@ -57,18 +65,41 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
     }
 }
 
-pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
-    let exports = Exports::new(vec![export(1, &["export"], files, sys_access())]).expect("a single export cannot conflict");
-    Server::new(config(boot, limits), exports, Arc::new(NumericIdentity), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
+pub fn server(
+    files: &Arc<MemoryFs>,
+    boot: u64,
+    limits: Limits,
+    recovered: Recovered,
+    now: Now,
+) -> Server {
+    let exports = Exports::new(vec![export(1, &["export"], files, sys_access())])
+        .expect("a single export cannot conflict");
+    Server::new(
+        config(boot, limits),
+        exports,
+        Arc::new(NumericIdentity),
+        Arc::new(NoObserver),
+        recovered,
+        [boot as u8; 32],
+        now,
+    )
 }
 
 #[derive(Debug)]
 struct NumericIdentity;
 
 impl Identity for NumericIdentity {
-    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
+    fn caller(
+        &self,
+        principal: &Principal,
+        _: SocketAddr,
+        _: &Squash,
+        _: Blocking,
+    ) -> Result<Option<Arc<Caller>>, Unanswered> {
         Ok(match principal {
-            Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
+            Principal::Sys { uid, gid, gids } => {
+                Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied())))
+            }
             _ => None,
         })
     }

@@ -17,8 +17,8 @@ use vouch_audit::record::Act;
 use vouch_audit::trail::{Callback, Disk, Policy, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
 use vouch_nfs4_server::{
-    Connection, Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder, Observation, Observer, ObserverNote,
-    Principal,
+    Connection, Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder,
+    Observation, Observer, ObserverNote, Principal,
 };
 
 use crate::ExportError;
@@ -28,7 +28,9 @@ use names::{MOVED, MovedPaths, Names, Paths};
 pub(super) use refusals::Refused;
 pub(super) use replica_faults::ReplicaFaultReporter;
 
-use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, KeyWatch, NewRules, RefusalLimit, TrailConfig, now_ns};
+use vouch_daemon::audit_trail::{
+    self as trail, Account, ActiveRules, KeyWatch, NewRules, RefusalLimit, TrailConfig, now_ns,
+};
 use vouch_daemon::exposition::Exposition;
 
 #[derive(Clone, Debug)]
@@ -56,32 +58,59 @@ pub(super) struct Audit {
 
 impl Audit {
     /// The rules must be valid.
-    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>, disk: Arc<dyn Disk>) -> Result<Self, ExportError> {
+    pub(super) fn open(
+        config: AuditConfig,
+        hosts: Arc<Hosts>,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
         let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(MovedPaths::read(Some(config.trail.directory.join(MOVED))));
         let (moved, (save_moved_paths, asked)) = (names.moved.clone(), mpsc::channel());
-        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.save_requested()));
+        let keeper = thread::Builder::new()
+            .name("audit-moved".into())
+            .spawn(move || asked.iter().for_each(|()| moved.save_requested()));
         let keeper = keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
         let save_moved_paths = Mutex::new(Some((save_moved_paths, keeper)));
         let (denied, bounds) = (RwLock::default(), RefusalLimit::default());
         let denies = !config.deny.is_empty();
         let keytab = Mutex::default();
-        Ok(Audit { trail, rules, account, config, denied, denies, names, save_moved_paths, hosts, bounds, keytab, halted })
+        Ok(Audit {
+            trail,
+            rules,
+            account,
+            config,
+            denied,
+            denies,
+            names,
+            save_moved_paths,
+            hosts,
+            bounds,
+            keytab,
+            halted,
+        })
     }
 
     pub(super) fn set_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
         let exports = exports.all();
-        let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
+        let wanted =
+            |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
         *self.denied.write() = exports.iter().filter(wanted).map(|export| export.id).collect();
-        let is_listed = |path: &String| exports.iter().any(|export| *path == *export.source) || left_out.contains(path);
+        let is_listed = |path: &String| {
+            exports.iter().any(|export| *path == *export.source) || left_out.contains(path)
+        };
         self.config.deny.iter().filter(|path| !is_listed(path)).map(String::as_str).collect()
     }
 
     pub(super) fn record_missing_deny_export(&self, path: &str) {
-        trail::act(&self.trail, Act::TurnedDown, path.as_bytes(), "--audit-deny: this export no longer exists");
+        trail::act(
+            &self.trail,
+            Act::TurnedDown,
+            path.as_bytes(),
+            "--audit-deny: this export no longer exists",
+        );
     }
 
     pub(super) fn read_rules(&self) -> Result<NewRules, String> {
@@ -93,7 +122,11 @@ impl Audit {
     }
 
     pub(super) fn started(&self) {
-        self.account.started(&self.trail, &self.rules, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
+        self.account.started(
+            &self.trail,
+            &self.rules,
+            concat!("vouch export ", env!("CARGO_PKG_VERSION")),
+        );
     }
 
     pub(super) fn reload_failed(&self, why: &str) {
@@ -150,7 +183,9 @@ impl Audit {
     }
 
     fn save_moved_paths(&self) {
-        if self.names.moved.request_save() && self.save_moved_paths.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err()) {
+        if self.names.moved.request_save()
+            && self.save_moved_paths.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err())
+        {
             self.names.moved.save_requested();
         }
     }
@@ -217,17 +252,25 @@ impl Observer for AuditObserver {
     fn wants(&self, op: u32) -> bool {
         let Ok(op) = u16::try_from(op) else { return false };
         let may_record = |op| self.audit.rules.may_record(op);
-        may_record(op) || NAMING.contains(&op) || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))
+        may_record(op)
+            || NAMING.contains(&op)
+            || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))
     }
 
     fn name_order(&self, export: ExportId) -> Option<&NameOrder> {
         self.audit.names.order(export)
     }
 
-    fn name_changed(&self, export: &Export, op: u32, naming: &NameChange<'_>) -> Option<ObserverNote> {
+    fn name_changed(
+        &self,
+        export: &Export,
+        op: u32,
+        naming: &NameChange<'_>,
+    ) -> Option<ObserverNote> {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
         let time_ns = now_ns();
-        let paths = self.audit.rules.with(|rules| self.audit.names.name_changed(export, op, naming, rules));
+        let paths =
+            self.audit.rules.with(|rules| self.audit.names.name_changed(export, op, naming, rules));
         self.audit.save_moved_paths();
         Some(Box::new(PathSnapshot { time_ns, paths }))
     }
@@ -237,7 +280,10 @@ impl Observer for AuditObserver {
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let noted = self.audit.rules.with(|rules| {
             let is_wanted = rules.may_record(op) || NAMING.contains(&op);
-            is_wanted.then(|| PathSnapshot { time_ns: now_ns(), paths: self.audit.names.paths(seen, details, rules) })
+            is_wanted.then(|| PathSnapshot {
+                time_ns: now_ns(),
+                paths: self.audit.names.paths(seen, details, rules),
+            })
         });
         noted.map(|noted| Box::new(noted) as ObserverNote)
     }
@@ -283,6 +329,7 @@ const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
 const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
-const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
+const NAMING: [u16; 6] =
+    [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
 const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];
 const CLOSING: [u16; 2] = [number::CLOSE, number::DELEGRETURN];

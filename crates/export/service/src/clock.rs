@@ -7,7 +7,10 @@ use vouch_vfs::Time;
 /// Coarse clocks need no system call and lag by a few milliseconds at most.
 pub(super) fn now() -> Now {
     let wall = clock_gettime(ClockId::RealtimeCoarse);
-    Now { mono_ms: mono_ms(), wall: Time { seconds: wall.tv_sec, nanos: u32::try_from(wall.tv_nsec).unwrap_or(0) } }
+    Now {
+        mono_ms: mono_ms(),
+        wall: Time { seconds: wall.tv_sec, nanos: u32::try_from(wall.tv_nsec).unwrap_or(0) },
+    }
 }
 
 pub(super) fn mono_ms() -> u64 {

@@ -20,10 +20,13 @@ pub fn lease_record(input: &[u8]) {
 /// that name their lines.
 pub fn principal_map(input: &[u8]) {
     let end = input.iter().position(|&byte| byte == b'\n').unwrap_or(input.len());
-    let (principal, text) = (String::from_utf8_lossy(&input[..end]), input.get(end + 1..).unwrap_or_default());
+    let (principal, text) =
+        (String::from_utf8_lossy(&input[..end]), input.get(end + 1..).unwrap_or_default());
     match PrincipalMap::parse(text) {
         Ok(map) => drop(map.account(&principal).cloned()),
-        Err(faults) => assert!(!faults.is_empty() && faults.iter().all(|fault| fault.to_string().starts_with("line "))),
+        Err(faults) => assert!(
+            !faults.is_empty() && faults.iter().all(|fault| fault.to_string().starts_with("line "))
+        ),
     }
 }
 
@@ -36,7 +39,9 @@ pub fn export_list(input: &[u8]) {
             assert!(parsed.warnings.iter().all(|warning| (1..=lines).contains(&warning.line)));
             assert!(parsed.entries.iter().all(|entry| !entry.clients.is_empty()));
         }
-        Err(faults) => assert!(!faults.is_empty() && faults.iter().all(|fault| (1..=lines).contains(&fault.line))),
+        Err(faults) => assert!(
+            !faults.is_empty() && faults.iter().all(|fault| (1..=lines).contains(&fault.line))
+        ),
     }
 }
 

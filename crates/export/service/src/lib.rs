@@ -53,14 +53,17 @@ pub use audit::AuditConfig;
 pub use config::ExportConfig;
 pub use error::ExportError;
 pub use exports::Source;
-pub use exports::list_check::{CheckedList, CheckedTls, EffectiveExport, check_principal_map, system_keytab};
+pub use exports::list_check::{
+    CheckedList, CheckedTls, EffectiveExport, check_principal_map, system_keytab,
+};
 pub use exports::sources::{ExportList, SourceError};
 pub use exports::syntax::option_forms;
 pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, look_up_user};
 pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};
 pub use limits::Limits;
 pub use monitoring::status::{
-    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus, RefusalStatus, SiteStatus, Status, TlsStatus,
+    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus,
+    RefusalStatus, SiteStatus, Status, TlsStatus,
 };
 pub use recovery::RecoveryError;
 pub use server::Server;

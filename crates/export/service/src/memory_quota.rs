@@ -34,7 +34,13 @@ pub(crate) struct AddressShare {
 impl Quota {
     fn new(max: usize, on_room: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         let (used, full_at) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Quota { max, used, full_at, refusals: Counter::default(), on_room: Box::new(on_room) })
+        Arc::new(Quota {
+            max,
+            used,
+            full_at,
+            refusals: Counter::default(),
+            on_room: Box::new(on_room),
+        })
     }
 
     fn share(self: &Arc<Self>) -> AddressShare {
@@ -48,7 +54,8 @@ impl Quota {
 
 impl AddressShare {
     fn fits(&self, n: usize) -> bool {
-        let left = self.of.max.saturating_sub(self.of.used.load(Ordering::SeqCst).saturating_add(n));
+        let left =
+            self.of.max.saturating_sub(self.of.used.load(Ordering::SeqCst).saturating_add(n));
         self.used.load(Ordering::SeqCst).saturating_add(n) <= left.saturating_mul(SHARE)
     }
 
@@ -94,7 +101,11 @@ pub(crate) struct Quotas {
 }
 
 impl Quotas {
-    pub(crate) fn new(limits: &Limits, held_len_max: usize, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        limits: &Limits,
+        held_len_max: usize,
+        on_room: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Self {
         Quotas {
             calls: Quota::new(limits.waiting_calls_max, on_room.clone()),
             waiting_len: Quota::new(limits.waiting_len_max, on_room.clone()),
@@ -104,7 +115,10 @@ impl Quotas {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_calls_max(calls_max: usize, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+    pub(crate) fn with_calls_max(
+        calls_max: usize,
+        on_room: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Self {
         let limits = Limits { waiting_calls_max: calls_max, ..Limits::default() };
         Self::new(&limits, crate::limits::HELD_LEN_MAX, on_room)
     }
@@ -120,7 +134,11 @@ impl Quotas {
         if of.len() == of.capacity() {
             of.retain(|_, shares| shares.strong_count() > 0);
         }
-        let shares = Arc::new(AddressShares { calls: self.calls.share(), waiting_len: self.waiting_len.share(), held: self.held.share() });
+        let shares = Arc::new(AddressShares {
+            calls: self.calls.share(),
+            waiting_len: self.waiting_len.share(),
+            held: self.held.share(),
+        });
         of.insert(address, Arc::downgrade(&shares));
         shares
     }
@@ -227,8 +245,14 @@ mod tests {
         let quotas = Quotas::with_calls_max(100, || ());
         let of = |address: &str| quotas.of(address.parse().unwrap());
         assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1:2:3")));
-        assert_eq!(quota_address("2001:db8::ffff:1:2:3".parse().unwrap()), "2001:db8::".parse::<IpAddr>().unwrap());
-        assert_ne!(quota_address("2001:db8:0:1::1".parse().unwrap()), quota_address("2001:db8::1".parse().unwrap()));
+        assert_eq!(
+            quota_address("2001:db8::ffff:1:2:3".parse().unwrap()),
+            "2001:db8::".parse::<IpAddr>().unwrap()
+        );
+        assert_ne!(
+            quota_address("2001:db8:0:1::1".parse().unwrap()),
+            quota_address("2001:db8::1".parse().unwrap())
+        );
         assert_eq!(quota_address("::ffff:192.0.2.1".parse().unwrap()), address(1));
     }
 
@@ -254,7 +278,11 @@ mod tests {
         one.set(7);
         let mut greedy = ReceiveCharge::new(quotas.of(address(2)));
         assert!(!greedy.raise(HELD_LEN_MAX / 5 * 4 + 1000));
-        assert!(greedy.raise(HELD_LEN_MAX / 5 * 4 - 1000) && greedy.is_short(1 << 20) && !one.is_short(1 << 20));
+        assert!(
+            greedy.raise(HELD_LEN_MAX / 5 * 4 - 1000)
+                && greedy.is_short(1 << 20)
+                && !one.is_short(1 << 20)
+        );
         drop((one, greedy));
         assert_eq!(quotas.held.used(), 0);
     }

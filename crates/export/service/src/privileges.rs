@@ -25,7 +25,10 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
         }
     }
     let kept = held.permitted & KEPT;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+    )?;
     Ok(Rights::EachCaller)
 }
 

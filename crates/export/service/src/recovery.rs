@@ -95,7 +95,11 @@ pub struct RecoveryError(#[from] redb::Error);
 
 impl RecoveryStore {
     /// The caller holds the lock of the state directory, or the lease that `right` belongs to.
-    pub(super) fn open(path: &Path, right: Option<&Arc<ServingRight>>, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
+    pub(super) fn open(
+        path: &Path,
+        right: Option<&Arc<ServingRight>>,
+        clock_nanos: u64,
+    ) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = match right {
             None => Database::create(path).map_err(redb::Error::from)?,
             Some(right) => {
@@ -104,13 +108,20 @@ impl RecoveryStore {
             }
         };
         let (boot, records) = begin(&database, clock_nanos)?;
-        let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new(), behind: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            database,
+            boot,
+            queue: Mutex::default(),
+            news: Condvar::new(),
+            behind: AtomicUsize::new(0),
+        });
         Ok((RecoveryStore { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
     }
 
     pub(super) fn start(&self) -> std::io::Result<()> {
         let shared = self.shared.clone();
-        *self.thread.lock() = Some(thread::Builder::new().name("recovery".into()).spawn(move || shared.run())?);
+        *self.thread.lock() =
+            Some(thread::Builder::new().name("recovery".into()).spawn(move || shared.run())?);
         Ok(())
     }
 
@@ -155,7 +166,8 @@ impl Shared {
                 self.news.wait(&mut queue);
                 continue;
             }
-            let (changes, after) = (std::mem::take(&mut queue.changes), std::mem::take(&mut queue.after));
+            let (changes, after) =
+                (std::mem::take(&mut queue.changes), std::mem::take(&mut queue.after));
             drop(queue);
             let written = self.write(&changes);
             queue = self.queue.lock();
@@ -287,11 +299,21 @@ mod tests {
         let (store, _, _) = RecoveryStore::open(&path, None, 5).unwrap();
         store.start().unwrap();
         durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
-        durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
+        durable(
+            &store,
+            vec![
+                remove(b"a", 4),
+                Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 },
+                remove(b"c", 6),
+            ],
+        );
         store.stop();
         drop(store);
         let kept = RecoveryStore::open(&path, None, 5).unwrap().2.records;
-        assert_eq!(kept, [(b"a".to_vec(), b"opened".to_vec()), (b"b".to_vec(), b"revoked".to_vec())]);
+        assert_eq!(
+            kept,
+            [(b"a".to_vec(), b"opened".to_vec()), (b"b".to_vec(), b"revoked".to_vec())]
+        );
     }
 
     #[test]

@@ -23,18 +23,24 @@ pub(super) struct StateDirectory {
 pub enum StateError {
     #[error("{0}: another server uses this state directory; give each its own with --state")]
     Busy(PathBuf),
-    #[error("{0}: a server without --shared-state uses this state directory; stop it, or start it with --shared-state too")]
+    #[error(
+        "{0}: a server without --shared-state uses this state directory; stop it, or start it with --shared-state too"
+    )]
     OfOneServer(PathBuf),
     #[error(
         "{0}: this state directory belongs to servers with --shared-state, and {1} has its lease; use --shared-state too, \
          or stop them all and remove {0}/lease"
     )]
     OfHeads(PathBuf, String),
-    #[error("{0}: there is no such directory; is the shared storage mounted? If it is, run `install -d -m 700 {0}`")]
+    #[error(
+        "{0}: there is no such directory; is the shared storage mounted? If it is, run `install -d -m 700 {0}`"
+    )]
     NotMounted(PathBuf),
     #[error("{0}")]
     Exposed(#[from] Exposure),
-    #[error("{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients")]
+    #[error(
+        "{0}: not {1} hexadecimal digits; restore the file from a backup, or remove it and remount all clients"
+    )]
     Malformed(PathBuf, usize),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
@@ -45,9 +51,14 @@ impl StateDirectory {
         create(path)?;
         let lock = lock(path, FlockOperation::NonBlockingLockExclusive);
         // Not every shared storage has locks that all heads see, so their lease counts too.
-        match lease::holder(path).map_err(|source| StateError::Io { path: path.join("lease"), source })? {
+        match lease::holder(path)
+            .map_err(|source| StateError::Io { path: path.join("lease"), source })?
+        {
             Some(head) => Err(StateError::OfHeads(path.to_owned(), head)),
-            None => Ok(StateDirectory { path: path.to_owned(), _lock: Some(lock?.ok_or_else(|| StateError::Busy(path.to_owned()))?) }),
+            None => Ok(StateDirectory {
+                path: path.to_owned(),
+                _lock: Some(lock?.ok_or_else(|| StateError::Busy(path.to_owned()))?),
+            }),
         }
     }
 
@@ -58,7 +69,10 @@ impl StateDirectory {
 
     /// Authenticates filehandles. Created at the first start, unless `shared` names the key of
     /// several heads; it must move along with the exports.
-    pub(super) fn filehandle_key(&self, shared: Option<&Path>) -> Result<Zeroizing<[u8; 32]>, StateError> {
+    pub(super) fn filehandle_key(
+        &self,
+        shared: Option<&Path>,
+    ) -> Result<Zeroizing<[u8; 32]>, StateError> {
         match shared {
             Some(path) => shared_key(path).map(Zeroizing::new),
             None => self.secret("filehandle.key").map(Zeroizing::new),
@@ -82,10 +96,16 @@ impl StateDirectory {
             Ok(file) => parse(file, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut bytes = [0; N];
-                getrandom::fill(&mut bytes).map_err(|error| failed(io::Error::other(error.to_string())))?;
+                getrandom::fill(&mut bytes)
+                    .map_err(|error| failed(io::Error::other(error.to_string())))?;
                 let new = self.path.join(format!("{name}.new"));
                 let write = || -> io::Result<()> {
-                    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+                    let mut file = OpenOptions::new()
+                        .create(true)
+                        .truncate(true)
+                        .write(true)
+                        .mode(0o600)
+                        .open(&new)?;
                     let text = Zeroizing::new(HEX.encode(&bytes));
                     file.write_all(text.as_bytes())?;
                     file.write_all(b"\n")?;
@@ -110,9 +130,13 @@ fn shared_key<const N: usize>(path: &Path) -> Result<[u8; N], StateError> {
 
 fn parse<const N: usize>(file: File, path: &Path) -> Result<[u8; N], StateError> {
     let mut text = Zeroizing::new(String::new());
-    file.take(4096).read_to_string(&mut text).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+    file.take(4096)
+        .read_to_string(&mut text)
+        .map_err(|source| StateError::Io { path: path.to_owned(), source })?;
     let bytes = HEX.decode(text.trim().as_bytes()).ok().map(Zeroizing::new);
-    bytes.and_then(|bytes| bytes.as_slice().try_into().ok()).ok_or_else(|| StateError::Malformed(path.to_owned(), 2 * N))
+    bytes
+        .and_then(|bytes| bytes.as_slice().try_into().ok())
+        .ok_or_else(|| StateError::Malformed(path.to_owned(), 2 * N))
 }
 
 /// Heads hold the lock together. None if the storage has no locks: then no server without a lease
@@ -126,7 +150,9 @@ pub(super) fn lock_for_heads(path: &Path) -> Result<Option<File>, StateError> {
     }
     match lock(path, FlockOperation::NonBlockingLockShared) {
         Ok(None) => Err(StateError::OfOneServer(path.to_owned())),
-        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::Unsupported => Ok(None),
+        Err(StateError::Io { source, .. }) if source.kind() == io::ErrorKind::Unsupported => {
+            Ok(None)
+        }
         lock => lock,
     }
 }
@@ -135,7 +161,13 @@ pub(super) fn lock_for_heads(path: &Path) -> Result<Option<File>, StateError> {
 fn lock(path: &Path, operation: FlockOperation) -> Result<Option<File>, StateError> {
     let path = path.join("lock");
     let failed = |source| StateError::Io { path: path.clone(), source };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
     match rustix::fs::flock(&file, operation) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
@@ -151,7 +183,8 @@ fn create(path: &Path) -> Result<(), StateError> {
 
 /// Refuses a directory that other users may enter or replace.
 fn check(path: &Path) -> Result<(), StateError> {
-    let metadata = fs::metadata(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
+    let metadata =
+        fs::metadata(path).map_err(|source| StateError::Io { path: path.to_owned(), source })?;
     Ok(vouch_trust::check(path, &metadata, Access::Nothing)?)
 }
 
@@ -200,11 +233,19 @@ mod tests {
         assert!(matches!(StateDirectory::open(&path), Err(StateError::Busy(_))));
         drop(heads);
         // Without a lock that reaches other machines.
-        let record = |tenure| format!("vouch export lease 1\nepoch 3\nhead a\nprocess {:016x}\nrenewal 0\ntenure {tenure}\nbefore -\n", 7);
+        let record = |tenure| {
+            format!(
+                "vouch export lease 1\nepoch 3\nhead a\nprocess {:016x}\nrenewal 0\ntenure {tenure}\nbefore -\n",
+                7
+            )
+        };
         fs::create_dir(path.join("lease")).unwrap();
         for tenure in ["claimed", "active"] {
             fs::write(path.join("lease/epoch-3"), record(tenure)).unwrap();
-            assert!(matches!(StateDirectory::open(&path), Err(StateError::OfHeads(_, head)) if head == "a"), "{tenure}");
+            assert!(
+                matches!(StateDirectory::open(&path), Err(StateError::OfHeads(_, head)) if head == "a"),
+                "{tenure}"
+            );
         }
         fs::write(path.join("lease/epoch-3"), "damaged").unwrap();
         assert!(matches!(StateDirectory::open(&path), Err(StateError::Io { .. })));
@@ -224,7 +265,9 @@ mod tests {
     fn refuses_directory_that_others_may_enter() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(StateDirectory::open(directory.path()), Err(StateError::Exposed(found)) if found.mode == Some(0o755)));
+        assert!(
+            matches!(StateDirectory::open(directory.path()), Err(StateError::Exposed(found)) if found.mode == Some(0o755))
+        );
     }
 
     #[test]
@@ -237,7 +280,10 @@ mod tests {
         drop(StateDirectory::open(&path).unwrap());
         for owned in [&path, &above] {
             std::os::unix::fs::chown(owned, Some(4242), None).unwrap();
-            assert!(matches!(StateDirectory::open(&path), Err(StateError::Exposed(found)) if found.mode.is_none()), "{owned:?}");
+            assert!(
+                matches!(StateDirectory::open(&path), Err(StateError::Exposed(found)) if found.mode.is_none()),
+                "{owned:?}"
+            );
             std::os::unix::fs::chown(owned, Some(0), None).unwrap();
         }
     }
@@ -259,7 +305,9 @@ mod tests {
         fs::write(&shared, format!("{}\n", "ab".repeat(32))).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o640)).unwrap();
         let state = StateDirectory::open(&directory.path().join("s")).unwrap();
-        assert!(matches!(state.filehandle_key(Some(&shared)), Err(StateError::Exposed(found)) if found.mode == Some(0o640)));
+        assert!(
+            matches!(state.filehandle_key(Some(&shared)), Err(StateError::Exposed(found)) if found.mode == Some(0o640))
+        );
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(*state.filehandle_key(Some(&shared)).unwrap(), [0xab; 32]);
         assert!(!directory.path().join("s/filehandle.key").exists());

@@ -78,8 +78,11 @@ mod tests {
 
     #[test]
     fn keytab_type_selects_file() {
-        let file = |keytab: &str| file_of(keytab.as_bytes()).map(|path| path.to_str().unwrap().to_owned());
-        for (keytab, path) in [("FILE:/a", "/a"), ("WRFILE:/a:b", "/a:b"), ("/a", "/a"), ("/a:b", "/a:b"), ("a", "a")] {
+        let file =
+            |keytab: &str| file_of(keytab.as_bytes()).map(|path| path.to_str().unwrap().to_owned());
+        for (keytab, path) in
+            [("FILE:/a", "/a"), ("WRFILE:/a:b", "/a:b"), ("/a", "/a"), ("/a:b", "/a:b"), ("a", "a")]
+        {
             assert_eq!(file(keytab).as_deref(), Some(path), "{keytab}");
         }
         assert_eq!(file("MEMORY:a"), None);

@@ -45,7 +45,8 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
         limits: vouch_nfs4_server::Limits::default(),
     };
     let (idmap, map) = (Idmap::default(), identity::PrincipalMap::default());
-    let rules = AccountRules { idmap, groups: GroupSource::Client, map, unknown: UnknownPrincipal::Refuse };
+    let rules =
+        AccountRules { idmap, groups: GroupSource::Client, map, unknown: UnknownPrincipal::Refuse };
     let names = Arc::new(Accounts::new(identity::System, rules, IdentityLives::default()));
     let recovered = vouch_nfs4_server::Recovered::default();
     vouch_nfs4_server::Server::new(
@@ -102,7 +103,10 @@ impl Running {
             idmap: None,
             numeric_owners: true,
             groups: GroupSource::Client,
-            identity_lives: IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() },
+            identity_lives: IdentityLives {
+                wait: Duration::from_secs(600),
+                ..IdentityLives::default()
+            },
             principal_map: None,
             unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,
@@ -171,7 +175,16 @@ fn call(xid: u32, procedure: u32) -> Vec<u8> {
     let start = begin_record(&mut w);
     let args = [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
     let args = if procedure == 0 { &[][..] } else { &args[..] };
-    Call { xid, program: 100_003, version: 4, procedure, cred: OpaqueAuth::NONE, verf: OpaqueAuth::NONE, args }.encode(&mut w);
+    Call {
+        xid,
+        program: 100_003,
+        version: 4,
+        procedure,
+        cred: OpaqueAuth::NONE,
+        verf: OpaqueAuth::NONE,
+        args,
+    }
+    .encode(&mut w);
     let mut bytes = w.into_bytes();
     vouch_oncrpc::end_record(&mut bytes, start, 0);
     bytes
@@ -202,7 +215,9 @@ fn calls_are_answered_in_order_across_any_fragments() {
         let mut socket = server.connect();
         let mut writer = socket.try_clone().unwrap();
         let calls = calls.clone();
-        let sender = thread::spawn(move || calls.chunks(piece_len).for_each(|piece| writer.write_all(piece).unwrap()));
+        let sender = thread::spawn(move || {
+            calls.chunks(piece_len).for_each(|piece| writer.write_all(piece).unwrap())
+        });
         for i in 0..3000 {
             assert_eq!(xid(&read_record(&mut socket)), i);
         }
@@ -214,7 +229,12 @@ fn calls_are_answered_in_order_across_any_fragments() {
 fn sender_of_garbage_is_disconnected_alone() {
     let server = Running::start(|_| ());
     let mut good = server.connect();
-    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9], &[0x80, 0, 0, 0], &[0xff; 64]] {
+    for garbage in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[0x80, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 9],
+        &[0x80, 0, 0, 0],
+        &[0xff; 64],
+    ] {
         let mut socket = server.connect();
         socket.write_all(garbage).unwrap();
         assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0, "{garbage:?}");

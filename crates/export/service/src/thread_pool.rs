@@ -66,7 +66,12 @@ struct Work {
 }
 
 impl Pool {
-    pub(crate) fn new(name: &'static str, threads_max: usize, waiting_max: usize, on_room: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        name: &'static str,
+        threads_max: usize,
+        waiting_max: usize,
+        on_room: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         let (state, on_room) = (Mutex::new(State::default()), Box::new(on_room));
         Pool {
             shared: Arc::new(Shared {
@@ -100,7 +105,9 @@ impl Pool {
             state.threads += 1;
             drop(state);
             let shared = self.shared.clone();
-            if let Err(error) = thread::Builder::new().name(self.shared.name.into()).spawn(move || shared.run()) {
+            if let Err(error) =
+                thread::Builder::new().name(self.shared.name.into()).spawn(move || shared.run())
+            {
                 self.shared.state.lock().threads -= 1;
                 tracing::error!(%error, "cannot start a thread for a blocked call");
             }
@@ -160,7 +167,9 @@ impl State {
     fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
         let mine = self.work.get(&origin).map_or(0, |work| work.running);
         // Each origin gets one thread even in a small pool.
-        origin == TaskOrigin::Server || mine == 0 || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
+        origin == TaskOrigin::Server
+            || mine == 0
+            || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
     }
 
     fn take(&mut self, threads_max: usize) -> Option<(TaskOrigin, Task)> {
@@ -194,8 +203,11 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some((origin, task)) = state.take(self.threads_max) {
-                let relieved = state.waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
-                if state.idle > 0 && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max)) {
+                let relieved = state.waiting <= self.waiting_max / 2
+                    && self.crowded.swap(false, Ordering::AcqRel);
+                if state.idle > 0
+                    && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max))
+                {
                     self.wake_up.notify_one();
                 }
                 drop(state);
@@ -267,7 +279,10 @@ mod tests {
         }
     }
 
-    fn threads_of_endless_tasks(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
+    fn threads_of_endless_tasks(
+        threads_max: usize,
+        submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>),
+    ) -> usize {
         let pool = Pool::new("test", threads_max, 1000, || ());
         let (began, count) = mpsc::channel();
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
@@ -294,7 +309,10 @@ mod tests {
     fn host_with_many_addresses_leaves_threads_for_others() {
         for origin in [TaskOrigin::call, TaskOrigin::job] {
             let from = |number: u8| origin(format!("2001:db8::{number:x}").parse().unwrap());
-            assert!(threads_of_endless_tasks(32, |pool, number, task| pool.submit(from(number), task)) <= 25);
+            assert!(
+                threads_of_endless_tasks(32, |pool, number, task| pool.submit(from(number), task))
+                    <= 25
+            );
         }
     }
 
@@ -318,7 +336,10 @@ mod tests {
                 pool.submit(address(last), move || send.send(()).unwrap());
                 receive.recv_timeout(Duration::from_secs(60)).unwrap();
             }
-            assert!(count.try_recv().is_err(), "endless tasks get at most {most} of {threads_max} threads");
+            assert!(
+                count.try_recv().is_err(),
+                "endless tasks get at most {most} of {threads_max} threads"
+            );
             *gate.0.lock() = true;
             gate.1.notify_all();
             (most..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
@@ -333,16 +354,25 @@ mod tests {
         for &(last, count) in counts {
             for _ in 0..count {
                 let send = send.clone();
-                pool.submit(origin(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
+                pool.submit(origin(IpAddr::from([192, 0, 2, last])), move || {
+                    send.send(last).unwrap()
+                });
             }
         }
         go.send(()).unwrap();
-        counts.iter().flat_map(|&(_, count)| 0..count).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect()
+        counts
+            .iter()
+            .flat_map(|&(_, count)| 0..count)
+            .map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap())
+            .collect()
     }
 
     #[test]
     fn origins_take_turns() {
-        assert_eq!(service_order(TaskOrigin::call, &[(1, 5), (2, 2), (3, 1)]), [1, 2, 3, 1, 2, 1, 1, 1]);
+        assert_eq!(
+            service_order(TaskOrigin::call, &[(1, 5), (2, 2), (3, 1)]),
+            [1, 2, 3, 1, 2, 1, 1, 1]
+        );
         assert_eq!(service_order(TaskOrigin::job, &[(1, 5), (2, 1)]), [1, 2, 1, 1, 1, 1]);
     }
 

@@ -23,7 +23,9 @@ fn attribute(kind: PosixAclKind) -> &'static [u8] {
 
 impl Node {
     pub(crate) fn acl(&self, kind: PosixAclKind) -> Result<PosixAcl> {
-        if self.file_type == FileType::Symlink || kind == PosixAclKind::Default && self.file_type != FileType::Directory {
+        if self.file_type == FileType::Symlink
+            || kind == PosixAclKind::Default && self.file_type != FileType::Directory
+        {
             return Ok(PosixAcl::default());
         }
         match self.raw_xattr(attribute(kind)) {
@@ -103,11 +105,23 @@ mod tests {
 
     #[test]
     fn acl_round_trips_and_garbage_is_refused() {
-        let tags = [PosixAclTag::UserObject, PosixAclTag::User(7), PosixAclTag::GroupObject, PosixAclTag::Group(8), PosixAclTag::Mask];
+        let tags = [
+            PosixAclTag::UserObject,
+            PosixAclTag::User(7),
+            PosixAclTag::GroupObject,
+            PosixAclTag::Group(8),
+            PosixAclTag::Mask,
+        ];
         let entries = tags.map(|tag| PosixAclEntry { tag, permissions: 5 }).to_vec();
         let acl = PosixAcl { entries };
         assert_eq!(decode(&encode(&acl)), Some(acl));
-        for bytes in [&b""[..], &[2, 0, 0], &[1, 0, 0, 0], &[2, 0, 0, 0, 1], &[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]] {
+        for bytes in [
+            &b""[..],
+            &[2, 0, 0],
+            &[1, 0, 0, 0],
+            &[2, 0, 0, 0, 1],
+            &[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0],
+        ] {
             assert_eq!(decode(bytes), None, "{bytes:?}");
         }
     }

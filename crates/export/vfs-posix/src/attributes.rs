@@ -14,14 +14,18 @@ use crate::errno::OrError;
 use crate::mount::Mount;
 use crate::node::Node;
 
-const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+const WANTED: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
 
 pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
 }
 
 /// Without following symbolic links.
-pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> std::result::Result<Statx, Errno> {
+pub(crate) fn stat_name(
+    directory: BorrowedFd<'_>,
+    name: &std::ffi::CStr,
+) -> std::result::Result<Statx, Errno> {
     fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)
 }
 
@@ -44,7 +48,9 @@ fn change(stat: &Statx, changes: u64) -> u64 {
 }
 
 fn changed_ns(stat: &Statx) -> u64 {
-    (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into())
+    (stat.stx_ctime.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(stat.stx_ctime.tv_nsec.into())
 }
 
 pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<Attributes> {
@@ -75,7 +81,8 @@ pub(crate) fn inode_scope(stat: &Statx, mount: &Mount) -> u64 {
         return mount.fsid;
     }
     // A subvolume has its own inode numbers and device number.
-    mount.fsid ^ (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    mount.fsid
+        ^ (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 pub(crate) fn file_type(stat: &Statx) -> Option<FileType> {
@@ -100,5 +107,7 @@ pub(crate) fn birth(stat: &Statx) -> u64 {
     if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;
     }
-    (stat.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_btime.tv_nsec.into())
+    (stat.stx_btime.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(stat.stx_btime.tv_nsec.into())
 }

@@ -21,6 +21,7 @@ impl CName {
 impl std::ops::Deref for CName {
     type Target = CStr;
     fn deref(&self) -> &CStr {
-        CStr::from_bytes_with_nul(&self.bytes[..=self.len]).expect("a name has no NUL, and one follows it")
+        CStr::from_bytes_with_nul(&self.bytes[..=self.len])
+            .expect("a name has no NUL, and one follows it")
     }
 }

@@ -46,10 +46,17 @@ impl ChangeCounter {
         match self.last.load(Ordering::Relaxed) {
             UNDECIDED => {
                 // Within a clock tick, changes before a new descriptor are unknown.
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+                let now = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .map_or(0, |now| now.as_nanos() as u64);
                 let recent = changed_ns.saturating_add(TICK_MAX.as_nanos() as u64) > now;
                 let changes = if recent { next_change() } else { 0 };
-                match self.last.compare_exchange(UNDECIDED, changes, Ordering::Relaxed, Ordering::Relaxed) {
+                match self.last.compare_exchange(
+                    UNDECIDED,
+                    changes,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                ) {
                     Ok(_) => changes,
                     Err(noted) => noted,
                 }
@@ -74,7 +81,12 @@ impl Drop for ChangeCounter {
 fn next_change() -> u64 {
     static COUNT: OnceLock<AtomicU64> = OnceLock::new();
     let count = COUNT.get_or_init(|| {
-        AtomicU64::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| (now.as_nanos() % TICK_MAX.as_nanos()) as u64) + 1)
+        AtomicU64::new(
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |now| (now.as_nanos() % TICK_MAX.as_nanos()) as u64)
+                + 1,
+        )
     });
     count.fetch_add(1, Ordering::Relaxed)
 }
@@ -87,12 +99,19 @@ mod tests {
     fn change_shows_by_other_exports_within_a_tick() {
         let (system, other) = (SystemId::of_device(0xfff, 1), SystemId::of_device(0xfff, 2));
         let id = FileId::new(b"a file").expect("short");
-        let (one, two, elsewhere) = (ChangeCounter::of(system, id), ChangeCounter::of(system, id), ChangeCounter::of(other, id));
+        let (one, two, elsewhere) = (
+            ChangeCounter::of(system, id),
+            ChangeCounter::of(system, id),
+            ChangeCounter::of(other, id),
+        );
         let (before, apart) = (two.number(0), elsewhere.number(0));
         one.note();
         assert_ne!(two.number(0), before);
         assert_eq!(elsewhere.number(0), apart);
         drop((one, two));
-        assert!(!COUNTERS.lock().contains_key(&(system, id)), "files without descriptors leave no state");
+        assert!(
+            !COUNTERS.lock().contains_key(&(system, id)),
+            "files without descriptors leave no state"
+        );
     }
 }

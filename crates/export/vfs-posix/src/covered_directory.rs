@@ -37,7 +37,10 @@ impl Stamp {
     fn of(directory: &Node) -> Result<Self> {
         let stat = attributes::stat(directory.as_fd()).or_error()?;
         let (changed, modified) = (stat.stx_ctime, stat.stx_mtime);
-        Ok(Stamp { changed: (changed.tv_sec, changed.tv_nsec), modified: (modified.tv_sec, modified.tv_nsec) })
+        Ok(Stamp {
+            changed: (changed.tv_sec, changed.tv_nsec),
+            modified: (modified.tv_sec, modified.tv_nsec),
+        })
     }
 
     /// A further change would show in the times.
@@ -58,7 +61,9 @@ impl CoveredIndex {
             self.directories.remove(&directory.id);
             return;
         }
-        if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory.id) {
+        if self.directories.len() >= DIRECTORIES_MAX
+            && !self.directories.contains_key(&directory.id)
+        {
             // All entries are equal.
             let other = self.directories.keys().next().copied();
             other.and_then(|other| self.directories.remove(&other));
@@ -78,11 +83,17 @@ impl Inner {
             return Ok(false);
         }
         let stamp = Stamp::of(directory)?;
-        Ok(self.covered.lock().get(directory, &stamp, name).is_some() && is_mount_point(directory, name))
+        Ok(self.covered.lock().get(directory, &stamp, name).is_some()
+            && is_mount_point(directory, name))
     }
 
     /// O(1) for an unchanged directory, else O(n) in the directory and in the machine's mounts.
-    pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<Covered> {
+    pub(crate) fn covered_at(
+        &self,
+        directory: &Node,
+        name: &CStr,
+        blocking: Blocking,
+    ) -> Result<Covered> {
         if !is_mount_point(directory, name) {
             return Err(Error::Access);
         }
@@ -94,7 +105,8 @@ impl Inner {
         // The caller knows the name, and the listing is no secret.
         let _as_root = identity::assume_root()?;
         let below = mount_crossing::mount_points(directory.as_fd())?;
-        let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        let mut wanted: HashSet<&[u8]> =
+            below.iter().map(|path| path.as_os_str().as_bytes()).collect();
         wanted.insert(name.to_bytes());
         let mut names = HashMap::new();
         let fd = self.reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?;
@@ -112,11 +124,21 @@ impl Inner {
         found.map(|(inode, kind)| covered(directory, inode, kind)).ok_or(Error::Access)
     }
 
-    pub(crate) fn covered_entry(&self, directory: &Node, name: &CStr, inode: u64, kind: fs::FileType) -> Option<Covered> {
+    pub(crate) fn covered_entry(
+        &self,
+        directory: &Node,
+        name: &CStr,
+        inode: u64,
+        kind: fs::FileType,
+    ) -> Option<Covered> {
         is_mount_point(directory, name).then(|| covered(directory, inode, kind))
     }
 
-    pub(crate) fn covered_attributes(&self, covered: &Covered, blocking: Blocking) -> Result<Attributes> {
+    pub(crate) fn covered_attributes(
+        &self,
+        covered: &Covered,
+        blocking: Blocking,
+    ) -> Result<Attributes> {
         let above = self.node_by(&covered.directory, blocking)?.attributes()?;
         if above.links == 0 {
             return Err(Error::Stale);
@@ -149,11 +171,19 @@ impl Covered {
     }
 
     pub(crate) fn access(&self, wanted: Access) -> Access {
-        let readable = if self.file_type == FileType::Directory { Access::READ | Access::LOOKUP } else { Access::default() };
+        let readable = if self.file_type == FileType::Directory {
+            Access::READ | Access::LOOKUP
+        } else {
+            Access::default()
+        };
         wanted & readable
     }
 
-    pub(crate) fn list(&self, cookie: u64, _: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>) -> Result<bool> {
+    pub(crate) fn list(
+        &self,
+        cookie: u64,
+        _: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool> {
         match (self.file_type, cookie) {
             (FileType::Directory, 0) => Ok(true),
             (FileType::Directory, _) => Err(Error::BadCookie),

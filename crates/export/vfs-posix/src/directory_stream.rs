@@ -41,10 +41,12 @@ impl Stream {
         self.ahead.clear();
         self.given = 0;
         self.cookie = cookie;
-        fs::seek(&self.fd, SeekFrom::Start(cookie - COOKIE_OFFSET)).map_err(|errno| match errno {
-            Errno::INVAL => Error::BadCookie,
-            errno => error(errno),
-        })?;
+        fs::seek(&self.fd, SeekFrom::Start(cookie - COOKIE_OFFSET)).map_err(
+            |errno| match errno {
+                Errno::INVAL => Error::BadCookie,
+                errno => error(errno),
+            },
+        )?;
         Ok(())
     }
 
@@ -63,7 +65,12 @@ impl Stream {
                 any = true;
                 if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
                     let cookie = entry.next_entry_cookie().wrapping_add(COOKIE_OFFSET);
-                    self.ahead.push(Entry { name: entry.file_name().to_owned(), cookie, inode: entry.ino(), kind: entry.file_type() });
+                    self.ahead.push(Entry {
+                        name: entry.file_name().to_owned(),
+                        cookie,
+                        inode: entry.ino(),
+                        kind: entry.file_type(),
+                    });
                 }
                 if listing.is_buffer_empty() {
                     break;

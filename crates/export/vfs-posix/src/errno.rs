@@ -26,7 +26,9 @@ pub(crate) fn error(errno: Errno) -> Error {
         Errno::TXTBSY | Errno::BUSY => Error::Busy,
         Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY => Error::NotSupported,
         Errno::AGAIN => Error::WouldBlock,
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => Error::Resources(errno.into()),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => {
+            Error::Resources(errno.into())
+        }
         _ => Error::Io(errno.into()),
     }
 }

@@ -36,7 +36,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files: FileCache::of_process(), snapshot: None }
+        Options {
+            read_only: false,
+            cross_mounts: false,
+            subtree_check: false,
+            ids: None,
+            files: FileCache::of_process(),
+            snapshot: None,
+        }
     }
 }
 
@@ -46,7 +53,9 @@ pub enum ExportError {
     Open { path: PathBuf, source: std::io::Error },
     #[error("{0}: this user or file system can't open files by handle; a name store is needed")]
     NeedsIds(PathBuf),
-    #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
+    #[error(
+        "this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))"
+    )]
     KeepsCapabilities,
     #[error("snapshots in {path}: {source}")]
     Snapshots { path: PathBuf, source: vouch_vfs::Error },
@@ -92,7 +101,11 @@ impl PosixFs {
             (!traits.xattrs, "it has no user extended attributes: clients cannot set any"),
             (!traits.acls, "it has no POSIX ACLs: clients cannot set ACLs"),
         ];
-        features.into_iter().filter(|(is_missing, _)| *is_missing).map(|(_, meaning)| meaning).collect()
+        features
+            .into_iter()
+            .filter(|(is_missing, _)| *is_missing)
+            .map(|(_, meaning)| meaning)
+            .collect()
     }
 
     /// # Errors
@@ -116,7 +129,13 @@ impl PosixFs {
         if !by_handle && options.ids.is_none() {
             return Err(ExportError::NeedsIds(path.to_owned()));
         }
-        let fd = fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed(path))?;
+        let fd = fs::openat(
+            CWD,
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(failed(path))?;
         let id = identify(fd.as_fd(), &mount).map_err(failed(path))?;
         let proc = Path::new("/proc/self/fd");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -131,10 +150,16 @@ impl PosixFs {
                 probe::file_size_max(&mount.fd)
             },
             links_max: LINKS_MAX,
-            name_len_max: u32::try_from(space.f_namemax).unwrap_or(NAME_LEN_MAX as u32).min(NAME_LEN_MAX as u32),
+            name_len_max: u32::try_from(space.f_namemax)
+                .unwrap_or(NAME_LEN_MAX as u32)
+                .min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
-            clone_block_len: if options.snapshot.is_some() { 0 } else { probe::clone_block_len(&mount.fd) },
+            clone_block_len: if options.snapshot.is_some() {
+                0
+            } else {
+                probe::clone_block_len(&mount.fd)
+            },
             sparse: mount.finds_holes(),
             // With handles, a file is found for as long as it exists. By names it is lost when
             // moved outside of the server, or when the store lost its last second.
@@ -143,7 +168,8 @@ impl PosixFs {
             change_grows: false,
         };
         let crossing = options.cross_mounts.then(|| Crossing::new(fd.as_fd())).transpose();
-        let crossing = crossing.map_err(|source| ExportError::Open { path: "/proc/self/mountinfo".into(), source })?;
+        let crossing = crossing
+            .map_err(|source| ExportError::Open { path: "/proc/self/mountinfo".into(), source })?;
         let remote = OnceLock::new();
         mount.note_remote(&remote);
         let root = Node::new(id, FileType::Directory, mount, fd);
@@ -175,7 +201,11 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errn
     }
     let stat = attributes::stat(fd)?;
     let birth = if mount.stacked { 0 } else { attributes::birth(&stat) };
-    Ok(handle::id_of_number(attributes::inode_scope(&stat, mount), stat.stx_ino & mount.inode_mask, birth))
+    Ok(handle::id_of_number(
+        attributes::inode_scope(&stat, mount),
+        stat.stx_ino & mount.inode_mask,
+        birth,
+    ))
 }
 
 impl Inner {
@@ -187,10 +217,18 @@ impl Inner {
     /// others could block or have side effects.
     pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
         let name = rustix::path::DecInt::from_fd(fd);
-        fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+        fs::openat(
+            &self.descriptors,
+            name.as_c_str(),
+            flags | OFlags::CLOEXEC | OFlags::NOCTTY,
+            Mode::empty(),
+        )
     }
 
-    pub(crate) fn descriptor_name(&self, fd: BorrowedFd<'_>) -> (BorrowedFd<'_>, rustix::path::DecInt) {
+    pub(crate) fn descriptor_name(
+        &self,
+        fd: BorrowedFd<'_>,
+    ) -> (BorrowedFd<'_>, rustix::path::DecInt) {
         (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
     }
 

@@ -47,14 +47,27 @@ fn check(result: libc::c_long) -> Result<usize> {
 
 /// Of `name` in `directory` (symbolic links are not followed), or of `directory` itself if `name`
 /// is empty.
-pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(KernelHandle, i32)> {
-    let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
+pub(crate) fn name_to_handle(
+    directory: BorrowedFd<'_>,
+    name: &CStr,
+) -> Result<(KernelHandle, i32)> {
+    let mut raw = RawHandle {
+        handle_bytes: HANDLE_LEN_MAX as libc::c_uint,
+        handle_type: 0,
+        f_handle: [0; HANDLE_LEN_MAX],
+    };
     let mut mount = 0;
     let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
     // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how
     // many bytes follow; `name` ends in NUL.
     let result = unsafe {
-        libc::name_to_handle_at(directory.as_raw_fd(), name.as_ptr(), (&raw mut raw).cast::<libc::file_handle>(), &raw mut mount, flags)
+        libc::name_to_handle_at(
+            directory.as_raw_fd(),
+            name.as_ptr(),
+            (&raw mut raw).cast::<libc::file_handle>(),
+            &raw mut mount,
+            flags,
+        )
     };
     check(result.into())?;
     let bytes = raw.f_handle.get(..raw.handle_bytes as usize).ok_or(Errno::OVERFLOW)?;
@@ -63,10 +76,20 @@ pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(
 
 /// Opens (O_PATH) on the file system of `mount`. Needs CAP_DAC_READ_SEARCH.
 pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
-    let mut raw = RawHandle { handle_bytes: handle.len as libc::c_uint, handle_type: handle.kind, f_handle: handle.bytes };
+    let mut raw = RawHandle {
+        handle_bytes: handle.len as libc::c_uint,
+        handle_type: handle.kind,
+        f_handle: handle.bytes,
+    };
     let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
     // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` bytes of it are set.
-    let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut raw).cast::<libc::file_handle>(), flags) };
+    let fd = unsafe {
+        libc::open_by_handle_at(
+            mount.as_raw_fd(),
+            (&raw mut raw).cast::<libc::file_handle>(),
+            flags,
+        )
+    };
     check(fd.into())?;
     // SAFETY: the call has just returned this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -93,13 +116,28 @@ pub(crate) fn unshare_fs() -> Result<()> {
 pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
     // SAFETY: the path is a constant that ends in NUL.
-    let result = unsafe { libc::syscall(libc::SYS_faccessat2, fd.as_raw_fd(), c"".as_ptr(), libc::c_int::from(mode), flags) };
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_faccessat2,
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            libc::c_int::from(mode),
+            flags,
+        )
+    };
     check(result).map(drop)
 }
 
 /// Appends up to `len` bytes to `into`. Returns the number read and, if `probe`, a flag that more
 /// follow. `now`: EAGAIN or a short read instead of waiting for a disk.
-pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, now: bool, into: &mut Vec<u8>) -> Result<(usize, bool)> {
+pub(crate) fn read_at(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    probe: bool,
+    now: bool,
+    into: &mut Vec<u8>,
+) -> Result<(usize, bool)> {
     into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
     let mut one = 0u8;
     let parts = [
@@ -124,7 +162,9 @@ pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<
     let range = [offset, len];
     let mut stat = [0u64; 5];
     // SAFETY: `struct cachestat_range` is two, `struct cachestat` five 64-bit numbers.
-    let result = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0) };
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0)
+    };
     check(result)?;
     Ok(stat[0])
 }
@@ -137,7 +177,16 @@ pub(crate) fn is_resident(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result
     let len = skipped + len;
     let start = libc::off_t::try_from(offset - skipped as u64).map_err(|_| Errno::INVAL)?;
     // SAFETY: a new mapping, which nothing reads, and which ends below.
-    let map = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), start) };
+    let map = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            fd.as_raw_fd(),
+            start,
+        )
+    };
     if map == libc::MAP_FAILED {
         return Err(last());
     }
@@ -150,7 +199,13 @@ pub(crate) fn is_resident(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result
 }
 
 /// FICLONERANGE.
-pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: BorrowedFd<'_>, offset: u64) -> Result<()> {
+pub(crate) fn clone_range(
+    from: BorrowedFd<'_>,
+    from_offset: u64,
+    len: u64,
+    to: BorrowedFd<'_>,
+    offset: u64,
+) -> Result<()> {
     /// `_IOW(0x94, 13, struct file_clone_range)`.
     const FICLONERANGE: libc::Ioctl = 0x4020_940d;
     let descriptor = u64::try_from(from.as_raw_fd()).map_err(|_| Errno::BADF)?;
@@ -175,7 +230,9 @@ pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)
     }
     let mut quota = Quota::default();
     // SAFETY: the command writes a `struct if_dqblk`, whose layout `Quota` has.
-    let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, fd.as_raw_fd(), GET_USER_QUOTA, uid, &raw mut quota) };
+    let result = unsafe {
+        libc::syscall(libc::SYS_quotactl_fd, fd.as_raw_fd(), GET_USER_QUOTA, uid, &raw mut quota)
+    };
     check(result)?;
     Ok((quota.used, quota.soft.saturating_mul(1024), quota.hard.saturating_mul(1024)))
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
-    FileType, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits,
-    XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
+    DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Name, NewNode, OpenAccess, OpenFile,
+    PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -57,7 +57,13 @@ impl FileSystem for PosixFs {
         Ok(attributes)
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+    fn access(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access> {
         if let Some(covered) = Covered::of(id) {
             return Ok(covered.access(wanted));
         }
@@ -68,7 +74,13 @@ impl FileSystem for PosixFs {
         Ok(if self.inner.options.read_only { Access(granted.0 & !changes.0) } else { granted })
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+    fn lookup(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)> {
         if let Some(covered) = Covered::of(directory) {
             return Err(covered.refusal(true));
         }
@@ -76,7 +88,8 @@ impl FileSystem for PosixFs {
         let name = CName::new(name);
         identity::assume(caller)?;
         let must_be_cached = blocking == Blocking::Forbidden && !directory.mount.in_memory;
-        let known = if must_be_cached { self.inner.known_to_kernel(&directory, &name) } else { Ok(()) };
+        let known =
+            if must_be_cached { self.inner.known_to_kernel(&directory, &name) } else { Ok(()) };
         let found = match known {
             Ok(()) => self.inner.child(&directory, &name, true, blocking),
             Err(_) if self.inner.is_known_as_covered(&directory, &name)? => Err(Error::Access),
@@ -88,7 +101,10 @@ impl FileSystem for PosixFs {
                 // The caller's rights: without search permission a caller learns nothing.
                 identity::assume(caller)?;
                 let covered = self.inner.covered_at(&directory, &name, blocking)?;
-                Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, blocking)?))
+                Ok((
+                    self.inner.covered_id(&covered)?,
+                    self.inner.covered_attributes(&covered, blocking)?,
+                ))
             }
             Err(error) => Err(error),
         }
@@ -96,7 +112,11 @@ impl FileSystem for PosixFs {
 
     fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
         if let Some(covered) = Covered::of(directory) {
-            return if covered.file_type == FileType::Directory { Ok(covered.directory) } else { Err(Error::NotDirectory) };
+            return if covered.file_type == FileType::Directory {
+                Ok(covered.directory)
+            } else {
+                Err(Error::NotDirectory)
+            };
         }
         let node = self.inner.node_by(directory, blocking)?;
         // Walks down from the root by names.
@@ -175,25 +195,57 @@ impl FileSystem for PosixFs {
         self.inner.make(caller, directory, name, node, attributes)
     }
 
-    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+    fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<DirectoryChange> {
         self.inner.link(caller, id, directory, name)
     }
 
-    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+    fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
         self.inner.remove(caller, directory, name)
     }
 
-    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        id: &FileId,
+    ) -> Result<()> {
         self.inner.remove_incomplete(caller, directory, name, id)
     }
 
-    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Result<Renamed> {
         self.inner.rename(caller, from, from_name, to, to_name)
     }
 
-    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        open: Option<&dyn OpenFile>,
+        set: &SetAttributes,
+    ) -> Result<()> {
         let node = self.inner.node(id)?;
-        let open = open.filter(|open| open.access().write).and_then(|open| open.as_any().downcast_ref::<PosixOpen>());
+        let open = open
+            .filter(|open| open.access().write)
+            .and_then(|open| open.as_any().downcast_ref::<PosixOpen>());
         let open = open.filter(|open| open.node.id == *id).map(|open| open.file.as_fd());
         self.inner.set(caller, &node, open, set)
     }
@@ -206,21 +258,39 @@ impl FileSystem for PosixFs {
         space::space(caller, &node)
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+    fn acl(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        blocking: Blocking,
+    ) -> Result<PosixAcl> {
         if Covered::of(id).is_some() {
             return Ok(PosixAcl::default());
         }
         self.inner.node_by(id, blocking)?.acl(kind)
     }
 
-    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        acl: &PosixAcl,
+    ) -> Result<()> {
         self.inner.changeable()?;
         let node = self.inner.node(id)?;
         identity::assume(caller)?;
         node.set_acl(kind, acl)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+    fn xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        blocking: Blocking,
+    ) -> Result<Vec<u8>> {
         if Covered::of(id).is_some() {
             return Err(Error::NoXattr);
         }
@@ -230,7 +300,14 @@ impl FileSystem for PosixFs {
         node.xattr(name)
     }
 
-    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> Result<()> {
         self.inner.changeable()?;
         let node = self.inner.node(id)?;
         identity::assume(caller)?;
@@ -278,7 +355,11 @@ impl FileSystem for PosixFs {
         }
         for mount in journals {
             let _as_root = identity::assume_root()?;
-            if mount.journal.as_ref().is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok()) {
+            if mount
+                .journal
+                .as_ref()
+                .is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok())
+            {
                 continue;
             }
             // After a batch error, a sync of each file finds the error.
@@ -296,7 +377,11 @@ impl FileSystem for PosixFs {
     }
 
     fn syncs_together(&self, ids: &[FileId]) -> bool {
-        ids.iter().all(|id| self.inner.node_by(id, Blocking::Forbidden).is_ok_and(|node| node.mount.journal.is_some()))
+        ids.iter().all(|id| {
+            self.inner
+                .node_by(id, Blocking::Forbidden)
+                .is_ok_and(|node| node.mount.journal.is_some())
+        })
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
@@ -310,7 +395,11 @@ impl FileSystem for PosixFs {
         let inner = &self.inner;
         inner.root.mount.journal.iter().for_each(Journal::close_idle_marker);
         if let Some(crossing) = &inner.crossing {
-            crossing.mounts.read().entered().for_each(|mount| mount.journal.iter().for_each(Journal::close_idle_marker));
+            crossing
+                .mounts
+                .read()
+                .entered()
+                .for_each(|mount| mount.journal.iter().for_each(Journal::close_idle_marker));
         }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {
@@ -333,15 +422,17 @@ impl Inner {
     fn sync(&self, node: &Node, alone: bool) -> Result<()> {
         let _as_root = identity::assume_root()?;
         match node.file_type {
-            FileType::Regular | FileType::Directory => match self.reopen(node.as_fd(), OFlags::RDONLY) {
-                Ok(fd) => fs::fsync(fd).or_error(),
-                // A user may create files that it cannot read.
-                Err(Errno::ACCESS) => match self.reopen(node.as_fd(), OFlags::WRONLY) {
+            FileType::Regular | FileType::Directory => {
+                match self.reopen(node.as_fd(), OFlags::RDONLY) {
                     Ok(fd) => fs::fsync(fd).or_error(),
-                    Err(_) => fs::syncfs(&node.mount.fd).or_error(),
-                },
-                Err(errno) => Err(error(errno)),
-            },
+                    // A user may create files that it cannot read.
+                    Err(Errno::ACCESS) => match self.reopen(node.as_fd(), OFlags::WRONLY) {
+                        Ok(fd) => fs::fsync(fd).or_error(),
+                        Err(_) => fs::syncfs(&node.mount.fd).or_error(),
+                    },
+                    Err(errno) => Err(error(errno)),
+                }
+            }
             // Other types cannot be opened for a sync. A new name is in its directory's
             // transaction.
             _ if !alone => Ok(()),

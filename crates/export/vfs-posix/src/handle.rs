@@ -78,7 +78,11 @@ pub(crate) fn covered(id: &FileId) -> Option<Covered> {
         2 => FileType::Regular,
         _ => return None,
     };
-    Some(Covered { directory: FileId::new(directory)?, inode: u64::from_be_bytes(*inode), file_type })
+    Some(Covered {
+        directory: FileId::new(directory)?,
+        inode: u64::from_be_bytes(*inode),
+        file_type,
+    })
 }
 
 pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
@@ -120,8 +124,13 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
 
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
-        Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
-        Some((&(COVERED | SNAPSHOT_LIST | IN_SNAPSHOT | SNAPSHOT_ENTRY), _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
+        Some((&ON_OTHER, rest)) => Home {
+            system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))),
+            own_from: 9,
+        },
+        Some((&(COVERED | SNAPSHOT_LIST | IN_SNAPSHOT | SNAPSHOT_ENTRY), _)) => {
+            Home { system: SystemId::UNKNOWN, own_from: 0 }
+        }
         // Inode numbers must not be mistaken for handles.
         Some((&BY_NUMBER, _)) => Home { system: system(None).of_covered_directory(), own_from: 0 },
         _ => Home { system: system(None), own_from: 1 },
@@ -148,6 +157,9 @@ mod tests {
         for bytes in [&b""[..], &[0], &[1], &[1, 0, 0, 0], &[2, 0], &[3; 24], &[3; 26], &[4; 25]] {
             assert!(parse(&FileId::new(bytes).expect("short")).is_none(), "{bytes:?}");
         }
-        assert!(id_of_handle(None, &KernelHandle::new(1, &[0; 60]).expect("within the kernel's limit")).is_none());
+        assert!(
+            id_of_handle(None, &KernelHandle::new(1, &[0; 60]).expect("within the kernel's limit"))
+                .is_none()
+        );
     }
 }

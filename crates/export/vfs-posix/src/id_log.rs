@@ -29,7 +29,8 @@ pub(crate) struct IdLog {
 
 impl IdLog {
     pub(crate) fn open(path: &Path) -> io::Result<(Self, HashMap<FileId, Record>)> {
-        let file = OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
+        let file =
+            OpenOptions::new().create(true).append(true).read(true).mode(0o600).open(path)?;
         let mut bytes = Vec::new();
         (&file).take(LEN_MAX).read_to_end(&mut bytes)?;
         let mut records = HashMap::new();
@@ -55,7 +56,8 @@ impl IdLog {
 }
 
 fn bytes(id: &FileId, record: Option<&(FileId, Vec<u8>)>) -> Vec<u8> {
-    let (directory, name) = record.map_or((&[][..], &[][..]), |(directory, name)| (directory.as_bytes(), name));
+    let (directory, name) =
+        record.map_or((&[][..], &[][..]), |(directory, name)| (directory.as_bytes(), name));
     let len = |part: &[u8]| u8::try_from(part.len()).expect("an identity is at most 64 bytes");
     let mut body = vec![0; 2];
     body.push(len(id.as_bytes()));
@@ -75,20 +77,27 @@ fn parse(bytes: &[u8]) -> Option<(FileId, Record, &[u8])> {
     if sum(body) != u64::from_be_bytes(*stored_sum) {
         return None;
     }
-    let part = |bytes: &'_ [u8]| -> Option<(usize, usize)> { Some((1, 1 + usize::from(*bytes.first()?))) };
+    let part =
+        |bytes: &'_ [u8]| -> Option<(usize, usize)> { Some((1, 1 + usize::from(*bytes.first()?))) };
     let rest = &body[2..];
     let (start, end) = part(rest)?;
     let id = FileId::new(rest.get(start..end)?)?;
     let rest = &rest[end..];
     let (start, end) = part(rest)?;
     let directory = rest.get(start..end)?;
-    let record = if directory.is_empty() { None } else { Some((FileId::new(directory)?, rest[end..].to_vec())) };
+    let record = if directory.is_empty() {
+        None
+    } else {
+        Some((FileId::new(directory)?, rest[end..].to_vec()))
+    };
     Some((id, record, after))
 }
 
 /// FNV-1a detects torn ends; nobody else writes here.
 fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

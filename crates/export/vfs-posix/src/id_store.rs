@@ -79,7 +79,10 @@ impl IdStore {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_on(path: &Path, backend: impl StorageBackend) -> Result<Self, IdStoreError> {
-        Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create_with_backend(backend)?, path)
+        Self::begin(
+            Database::builder().set_cache_size(DATABASE_CACHE_LEN).create_with_backend(backend)?,
+            path,
+        )
     }
 
     fn begin(database: Database, path: &Path) -> Result<Self, IdStoreError> {
@@ -89,7 +92,12 @@ impl IdStore {
         // After the database: its lock protects both.
         let (log, records) = IdLog::open(&path.with_extension("log")).map_err(IdStoreError::Log)?;
         let pending = Mutex::new(Pending { records, log });
-        let store = IdStore { database, pending, written: Cache::new(WRITTEN_KNOWN_MAX), hasher: RandomState::new() };
+        let store = IdStore {
+            database,
+            pending,
+            written: Cache::new(WRITTEN_KNOWN_MAX),
+            hasher: RandomState::new(),
+        };
         store.flush()?;
         Ok(store)
     }
@@ -144,7 +152,8 @@ impl IdStore {
                     None => drop(table.remove(id.as_bytes())?),
                     Some((directory, name)) => {
                         let directory = directory.as_bytes();
-                        let len = u8::try_from(directory.len()).expect("an identity is at most 64 bytes");
+                        let len =
+                            u8::try_from(directory.len()).expect("an identity is at most 64 bytes");
                         let value = [&[len], directory, name].concat();
                         table.insert(id.as_bytes(), value.as_slice())?;
                     }

@@ -32,9 +32,15 @@ fn process_identity() -> &'static ProcessIdentity {
     PROCESS.get_or_init(|| {
         let needed = CapabilitySet::SETUID | CapabilitySet::SETGID | CapabilitySet::DAC_READ_SEARCH;
         let permitted = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
-        let groups: Vec<u32> = getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
+        let groups: Vec<u32> =
+            getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).collect();
         let uid = geteuid().as_raw();
-        ProcessIdentity { uid, gid: getegid().as_raw(), groups: groups.into(), switches: uid == 0 && permitted.contains(needed) }
+        ProcessIdentity {
+            uid,
+            gid: getegid().as_raw(),
+            groups: groups.into(),
+            switches: uid == 0 && permitted.contains(needed),
+        }
     })
 }
 
@@ -69,7 +75,9 @@ pub(crate) fn assume(caller: &Caller) -> Result<()> {
 /// For operations on open files. Unprivileged users are equivalent there, so threads do not switch
 /// between them.
 pub(crate) fn assume_privileges(caller: &Caller) -> Result<()> {
-    let enough = THREAD.with_borrow(|thread| thread.prepared && caller.uid != 0 && thread.uid.is_some_and(|uid| uid != 0));
+    let enough = THREAD.with_borrow(|thread| {
+        thread.prepared && caller.uid != 0 && thread.uid.is_some_and(|uid| uid != 0)
+    });
     if enough { Ok(()) } else { assume(caller) }
 }
 
@@ -154,10 +162,12 @@ impl Thread {
     }
 
     fn switch(&mut self, uid: u32, gid: u32, groups: &Arc<[u32]>) -> Result<()> {
-        let same_groups = self.groups.as_ref().is_some_and(|now| Arc::ptr_eq(now, groups) || now == groups);
+        let same_groups =
+            self.groups.as_ref().is_some_and(|now| Arc::ptr_eq(now, groups) || now == groups);
         if !same_groups {
             self.groups = None;
-            let raw: Vec<_> = groups.iter().map(|&gid| rustix::process::Gid::from_raw(gid)).collect();
+            let raw: Vec<_> =
+                groups.iter().map(|&gid| rustix::process::Gid::from_raw(gid)).collect();
             set_thread_groups(&raw).or_error()?;
             self.groups = Some(Arc::clone(groups));
         }
@@ -194,7 +204,10 @@ pub(crate) fn check_switching() -> Result<bool> {
         return Ok(true);
     }
     assume(&Caller::new(65_534, 65_534, []))?;
-    let override_capabilities = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
+    let override_capabilities = CapabilitySet::DAC_OVERRIDE
+        | CapabilitySet::DAC_READ_SEARCH
+        | CapabilitySet::FOWNER
+        | CapabilitySet::CHOWN;
     let kept = capabilities(None).or_error()?.effective.intersects(override_capabilities);
     leave_callers()?;
     Ok(!kept)
@@ -212,7 +225,10 @@ mod tests {
             assert!(std::panic::catch_unwind(call).is_err());
             Ok::<_, Error>(umask(Mode::empty()))
         };
-        let left = std::thread::spawn(thread).join().expect("no other panic").expect("root acts as itself");
+        let left = std::thread::spawn(thread)
+            .join()
+            .expect("no other panic")
+            .expect("root acts as itself");
         assert_eq!(left, Mode::empty());
     }
 }

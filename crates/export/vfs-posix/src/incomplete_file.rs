@@ -17,7 +17,13 @@ use crate::identity;
 use crate::node::Node;
 
 impl Inner {
-    pub(crate) fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    pub(crate) fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        id: &FileId,
+    ) -> Result<()> {
         self.changeable()?;
         let directory = self.node(directory)?;
         let made = match self.node(id) {
@@ -45,17 +51,28 @@ pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) 
     if !is_named(directory, name, made)? {
         return Ok(());
     }
-    let flags = if file_type(made) == Some(FileType::Directory) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    let private_name = format!(".vouch-{}-{:x}-{:x}", std::process::id(), made.stx_ino, NEXT.fetch_add(1, Ordering::Relaxed));
+    let flags = if file_type(made) == Some(FileType::Directory) {
+        AtFlags::REMOVEDIR
+    } else {
+        AtFlags::empty()
+    };
+    let private_name = format!(
+        ".vouch-{}-{:x}-{:x}",
+        std::process::id(),
+        made.stx_ino,
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
     let private_name = CString::new(private_name).expect("letters and digits have no NUL");
     match move_without_replacing(directory, name, &private_name) {
         Ok(()) => {}
         Err(Errno::NOENT) => return Ok(()),
         // The file system cannot do that, but nothing else has the private name.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::renameat(directory, &**name, directory, &*private_name) {
-            Err(Errno::NOENT) => return Ok(()),
-            moved => moved.or_error()?,
-        },
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            match fs::renameat(directory, &**name, directory, &*private_name) {
+                Err(Errno::NOENT) => return Ok(()),
+                moved => moved.or_error()?,
+            }
+        }
         Err(errno) => return Err(errno).or_error(),
     }
     let removed = match is_named(directory, &private_name, made) {
@@ -73,11 +90,19 @@ pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) 
     }
 }
 
-fn move_without_replacing(directory: &Node, from: &CStr, to: &CStr) -> std::result::Result<(), Errno> {
+fn move_without_replacing(
+    directory: &Node,
+    from: &CStr,
+    to: &CStr,
+) -> std::result::Result<(), Errno> {
     fs::renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE)
 }
 
-fn restore_name(directory: &Node, private_name: &CStr, name: &CStr) -> std::result::Result<(), Errno> {
+fn restore_name(
+    directory: &Node,
+    private_name: &CStr,
+    name: &CStr,
+) -> std::result::Result<(), Errno> {
     match move_without_replacing(directory, private_name, name) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
         restored => return restored,
@@ -93,9 +118,8 @@ fn restore_name(directory: &Node, private_name: &CStr, name: &CStr) -> std::resu
 
 fn is_named(directory: &Node, name: &CStr, made: &Statx) -> Result<bool> {
     match stat_name(directory.as_fd(), name) {
-        Ok(found) => {
-            Ok((found.stx_ino, found.stx_dev_major, found.stx_dev_minor) == (made.stx_ino, made.stx_dev_major, made.stx_dev_minor))
-        }
+        Ok(found) => Ok((found.stx_ino, found.stx_dev_major, found.stx_dev_minor)
+            == (made.stx_ino, made.stx_dev_major, made.stx_dev_minor)),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(errno).or_error(),
     }

@@ -69,8 +69,10 @@ fn commit_with(marker: &OwnedFd) -> Result<(), Errno> {
 fn ext4_has_journal((major, minor): (u32, u32)) -> bool {
     let device = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
     let name = device.as_deref().and_then(Path::file_name);
-    name.and_then(|name| std::fs::read_to_string(Path::new("/sys/fs/ext4").join(name).join("journal_task")).ok())
-        .is_some_and(|task| task.trim().parse::<i64>().is_ok())
+    name.and_then(|name| {
+        std::fs::read_to_string(Path::new("/sys/fs/ext4").join(name).join("journal_task")).ok()
+    })
+    .is_some_and(|task| task.trim().parse::<i64>().is_ok())
 }
 
 #[cfg(test)]
@@ -80,15 +82,23 @@ mod tests {
     #[test]
     fn repeated_and_concurrent_commits_work() {
         let directory = tempfile::tempdir().expect("a directory");
-        let fd = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("the file exists");
+        let fd = fs::open(directory.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
+            .expect("the file exists");
         let journal = Journal { marker: RwLock::default(), used: AtomicBool::new(false) };
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..3).for_each(|_| journal.commit(fd.as_fd()).expect("the file system has unnamed files")));
+                scope.spawn(|| {
+                    (0..3).for_each(|_| {
+                        journal.commit(fd.as_fd()).expect("the file system has unnamed files")
+                    })
+                });
             }
         });
         journal.close_idle_marker();
-        assert!(journal.marker.read().is_some(), "a marker that was used since the last tick stays open");
+        assert!(
+            journal.marker.read().is_some(),
+            "a marker that was used since the last tick stays open"
+        );
         journal.close_idle_marker();
         assert!(journal.marker.read().is_none());
         assert_eq!(std::fs::read_dir(directory.path()).expect("the file exists").count(), 0);

@@ -60,7 +60,9 @@ impl Inner {
             None
         } else {
             let mut streams = self.streams.lock();
-            let at = streams.0.iter().rposition(|kept| kept.cookie == cookie && kept.directory == node.id && kept.caller == *caller);
+            let at = streams.0.iter().rposition(|kept| {
+                kept.cookie == cookie && kept.directory == node.id && kept.caller == *caller
+            });
             at.map(|at| streams.0.remove(at))
         };
         if let Some(mut kept) = kept {
@@ -71,7 +73,16 @@ impl Inner {
             return Ok(kept);
         }
         let fd = self.reopen(node.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?;
-        let mut stream = Stream { fd, directory: node.id, caller: caller.clone(), cookie, ahead: Vec::new(), given: 0, change: 0, fsid: 0 };
+        let mut stream = Stream {
+            fd,
+            directory: node.id,
+            caller: caller.clone(),
+            cookie,
+            ahead: Vec::new(),
+            given: 0,
+            change: 0,
+            fsid: 0,
+        };
         if cookie != 0 {
             stream.seek(cookie)?;
         }
@@ -91,7 +102,8 @@ impl Inner {
             if stream.given == stream.ahead.len() && !stream.read(node)? {
                 return Ok(true);
             }
-            let group = &stream.ahead[stream.given..(stream.given + GROUP_LEN).min(stream.ahead.len())];
+            let group =
+                &stream.ahead[stream.given..(stream.given + GROUP_LEN).min(stream.ahead.len())];
             let mut files = if with_files {
                 // `each` may have changed the thread's identity.
                 identity::assume(caller)?;
@@ -107,10 +119,17 @@ impl Inner {
                     // Stacked file systems list other numbers than files have. A mount point has
                     // the number of its covered directory.
                     let file_number = match &file {
-                        Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => attributes.file_number,
+                        Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => {
+                            attributes.file_number
+                        }
                         _ => entry.inode & node.mount.inode_mask,
                     };
-                    let entry = DirectoryEntry { name: entry.name.to_bytes(), cookie: entry.cookie, file_number, file };
+                    let entry = DirectoryEntry {
+                        name: entry.name.to_bytes(),
+                        cookie: entry.cookie,
+                        file_number,
+                        file,
+                    };
                     if each(entry).is_break() {
                         stream.given += given;
                         return Ok(false);
@@ -130,10 +149,15 @@ impl Inner {
         // A mount point that cannot be crossed shows the covered directory instead of failing the
         // listing.
         let or_covered = |(found, entry): (Found, &Entry)| match found {
-            Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
-                Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Blocking::Allowed)?)),
-                None => Err(Error::Access),
-            },
+            Err(Error::Access) => {
+                match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
+                    Some(covered) => Ok((
+                        self.covered_id(&covered)?,
+                        self.covered_attributes(&covered, Blocking::Allowed)?,
+                    )),
+                    None => Err(Error::Access),
+                }
+            }
             found => found,
         };
         found.into_iter().zip(group).map(or_covered).collect()
@@ -155,7 +179,8 @@ impl Inner {
         if mount != directory.mount.id {
             return self.file_by_descriptor(directory, entry);
         }
-        let id = handle::id_of_handle(directory.mount.id_fsid(), &handle).ok_or(Error::NotSupported)?;
+        let id =
+            handle::id_of_handle(directory.mount.id_fsid(), &handle).ok_or(Error::NotSupported)?;
         self.note(&id, directory, &entry.name);
         if let Some(node) = self.nodes.get(&id) {
             return Ok((id, node.attributes()?));

@@ -79,7 +79,8 @@ fn listed(fd: &OwnedFd) -> Result<Option<MountLine>, Errno> {
 
 /// Never asks the file system.
 pub(crate) fn mount_id(fd: BorrowedFd<'_>) -> Result<i32, Errno> {
-    let statx = fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID)?;
+    let statx =
+        fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::MNT_ID)?;
     i32::try_from(statx.stx_mnt_id).map_err(|_| Errno::OVERFLOW)
 }
 
@@ -108,14 +109,25 @@ impl Mount {
         let line = listed(&fd)?;
         let mount = Mount::with_times(fd, false, true, line.as_ref())?;
         if mount.is_ceph_fuse() {
-            return Ok(Mount { fsid: number, handles: false, inode_mask: CEPH_INODE_MASK, ..mount });
+            return Ok(Mount {
+                fsid: number,
+                handles: false,
+                inode_mask: CEPH_INODE_MASK,
+                ..mount
+            });
         }
         Ok(Mount { fsid: number, ..mount })
     }
 
-    fn with_times(fd: OwnedFd, is_root: bool, fine_times: bool, line: Option<&MountLine>) -> Result<Self, Errno> {
+    fn with_times(
+        fd: OwnedFd,
+        is_root: bool,
+        fine_times: bool,
+        line: Option<&MountLine>,
+    ) -> Result<Self, Errno> {
         let magic = fs::fstatfs(&fd)?.f_type;
-        let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
+        let statx =
+            fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         let device = (statx.stx_dev_major, statx.stx_dev_minor);
         let handles = match ffi::name_to_handle(fd.as_fd(), c"") {
             Ok((handle, _)) => crate::handle::id_of_handle(Some(0), &handle).is_some(),

@@ -25,7 +25,11 @@ use crate::resolve::WITHIN;
 use crate::subtree::Subtree;
 use crate::{handle, identity};
 
-const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+const OPEN: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NOCTTY);
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The mounts below the root, as last read.
@@ -113,8 +117,11 @@ impl Inner {
         }
         let root_view = table.get(root.id).map(|line| line.view.clone()).unwrap_or_default();
         let mut found = Mounts { table: Arc::clone(&table), root_view, ..Mounts::default() };
-        let waits = |line: &MountLine| line.id != root.id && (line.is_of_user || line.is_remote() || line.is_automount());
-        let local = table.lines().filter(|line| line.id != root.id && !table.is_behind(line, waits));
+        let waits = |line: &MountLine| {
+            line.id != root.id && (line.is_of_user || line.is_remote() || line.is_automount())
+        };
+        let local =
+            table.lines().filter(|line| line.id != root.id && !table.is_behind(line, waits));
         self.add_points(crossing, &mut found, local)?;
         let mut mounts = crossing.mounts.write();
         for (fsid, system) in mounts.systems.drain().take(SYSTEMS_MAX) {
@@ -127,21 +134,29 @@ impl Inner {
         Ok(())
     }
 
-    fn add_points<'a>(&self, crossing: &Crossing, into: &mut Mounts, lines: impl Iterator<Item = &'a MountLine>) -> Result<()> {
+    fn add_points<'a>(
+        &self,
+        crossing: &Crossing,
+        into: &mut Mounts,
+        lines: impl Iterator<Item = &'a MountLine>,
+    ) -> Result<()> {
         let above = path_of(self.root.as_fd())?;
         let _as_root = identity::assume_root()?;
         let mut read_only = Vec::new();
         for line in lines {
             let Ok(below_root) = line.point.strip_prefix(&above) else { continue };
             // The descriptor does not stay: it would keep the file system from being unmounted.
-            let Ok(fd) = fs::openat2(&self.root, below_root, PATH, Mode::empty(), WITHIN) else { continue };
+            let Ok(fd) = fs::openat2(&self.root, below_root, PATH, Mode::empty(), WITHIN) else {
+                continue;
+            };
             if mount_id(fd.as_fd()) != Ok(line.id) {
                 // Another mount covers it.
                 continue;
             }
             let Ok(subtree) = Subtree::of(fd.as_fd()) else { continue };
             let number = |view| subtree.number(line, view, &crossing.root, &into.root_view);
-            let point = MountPoint { below_root: below_root.to_owned(), number: number(&line.view) };
+            let point =
+                MountPoint { below_root: below_root.to_owned(), number: number(&line.view) };
             if line.view.is_read_only {
                 let if_writable = number(&MountView { is_read_only: false, ..line.view.clone() });
                 read_only.push((if_writable, line.system(), point.clone()));
@@ -158,7 +173,9 @@ impl Inner {
     }
 
     pub(crate) fn mount(&self, fsid: Option<u64>, blocking: Blocking) -> Result<Arc<Mount>> {
-        let Some(fsid) = fsid.filter(|&fsid| fsid != self.root.mount.fsid) else { return Ok(Arc::clone(&self.root.mount)) };
+        let Some(fsid) = fsid.filter(|&fsid| fsid != self.root.mount.fsid) else {
+            return Ok(Arc::clone(&self.root.mount));
+        };
         let crossing = self.crossing.as_ref().ok_or(Error::Stale)?;
         let point = {
             let mounts = crossing.mounts.read();
@@ -181,7 +198,8 @@ impl Inner {
             }
         };
         let _as_root = identity::assume_root()?;
-        let fd = fs::openat2(&self.root, &point.below_root, OPEN, Mode::empty(), WITHIN).map_err(|_| Error::Stale)?;
+        let fd = fs::openat2(&self.root, &point.below_root, OPEN, Mode::empty(), WITHIN)
+            .map_err(|_| Error::Stale)?;
         let mount = self.enter(crossing, fd)?;
         if mount.fsid != point.number {
             return Err(Error::Stale);
@@ -194,7 +212,10 @@ impl Inner {
     fn find_remote_points(&self, crossing: &Crossing) -> Result<()> {
         let table = Arc::clone(&crossing.mounts.read().table);
         let is_closed = |line: &MountLine| line.is_of_user || line.is_automount();
-        let remote: Vec<&MountLine> = table.lines().filter(|line| line.is_remote() && !table.is_behind(line, is_closed)).collect();
+        let remote: Vec<&MountLine> = table
+            .lines()
+            .filter(|line| line.is_remote() && !table.is_behind(line, is_closed))
+            .collect();
         if let Some(first) = remote.iter().find(|line| line.id != self.root.mount.id) {
             self.wait_only_for(first)?;
         }
@@ -214,7 +235,11 @@ impl Inner {
 
     /// `WouldBlock` until the call runs on a thread that may wait for remote file systems.
     fn wait_only_for(&self, line: &MountLine) -> Result<()> {
-        if line.is_remote() && self.remote.set(line.system()).is_ok() { Err(Error::WouldBlock) } else { Ok(()) }
+        if line.is_remote() && self.remote.set(line.system()).is_ok() {
+            Err(Error::WouldBlock)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn home(&self, id: &FileId) -> Home {
@@ -222,14 +247,22 @@ impl Inner {
             None => self.root.mount.system,
             // A file on a missing file system is stale.
             Some(fsid) => {
-                let known = self.crossing.as_ref().and_then(|crossing| crossing.mounts.read().systems.get(&fsid).copied());
+                let known = self
+                    .crossing
+                    .as_ref()
+                    .and_then(|crossing| crossing.mounts.read().systems.get(&fsid).copied());
                 known.unwrap_or(SystemId::UNKNOWN)
             }
         })
     }
 
     /// The file at the mount point `name` of `directory`, with the thread's rights.
-    pub(crate) fn cross(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<(OwnedFd, Arc<Mount>)> {
+    pub(crate) fn cross(
+        &self,
+        directory: &Node,
+        name: &CStr,
+        blocking: Blocking,
+    ) -> Result<(OwnedFd, Arc<Mount>)> {
         let crossing = self.crossing.as_ref().ok_or(Error::Access)?;
         if blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
@@ -302,7 +335,12 @@ impl Inner {
         let line = self.listed(crossing, id)?;
         let root = &self.root.mount;
         let root_view = crossing.mounts.read().root_view.clone();
-        let number = Subtree::of(fd.as_fd()).or_error()?.number(&line, &line.view, &crossing.root, &root_view);
+        let number = Subtree::of(fd.as_fd()).or_error()?.number(
+            &line,
+            &line.view,
+            &crossing.root,
+            &root_view,
+        );
         let mut mount = Arc::new(Mount::below(fd, &line, number).or_error()?);
         if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
             // Files would be lost with their descriptors.
@@ -313,7 +351,8 @@ impl Inner {
             // It was remounted meanwhile.
             return Err(Error::WouldBlock);
         }
-        let same = if mount.fsid == root.fsid { Some(root) } else { mounts.by_fsid.get(&mount.fsid) };
+        let same =
+            if mount.fsid == root.fsid { Some(root) } else { mounts.by_fsid.get(&mount.fsid) };
         if let Some(known) = same {
             if known.system != mount.system {
                 // A block-by-block copy of another file system: identities would be ambiguous.

@@ -52,14 +52,19 @@ impl MountLine {
         while fields.next()? != b"-" {}
         let kind = fields.next()?.to_vec();
         let of_file_system = fields.next_back()?;
-        let has = |options: &[u8], wanted: &[u8]| options.split(|&byte| byte == b',').any(|option| option == wanted);
+        let has = |options: &[u8], wanted: &[u8]| {
+            options.split(|&byte| byte == b',').any(|option| option == wanted)
+        };
         let is_fuse = kind.starts_with(b"fuse") && kind != b"fusectl";
         Some(MountLine {
             id,
             above,
             device: (major.parse().ok()?, minor.parse().ok()?),
             point: PathBuf::from(OsStr::from_bytes(&unescape(point))),
-            view: MountView { is_read_only: has(options, b"ro"), mapped_at: has(options, b"idmapped").then(|| point.to_vec()) },
+            view: MountView {
+                is_read_only: has(options, b"ro"),
+                mapped_at: has(options, b"idmapped").then(|| point.to_vec()),
+            },
             is_system_read_only: has(of_file_system, b"ro"),
             is_of_system_root: root == b"/",
             is_of_user: is_fuse && !has(of_file_system, b"user_id=0"),
@@ -77,7 +82,9 @@ impl MountLine {
 
     /// A call to it may wait for other machines or processes without a limit.
     pub(crate) fn is_remote(&self) -> bool {
-        self.kind.starts_with(b"fuse") || self.kind.starts_with(b"nfs") || self.has_kind(&REMOTE_KINDS)
+        self.kind.starts_with(b"fuse")
+            || self.kind.starts_with(b"nfs")
+            || self.has_kind(&REMOTE_KINDS)
     }
 
     /// Opening its directories mounts something.
@@ -87,7 +94,8 @@ impl MountLine {
 }
 
 /// Besides FUSE and NFS.
-const REMOTE_KINDS: [&str; 11] = ["ceph", "lustre", "gpfs", "beegfs", "gfs2", "ocfs2", "cifs", "smb3", "9p", "afs", "virtiofs"];
+const REMOTE_KINDS: [&str; 11] =
+    ["ceph", "lustre", "gpfs", "beegfs", "gfs2", "ocfs2", "cifs", "smb3", "9p", "afs", "virtiofs"];
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MountTable(Vec<MountLine>);
@@ -100,7 +108,9 @@ impl MountTable {
 
     /// Without mounts elsewhere.
     pub(crate) fn within(mut self, root: &Path, root_mount: i32) -> Self {
-        self.0.retain(|line| line.id == root_mount || (line.point != root && line.point.starts_with(root)));
+        self.0.retain(|line| {
+            line.id == root_mount || (line.point != root && line.point.starts_with(root))
+        });
         self
     }
 
@@ -123,7 +133,11 @@ impl MountTable {
     }
 
     /// The mount, or one that its path leads through, fulfils `condition`.
-    pub(crate) fn is_behind(&self, line: &MountLine, condition: impl Fn(&MountLine) -> bool) -> bool {
+    pub(crate) fn is_behind(
+        &self,
+        line: &MountLine,
+        condition: impl Fn(&MountLine) -> bool,
+    ) -> bool {
         let mut next = Some(line);
         // The limit ends circles, which no valid table has.
         for _ in 0..=self.0.len() {
@@ -138,7 +152,11 @@ impl MountTable {
 
     /// Users' own mounts do not count: they come and go, and nobody crosses them.
     pub(crate) fn differs(&self, other: &Self) -> bool {
-        !self.0.iter().filter(|line| !line.is_of_user).eq(other.0.iter().filter(|line| !line.is_of_user))
+        !self
+            .0
+            .iter()
+            .filter(|line| !line.is_of_user)
+            .eq(other.0.iter().filter(|line| !line.is_of_user))
     }
 }
 
@@ -154,7 +172,8 @@ impl MountWatch {
     pub(crate) fn has_changed(&self) -> bool {
         let mut polled = [PollFd::new(&self.0, PollFlags::PRI)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polled, Some(&at_once)).is_ok() && polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
+        poll(&mut polled, Some(&at_once)).is_ok()
+            && polled[0].revents().intersects(PollFlags::PRI | PollFlags::ERR)
     }
 }
 
@@ -191,13 +210,21 @@ mod tests {
     #[test]
     fn line_says_whose_fuse_mount_it_is() {
         let line = |kind: &str, options: &str| {
-            MountLine::parse(format!("36 35 98:0 / /a\\040b rw,nosuid shared:1 - {kind} it {options}").as_bytes()).expect("valid")
+            MountLine::parse(
+                format!("36 35 98:0 / /a\\040b rw,nosuid shared:1 - {kind} it {options}")
+                    .as_bytes(),
+            )
+            .expect("valid")
         };
         let of_user = line("fuse.sshfs", "rw,user_id=1000,group_id=0");
         assert!(of_user.is_of_user && of_user.is_remote() && of_user.point == Path::new("/a b"));
         assert!(
-            !line("fuse", "rw,user_id=0,group_id=0").is_of_user && !line("fusectl", "rw").is_of_user && !line("ext4", "rw").is_remote()
+            !line("fuse", "rw,user_id=0,group_id=0").is_of_user
+                && !line("fusectl", "rw").is_of_user
+                && !line("ext4", "rw").is_remote()
         );
-        assert!(MountLine::parse(b"").is_none() && MountLine::parse(b"36 35 98:0 / /a rw").is_none());
+        assert!(
+            MountLine::parse(b"").is_none() && MountLine::parse(b"36 35 98:0 / /a rw").is_none()
+        );
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess,
-    Renamed, Result, SetAttributes, SetTime, Time,
+    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error,
+    FileId, FileType, Name, NewNode, OpenAccess, Renamed, Result, SetAttributes, SetTime, Time,
 };
 
 use crate::attributes::{file_type, stat, stat_name};
@@ -27,7 +27,11 @@ impl Inner {
 
     /// Returns the change attribute before and after. Other processes may interfere, so the change
     /// is never atomic.
-    fn changing<T>(&self, directory: &Node, change: impl FnOnce() -> Result<T>) -> Result<(T, DirectoryChange)> {
+    fn changing<T>(
+        &self,
+        directory: &Node,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<(T, DirectoryChange)> {
         let before = directory.change();
         let made = change()?;
         directory.note_change();
@@ -54,7 +58,11 @@ impl Inner {
         let name = CName::new(name);
         identity::assume(caller)?;
         let before = directory.change();
-        let made = if self.options.read_only { Err(Errno::ROFS) } else { self.create_file(&directory, &name, set, access) };
+        let made = if self.options.read_only {
+            Err(Errno::ROFS)
+        } else {
+            self.create_file(&directory, &name, set, access)
+        };
         let (node, open, new) = match made {
             Ok(fd) => {
                 let node = self.set_up(caller, &directory, &name, &fd, how, set)?;
@@ -62,7 +70,8 @@ impl Inner {
                 (node, open, true)
             }
             Err(Errno::EXIST | Errno::ROFS) => {
-                let (node, open) = self.open_existing(caller, &directory, &name, how, set, access)?;
+                let (node, open) =
+                    self.open_existing(caller, &directory, &name, how, set, access)?;
                 (node, open, false)
             }
             Err(errno) => return Err(error(errno)),
@@ -74,9 +83,20 @@ impl Inner {
         Ok(Created { id: node.id, attributes: node.attributes()?, open, new, directory: change })
     }
 
-    fn create_file(&self, directory: &Node, name: &CName, set: &SetAttributes, access: OpenAccess) -> std::result::Result<OwnedFd, Errno> {
+    fn create_file(
+        &self,
+        directory: &Node,
+        name: &CName,
+        set: &SetAttributes,
+        access: OpenAccess,
+    ) -> std::result::Result<OwnedFd, Errno> {
         // A new file grants any access. Without one it is opened for reading only.
-        let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let flags = access_flags(access)
+            | OFlags::CREATE
+            | OFlags::EXCL
+            | OFlags::NOFOLLOW
+            | OFlags::CLOEXEC
+            | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(u32::from(set.mode.unwrap_or(0)) & 0o7777);
         identity::with_umask(set.umask, || fs::openat(directory, &**name, flags, mode))
     }
@@ -94,11 +114,23 @@ impl Inner {
         let set_up = || {
             let id = identify(fd.as_fd(), &directory.mount).or_error()?;
             let path = self.reopen(fd.as_fd(), OFlags::PATH).or_error()?;
-            let node = self.nodes.keep(Node::new(id, FileType::Regular, Arc::clone(&directory.mount), path));
-            let mut rest = SetAttributes { mode: None, mode_mask: None, umask: None, size: set.size.filter(|&size| size > 0), ..*set };
+            let node = self.nodes.keep(Node::new(
+                id,
+                FileType::Regular,
+                Arc::clone(&directory.mount),
+                path,
+            ));
+            let mut rest = SetAttributes {
+                mode: None,
+                mode_mask: None,
+                umask: None,
+                size: set.size.filter(|&size| size > 0),
+                ..*set
+            };
             if let CreateHow::Exclusive(verifier) = how {
                 let (accessed, modified) = times_of(verifier);
-                (rest.accessed, rest.modified) = (Some(SetTime::To(accessed)), Some(SetTime::To(modified)));
+                (rest.accessed, rest.modified) =
+                    (Some(SetTime::To(accessed)), Some(SetTime::To(modified)));
             }
             self.set_new(caller, &node, fd, &rest)?;
             Ok(node)
@@ -122,7 +154,11 @@ impl Inner {
         let (node, stat) = match self.child(directory, name, true, Blocking::Allowed) {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
             // A mount point has this name, even if the export does not show it.
-            Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
+            Err(Error::Access)
+                if how != CreateHow::Unchecked && is_mount_point(directory, name) =>
+            {
+                return Err(Error::Exists);
+            }
             found => found?,
         };
         let mut access_override = AccessOverride::None;
@@ -131,7 +167,10 @@ impl Inner {
             CreateHow::Exclusive(verifier) => {
                 let attributes = node.attributes_of(&stat)?;
                 let retry = node.file_type == FileType::Regular && attributes.size == 0;
-                if !retry || (attributes.accessed, attributes.modified) != times_of(verifier) || attributes.uid != caller.uid {
+                if !retry
+                    || (attributes.accessed, attributes.modified) != times_of(verifier)
+                    || attributes.uid != caller.uid
+                {
                     return Err(Error::Exists);
                 }
                 access_override = AccessOverride::Owner;
@@ -157,14 +196,20 @@ impl Inner {
         identity::assume(caller)?;
         let raw = u32::from(set.mode.unwrap_or(0)) & 0o7777;
         let mode = Mode::from_raw_mode(raw);
-        let node_of = |kind, (major, minor)| fs::mknodat(&directory, &*name, kind, mode, fs::makedev(major, minor));
+        let node_of = |kind, (major, minor)| {
+            fs::mknodat(&directory, &*name, kind, mode, fs::makedev(major, minor))
+        };
         let (node, change) = self.changing(&directory, || {
             identity::with_umask(set.umask, || match new {
                 NewNode::Directory => fs::mkdirat(&directory, &*name, mode),
                 NewNode::Symlink(b"") => Err(Errno::INVAL),
                 NewNode::Symlink(target) => fs::symlinkat(target, &directory, &*name),
-                NewNode::BlockDevice(major, minor) => node_of(fs::FileType::BlockDevice, (major, minor)),
-                NewNode::CharDevice(major, minor) => node_of(fs::FileType::CharacterDevice, (major, minor)),
+                NewNode::BlockDevice(major, minor) => {
+                    node_of(fs::FileType::BlockDevice, (major, minor))
+                }
+                NewNode::CharDevice(major, minor) => {
+                    node_of(fs::FileType::CharacterDevice, (major, minor))
+                }
                 NewNode::Fifo => node_of(fs::FileType::Fifo, (0, 0)),
                 NewNode::Socket => node_of(fs::FileType::Socket, (0, 0)),
             })
@@ -176,8 +221,13 @@ impl Inner {
                 // mkdir takes only permission bits and the sticky bit.
                 let lost = if is_directory { raw & 0o6000 } else { 0 };
                 let mode = (lost != 0).then_some((lost as u16, lost as u16));
-                let rest =
-                    SetAttributes { mode: mode.map(|mode| mode.0), mode_mask: mode.map(|mode| mode.1), umask: None, size: None, ..*set };
+                let rest = SetAttributes {
+                    mode: mode.map(|mode| mode.0),
+                    mode_mask: mode.map(|mode| mode.1),
+                    umask: None,
+                    size: None,
+                    ..*set
+                };
                 if !rest.is_empty() {
                     self.set(caller, &node, None, &rest)?;
                 }
@@ -190,7 +240,13 @@ impl Inner {
         Ok((node.id, node.attributes()?, change))
     }
 
-    pub(crate) fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+    pub(crate) fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<DirectoryChange> {
         self.changeable()?;
         let node = self.node(id)?;
         let directory = self.node(directory)?;
@@ -202,13 +258,19 @@ impl Inner {
         let (descriptors, number) = self.descriptor_name(node.as_fd());
         let ((), change) = self.changing(&directory, || {
             let _changing = node.changing();
-            fs::linkat(descriptors, number.as_c_str(), &directory, &*name, AtFlags::SYMLINK_FOLLOW).or_error()
+            fs::linkat(descriptors, number.as_c_str(), &directory, &*name, AtFlags::SYMLINK_FOLLOW)
+                .or_error()
         })?;
         self.note(id, &directory, &name);
         Ok(change)
     }
 
-    pub(crate) fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+    pub(crate) fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
         self.changeable()?;
         let directory = self.node(directory)?;
         let name = CName::new(name);
@@ -222,7 +284,14 @@ impl Inner {
         Ok((change, self.note_removed_name(victim)))
     }
 
-    pub(crate) fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+    pub(crate) fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Result<Renamed> {
         self.changeable()?;
         let from = self.node(from)?;
         let to = self.node(to)?;
@@ -244,11 +313,17 @@ impl Inner {
                 Ok(victim.filter(|victim| victim.id != moved.id))
             })
         })?;
-        Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.note_removed_name(victim)) })
+        Ok(Renamed {
+            from: from_change,
+            to: to_change,
+            replaced: victim.and_then(|victim| self.note_removed_name(victim)),
+        })
     }
 
     fn file_losing_name(&self, directory: &Node, name: &CName) -> Result<Option<FileLosingName>> {
-        let found = self.identify_within(directory, name).and_then(|id| Ok((id, stat_name(directory.as_fd(), name)?)));
+        let found = self
+            .identify_within(directory, name)
+            .and_then(|id| Ok((id, stat_name(directory.as_fd(), name)?)));
         let (id, stat) = match found {
             Ok(found) => found,
             Err(Errno::NOENT) => return Ok(None),
@@ -262,7 +337,8 @@ impl Inner {
     /// Returns the file's identity if that was its last name.
     fn note_removed_name(&self, victim: FileLosingName) -> Option<FileId> {
         let known = self.nodes.get(&victim.id);
-        let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
+        let links =
+            known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
         let gone = links.map_or(victim.last, |links| links == 0);
         if let Some(node) = &known {
             node.note_change();

@@ -31,13 +31,26 @@ impl Node {
     /// For calls that may read a disk: `WouldBlock` without blocking, unless the file system is in
     /// memory.
     pub(crate) fn require_cached(&self, blocking: Blocking) -> Result<()> {
-        if blocking == Blocking::Forbidden && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
+        if blocking == Blocking::Forbidden && !self.mount.in_memory {
+            Err(Error::WouldBlock)
+        } else {
+            Ok(())
+        }
     }
 
-    pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
+    pub(crate) fn new(
+        id: FileId,
+        file_type: FileType,
+        mount: Arc<Mount>,
+        fd: OwnedFd,
+    ) -> Arc<Self> {
         let changes = (!mount.fine_times).then(|| {
             let home = handle::home_of(&id, |_| mount.system);
-            ChangeCounter::of(home.system, FileId::new(&id.as_bytes()[home.own_from..]).expect("a part is shorter than the whole"))
+            ChangeCounter::of(
+                home.system,
+                FileId::new(&id.as_bytes()[home.own_from..])
+                    .expect("a part is shorter than the whole"),
+            )
         });
         Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
     }
@@ -110,7 +123,8 @@ fn count_default() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
         // The limit may stay.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+        let _ =
+            setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
     usize::try_from(limit / 4).unwrap_or(usize::MAX).min(65_536)
@@ -190,7 +204,14 @@ impl Nodes {
 
     /// Cached files of this file system among `count` entries, to check that they still exist.
     pub(crate) fn sample(&self, count: usize, skip: usize) -> Vec<Arc<Node>> {
-        self.recent.0.iter().skip(skip).take(count).filter(|(key, _)| key.0 == self.number).map(|(_, node)| node).collect()
+        self.recent
+            .0
+            .iter()
+            .skip(skip)
+            .take(count)
+            .filter(|(key, _)| key.0 == self.number)
+            .map(|(_, node)| node)
+            .collect()
     }
 
     pub(crate) fn kept(&self) -> usize {
@@ -198,7 +219,10 @@ impl Nodes {
     }
 
     fn shard(&self, id: &FileId) -> &Mutex<OpenNodes> {
-        let sum = id.as_bytes().iter().fold(0usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let sum = id
+            .as_bytes()
+            .iter()
+            .fold(0usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         &self.open[sum % SHARD_COUNT]
     }
 }

@@ -13,8 +13,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
-    AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, ReadInto, Result,
-    SeekTarget, Stability, SystemId, Written,
+    AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType,
+    OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId, Written,
 };
 
 use crate::attributes::stat;
@@ -83,16 +83,31 @@ impl Inner {
         Ok(PosixOpen::begin(self, Arc::clone(node), opened.or_error()?, access, caller))
     }
 
-    fn may_open(&self, caller: &Caller, node: &Node, access: OpenAccess, access_override: AccessOverride) -> Result<bool> {
+    fn may_open(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        access: OpenAccess,
+        access_override: AccessOverride,
+    ) -> Result<bool> {
         const EXECUTE: u8 = 1;
         Ok(access_override == AccessOverride::Proven
-            || access_override == AccessOverride::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
-            || access_override >= AccessOverride::Execute && !access.write && access::may(node, EXECUTE)?)
+            || access_override == AccessOverride::Owner
+                && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
+            || access_override >= AccessOverride::Execute
+                && !access.write
+                && access::may(node, EXECUTE)?)
     }
 }
 
 impl PosixOpen {
-    pub(crate) fn begin(inner: &Arc<Inner>, node: Arc<Node>, fd: OwnedFd, access: OpenAccess, caller: &Caller) -> Arc<dyn OpenFile> {
+    pub(crate) fn begin(
+        inner: &Arc<Inner>,
+        node: Arc<Node>,
+        fd: OwnedFd,
+        access: OpenAccess,
+        caller: &Caller,
+    ) -> Arc<dyn OpenFile> {
         inner.nodes.opened(&node);
         Arc::new(PosixOpen {
             inner: Arc::clone(inner),
@@ -116,7 +131,11 @@ impl PosixOpen {
     }
 
     fn require_local(&self, blocking: Blocking) -> Result<()> {
-        if blocking == Blocking::Forbidden && self.node.mount.is_remote { Err(Error::WouldBlock) } else { Ok(()) }
+        if blocking == Blocking::Forbidden && self.node.mount.is_remote {
+            Err(Error::WouldBlock)
+        } else {
+            Ok(())
+        }
     }
 
     /// For an exclusive sync. A fresh descriptor reports only losses from now on; the other reports
@@ -141,7 +160,13 @@ impl PosixOpen {
     }
 
     /// In the page cache, to send from there; none if short, empty or not cached.
-    fn span(&self, offset: u64, len: usize, size: u64, blocking: Blocking) -> Result<Option<Content>> {
+    fn span(
+        &self,
+        offset: u64,
+        len: usize,
+        size: u64,
+        blocking: Blocking,
+    ) -> Result<Option<Content>> {
         let len = size.saturating_sub(offset).min(len as u64);
         if len < SPAN_LEN_MIN as u64 {
             return Ok(None);
@@ -167,13 +192,16 @@ impl PosixOpen {
         match cached {
             Ok(cached) => Ok(cached >= pages),
             // An old kernel: check both ends.
-            Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => Ok(self.is_cached_at(offset) && self.is_cached_at(offset + len - 1)),
+            Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => {
+                Ok(self.is_cached_at(offset) && self.is_cached_at(offset + len - 1))
+            }
             Err(errno) => Err(error(errno)),
         }
     }
 
     fn is_cached_at(&self, offset: u64) -> bool {
-        ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new()).is_ok_and(|read| read.0 == 1)
+        ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new())
+            .is_ok_and(|read| read.0 == 1)
     }
 
     fn read_cached(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
@@ -204,10 +232,18 @@ impl PosixOpen {
         if !self.node.mount.has_valid_pages || len == 0 {
             return Err(Error::WouldBlock);
         }
-        let known = fs::statx(&self.file, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::SIZE).or_error()?;
+        let known = fs::statx(
+            &self.file,
+            c"",
+            AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC,
+            StatxFlags::SIZE,
+        )
+        .or_error()?;
         let (end, size) = (offset + len as u64, known.stx_size);
         let _as_root = identity::assume_root()?;
-        if end >= size || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident) {
+        if end >= size
+            || !ffi::is_resident(self.file.as_fd(), offset, len).is_ok_and(|resident| resident)
+        {
             return Err(Error::WouldBlock);
         }
         if into.span_allowed && len >= SPAN_LEN_MIN {
@@ -215,7 +251,9 @@ impl PosixOpen {
             return Ok(Content::Span { span, eof: false });
         }
         let start = into.bytes.len();
-        if ffi::read_at(self.file.as_fd(), offset, len, false, false, into.bytes).or_error()?.0 < len {
+        if ffi::read_at(self.file.as_fd(), offset, len, false, false, into.bytes).or_error()?.0
+            < len
+        {
             into.bytes.truncate(start);
             return Err(Error::WouldBlock);
         }
@@ -223,13 +261,15 @@ impl PosixOpen {
     }
 
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
-        let (len, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+        let (len, more) =
+            ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
         Ok(Content::Bytes { len, eof: !more })
     }
 
     /// The end of the file shows by one byte more: the size would be another call to other machines.
     fn read_remote(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
-        let (read, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+        let (read, more) =
+            ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
         if read == len {
             return Ok(Content::Bytes { len, eof: !more });
         }
@@ -240,10 +280,25 @@ impl PosixOpen {
     }
 
     /// `size`: of the file a moment ago, if known.
-    fn read_blocking(&self, offset: u64, len: usize, size: Option<u64>, bytes: &mut Vec<u8>) -> Result<Content> {
+    fn read_blocking(
+        &self,
+        offset: u64,
+        len: usize,
+        size: Option<u64>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Content> {
         let mut read = 0;
         while read < len {
-            match ffi::read_at(self.file.as_fd(), offset + read as u64, len - read, false, false, bytes).or_error()? {
+            match ffi::read_at(
+                self.file.as_fd(),
+                offset + read as u64,
+                len - read,
+                false,
+                false,
+                bytes,
+            )
+            .or_error()?
+            {
                 (0, _) => return Ok(Content::Bytes { len: read, eof: true }),
                 (part, _) => read += part,
             }
@@ -272,7 +327,13 @@ impl OpenFile for PosixOpen {
         self.node.attributes_of(&stat(self.file.as_fd()).or_error()?)
     }
 
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
+    fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        into: ReadInto<'_>,
+        blocking: Blocking,
+    ) -> Result<Content> {
         if !self.access.read {
             return Err(Error::Access);
         }
@@ -302,14 +363,22 @@ impl OpenFile for PosixOpen {
         }
     }
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        blocking: Blocking,
+    ) -> Result<Written> {
         self.require_local(blocking)?;
         let waits = stability != Stability::Unstable && !self.node.mount.in_memory;
         if waits && blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         let pressure = (!self.node.mount.in_memory).then_some(&self.node.mount.pressure);
-        if blocking == Blocking::Forbidden && pressure.is_some_and(|pressure| pressure.is_on(mono_ms)) {
+        if blocking == Blocking::Forbidden
+            && pressure.is_some_and(|pressure| pressure.is_on(mono_ms))
+        {
             return Err(Error::WouldBlock);
         }
         let sync_descriptor = waits.then(|| self.sync_descriptor()).transpose()?;
@@ -333,10 +402,16 @@ impl OpenFile for PosixOpen {
                 pressure.iter().for_each(|pressure| pressure.note(began.elapsed(), mono_ms));
                 written
             }
-            Some(sync_descriptor) => io::pwritev2(self.descriptor(sync_descriptor), &[IoSlice::new(data)], offset, flags),
+            Some(sync_descriptor) => {
+                io::pwritev2(self.descriptor(sync_descriptor), &[IoSlice::new(data)], offset, flags)
+            }
         }
         .or_error()?;
-        if len == 0 { Err(Error::Io(std::io::ErrorKind::WriteZero.into())) } else { Ok(Written { len, stability }) }
+        if len == 0 {
+            Err(Error::Io(std::io::ErrorKind::WriteZero.into()))
+        } else {
+            Ok(Written { len, stability })
+        }
     }
 
     fn commit(&self, _offset: u64, _len: u64, blocking: Blocking) -> Result<()> {
@@ -363,8 +438,13 @@ impl OpenFile for PosixOpen {
             return Err(Error::NoSuchRegion);
         }
         // The descriptor's own offset, which nothing else uses.
-        let to = if target == SeekTarget::Data { SeekFrom::Data(offset) } else { SeekFrom::Hole(offset) };
-        fs::seek(&self.file, to).map_err(|errno| if errno == Errno::NXIO { Error::NoSuchRegion } else { error(errno) })
+        let to = if target == SeekTarget::Data {
+            SeekFrom::Data(offset)
+        } else {
+            SeekFrom::Hole(offset)
+        };
+        fs::seek(&self.file, to)
+            .map_err(|errno| if errno == Errno::NXIO { Error::NoSuchRegion } else { error(errno) })
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
@@ -374,7 +454,13 @@ impl OpenFile for PosixOpen {
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
         let _changing = self.writing()?;
-        fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len).or_error()
+        fs::fallocate(
+            &self.file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            offset,
+            len,
+        )
+        .or_error()
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) {
@@ -388,7 +474,13 @@ impl OpenFile for PosixOpen {
         let _ = fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
     }
 
-    fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
+    fn copy_from(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         let from = from.as_any().downcast_ref::<PosixOpen>().ok_or(Error::CrossesFileSystems)?;
         if !from.access.read {
             return Err(Error::Access);
@@ -396,11 +488,24 @@ impl OpenFile for PosixOpen {
         let _changing = self.writing()?;
         let len = usize::try_from(len.min(COPY_LEN_MAX)).unwrap_or(usize::MAX);
         let (mut from_offset, mut offset) = (from_offset, offset);
-        let copied = fs::copy_file_range(&from.file, Some(&mut from_offset), &self.file, Some(&mut offset), len).or_error()?;
+        let copied = fs::copy_file_range(
+            &from.file,
+            Some(&mut from_offset),
+            &self.file,
+            Some(&mut offset),
+            len,
+        )
+        .or_error()?;
         Ok(copied as u64)
     }
 
-    fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()> {
+    fn clone_range(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         let from = from.as_any().downcast_ref::<PosixOpen>().ok_or(Error::CrossesFileSystems)?;
         if !from.access.read {
             return Err(Error::Access);
@@ -413,7 +518,8 @@ impl OpenFile for PosixOpen {
         if !self.node.is_unlinked() {
             return 0;
         }
-        stat(self.file.as_fd()).map_or(0, |stat| if stat.stx_nlink == 0 { stat.stx_size } else { 0 })
+        stat(self.file.as_fd())
+            .map_or(0, |stat| if stat.stx_nlink == 0 { stat.stx_size } else { 0 })
     }
 
     fn remote_system(&self) -> Option<SystemId> {

@@ -19,8 +19,10 @@ fn unnamed_file(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
 pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
     const TRIES: u32 = 16;
     let Ok(file) = unnamed_file(directory) else { return false };
-    let changed =
-        || fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map(|stat| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec));
+    let changed = || {
+        fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+            .map(|stat| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec))
+    };
     let Ok(mut last) = changed() else { return false };
     for round in 0..TRIES {
         let mode = if round % 2 == 0 { Mode::WUSR } else { Mode::RUSR };

@@ -21,7 +21,8 @@ use crate::{ffi, identity};
 const DEPTH_MAX: usize = 1024;
 
 /// Keeps a name within its directory.
-pub(crate) const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
+pub(crate) const WITHIN: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 
 impl Inner {
     /// May leave the thread with root's identity.
@@ -32,11 +33,16 @@ impl Inner {
     /// The inode may have to be read from disk.
     pub(crate) fn node_by(&self, id: &FileId, blocking: Blocking) -> Result<Arc<Node>> {
         self.refresh_mounts(blocking)?;
-        let known = if *id == self.root.id { Some(Arc::clone(&self.root)) } else { self.nodes.get(id) };
+        let known =
+            if *id == self.root.id { Some(Arc::clone(&self.root)) } else { self.nodes.get(id) };
         match known {
-            Some(node) if blocking == Blocking::Forbidden && node.mount.is_remote => Err(Error::WouldBlock),
+            Some(node) if blocking == Blocking::Forbidden && node.mount.is_remote => {
+                Err(Error::WouldBlock)
+            }
             Some(node) => Ok(node),
-            None if blocking == Blocking::Forbidden && !self.is_in_memory(id)? => Err(Error::WouldBlock),
+            None if blocking == Blocking::Forbidden && !self.is_in_memory(id)? => {
+                Err(Error::WouldBlock)
+            }
             None => self.resolve(id),
         }
     }
@@ -62,11 +68,13 @@ impl Inner {
                     return self.resolve_by_names(id);
                 }
                 let _as_root = identity::assume_root()?;
-                let fd = ffi::open_by_handle(mount.fd.as_fd(), &handle).map_err(|errno| match errno {
-                    Errno::INVAL | Errno::OVERFLOW => Error::BadId,
-                    Errno::NOENT => Error::Stale,
-                    errno => error(errno),
-                })?;
+                let fd = ffi::open_by_handle(mount.fd.as_fd(), &handle).map_err(
+                    |errno| match errno {
+                        Errno::INVAL | Errno::OVERFLOW => Error::BadId,
+                        Errno::NOENT => Error::Stale,
+                        errno => error(errno),
+                    },
+                )?;
                 let stat = stat(fd.as_fd()).or_error()?;
                 self.admit(*id, mount, fd, stat)?.0
             }
@@ -78,7 +86,13 @@ impl Inner {
     }
 
     /// Refuses a freshly opened file that was removed.
-    fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd, stat: Statx) -> Result<(Arc<Node>, Statx)> {
+    fn admit(
+        &self,
+        id: FileId,
+        mount: Arc<Mount>,
+        fd: OwnedFd,
+        stat: Statx,
+    ) -> Result<(Arc<Node>, Statx)> {
         if stat.stx_nlink == 0 && !self.nodes.is_open(&id) {
             return Err(Error::Stale);
         }
@@ -121,7 +135,12 @@ impl Inner {
         Ok(node)
     }
 
-    fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
+    fn child_with_id(
+        &self,
+        directory: &Arc<Node>,
+        name: &[u8],
+        id: &FileId,
+    ) -> Result<Option<Arc<Node>>> {
         let name = Name::new(name).map(CName::new);
         if let Some(name) = name
             && let Ok((node, _)) = self.child(directory, &name, true, Blocking::Allowed)
@@ -138,7 +157,8 @@ impl Inner {
             let is_name = Name::new(entry.file_name().to_bytes()).is_some();
             if is_name
                 && self.identify_name(directory, entry.file_name()).is_ok_and(|found| found == *id)
-                && let Ok((node, _)) = self.child(directory, entry.file_name(), true, Blocking::Allowed)
+                && let Ok((node, _)) =
+                    self.child(directory, entry.file_name(), true, Blocking::Allowed)
                 && node.id == *id
             {
                 return Ok(Some(node));
@@ -158,11 +178,16 @@ impl Inner {
     }
 
     /// XDEV for a mount point. Without opening the file if handles allow.
-    pub(crate) fn identify_within(&self, directory: &Node, name: &CStr) -> std::result::Result<FileId, Errno> {
+    pub(crate) fn identify_within(
+        &self,
+        directory: &Node,
+        name: &CStr,
+    ) -> std::result::Result<FileId, Errno> {
         if directory.mount.handles {
             match ffi::name_to_handle(directory.as_fd(), name) {
                 Ok((handle, mount)) if mount == directory.mount.id => {
-                    return handle::id_of_handle(directory.mount.id_fsid(), &handle).ok_or(Errno::OPNOTSUPP);
+                    return handle::id_of_handle(directory.mount.id_fsid(), &handle)
+                        .ok_or(Errno::OPNOTSUPP);
                 }
                 // A mount point, perhaps of a file system without handles.
                 Ok(_) | Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
@@ -173,7 +198,13 @@ impl Inner {
     }
 
     /// The file of a name, with the thread's rights. `keep`: it will be used again soon.
-    pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool, blocking: Blocking) -> Result<(Arc<Node>, Statx)> {
+    pub(crate) fn child(
+        &self,
+        directory: &Arc<Node>,
+        name: &CStr,
+        keep: bool,
+        blocking: Blocking,
+    ) -> Result<(Arc<Node>, Statx)> {
         if directory.mount.handles
             && let Some(node) = self.child_known(directory, name)?
         {
@@ -196,7 +227,8 @@ impl Inner {
     fn child_known(&self, directory: &Node, name: &CStr) -> Result<Option<Arc<Node>>> {
         match ffi::name_to_handle(directory.as_fd(), name) {
             Ok((handle, mount)) if mount == directory.mount.id => {
-                Ok(handle::id_of_handle(directory.mount.id_fsid(), &handle).and_then(|id| self.nodes.get(&id)))
+                Ok(handle::id_of_handle(directory.mount.id_fsid(), &handle)
+                    .and_then(|id| self.nodes.get(&id)))
             }
             // A mount point, perhaps of a file system without handles.
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
@@ -214,7 +246,12 @@ impl Inner {
         }
     }
 
-    fn open_name(&self, directory: &Node, name: &CStr, blocking: Blocking) -> Result<(OwnedFd, Arc<Mount>, Statx)> {
+    fn open_name(
+        &self,
+        directory: &Node,
+        name: &CStr,
+        blocking: Blocking,
+    ) -> Result<(OwnedFd, Arc<Mount>, Statx)> {
         let (fd, mount) = match open_within(directory, name, ResolveFlags::empty()) {
             // A bind mount of the same device is another mount.
             Err(Errno::XDEV) => self.cross(directory, name, blocking)?,
@@ -233,11 +270,15 @@ impl Inner {
         }
         for _ in 0..TRIES {
             let path = self.path_below(directory).ok_or(Error::Stale)?;
-            let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else { return Ok(self.root.id) };
+            let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else {
+                return Ok(self.root.id);
+            };
             let (above, name) = (&path[..slash], &path[slash + 1..]);
             let name = Name::new(name).map(CName::new).ok_or(Error::Stale)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let Ok(fd) = fs::openat2(&self.root, above, flags, Mode::empty(), WITHIN) else { continue };
+            let Ok(fd) = fs::openat2(&self.root, above, flags, Mode::empty(), WITHIN) else {
+                continue;
+            };
             let stat = stat(fd.as_fd()).or_error()?;
             let id = mount_id(fd.as_fd()).or_error()?;
             let mount = match (self.entered(id), &self.crossing) {
@@ -268,7 +309,11 @@ impl Inner {
 }
 
 /// XDEV for a mount point, without a call to the file system there.
-pub(crate) fn open_within(directory: &Node, name: &CStr, more: ResolveFlags) -> std::result::Result<OwnedFd, Errno> {
+pub(crate) fn open_within(
+    directory: &Node,
+    name: &CStr,
+    more: ResolveFlags,
+) -> std::result::Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::NO_XDEV | more)
 }

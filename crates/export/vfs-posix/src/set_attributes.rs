@@ -14,7 +14,13 @@ use crate::node::Node;
 
 impl Inner {
     /// `open`: a descriptor opened for writing.
-    pub(crate) fn set(&self, caller: &Caller, node: &Node, open: Option<BorrowedFd<'_>>, set: &SetAttributes) -> Result<()> {
+    pub(crate) fn set(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        open: Option<BorrowedFd<'_>>,
+        set: &SetAttributes,
+    ) -> Result<()> {
         self.changeable()?;
         identity::assume(caller)?;
         let _changing = node.changing();
@@ -34,16 +40,31 @@ impl Inner {
                 Some(mask) => stat(node.as_fd()).or_error()?.stx_mode & !mask | mode & mask,
             };
             let (descriptors, number) = self.descriptor_name(node.as_fd());
-            fs::chmodat(descriptors, number.as_c_str(), Mode::from_raw_mode(u32::from(mode) & 0o7777), AtFlags::empty()).or_error()?;
+            fs::chmodat(
+                descriptors,
+                number.as_c_str(),
+                Mode::from_raw_mode(u32::from(mode) & 0o7777),
+                AtFlags::empty(),
+            )
+            .or_error()?;
         }
         if set.accessed.is_some() || set.modified.is_some() {
-            let times = Timestamps { last_access: stamp(set.accessed)?, last_modification: stamp(set.modified)? };
+            let times = Timestamps {
+                last_access: stamp(set.accessed)?,
+                last_modification: stamp(set.modified)?,
+            };
             fs::utimensat(node, c"", &times, AtFlags::EMPTY_PATH).or_error()?;
         }
         Ok(())
     }
 
-    pub(crate) fn set_new(&self, caller: &Caller, node: &Node, fd: &OwnedFd, set: &SetAttributes) -> Result<()> {
+    pub(crate) fn set_new(
+        &self,
+        caller: &Caller,
+        node: &Node,
+        fd: &OwnedFd,
+        set: &SetAttributes,
+    ) -> Result<()> {
         if set.is_empty() { Ok(()) } else { self.set(caller, node, Some(fd.as_fd()), set) }
     }
 
@@ -59,7 +80,9 @@ impl Inner {
         }
         match open {
             Some(fd) => fs::ftruncate(fd, size),
-            None => self.reopen(node.as_fd(), OFlags::WRONLY).and_then(|fd| fs::ftruncate(fd, size)),
+            None => {
+                self.reopen(node.as_fd(), OFlags::WRONLY).and_then(|fd| fs::ftruncate(fd, size))
+            }
         }
         .or_error()
     }

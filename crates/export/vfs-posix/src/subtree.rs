@@ -29,12 +29,22 @@ impl Subtree {
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => stat.stx_ino.to_be_bytes().to_vec(),
             Err(errno) => return Err(errno),
         };
-        Ok(Subtree { fsid: fsid_of(top, (stat.stx_dev_major, stat.stx_dev_minor))?, inode: stat.stx_ino, handle })
+        Ok(Subtree {
+            fsid: fsid_of(top, (stat.stx_dev_major, stat.stx_dev_minor))?,
+            inode: stat.stx_ino,
+            handle,
+        })
     }
 
     /// The number of a mount below the root in identities, the same after each restart. The plain
     /// number stands for the whole file system only: each file is below such a mount.
-    pub(crate) fn number(&self, line: &MountLine, view: &MountView, root: &Subtree, root_view: &MountView) -> u64 {
+    pub(crate) fn number(
+        &self,
+        line: &MountLine,
+        view: &MountView,
+        root: &Subtree,
+        root_view: &MountView,
+    ) -> u64 {
         let is_plain = if self.fsid == root.fsid {
             self.handle == root.handle && view == root_view
         } else {
@@ -46,9 +56,16 @@ impl Subtree {
         }
         let mapped_at = view.mapped_at.as_deref().unwrap_or_default();
         let mut hasher = blake3::Hasher::new_derive_key("vouch view of a mount 2");
-        hasher.update(&self.fsid.to_be_bytes()).update(&[view.is_read_only.into(), view.mapped_at.is_some().into()]);
-        hasher.update(&(mapped_at.len() as u64).to_be_bytes()).update(mapped_at).update(&self.handle);
-        u64::from_be_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"))
+        hasher
+            .update(&self.fsid.to_be_bytes())
+            .update(&[view.is_read_only.into(), view.mapped_at.is_some().into()]);
+        hasher
+            .update(&(mapped_at.len() as u64).to_be_bytes())
+            .update(mapped_at)
+            .update(&self.handle);
+        u64::from_be_bytes(
+            *hasher.finalize().as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"),
+        )
     }
 
     /// Subvolumes of btrfs have numbers of their own. CephFS lists no part that a mount shows.

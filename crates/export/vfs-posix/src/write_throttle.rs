@@ -19,7 +19,12 @@ impl WriteThrottle {
             let on = now_ms() < until_ms;
             if !on {
                 // Another thread may have cleared it.
-                let _ = self.until_ms.compare_exchange(until_ms, 0, Ordering::Relaxed, Ordering::Relaxed);
+                let _ = self.until_ms.compare_exchange(
+                    until_ms,
+                    0,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
             }
             on
         }
@@ -46,7 +51,8 @@ mod tests {
     #[test]
     fn slow_write_suspends_non_blocking_writes_for_limited_time() {
         let pressure = WriteThrottle::default();
-        pressure.note(Duration::from_millis(1), || panic!("the clock is not read for a short write"));
+        pressure
+            .note(Duration::from_millis(1), || panic!("the clock is not read for a short write"));
         assert!(!pressure.is_on(|| panic!("the clock is not read before a slow write")));
         pressure.note(SLOW_WRITE_MIN, || 100);
         assert!(pressure.is_on(|| 100) && pressure.is_on(|| 100 + ASSUMED_MS - 1));

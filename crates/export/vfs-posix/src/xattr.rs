@@ -31,10 +31,17 @@ fn full_name(name: &[u8]) -> Result<Vec<u8>> {
 impl Node {
     pub(crate) fn raw_xattr(&self, name: &[u8]) -> std::result::Result<Vec<u8>, Errno> {
         let path = Inner::descriptor_path(self.as_fd());
-        with_growing_buffer(|buffer| fs::getxattr(&path, name, rustix::buffer::spare_capacity(buffer)))
+        with_growing_buffer(|buffer| {
+            fs::getxattr(&path, name, rustix::buffer::spare_capacity(buffer))
+        })
     }
 
-    pub(crate) fn set_raw_xattr(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> std::result::Result<(), Errno> {
+    pub(crate) fn set_raw_xattr(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> std::result::Result<(), Errno> {
         let _changing = self.changing();
         fs::setxattr(Inner::descriptor_path(self.as_fd()), name, value, flags)
     }
@@ -69,7 +76,9 @@ impl Node {
 
     pub(crate) fn xattrs(&self) -> Result<Vec<Vec<u8>>> {
         let path = Inner::descriptor_path(self.as_fd());
-        let list = match with_growing_buffer(|buffer| fs::listxattr(&path, rustix::buffer::spare_capacity(buffer))) {
+        let list = match with_growing_buffer(|buffer| {
+            fs::listxattr(&path, rustix::buffer::spare_capacity(buffer))
+        }) {
             Err(Errno::OPNOTSUPP) => Vec::new(),
             list => list.or_error()?,
         };
@@ -80,7 +89,9 @@ impl Node {
     }
 }
 
-fn with_growing_buffer(call: impl Fn(&mut Vec<u8>) -> std::result::Result<usize, Errno>) -> std::result::Result<Vec<u8>, Errno> {
+fn with_growing_buffer(
+    call: impl Fn(&mut Vec<u8>) -> std::result::Result<usize, Errno>,
+) -> std::result::Result<Vec<u8>, Errno> {
     let mut buffer = Vec::with_capacity(LEN_USUAL);
     match call(&mut buffer) {
         Err(Errno::RANGE) => {

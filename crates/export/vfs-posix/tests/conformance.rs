@@ -10,9 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
-use vouch_vfs::{Blocking, Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, SetAttributes};
+use vouch_vfs::{
+    Blocking, Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, SetAttributes,
+};
 use vouch_vfs_posix::{
-    FileCache, IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern, can_serve_others, leave_callers,
+    FileCache, IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern,
+    can_serve_others, leave_callers,
 };
 
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
@@ -36,19 +39,29 @@ fn fixture(above: &Path, options: impl FnOnce(&Path) -> Options) -> Fixture {
     std::fs::create_dir(&root).expect("creating a directory succeeds");
     std::os::unix::fs::chown(&root, None, Some(me().gid)).expect("its group can be set");
     let fs = PosixFs::open(&root, options(&state.path().join("ids"))).expect("the export succeeds");
-    Fixture { fs: Arc::new(fs), owner: me(), any_caller: can_serve_others(), keep: Box::new(Keep(vec![directory, state])) }
+    Fixture {
+        fs: Arc::new(fs),
+        owner: me(),
+        any_caller: can_serve_others(),
+        keep: Box::new(Keep(vec![directory, state])),
+    }
 }
 
 /// The live directory of an export with a snapshot, which `.snapshot` does not disturb.
 fn fixture_with_snapshots(above: &Path) -> Fixture {
     let plain = fixture(above, usual);
-    let (live, state) = (TempDir::new_in(above).expect("a directory"), TempDir::new_in(above).expect("a directory"));
+    let (live, state) = (
+        TempDir::new_in(above).expect("a directory"),
+        TempDir::new_in(above).expect("a directory"),
+    );
     let snapshots = state.path().join("snapshots");
     std::fs::create_dir_all(snapshots.join("one/directory")).expect("directories");
     std::os::unix::fs::chown(live.path(), None, Some(me().gid)).expect("its group can be set");
-    let fs = PosixFs::open(live.path(), usual(&state.path().join("ids"))).expect("the export succeeds");
+    let fs =
+        PosixFs::open(live.path(), usual(&state.path().join("ids"))).expect("the export succeeds");
     let pattern = SnapshotPattern::parse(snapshots.to_str().expect("UTF-8"));
-    let fs = SnapshotFs::open(fs, SnapshotOptions { pattern, is_visible: false }).expect("the directory exists");
+    let fs = SnapshotFs::open(fs, SnapshotOptions { pattern, is_visible: false })
+        .expect("the directory exists");
     Fixture { fs: Arc::new(fs), keep: Box::new((plain.keep, Keep(vec![live, state]))), ..plain }
 }
 
@@ -63,7 +76,11 @@ fn by_handles(_: &Path) -> Options {
 }
 
 fn by_names(ids: &Path) -> Options {
-    Options { ids: Some(Arc::new(IdStore::open(ids).expect("creating a store succeeds"))), subtree_check: true, ..Options::default() }
+    Options {
+        ids: Some(Arc::new(IdStore::open(ids).expect("creating a store succeeds"))),
+        subtree_check: true,
+        ..Options::default()
+    }
 }
 
 fn tiny_cache(_: &Path) -> Options {
@@ -112,9 +129,15 @@ fn conforms_as_ordinary_user() {
     let copy = TempDir::new_in(MEMORY).expect("creating a directory succeeds");
     std::os::unix::fs::chown(copy.path(), Some(65_534), Some(65_534)).expect("root is allowed");
     let program = copy.path().join("tests");
-    std::fs::copy(std::env::current_exe().expect("the program's path is known"), &program).expect("copying succeeds");
+    std::fs::copy(std::env::current_exe().expect("the program's path is known"), &program)
+        .expect("copying succeeds");
     let mut command = std::process::Command::new(program);
-    command.args(["--exact", "conforms_as_ordinary_user", "--nocapture"]).uid(65_534).gid(65_534).current_dir("/").env("TMPDIR", "/tmp");
+    command
+        .args(["--exact", "conforms_as_ordinary_user", "--nocapture"])
+        .uid(65_534)
+        .gid(65_534)
+        .current_dir("/")
+        .env("TMPDIR", "/tmp");
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -131,16 +154,26 @@ fn leave_callers_resets_inherited_identity() {
     let secret = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let path = secret.path().join("keytab");
     std::fs::write(&path, b"a key").expect("creating a file succeeds");
-    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("the value is ours");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("the value is ours");
     let root = fixture.fs.root();
-    let _ = fixture.fs.access(&Caller::new(1234, 1234, []), &root, vouch_vfs::Access::READ, Blocking::Allowed);
+    let _ = fixture.fs.access(
+        &Caller::new(1234, 1234, []),
+        &root,
+        vouch_vfs::Access::READ,
+        Blocking::Allowed,
+    );
     let made = std::thread::spawn(move || {
         let before = std::fs::read(&path).map_err(|error| error.kind());
         leave_callers().expect("switching to root succeeds");
         (before, std::fs::read(&path).map_err(|error| error.kind()))
     });
     let (before, after) = made.join().expect("the thread does not panic");
-    assert_eq!(before, Err(std::io::ErrorKind::PermissionDenied), "this thread and its new threads act as the caller");
+    assert_eq!(
+        before,
+        Err(std::io::ErrorKind::PermissionDenied),
+        "this thread and its new threads act as the caller"
+    );
     assert_eq!(after, Ok(b"a key".to_vec()));
 }
 
@@ -151,8 +184,10 @@ fn read_only_export_is_never_changed() {
     assert_eq!(root.as_deref(), Some(&b""[..]));
     let above = TempDir::new_in(DISK).expect("creating a directory succeeds");
     std::fs::create_dir_all(above.path().join("a/b/c")).expect("creating directories succeeds");
-    std::fs::write(above.path().join("a/file"), vec![7; 300_000]).expect("creating a file succeeds");
-    std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link")).expect("creating a link succeeds");
+    std::fs::write(above.path().join("a/file"), vec![7; 300_000])
+        .expect("creating a file succeeds");
+    std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link"))
+        .expect("creating a link succeeds");
     let ids = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let options = Options { read_only: true, ..usual(&ids.path().join("ids")) };
     let fs = PosixFs::open(above.path(), options).expect("the export succeeds");
@@ -171,15 +206,19 @@ fn exports_share_descriptor_limit_and_release_all() {
         .map(|name| {
             let root = above.path().join(name);
             std::fs::create_dir(&root).expect("creating a directory succeeds");
-            (0..BOUND).for_each(|n| std::fs::write(root.join(n.to_string()), name).expect("creating a file succeeds"));
-            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) }).expect("the export succeeds")
+            (0..BOUND).for_each(|n| {
+                std::fs::write(root.join(n.to_string()), name).expect("creating a file succeeds")
+            });
+            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) })
+                .expect("the export succeeds")
         })
         .collect();
     let check_confinement = |fs: &PosixFs| {
         for n in 0..BOUND {
             let name = n.to_string();
             let name = Name::new(name.as_bytes()).expect("a name");
-            let (id, _) = fs.lookup(&me(), &fs.root(), name, Blocking::Allowed).expect("the file exists");
+            let (id, _) =
+                fs.lookup(&me(), &fs.root(), name, Blocking::Allowed).expect("the file exists");
             assert_eq!(fs.attributes(&id, Blocking::Allowed).expect("the value is known").size, 1);
             assert!(files.count() <= BOUND, "{} are kept", files.count());
         }
@@ -207,13 +246,31 @@ fn check_confinement(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
     let name = |name: &'static str| Name::new(name.as_bytes()).expect("a name");
     let (me, root) = (me(), fs.root());
     if let Ok((id, attributes)) = fs.lookup(&me, &root, name("swapped"), Blocking::Allowed) {
-        *(if attributes.file_type == FileType::Directory { &mut seen.directory } else { &mut seen.link }) = true;
-        assert!(fs.lookup(&me, &id, name("secret"), Blocking::Allowed).is_err(), "a link was followed");
+        *(if attributes.file_type == FileType::Directory {
+            &mut seen.directory
+        } else {
+            &mut seen.link
+        }) = true;
+        assert!(
+            fs.lookup(&me, &id, name("secret"), Blocking::Allowed).is_err(),
+            "a link was followed"
+        );
         let access = OpenAccess { read: true, write: true };
-        let made = fs.create(&me, &id, name("made"), CreateHow::Unchecked, &SetAttributes::default(), access);
+        let made = fs.create(
+            &me,
+            &id,
+            name("made"),
+            CreateHow::Unchecked,
+            &SetAttributes::default(),
+            access,
+        );
         assert!(!outside.join("made").exists(), "something was made outside");
         if made.is_ok() {
-            assert_eq!(attributes.file_type, FileType::Directory, "no file is created through a link");
+            assert_eq!(
+                attributes.file_type,
+                FileType::Directory,
+                "no file is created through a link"
+            );
             let _ = fs.remove(&me, &id, name("made"));
         }
         if let Ok(parent) = fs.parent(&me, &id, Blocking::Allowed) {
@@ -246,16 +303,27 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
     }
     std::fs::write(outside.join("secret"), "secret").expect("creating a file succeeds");
     std::os::unix::fs::symlink(&outside, inside.join("link")).expect("creating a link succeeds");
-    let fs = PosixFs::open(&inside, options(&above.path().join("ids"))).expect("the export succeeds");
+    let fs =
+        PosixFs::open(&inside, options(&above.path().join("ids"))).expect("the export succeeds");
     let (mut seen, stop) = (Seen::default(), AtomicBool::new(false));
     let deadline = Instant::now() + Duration::from_secs(300);
     let swap = || {
-        let exchange = || renameat_with(CWD, inside.join("swapped"), CWD, inside.join("link"), RenameFlags::EXCHANGE);
+        let exchange = || {
+            renameat_with(
+                CWD,
+                inside.join("swapped"),
+                CWD,
+                inside.join("link"),
+                RenameFlags::EXCHANGE,
+            )
+        };
         while !stop.load(Ordering::Relaxed) {
             exchange().expect("both files exist");
-            std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("the file is in its own file system");
+            std::fs::rename(inside.join("roaming"), outside.join("roaming"))
+                .expect("the file is in its own file system");
             exchange().expect("both files exist");
-            std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("the file is gone");
+            std::fs::rename(outside.join("roaming"), inside.join("roaming"))
+                .expect("the file is gone");
         }
     };
     std::thread::scope(|scope| {
@@ -275,7 +343,10 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
         }
     });
     leave_callers().expect("switching to root succeeds");
-    let left: Vec<_> = std::fs::read_dir(&outside).expect("the file exists").map(|entry| entry.expect("an entry").file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(&outside)
+        .expect("the file exists")
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
     assert_eq!(left, ["secret"]);
 }
 

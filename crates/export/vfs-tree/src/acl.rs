@@ -13,7 +13,9 @@ pub(crate) fn acl_in(xattrs: &Xattrs, kind: PosixAclKind) -> Result<PosixAcl> {
         PosixAclKind::Default => b"system.posix_acl_default",
     };
     let Some(value) = xattrs.get(name) else { return Ok(PosixAcl::default()) };
-    let mut acl = decode(value).ok_or_else(|| Error::Io(io::Error::new(io::ErrorKind::InvalidData, "the published ACL is none")))?;
+    let mut acl = decode(value).ok_or_else(|| {
+        Error::Io(io::Error::new(io::ErrorKind::InvalidData, "the published ACL is none"))
+    })?;
     if kind == PosixAclKind::Access && acl.entries.len() <= MINIMAL_COUNT {
         acl.entries.clear();
     }
@@ -38,7 +40,8 @@ fn decode(value: &[u8]) -> Option<PosixAcl> {
             0x20 => PosixAclTag::Other,
             _ => return None,
         };
-        let permissions = u8::try_from(u16::from_le_bytes([*low, *high])).ok().filter(|bits| *bits <= 7)?;
+        let permissions =
+            u8::try_from(u16::from_le_bytes([*low, *high])).ok().filter(|bits| *bits <= 7)?;
         acl.entries.push(PosixAclEntry { tag, permissions });
     }
     acl.entries.sort();
@@ -51,9 +54,14 @@ mod tests {
 
     #[test]
     fn invalid_acl_is_refused_and_not_ignored() {
-        for value in
-            [&b""[..], b"\x02\0\0", b"\x01\0\0\0", b"\x02\0\0\0\x01", b"\x02\0\0\0\x03\0\x07\0\0\0\0\0", b"\x02\0\0\0\x01\0\x08\0\0\0\0\0"]
-        {
+        for value in [
+            &b""[..],
+            b"\x02\0\0",
+            b"\x01\0\0\0",
+            b"\x02\0\0\0\x01",
+            b"\x02\0\0\0\x03\0\x07\0\0\0\0\0",
+            b"\x02\0\0\0\x01\0\x08\0\0\0\0\0",
+        ] {
             let xattrs = Xattrs::new(vec![(b"system.posix_acl_access".to_vec(), value.to_vec())]);
             assert!(acl_in(&xattrs, PosixAclKind::Access).is_err(), "{value:?}");
         }

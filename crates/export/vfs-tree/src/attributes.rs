@@ -20,7 +20,9 @@ pub(crate) fn attributes(node: &Node, fsid: u64, change: u64) -> Attributes {
             _ => 0,
         },
         device: match &inode.content {
-            Content::CharDevice(number) | Content::BlockDevice(number) => (number.major, number.minor),
+            Content::CharDevice(number) | Content::BlockDevice(number) => {
+                (number.major, number.minor)
+            }
             _ => (0, 0),
         },
         fsid,

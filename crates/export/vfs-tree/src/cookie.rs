@@ -14,7 +14,11 @@ impl Cookie {
 
     pub(crate) const fn of(value: u64) -> Option<Self> {
         let number = value >> HASH_BITS;
-        if number == 0 || number > NUMBER_MAX { None } else { Some(Cookie { number: number - 1, hash: (value & HASH_MASK) as u32 }) }
+        if number == 0 || number > NUMBER_MAX {
+            None
+        } else {
+            Some(Cookie { number: number - 1, hash: (value & HASH_MASK) as u32 })
+        }
     }
 
     pub(crate) const fn value(self) -> u64 {

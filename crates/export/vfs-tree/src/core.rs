@@ -11,7 +11,9 @@ use vouch_tree::inode_number::InodeNumbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
 use vouch_tree_client::{Entry, Revision, RevisionOrder, Tree};
-use vouch_vfs::{Attributes, Blocking, Caller, Error, FileId, PosixAcl, PosixAclKind, Result, SystemId};
+use vouch_vfs::{
+    Attributes, Blocking, Caller, Error, FileId, PosixAcl, PosixAclKind, Result, SystemId,
+};
 
 use crate::acl::acl_in;
 use crate::attributes::attributes;
@@ -89,7 +91,13 @@ impl Core {
             }
         };
         let (revision, generation) = self.enter(revision);
-        Ok(CallContext { core: self, revision, generation, blocking, is_frame_missing: Cell::new(false) })
+        Ok(CallContext {
+            core: self,
+            revision,
+            generation,
+            blocking,
+            is_frame_missing: Cell::new(false),
+        })
     }
 
     /// The revision's number, but grows also if a later certificate restarts below the numbers
@@ -115,10 +123,19 @@ impl Core {
     }
 
     /// Repeats `work` once in the next revision if replicas dropped what it needs.
-    pub(crate) fn with<T>(&self, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>) -> Result<T>) -> Result<T> {
+    pub(crate) fn with<T>(
+        &self,
+        blocking: Blocking,
+        mut work: impl FnMut(&CallContext<'_>) -> Result<T>,
+    ) -> Result<T> {
         let call = self.begin_call(blocking)?;
         match work(&call) {
-            Err(_) if call.is_frame_missing.get() && self.has_newer_revision(call.revision.order()) => work(&self.begin_call(blocking)?),
+            Err(_)
+                if call.is_frame_missing.get()
+                    && self.has_newer_revision(call.revision.order()) =>
+            {
+                work(&self.begin_call(blocking)?)
+            }
             done => done,
         }
     }
@@ -140,7 +157,12 @@ impl Core {
     }
 
     pub(crate) fn earlier_revisions(&self, generation: u64) -> Vec<Arc<Revision>> {
-        self.served.read().iter().filter(|served| served.generation < generation).map(|served| served.revision.clone()).collect()
+        self.served
+            .read()
+            .iter()
+            .filter(|served| served.generation < generation)
+            .map(|served| served.revision.clone())
+            .collect()
     }
 
     pub(crate) fn note_used_name(&self, directory: &FileId, name: &[u8]) {
@@ -156,7 +178,11 @@ impl Core {
     }
 
     pub(crate) fn used_names(&self, directory: &FileId) -> Vec<Box<[u8]>> {
-        self.used_names.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
+        self.used_names
+            .lock()
+            .get(directory)
+            .map(|of| of.names.iter().cloned().collect())
+            .unwrap_or_default()
     }
 
     pub(crate) fn attributes(&self, node: &Node) -> Attributes {
@@ -183,7 +209,11 @@ pub(crate) struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    pub(crate) fn answer<T, F>(&self, cached: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
+    pub(crate) fn answer<T, F>(
+        &self,
+        cached: Option<vouch_tree_client::Result<T>>,
+        fetched: impl FnOnce() -> F,
+    ) -> Result<T>
     where
         F: Future<Output = vouch_tree_client::Result<T>>,
     {
@@ -191,7 +221,10 @@ impl CallContext<'_> {
             (Some(answer), _) => answer.map_err(error),
             (None, Blocking::Forbidden) => Err(Error::WouldBlock),
             (None, Blocking::Allowed) => self.core.runtime.block_on(fetched()).map_err(|why| {
-                self.is_frame_missing.set(self.is_frame_missing.get() || matches!(why, vouch_tree_client::Error::Missing { .. }));
+                self.is_frame_missing.set(
+                    self.is_frame_missing.get()
+                        || matches!(why, vouch_tree_client::Error::Missing { .. }),
+                );
                 error(why)
             }),
         }
@@ -209,7 +242,9 @@ impl CallContext<'_> {
             return Ok(self.revision.root().clone());
         }
         let above = self.at(above)?.ok_or(Error::Stale)?;
-        let entry = self.entry(&above.inode, name)?.filter(|entry| entry.inode.file_type() == node.inode.file_type());
+        let entry = self
+            .entry(&above.inode, name)?
+            .filter(|entry| entry.inode.file_type() == node.inode.file_type());
         entry.map(|entry| entry.inode.clone()).ok_or(Error::Stale)
     }
 

@@ -8,7 +8,9 @@ pub(crate) fn error(error: ClientError) -> Error {
     match error {
         ClientError::NotFound { .. } => Error::NotFound,
         ClientError::NotADirectory { .. } => Error::NotDirectory,
-        ClientError::WrongType { expected: vouch_tree::FileType::Directory, .. } => Error::NotDirectory,
+        ClientError::WrongType { expected: vouch_tree::FileType::Directory, .. } => {
+            Error::NotDirectory
+        }
         other => Error::Io(io::Error::other(other)),
     }
 }

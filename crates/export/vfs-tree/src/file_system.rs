@@ -4,8 +4,9 @@ use tokio::runtime::Handle;
 use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Home,
-    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
+    Error, FileId, FileSystem, Home, NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl,
+    PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::core::{CallContext, Core, split};
@@ -29,7 +30,12 @@ impl TreeFs {
         &self.core.tree
     }
 
-    fn with_node<T>(&self, id: &FileId, blocking: Blocking, mut work: impl FnMut(&CallContext<'_>, &Node) -> Result<T>) -> Result<T> {
+    fn with_node<T>(
+        &self,
+        id: &FileId,
+        blocking: Blocking,
+        mut work: impl FnMut(&CallContext<'_>, &Node) -> Result<T>,
+    ) -> Result<T> {
         self.core.with(blocking, |call| work(call, &*call.node(id)?))
     }
 
@@ -39,10 +45,13 @@ impl TreeFs {
 
     /// As in POSIX, other errors of the request precede EROFS.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
-        let looked = self.with_node(directory, Blocking::Allowed, |call, directory| match directory.inode.is_directory() {
-            true => call.check_access(caller, directory, EXECUTE),
-            false => Err(Error::NotDirectory),
-        });
+        let looked =
+            self.with_node(directory, Blocking::Allowed, |call, directory| {
+                match directory.inode.is_directory() {
+                    true => call.check_access(caller, directory, EXECUTE),
+                    false => Err(Error::NotDirectory),
+                }
+            });
         looked.err().unwrap_or(Error::ReadOnly)
     }
 
@@ -63,16 +72,25 @@ impl TreeFs {
         if access.write {
             return Err(Error::ReadOnly);
         }
-        let keeps_access =
-            access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
-        let executes = || access_override >= AccessOverride::Execute && call.check_access(caller, node, EXECUTE).is_ok();
+        let keeps_access = access_override == AccessOverride::Proven
+            || access_override == AccessOverride::Owner && caller.uid == node.inode.uid;
+        let executes = || {
+            access_override >= AccessOverride::Execute
+                && call.check_access(caller, node, EXECUTE).is_ok()
+        };
         if access.read && !keeps_access && !executes() {
             call.check_access(caller, node, READ)?;
         }
         Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
     }
 
-    fn lookup_node(&self, call: &CallContext<'_>, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<Arc<Node>> {
+    fn lookup_node(
+        &self,
+        call: &CallContext<'_>,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<Arc<Node>> {
         let directory = call.node(directory)?;
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
@@ -115,12 +133,27 @@ impl FileSystem for TreeFs {
         self.core.with(blocking, |call| Ok(self.core.attributes(&*call.node(id)?)))
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
-        self.with_node(id, blocking, |call, node| Ok(rights::access(caller, &node.inode, &call.acl(node, PosixAclKind::Access)?, wanted)))
+    fn access(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access> {
+        self.with_node(id, blocking, |call, node| {
+            Ok(rights::access(caller, &node.inode, &call.acl(node, PosixAclKind::Access)?, wanted))
+        })
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
-        let node = self.core.with(blocking, |call| self.lookup_node(call, caller, directory, name))?;
+    fn lookup(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)> {
+        let node =
+            self.core.with(blocking, |call| self.lookup_node(call, caller, directory, name))?;
         Ok((node.id, self.core.attributes(&node)))
     }
 
@@ -153,7 +186,9 @@ impl FileSystem for TreeFs {
         blocking: Blocking,
         each: EntryCallback<'_>,
     ) -> Result<bool> {
-        self.core.with(blocking, |call| call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each))
+        self.core.with(blocking, |call| {
+            call.list(caller, &*call.node(directory)?, cookie, with_files, &mut *each)
+        })
     }
 
     fn open(
@@ -164,7 +199,9 @@ impl FileSystem for TreeFs {
         access_override: AccessOverride,
         blocking: Blocking,
     ) -> Result<Arc<dyn OpenFile>> {
-        self.core.with(blocking, |call| self.open_node(call, caller, &*call.node(id)?, access, access_override))
+        self.core.with(blocking, |call| {
+            self.open_node(call, caller, &*call.node(id)?, access, access_override)
+        })
     }
 
     fn create(
@@ -190,7 +227,13 @@ impl FileSystem for TreeFs {
         let open = self.open_node(&call, caller, &node, access, AccessOverride::None)?;
         let change = self.core.change(&*call.node(directory)?);
         let directory = DirectoryChange { before: change, after: change, atomic: true };
-        Ok(Created { id: node.id, attributes: self.core.attributes(&node), open, new: false, directory })
+        Ok(Created {
+            id: node.id,
+            attributes: self.core.attributes(&node),
+            open,
+            new: false,
+            directory,
+        })
     }
 
     fn make(
@@ -210,47 +253,97 @@ impl FileSystem for TreeFs {
         }
     }
 
-    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, _name: Name<'_>) -> Result<DirectoryChange> {
+    fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        _name: Name<'_>,
+    ) -> Result<DirectoryChange> {
         self.exists(id)?;
         Err(self.refuse(caller, directory))
     }
 
-    fn remove(&self, caller: &Caller, directory: &FileId, _name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+    fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        _name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
         Err(self.refuse(caller, directory))
     }
 
-    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, _name: Name<'_>, _id: &FileId) -> Result<()> {
+    fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        _name: Name<'_>,
+        _id: &FileId,
+    ) -> Result<()> {
         Err(self.refuse(caller, directory))
     }
 
-    fn rename(&self, caller: &Caller, from: &FileId, _from_name: Name<'_>, to: &FileId, _to_name: Name<'_>) -> Result<Renamed> {
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        _from_name: Name<'_>,
+        to: &FileId,
+        _to_name: Name<'_>,
+    ) -> Result<Renamed> {
         match self.refuse(caller, from) {
             Error::ReadOnly => Err(self.refuse(caller, to)),
             error => Err(error),
         }
     }
 
-    fn set_attributes(&self, _caller: &Caller, id: &FileId, _open: Option<&dyn OpenFile>, _set: &SetAttributes) -> Result<()> {
+    fn set_attributes(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        _open: Option<&dyn OpenFile>,
+        _set: &SetAttributes,
+    ) -> Result<()> {
         self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
     fn space(&self, _caller: &Caller, _id: &FileId, blocking: Blocking) -> Result<Space> {
         let counts = self.core.begin_call(blocking)?.revision.fsinfo.counts;
-        let files = [counts.files, counts.directories, counts.symlinks, counts.others].into_iter().fold(0, u64::saturating_add);
+        let files = [counts.files, counts.directories, counts.symlinks, counts.others]
+            .into_iter()
+            .fold(0, u64::saturating_add);
         Ok(Space { bytes_total: counts.bytes, files_total: files, ..Space::default() })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+    fn acl(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        blocking: Blocking,
+    ) -> Result<PosixAcl> {
         self.with_node(id, blocking, |call, node| call.acl(node, kind))
     }
 
-    fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
+    fn set_acl(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        _kind: PosixAclKind,
+        _acl: &PosixAcl,
+    ) -> Result<()> {
         self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+    fn xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        blocking: Blocking,
+    ) -> Result<Vec<u8>> {
         self.with_node(id, blocking, |call, node| {
             call.check_access(caller, node, READ)?;
             let value = call.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
@@ -258,7 +351,14 @@ impl FileSystem for TreeFs {
         })
     }
 
-    fn set_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8], _value: &[u8], _how: XattrHow) -> Result<()> {
+    fn set_xattr(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        _name: &[u8],
+        _value: &[u8],
+        _how: XattrHow,
+    ) -> Result<()> {
         self.exists(id)?;
         Err(Error::ReadOnly)
     }
@@ -273,7 +373,11 @@ impl FileSystem for TreeFs {
             call.check_access(caller, node, READ)?;
             call.xattrs(node)
         })?;
-        Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
+        Ok(all
+            .pairs()
+            .iter()
+            .filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec()))
+            .collect())
     }
 
     fn sync_metadata(&self, _ids: &[FileId], _blocking: Blocking) -> Result<()> {

@@ -42,7 +42,9 @@ impl Identities {
 
     pub(crate) fn system(&self) -> SystemId {
         let hash = blake3::keyed_hash(&self.key, b"system");
-        SystemId::of_tree(u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes")))
+        SystemId::of_tree(u64::from_be_bytes(
+            *hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"),
+        ))
     }
 
     pub(crate) fn of(&self, path: &[u8], file_type: FileType) -> FileId {
@@ -65,7 +67,8 @@ impl Identities {
             bytes[at..at + lead].copy_from_slice(&last[..lead]);
             at + lead
         };
-        FileId::new(&bytes[..len]).expect("no longer than FILE_ID_LEN_MAX by the array's own length")
+        FileId::new(&bytes[..len])
+            .expect("no longer than FILE_ID_LEN_MAX by the array's own length")
     }
 
     pub(crate) fn place(id: &FileId) -> Result<(FileType, Place)> {
@@ -73,7 +76,8 @@ impl Identities {
         let file_type = type_of(head & TYPE_MASK).ok_or(Error::BadId)?;
         match head & !TYPE_MASK {
             WHOLE => {
-                let named = rest.is_empty() || rest.split(|&byte| byte == b'/').all(|name| FileName::parse(name).is_ok());
+                let named = rest.is_empty()
+                    || rest.split(|&byte| byte == b'/').all(|name| FileName::parse(name).is_ok());
                 if named { Ok((file_type, Place::Path(rest.into()))) } else { Err(Error::BadId) }
             }
             TRAIL => {
@@ -101,7 +105,9 @@ impl Identities {
 
 fn type_of(number: u8) -> Option<FileType> {
     use FileType::{BlockDevice, CharDevice, Directory, Fifo, Regular, Socket, Symlink};
-    [Regular, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|file_type| *file_type as u8 == number)
+    [Regular, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice]
+        .into_iter()
+        .find(|file_type| *file_type as u8 == number)
 }
 
 const CONTEXT: &str = "vouch 2026-11-21 file identities of an exported tree";
@@ -125,11 +131,16 @@ mod tests {
         let ids = identities();
         for path in [&b""[..], b"a", b"usr/lib/x", &[b'a'; 63]] {
             let id = ids.of(path, FileType::Symlink);
-            assert_eq!(Identities::place(&id).unwrap(), (FileType::Symlink, Place::Path(path.into())));
+            assert_eq!(
+                Identities::place(&id).unwrap(),
+                (FileType::Symlink, Place::Path(path.into()))
+            );
         }
         let path = [b"directory/".repeat(8).as_slice(), b"a rather long name of a file"].concat();
         let id = ids.of(&path, FileType::Regular);
-        let (file_type, Place::Trail(trail)) = Identities::place(&id).unwrap() else { panic!("too long") };
+        let (file_type, Place::Trail(trail)) = Identities::place(&id).unwrap() else {
+            panic!("too long")
+        };
         assert_eq!((file_type, trail.hash), (FileType::Regular, ids.hash(&path)));
         let marks: Vec<u8> = std::iter::repeat_n(ids.mark(b"directory"), 8).flatten().collect();
         assert_eq!(*trail.rest, [&marks[..], b"a rather long name of a file"].concat());
@@ -139,8 +150,21 @@ mod tests {
 
     #[test]
     fn invalid_identities_are_refused() {
-        for bytes in [&b""[..], b"\x10", b"\x18a", b"\x31a", b"\x11/a", b"\x11a//b", b"\x11..", b"\x11a\0", b"\x21short"] {
-            assert!(matches!(Identities::place(&FileId::new(bytes).unwrap()), Err(Error::BadId)), "{bytes:?}");
+        for bytes in [
+            &b""[..],
+            b"\x10",
+            b"\x18a",
+            b"\x31a",
+            b"\x11/a",
+            b"\x11a//b",
+            b"\x11..",
+            b"\x11a\0",
+            b"\x21short",
+        ] {
+            assert!(
+                matches!(Identities::place(&FileId::new(bytes).unwrap()), Err(Error::BadId)),
+                "{bytes:?}"
+            );
         }
     }
 

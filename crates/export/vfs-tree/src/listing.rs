@@ -22,7 +22,14 @@ struct List<'a, 'c> {
 }
 
 impl CallContext<'_> {
-    pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: EntryCallback<'_>) -> Result<bool> {
+    pub(crate) fn list(
+        &self,
+        caller: &Caller,
+        directory: &Node,
+        cookie: u64,
+        with_files: bool,
+        each: EntryCallback<'_>,
+    ) -> Result<bool> {
         if !directory.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
@@ -49,8 +56,9 @@ impl CallContext<'_> {
         for revision in self.core.earlier_revisions(self.generation) {
             let tree = &self.core.tree;
             let then = match self
-                .answer(tree.try_lookup_path(revision.root(), &directory.path), || tree.lookup_path(revision.root(), &directory.path))
-            {
+                .answer(tree.try_lookup_path(revision.root(), &directory.path), || {
+                    tree.lookup_path(revision.root(), &directory.path)
+                }) {
                 Err(Error::WouldBlock) => return Err(Error::WouldBlock),
                 Err(_) => continue,
                 Ok(then) => then,
@@ -77,7 +85,10 @@ impl CallContext<'_> {
 
     fn name_at(&self, directory: &Inode, cookie: Cookie) -> Result<Option<Box<[u8]>>> {
         let page = self.page(directory, Position::Number(cookie.number))?;
-        let entry = page.entries().first().filter(|entry| page.number == cookie.number && cookie.fits(entry.name.as_bytes()));
+        let entry = page
+            .entries()
+            .first()
+            .filter(|entry| page.number == cookie.number && cookie.fits(entry.name.as_bytes()));
         Ok(entry.map(|entry| entry.name.as_bytes().into()))
     }
 }
@@ -113,7 +124,9 @@ impl List<'_, '_> {
         let names = self.call.core.used_names(&self.directory.id);
         let first = match after {
             None => 0,
-            Some(cookie) => 1 + names.iter().position(|name| cookie.fits(name)).ok_or(Error::BadCookie)?,
+            Some(cookie) => {
+                1 + names.iter().position(|name| cookie.fits(name)).ok_or(Error::BadCookie)?
+            }
         };
         for (name, number) in names.iter().zip(0..).skip(first) {
             let Some(entry) = self.call.entry(&self.directory.inode, name)? else { continue };
@@ -132,7 +145,10 @@ impl List<'_, '_> {
                 let node = self.call.enter(self.directory, name, inode)?;
                 (node.number, Some(Ok((node.id, core.attributes(&node)))))
             }
-            refused => (core.numbering.of_file(self.directory.number, name, inode, 0), refused.as_ref().map(|_| Err(Error::Access))),
+            refused => (
+                core.numbering.of_file(self.directory.number, name, inode, 0),
+                refused.as_ref().map(|_| Err(Error::Access)),
+            ),
         };
         let flow = (self.each)(DirectoryEntry { name, cookie, file_number: file_number.0, file });
         self.given += u64::from(flow.is_continue());

@@ -20,8 +20,15 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(id: FileId, path: Arc<[u8]>, number: InodeNumber, inode: Arc<Inode>, generation: u64) -> Self {
-        let change = u64::from_be_bytes(*inode.digest().first_chunk().expect("a digest has 32 bytes"));
+    pub(crate) fn new(
+        id: FileId,
+        path: Arc<[u8]>,
+        number: InodeNumber,
+        inode: Arc<Inode>,
+        generation: u64,
+    ) -> Self {
+        let change =
+            u64::from_be_bytes(*inode.digest().first_chunk().expect("a digest has 32 bytes"));
         Node { id, path, number, inode, generation, change }
     }
 
@@ -53,16 +60,28 @@ impl Weighter<FileId, Arc<Node>> for NodeWeight {
             Content::Symlink(target) => target.len(),
             _ => 0,
         };
-        (2 * size_of::<FileId>() + size_of::<Node>() + size_of::<Inode>() + 64 + node.path.len() + inline + target) as u64
+        (2 * size_of::<FileId>()
+            + size_of::<Node>()
+            + size_of::<Inode>()
+            + 64
+            + node.path.len()
+            + inline
+            + target) as u64
     }
 }
 
 /// A hash replaces inline content: short, and different for different content.
 pub(crate) fn without_inline_content(inode: &Inode) -> Inode {
     match &inode.content {
-        Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > CONTENT_HASH_LEN => {
+        Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space }
+            if bytes.len() > CONTENT_HASH_LEN =>
+        {
             let body = BlobBody::Inline(blake3::hash(bytes).as_bytes().to_vec());
-            Inode { content: Content::Regular { blob: Blob { size: *size, body }, space: *space }, xattrs: inode.xattrs.clone(), ..*inode }
+            Inode {
+                content: Content::Regular { blob: Blob { size: *size, body }, space: *space },
+                xattrs: inode.xattrs.clone(),
+                ..*inode
+            }
         }
         _ => inode.clone(),
     }
@@ -82,14 +101,35 @@ mod tests {
     use vouch_tree::Timestamp;
 
     fn file(bytes: Vec<u8>) -> Inode {
-        let content = Content::Regular { blob: Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) }, space: 0 };
-        Inode { mode: 0o644, uid: 1, gid: 2, mtime: Timestamp::default(), nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+        let content = Content::Regular {
+            blob: Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) },
+            space: 0,
+        };
+        Inode {
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            mtime: Timestamp::default(),
+            nlink: 1,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 
     #[test]
     fn hashed_inodes_distinguish_contents() {
-        let blob = |inode: &Inode| if let Content::Regular { blob, .. } = &inode.content { blob.clone() } else { unreachable!() };
-        let (a, b) = (without_inline_content(&file(vec![1; 900])), without_inline_content(&file(vec![2; 900])));
+        let blob = |inode: &Inode| {
+            if let Content::Regular { blob, .. } = &inode.content {
+                blob.clone()
+            } else {
+                unreachable!()
+            }
+        };
+        let (a, b) = (
+            without_inline_content(&file(vec![1; 900])),
+            without_inline_content(&file(vec![2; 900])),
+        );
         assert_ne!(a, b);
         assert!(has_content_hash(&blob(&a)) && a.size() == 900);
         for len in [0, 31, 32] {

@@ -87,7 +87,13 @@ impl CallContext<'_> {
         Ok(self.remember(id, path.into(), number, inode))
     }
 
-    fn remember(&self, id: FileId, path: Arc<[u8]>, number: InodeNumber, inode: &Inode) -> Arc<Node> {
+    fn remember(
+        &self,
+        id: FileId,
+        path: Arc<[u8]>,
+        number: InodeNumber,
+        inode: &Inode,
+    ) -> Arc<Node> {
         let generation = self.generation;
         let before = self.core.nodes.get(&id);
         if let Some(node) = before.as_ref().filter(|node| node.generation >= generation) {
@@ -95,9 +101,14 @@ impl CallContext<'_> {
         }
         let inode = without_inline_content(inode);
         let node = match before {
-            Some(before) if *before.inode == inode => {
-                Node { id, path: before.path.clone(), number, inode: before.inode.clone(), generation, change: before.change }
-            }
+            Some(before) if *before.inode == inode => Node {
+                id,
+                path: before.path.clone(),
+                number,
+                inode: before.inode.clone(),
+                generation,
+                change: before.change,
+            },
             _ => Node::new(id, path, number, Arc::new(inode), generation),
         };
         let node = Arc::new(node);

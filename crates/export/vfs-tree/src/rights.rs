@@ -6,7 +6,12 @@ use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
 pub(crate) const READ: u8 = 4;
 pub(crate) const EXECUTE: u8 = 1;
 
-pub(crate) fn check_access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> Result<()> {
+pub(crate) fn check_access(
+    caller: &Caller,
+    inode: &Inode,
+    acl: &PosixAcl,
+    wanted: u8,
+) -> Result<()> {
     let granted = if caller.uid == 0 {
         let executable = inode.is_directory() || inode.mode & 0o111 != 0;
         READ | if executable { EXECUTE } else { 0 }
@@ -18,11 +23,23 @@ pub(crate) fn check_access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wante
 
 pub(crate) fn access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: Access) -> Access {
     let rules: &[(Access, u8)] = if inode.is_directory() {
-        &[(Access::READ, READ), (Access::LOOKUP, EXECUTE), (Access::XATTR_READ, READ), (Access::XATTR_LIST, READ)]
+        &[
+            (Access::READ, READ),
+            (Access::LOOKUP, EXECUTE),
+            (Access::XATTR_READ, READ),
+            (Access::XATTR_LIST, READ),
+        ]
     } else {
-        &[(Access::READ, READ), (Access::EXECUTE, EXECUTE), (Access::XATTR_READ, READ), (Access::XATTR_LIST, READ)]
+        &[
+            (Access::READ, READ),
+            (Access::EXECUTE, EXECUTE),
+            (Access::XATTR_READ, READ),
+            (Access::XATTR_LIST, READ),
+        ]
     };
-    let has = |&&(right, bits): &&(Access, u8)| wanted.has(right) && check_access(caller, inode, acl, bits).is_ok();
+    let has = |&&(right, bits): &&(Access, u8)| {
+        wanted.has(right) && check_access(caller, inode, acl, bits).is_ok()
+    };
     rules.iter().filter(has).fold(Access::default(), |all, &(right, _)| all | right)
 }
 
@@ -39,7 +56,9 @@ fn granted(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
 
 /// acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
-    let find = |tag: PosixAclTag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions);
+    let find = |tag: PosixAclTag| {
+        acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions)
+    };
     let mask = find(PosixAclTag::Mask).unwrap_or(7);
     if let Some(permissions) = find(PosixAclTag::User(caller.uid)) {
         return permissions & mask;
@@ -69,7 +88,16 @@ mod tests {
 
     fn file(mode: u16) -> Inode {
         let content = Content::Regular { blob: Blob::empty(), space: 0 };
-        Inode { mode, uid: 10, gid: 20, mtime: Timestamp::default(), nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+        Inode {
+            mode,
+            uid: 10,
+            gid: 20,
+            mtime: Timestamp::default(),
+            nlink: 1,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 
     #[test]
@@ -83,7 +111,8 @@ mod tests {
             (Caller::new(11, 21, []), Access::READ | Access::EXECUTE),
             (Caller::root(), Access::READ | Access::EXECUTE),
         ] {
-            let asked = Access::READ | Access::EXECUTE | Access::MODIFY | Access::EXTEND | Access::DELETE;
+            let asked =
+                Access::READ | Access::EXECUTE | Access::MODIFY | Access::EXTEND | Access::DELETE;
             assert_eq!(access(&caller, &inode, &none, asked), expected, "{caller:?}");
         }
         assert!(check_access(&Caller::root(), &file(0o600), &none, EXECUTE).is_err());
@@ -104,7 +133,9 @@ mod tests {
             ],
         };
         let inode = file(0o745);
-        let may = |uid, gid, wanted| check_access(&Caller::new(uid, gid, []), &inode, &acl, wanted).is_ok();
+        let may = |uid, gid, wanted| {
+            check_access(&Caller::new(uid, gid, []), &inode, &acl, wanted).is_ok()
+        };
         assert!(may(11, 1, READ) && !may(11, 1, EXECUTE));
         assert!(!may(12, 30, READ));
         assert!(may(13, 30, READ) && !may(13, 30, EXECUTE) && !may(13, 20, READ));

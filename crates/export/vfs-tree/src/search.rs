@@ -23,7 +23,9 @@ impl CallContext<'_> {
         while let Some((path, depth, directory)) = queue.pop() {
             let at = MARK_LEN * MARKS_MAX.min(depth);
             let lead = trail.rest.get(at..).unwrap_or_default();
-            let join = |name: &[u8]| if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
+            let join = |name: &[u8]| {
+                if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() }
+            };
             self.each_after(&directory, &before(lead), &mut left, |name, inode| {
                 let fits = name.starts_with(lead);
                 if fits && inode.file_type() == file_type {
@@ -38,10 +40,13 @@ impl CallContext<'_> {
             if let Some(path) = found {
                 return self.at(&path);
             }
-            let mark = if depth < MARKS_MAX { trail.rest.get(at..at + MARK_LEN) } else { Some(&[][..]) };
+            let mark =
+                if depth < MARKS_MAX { trail.rest.get(at..at + MARK_LEN) } else { Some(&[][..]) };
             let Some(mark) = mark else { continue };
             self.each_after(&directory, b"", &mut left, |name, inode| {
-                if inode.is_directory() && (mark.is_empty() || self.core.identities.mark(name) == mark) {
+                if inode.is_directory()
+                    && (mark.is_empty() || self.core.identities.mark(name) == mark)
+                {
                     queue.push((join(name), depth + 1, Arc::new(inode.clone())));
                 }
                 true
@@ -50,8 +55,18 @@ impl CallContext<'_> {
         Ok(None)
     }
 
-    fn each_after(&self, directory: &Inode, name: &[u8], left: &mut u64, mut each: impl FnMut(&[u8], &Inode) -> bool) -> Result<()> {
-        let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
+    fn each_after(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        left: &mut u64,
+        mut each: impl FnMut(&[u8], &Inode) -> bool,
+    ) -> Result<()> {
+        let mut page = if name.is_empty() {
+            self.page(directory, Position::Start)?
+        } else {
+            self.page(directory, Position::After(name))?
+        };
         loop {
             for entry in page.entries() {
                 *left = left.checked_sub(1).ok_or_else(|| {
@@ -76,7 +91,9 @@ impl CallContext<'_> {
 
 fn before(lead: &[u8]) -> Vec<u8> {
     match lead.split_last() {
-        Some((last, shorter)) => [shorter, &[last.saturating_sub(1)], &[0xff; FILE_NAME_LEN_MAX]].concat(),
+        Some((last, shorter)) => {
+            [shorter, &[last.saturating_sub(1)], &[0xff; FILE_NAME_LEN_MAX]].concat()
+        }
         None => Vec::new(),
     }
 }

@@ -87,7 +87,9 @@ mod tests {
         assert_eq!(SystemId::of_tree(u64::MAX).tree_number(), Some(KIND - 1));
         assert_eq!(SystemId::of_tree(7).tree_number(), Some(7));
         let device = SystemId::of_device(u32::MAX, u32::MAX);
-        for other in [device, device.of_covered_directory(), SystemId::of_memory(7), SystemId::UNKNOWN] {
+        for other in
+            [device, device.of_covered_directory(), SystemId::of_memory(7), SystemId::UNKNOWN]
+        {
             assert_eq!(other.tree_number(), None);
         }
         assert_eq!(SystemId::of_tree(7).of_covered_directory().tree_number(), None);

@@ -2,7 +2,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::{
-    Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Result, SetAttributes, SystemId,
+    Access, Attributes, Blocking, Caller, FileId, Home, Name, OpenAccess, OpenFile, PosixAcl,
+    PosixAclKind, Result, SetAttributes, SystemId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,10 +134,22 @@ pub trait FileSystem: Send + Sync {
         attributes.file_number
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access>;
+    fn access(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access>;
 
     /// Follows no symbolic links; crosses mount points only if they are part of the export.
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)>;
+    fn lookup(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)>;
 
     fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId>;
 
@@ -184,30 +197,85 @@ pub trait FileSystem: Send + Sync {
         attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)>;
 
-    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange>;
+    fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<DirectoryChange>;
 
-    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
+    fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)>;
 
     /// Removes the file only if the name is still its own. Leaves other files and non-empty
     /// directories, without an error.
-    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
+    fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        id: &FileId,
+    ) -> Result<()>;
 
-    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Result<Renamed>;
 
     /// All or nothing if possible; otherwise in the order size, owner, mode, times, up to the first
     /// failure.
-    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        open: Option<&dyn OpenFile>,
+        set: &SetAttributes,
+    ) -> Result<()>;
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space>;
 
-    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl>;
+    fn acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        blocking: Blocking,
+    ) -> Result<PosixAcl>;
 
-    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()>;
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        acl: &PosixAcl,
+    ) -> Result<()>;
 
     /// `name` without the `user.` prefix.
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>>;
+    fn xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        blocking: Blocking,
+    ) -> Result<Vec<u8>>;
 
-    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()>;
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> Result<()>;
 
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()>;
 

@@ -24,10 +24,13 @@ pub use caller::{Access, Caller};
 pub use error::{Error, Result};
 pub use file_id::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 pub use file_system::{
-    AccessOverride, CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode, Renamed, Space, Traits, XattrHow,
+    AccessOverride, CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode,
+    Renamed, Space, Traits, XattrHow,
 };
 pub use name::{NAME_LEN_MAX, Name};
-pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written};
+pub use open_file::{
+    Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written,
+};
 
 /// Permission to wait for a disk or a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

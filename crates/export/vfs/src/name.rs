@@ -8,7 +8,8 @@ pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
-        let plain = !bytes.is_empty() && bytes.len() <= NAME_LEN_MAX && bytes != b"." && bytes != b"..";
+        let plain =
+            !bytes.is_empty() && bytes.len() <= NAME_LEN_MAX && bytes != b"." && bytes != b"..";
         (plain && !bytes.iter().any(|&byte| byte == b'/' || byte == 0)).then_some(Name(bytes))
     }
 

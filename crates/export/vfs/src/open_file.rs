@@ -73,9 +73,21 @@ pub trait OpenFile: Send + Sync + Any {
     fn attributes(&self) -> Result<Attributes>;
 
     /// Fewer than `len` bytes only at the end of the file. At or past it: no bytes, `eof`.
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content>;
+    fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        into: ReadInto<'_>,
+        blocking: Blocking,
+    ) -> Result<Content>;
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written>;
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        blocking: Blocking,
+    ) -> Result<Written>;
 
     /// Makes writes to the range durable; `len` 0 means to the end. A disk error since the last
     /// call is returned once to each open file. [`Error::WouldBlock`](crate::Error::WouldBlock) at
@@ -96,10 +108,22 @@ pub trait OpenFile: Send + Sync + Any {
 
     /// `from`: an open file of the same file system. Returns 0 only at the end of `from`. May stop
     /// early; the caller repeats the call.
-    fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64>;
+    fn copy_from(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64>;
 
     /// Shares the blocks of `from` (in the same file system); `len` 0 means to its end. Atomic.
-    fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
+    fn clone_range(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<()>;
 
     /// Bytes that a close frees if the file has no name. May notice late that others removed the
     /// name.

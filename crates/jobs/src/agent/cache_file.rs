@@ -43,10 +43,14 @@ impl CachePattern {
     /// If it is no absolute path in which `%{uid}` stands once.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
         let path = text.strip_prefix("FILE:").unwrap_or(text);
-        let is_good = path.starts_with('/') && path.matches(UID).count() == 1 && Path::new(path).file_name().is_some();
+        let is_good = path.starts_with('/')
+            && path.matches(UID).count() == 1
+            && Path::new(path).file_name().is_some();
         match is_good && !text.starts_with("KEYRING:") {
             true => Ok(Self(path.to_owned())),
-            false => Err(Error::Configuration(format!("--cache {text}: write FILE: and an absolute path with %{{uid}} in it"))),
+            false => Err(Error::Configuration(format!(
+                "--cache {text}: write FILE: and an absolute path with %{{uid}} in it"
+            ))),
         }
     }
 
@@ -57,7 +61,8 @@ impl CachePattern {
     /// A name beside the cache that nobody else can know in advance.
     pub(super) fn new_staged_path(&self, uid: u32) -> Result<PathBuf, Error> {
         let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| Error::Configuration(format!("randomness: {error}")))?;
+        getrandom::fill(&mut number)
+            .map_err(|error| Error::Configuration(format!("randomness: {error}")))?;
         Ok(self.staged_path(uid, &data_encoding::HEXLOWER.encode(&number)))
     }
 
@@ -68,10 +73,18 @@ impl CachePattern {
     }
 
     /// Writes a file at `staged`, which is beside its place.
-    pub(super) fn stage(&self, (uid, gid): (u32, u32), staged: PathBuf, bytes: &[u8]) -> Result<StagedCache, Error> {
+    pub(super) fn stage(
+        &self,
+        (uid, gid): (u32, u32),
+        staged: PathBuf,
+        bytes: &[u8],
+    ) -> Result<StagedCache, Error> {
         let path = self.path(uid);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&staged, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from).map_err(io_at(&staged))?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&staged, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(io::Error::from)
+            .map_err(io_at(&staged))?;
         let mut file = File::from(file);
         let write = || {
             let metadata = file.metadata()?;
@@ -82,7 +95,11 @@ impl CachePattern {
             Ok((metadata.dev(), metadata.ino()))
         };
         match { write }() {
-            Ok((device, inode)) => Ok(StagedCache { staged, written: WrittenCache { path, device, inode }, is_installed: false }),
+            Ok((device, inode)) => Ok(StagedCache {
+                staged,
+                written: WrittenCache { path, device, inode },
+                is_installed: false,
+            }),
             Err(error) => {
                 let _ = std::fs::remove_file(&staged);
                 Err(io_at(&staged)(error))
@@ -97,9 +114,12 @@ impl CachePattern {
         let names = [cache.staged.clone(), Some(self.staged_path(uid, "vouch"))];
         for staged in names.into_iter().flatten() {
             if let Some(written) = cache.file.clone()
-                && (WrittenCache { path: staged.clone(), ..written }).is_in_place().map_err(io_at(&staged))?
+                && (WrittenCache { path: staged.clone(), ..written })
+                    .is_in_place()
+                    .map_err(io_at(&staged))?
             {
-                StagedCache { staged, written, is_installed: false }.install(cache.previous.as_ref())?;
+                StagedCache { staged, written, is_installed: false }
+                    .install(cache.previous.as_ref())?;
             } else {
                 remove_staged(&staged).map_err(io_at(&staged))?;
             }
@@ -132,7 +152,9 @@ impl StagedCache {
         match std::fs::rename(staged, path) {
             // Any user can make a directory of this name. It becomes rubbish of that user's.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                rustix::fs::renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE).map_err(io::Error::from).map_err(io_at(path))?;
+                rustix::fs::renameat_with(CWD, staged, CWD, path, RenameFlags::EXCHANGE)
+                    .map_err(io::Error::from)
+                    .map_err(io_at(path))?;
                 tracing::warn!(path = %path.display(), "a user had made a directory in place of the cache");
                 let _ = std::fs::remove_dir(staged);
             }
@@ -199,7 +221,9 @@ fn identify(path: &Path) -> io::Result<Option<Metadata>> {
 /// None without a regular file of this name.
 fn open_regular(path: &Path) -> io::Result<Option<File>> {
     let file = match open_here(path, OFlags::WRONLY | OFlags::NONBLOCK) {
-        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::XDEV) => return Ok(None),
+        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO | Errno::XDEV) => {
+            return Ok(None);
+        }
         other => File::from(other?),
     };
     Ok(file.metadata()?.is_file().then_some(file))
@@ -207,10 +231,22 @@ fn open_regular(path: &Path) -> io::Result<Option<File>> {
 
 /// Follows no link of this name, and enters no mount on it: a user's file system may never answer.
 fn open_here(path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
-    let parent = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let parent = rustix::fs::open(
+        parent,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat2(parent, name, flags, Mode::empty(), ResolveFlags::NO_XDEV | ResolveFlags::BENEATH)
+    rustix::fs::openat2(
+        parent,
+        name,
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_XDEV | ResolveFlags::BENEATH,
+    )
 }
 
 /// A user who executes the file, or holds a lease on it, prevents that it is opened. It is removed
@@ -249,8 +285,18 @@ mod tests {
         pattern.stage((uid, gid), pattern.new_staged_path(uid).unwrap(), bytes).unwrap()
     }
 
-    fn recorded(staged: &Path, file: Option<&WrittenCache>, previous: Option<&WrittenCache>) -> UserCache {
-        UserCache { file: file.cloned(), end_s: 0, renew_s: 0, previous: previous.cloned(), staged: Some(staged.to_owned()) }
+    fn recorded(
+        staged: &Path,
+        file: Option<&WrittenCache>,
+        previous: Option<&WrittenCache>,
+    ) -> UserCache {
+        UserCache {
+            file: file.cloned(),
+            end_s: 0,
+            renew_s: 0,
+            previous: previous.cloned(),
+            staged: Some(staged.to_owned()),
+        }
     }
 
     #[test]
@@ -279,7 +325,8 @@ mod tests {
     fn start_after_a_kill_finishes_or_wipes_the_staged_cache() {
         let directory = tempfile::tempdir().unwrap();
         let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
-        let (path, link) = (directory.path().join(format!("krb5cc_{uid}")), directory.path().join("link"));
+        let (path, link) =
+            (directory.path().join(format!("krb5cc_{uid}")), directory.path().join("link"));
         let killed_with = |bytes: &[u8]| {
             let staged = stage(&pattern, bytes);
             let killed = (staged.staged.clone(), staged.written().clone());
@@ -364,9 +411,18 @@ mod tests {
 
     #[test]
     fn pattern_names_the_user_once() {
-        for bad in ["FILE:/tmp/krb5cc", "FILE:krb5cc_%{uid}", "KEYRING:persistent:%{uid}", "FILE:/%{uid}/%{uid}", "KCM:%{uid}"] {
+        for bad in [
+            "FILE:/tmp/krb5cc",
+            "FILE:krb5cc_%{uid}",
+            "KEYRING:persistent:%{uid}",
+            "FILE:/%{uid}/%{uid}",
+            "KCM:%{uid}",
+        ] {
             assert!(CachePattern::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(CachePattern::parse("FILE:/run/x/cc_%{uid}").unwrap().path(7), Path::new("/run/x/cc_7"));
+        assert_eq!(
+            CachePattern::parse("FILE:/run/x/cc_%{uid}").unwrap().path(7),
+            Path::new("/run/x/cc_7")
+        );
     }
 }

@@ -87,7 +87,8 @@ impl Accounts {
     pub(super) fn due(&self, now_s: u64) -> Vec<(u32, JobId)> {
         let due = self.caches.iter().filter(|(_, cache)| cache.renew_s <= now_s);
         due.filter_map(|(uid, _)| {
-            let jobs = self.jobs.iter().filter(|(_, job)| job.uid == *uid && job.deadline_s > now_s);
+            let jobs =
+                self.jobs.iter().filter(|(_, job)| job.uid == *uid && job.deadline_s > now_s);
             jobs.max_by_key(|(_, job)| job.deadline_s).map(|(id, _)| (*uid, id.clone()))
         })
         .collect()
@@ -101,33 +102,59 @@ impl Accounts {
     }
 
     fn unused(&self) -> Vec<u32> {
-        self.caches.keys().copied().filter(|uid| !self.jobs.values().any(|job| job.uid == *uid)).collect()
+        self.caches
+            .keys()
+            .copied()
+            .filter(|uid| !self.jobs.values().any(|job| job.uid == *uid))
+            .collect()
     }
 }
 
 impl Agent {
     /// Writes the tickets of a job's user. The state names the file before it is in its place.
     /// `prolog` is given for a job that begins here.
-    pub(super) fn put(&self, job: &JobId, prolog: Option<u64>, tickets: Tickets) -> Result<(), Error> {
+    pub(super) fn put(
+        &self,
+        job: &JobId,
+        prolog: Option<u64>,
+        tickets: Tickets,
+    ) -> Result<(), Error> {
         let user = nix::unistd::User::from_name(tickets.user.as_str()).ok().flatten();
-        let user = user.ok_or_else(|| Error::NoAccount(format!("user {} is unknown on this node", tickets.user)))?;
+        let user = user.ok_or_else(|| {
+            Error::NoAccount(format!("user {} is unknown on this node", tickets.user))
+        })?;
         if user.uid.as_raw() != tickets.uid {
             let (here, there) = (user.uid, tickets.uid);
-            return Err(Error::Refused(format!("user {} has uid {here} on this node, but {there} at the broker", tickets.user)));
+            return Err(Error::Refused(format!(
+                "user {} has uid {here} on this node, but {there} at the broker",
+                tickets.user
+            )));
         }
         let mut accounts = self.accounts.lock();
         let is_known = accounts.jobs.contains_key(job);
         // An epilog may have come while the broker was asked.
         if !is_known && prolog.is_none_or(|number| !accounts.prologs.contains_key(&number)) {
-            return Err(Error::Refused(format!("job {job} has ended on this node in the meantime")));
+            return Err(Error::Refused(format!(
+                "job {job} has ended on this node in the meantime"
+            )));
         }
         if accounts.jobs.len() >= AGENT_JOB_COUNT_MAX && !is_known {
-            return Err(Error::Refused(format!("this node has {AGENT_JOB_COUNT_MAX} jobs already")));
+            return Err(Error::Refused(format!(
+                "this node has {AGENT_JOB_COUNT_MAX} jobs already"
+            )));
         }
-        accounts.jobs.insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
+        accounts
+            .jobs
+            .insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
         let now_s = self.clock.now_s();
         let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
-        let unwritten = UserCache { file: None, end_s: tickets.end_s, renew_s: now_s, previous: None, staged: None };
+        let unwritten = UserCache {
+            file: None,
+            end_s: tickets.end_s,
+            renew_s: now_s,
+            previous: None,
+            staged: None,
+        };
         let current = accounts.caches.entry(tickets.uid).or_insert(unwritten);
         // Another job of the user may have brought tickets that live longer.
         if current.file.is_some() && current.end_s > tickets.end_s {
@@ -141,10 +168,17 @@ impl Agent {
         let staged = self.pattern.new_staged_path(tickets.uid)?;
         current.staged = Some(staged.clone());
         self.state.write(&accounts)?;
-        let staged = self.pattern.stage((user.uid.as_raw(), user.gid.as_raw()), staged, &tickets.cache)?;
+        let staged =
+            self.pattern.stage((user.uid.as_raw(), user.gid.as_raw()), staged, &tickets.cache)?;
         if let Some(current) = accounts.caches.get_mut(&tickets.uid) {
             let file = Some(staged.written().clone());
-            *current = UserCache { file, end_s: tickets.end_s, renew_s, previous: previous.clone(), staged: current.staged.take() };
+            *current = UserCache {
+                file,
+                end_s: tickets.end_s,
+                renew_s,
+                previous: previous.clone(),
+                staged: current.staged.take(),
+            };
         }
         self.state.write(&accounts)?;
         staged.install(previous.as_ref())?;
@@ -159,7 +193,9 @@ impl Agent {
         if let Some(number) = prolog {
             accounts.prologs.remove(&number);
         }
-        if !accounts.jobs.contains_key(job) && !accounts.prologs.values().any(|waiting| waiting == job) {
+        if !accounts.jobs.contains_key(job)
+            && !accounts.prologs.values().any(|waiting| waiting == job)
+        {
             accounts.report_left(job, &error.to_string());
             if let Err(error) = self.state.write(&accounts) {
                 tracing::error!("{error}");
@@ -206,8 +242,17 @@ impl Agent {
     pub(super) fn end_overdue(&self) -> Result<(), Error> {
         let now_s = self.clock.now_s();
         let mut accounts = self.accounts.lock();
-        let overdue: Vec<JobId> = accounts.jobs.iter().filter(|(_, job)| job.deadline_s <= now_s).map(|(id, _)| id.clone()).collect();
-        let ended = accounts.caches.iter().filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some()).map(|(uid, _)| *uid);
+        let overdue: Vec<JobId> = accounts
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.deadline_s <= now_s)
+            .map(|(id, _)| id.clone())
+            .collect();
+        let ended = accounts
+            .caches
+            .iter()
+            .filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some())
+            .map(|(uid, _)| *uid);
         let ended: Vec<u32> = ended.filter(|uid| !accounts.unremoved.contains(uid)).collect();
         if overdue.is_empty() && ended.is_empty() {
             return Ok(());
@@ -218,8 +263,13 @@ impl Agent {
         }
         self.remove_unused(&mut accounts);
         for uid in ended {
-            let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) else { continue };
-            tracing::error!(uid, "the tickets have ended and could not be renewed; they are removed");
+            let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) else {
+                continue;
+            };
+            tracing::error!(
+                uid,
+                "the tickets have ended and could not be renewed; they are removed"
+            );
             if let Err(error) = file.remove() {
                 tracing::error!(uid, "{error}; the tickets are not removed");
                 accounts.unremoved.insert(uid);
@@ -260,7 +310,10 @@ mod tests {
         for (job, deadline_s) in [("1", 100), ("2", 300), ("3", 200)] {
             accounts.jobs.insert(id(job), LocalJob { uid: 1000, deadline_s });
         }
-        accounts.caches.insert(1000, UserCache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None });
+        accounts.caches.insert(
+            1000,
+            UserCache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None },
+        );
         assert_eq!(accounts.due(29), []);
         assert_eq!(accounts.due(30), [(1000, id("2"))]);
         accounts.retry_later(1000, 30);

@@ -43,7 +43,10 @@ impl BrokerLink for NetworkLink {
         answer.map_err(|error| {
             let at = format!("broker {host}:{port}");
             match error.kerberos() {
-                Some(fault) => Error::Kerberos(KerberosError { what: format!("{at}: {}", fault.what), ..fault.clone() }),
+                Some(fault) => Error::Kerberos(KerberosError {
+                    what: format!("{at}: {}", fault.what),
+                    ..fault.clone()
+                }),
                 None if matches!(error, Error::Refused(_)) => error,
                 None => Error::Unavailable(format!("{at}: {error}")),
             }

@@ -72,8 +72,18 @@ impl AgentReport {
         let agent = &*self.0;
         let (jobs, users, users_without_tickets, next_end_s) = {
             let accounts = agent.accounts.lock();
-            let without = accounts.caches.iter().filter(|(_, cache)| cache.file.is_none()).map(|(uid, _)| *uid).collect();
-            let next = accounts.caches.values().filter(|cache| cache.file.is_some()).map(|cache| cache.end_s).min();
+            let without = accounts
+                .caches
+                .iter()
+                .filter(|(_, cache)| cache.file.is_none())
+                .map(|(uid, _)| *uid)
+                .collect();
+            let next = accounts
+                .caches
+                .values()
+                .filter(|cache| cache.file.is_some())
+                .map(|cache| cache.end_s)
+                .min();
             (accounts.jobs.len(), accounts.caches.len(), without, next)
         };
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -104,7 +114,12 @@ impl StatusSource for AgentReport {
         page.single("vouch_jobs_agent_jobs", Gauge, "Jobs on this node.", detail.jobs);
         page.single("vouch_jobs_agent_users", Gauge, "Users of these jobs.", detail.users);
         let without = detail.users_without_tickets.len();
-        page.single("vouch_jobs_agent_users_without_tickets", Gauge, "Users whose tickets could not be renewed.", without);
+        page.single(
+            "vouch_jobs_agent_users_without_tickets",
+            Gauge,
+            "Users whose tickets could not be renewed.",
+            without,
+        );
         page.single(
             "vouch_jobs_agent_broker_unavailable",
             Gauge,
@@ -116,10 +131,22 @@ impl StatusSource for AgentReport {
             page.single("vouch_jobs_agent_next_end_timestamp_seconds", Gauge, help, end_s);
         }
         for (name, help, count) in [
-            ("vouch_jobs_agent_caches_written_total", "Caches written, first ones and renewed ones.", detail.caches_written),
+            (
+                "vouch_jobs_agent_caches_written_total",
+                "Caches written, first ones and renewed ones.",
+                detail.caches_written,
+            ),
             ("vouch_jobs_agent_refused_total", "Refused requests for tickets.", detail.refused),
-            ("vouch_jobs_agent_renewals_failed_total", "Renewals that failed and were tried again.", detail.renewals_failed),
-            ("vouch_jobs_agent_lapsed_total", "Caches removed because their tickets ended.", detail.lapsed),
+            (
+                "vouch_jobs_agent_renewals_failed_total",
+                "Renewals that failed and were tried again.",
+                detail.renewals_failed,
+            ),
+            (
+                "vouch_jobs_agent_lapsed_total",
+                "Caches removed because their tickets ended.",
+                detail.lapsed,
+            ),
         ] {
             page.single(name, Counter, help, count);
         }
@@ -133,7 +160,8 @@ impl StatusSource for AgentReport {
     fn health(&self, _now_s: u64) -> (bool, String) {
         let AgentStatus { jobs, users_without_tickets, outage, .. } = self.detail();
         let healthy = outage.is_none() && users_without_tickets.is_empty();
-        let health = Health { healthy, jobs, users_without_tickets: users_without_tickets.len(), outage };
+        let health =
+            Health { healthy, jobs, users_without_tickets: users_without_tickets.len(), outage };
         (healthy, serde_json::to_string(&health).expect("numbers and texts serialize") + "\n")
     }
 }

@@ -11,7 +11,9 @@ use rustix::net::sockopt::socket_peercred;
 use super::Agent;
 use crate::Error;
 use crate::channel::{Channel, ChannelError};
-use crate::limits::{ANSWER_TIMEOUT, CONNECTION_TIMEOUT, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX};
+use crate::limits::{
+    ANSWER_TIMEOUT, CONNECTION_TIMEOUT, LOCAL_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX,
+};
 use crate::wire::{Reply, Request};
 
 impl Agent {
@@ -19,7 +21,11 @@ impl Agent {
     ///
     /// # Errors
     /// If the socket fails.
-    pub fn run(self: &Arc<Self>, socket: &UnixListener, is_stopped: impl Fn() -> bool + Send + Sync) -> Result<(), Error> {
+    pub fn run(
+        self: &Arc<Self>,
+        socket: &UnixListener,
+        is_stopped: impl Fn() -> bool + Send + Sync,
+    ) -> Result<(), Error> {
         let failed = |source| Error::Io { path: "the agent's socket".into(), source };
         socket.set_nonblocking(true).map_err(failed)?;
         let count = Arc::new(AtomicUsize::new(0));
@@ -27,7 +33,8 @@ impl Agent {
             scope.spawn(|| self.maintain(&is_stopped));
             while !is_stopped() {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-                let _ = rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
+                let _ =
+                    rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
                 let Ok((connection, _)) = socket.accept() else { continue };
                 if count.load(Ordering::Acquire) >= LOCAL_CONNECTION_COUNT_MAX {
                     tracing::warn!("too many prologs and epilogs at once; one is refused");
@@ -58,7 +65,10 @@ impl Agent {
         let (request, _) = channel.receive::<Request>(REQUEST_LEN_MAX)?;
         let is_allowed = peer.is_root() || peer == rustix::process::geteuid();
         let answered = match request {
-            _ if !is_allowed => Err(Error::Refused(format!("uid {} may not ask the agent; prologs run as root", peer.as_raw()))),
+            _ if !is_allowed => Err(Error::Refused(format!(
+                "uid {} may not ask the agent; prologs run as root",
+                peer.as_raw()
+            ))),
             Request::Enter { job, uid } => self.enter(&job, uid),
             Request::Leave { job } => self.leave(&job, "ended on the node"),
             _ => Err(Error::Refused("the agent takes prologs and epilogs only".into())),

@@ -61,12 +61,19 @@ impl Connections {
     }
 
     /// None if the address has all that it may have, and each of them is in use.
-    pub(super) fn admit(self: &Arc<Self>, socket: &TcpStream, address: IpAddr, now: Instant) -> Option<Place> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        socket: &TcpStream,
+        address: IpAddr,
+        now: Instant,
+    ) -> Option<Place> {
         let network = network(address);
         let unproved = Some(socket.try_clone().ok()?);
         let mut open = self.open.lock();
         let count = open.entries.iter().filter(|entry| entry.network == network).count();
-        if count >= self.count_max.div_ceil(ADDRESS_SHARE) && !open.evict(network, now, IDLE_MIN_OF_ADDRESS) {
+        if count >= self.count_max.div_ceil(ADDRESS_SHARE)
+            && !open.evict(network, now, IDLE_MIN_OF_ADDRESS)
+        {
             return None;
         }
         let id = open.next;
@@ -79,8 +86,11 @@ impl Connections {
 impl Open {
     /// Closes the oldest connection of a network that has proved nothing for this long.
     fn evict(&mut self, network: IpAddr, now: Instant, idle_min: Duration) -> bool {
-        let is_idle =
-            |entry: &Entry| entry.network == network && entry.unproved.is_some() && now.saturating_duration_since(entry.since) >= idle_min;
+        let is_idle = |entry: &Entry| {
+            entry.network == network
+                && entry.unproved.is_some()
+                && now.saturating_duration_since(entry.since) >= idle_min
+        };
         let Some(oldest) = self.entries.iter().position(is_idle) else { return false };
         if let Some(socket) = self.entries.remove(oldest).unproved {
             let _ = socket.shutdown(Shutdown::Both);
@@ -91,7 +101,9 @@ impl Open {
 
 impl Place {
     pub(super) fn set_proved(&self) {
-        if let Some(entry) = self.connections.open.lock().entries.iter_mut().find(|entry| entry.id == self.id) {
+        if let Some(entry) =
+            self.connections.open.lock().entries.iter_mut().find(|entry| entry.id == self.id)
+        {
             entry.unproved = None;
         }
     }
@@ -139,7 +151,9 @@ mod tests {
         let at = |ms| begin + Duration::from_millis(ms);
         let admit = |address: &str, ms| {
             let (near, far) = pair();
-            connections.admit(&far, address.parse().unwrap(), at(ms)).map(|place| (near, place, far))
+            connections
+                .admit(&far, address.parse().unwrap(), at(ms))
+                .map(|place| (near, place, far))
         };
         // Two places an address; a host of IPv6 has a network.
         let agent = admit("192.0.2.1", 0).unwrap();
@@ -152,8 +166,10 @@ mod tests {
         let v6 = [admit("2001:db8::1", 200).unwrap(), admit("2001:db8::2", 200).unwrap()];
         assert!(admit("2001:db8::3", 201).is_none());
         // All places are taken, by silent connections of few addresses.
-        let others: Vec<_> =
-            ["192.0.2.2", "192.0.2.2", "192.0.2.3", "192.0.2.3"].iter().map(|address| admit(address, 300).unwrap()).collect();
+        let others: Vec<_> = ["192.0.2.2", "192.0.2.2", "192.0.2.3", "192.0.2.3"]
+            .iter()
+            .map(|address| admit(address, 300).unwrap())
+            .collect();
         assert!(!connections.make_room(at(301)), "the next one waits");
         assert!(connections.make_room(at(1500)));
         assert_eq!(connections.count(), 7);

@@ -13,7 +13,12 @@ pub(crate) trait TicketSource: Send + Sync {
     ///
     /// # Errors
     /// If the KDC refuses, or does not answer.
-    fn tickets(&self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError>;
+    fn tickets(
+        &self,
+        user: &str,
+        services: &[String],
+        end_s: u64,
+    ) -> Result<DelegatedTickets, KerberosError>;
 }
 
 pub(super) struct Mint {
@@ -36,7 +41,12 @@ impl Mint {
 }
 
 impl TicketSource for Mint {
-    fn tickets(&self, user: &str, services: &[String], end_s: u64) -> Result<DelegatedTickets, KerberosError> {
+    fn tickets(
+        &self,
+        user: &str,
+        services: &[String],
+        end_s: u64,
+    ) -> Result<DelegatedTickets, KerberosError> {
         let mut pool = self.pool.lock();
         while pool.busy >= KDC_REQUEST_COUNT_MAX {
             self.freed.wait(&mut pool);

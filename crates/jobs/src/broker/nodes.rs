@@ -24,10 +24,15 @@ impl NodePrincipals {
     pub(super) fn check(&self, principal: &str, node: &NodeName) -> Result<(), String> {
         let full = |host: &str| format!("host/{host}@{}", self.realm);
         let is_own = principal == full(node.as_str())
-            || (!node.as_str().contains('.') && !self.domain.is_empty() && principal == full(&format!("{node}.{}", self.domain)));
+            || (!node.as_str().contains('.')
+                && !self.domain.is_empty()
+                && principal == full(&format!("{node}.{}", self.domain)));
         match is_own || self.is_shared(principal) {
             true => Ok(()),
-            false => Err(format!("may not speak for node {node}, whose principal is {}", full(&self.host(node)))),
+            false => Err(format!(
+                "may not speak for node {node}, whose principal is {}",
+                full(&self.host(node))
+            )),
         }
     }
 
@@ -47,8 +52,14 @@ mod tests {
     fn principal_speaks_for_its_own_node_only() {
         let shared = vec!["host/image.example.org@R".to_owned()];
         let nodes = NodePrincipals { realm: "R".into(), domain: "example.org".into(), shared };
-        let is_good = |principal: &str, node: &str| nodes.check(principal, &NodeName::parse(node).unwrap()).is_ok();
-        assert!(is_good("host/n1.example.org@R", "n1") && is_good("host/n1@R", "n1") && is_good("host/n1.example.org@R", "n1.example.org"));
+        let is_good = |principal: &str, node: &str| {
+            nodes.check(principal, &NodeName::parse(node).unwrap()).is_ok()
+        };
+        assert!(
+            is_good("host/n1.example.org@R", "n1")
+                && is_good("host/n1@R", "n1")
+                && is_good("host/n1.example.org@R", "n1.example.org")
+        );
         for (principal, node) in [
             ("host/n2.example.org@R", "n1"),
             ("host/n1.example.org@OTHER", "n1"),
@@ -59,6 +70,9 @@ mod tests {
         ] {
             assert!(!is_good(principal, node), "{principal} {node}");
         }
-        assert!(is_good("host/image.example.org@R", "n1") && nodes.is_shared("host/image.example.org@R"));
+        assert!(
+            is_good("host/image.example.org@R", "n1")
+                && nodes.is_shared("host/image.example.org@R")
+        );
     }
 }

@@ -106,8 +106,14 @@ impl Records {
         });
         let address = event.address.unwrap_or(IpAddr::from([127, 0, 0, 1]));
         let Some(omitted) = self.limit.admit(address, self.mono_ms()) else { return };
-        let more = omitted.map(|count| format!("{}; {count} more refusals of this address are not recorded", event.detail));
-        self.put(Act::TicketRefused, DENIED, Event { detail: more.as_deref().unwrap_or(event.detail), ..event });
+        let more = omitted.map(|count| {
+            format!("{}; {count} more refusals of this address are not recorded", event.detail)
+        });
+        self.put(
+            Act::TicketRefused,
+            DENIED,
+            Event { detail: more.as_deref().unwrap_or(event.detail), ..event },
+        );
     }
 
     /// Call this at intervals.
@@ -131,7 +137,14 @@ impl Records {
 
     fn put(&self, act: Act, result: u32, event: Event<'_>) {
         let job = format!("job:{}", event.job);
-        tracing::info!(act = act.name(), job = event.job, principal = event.principal, node = event.node, "{}", event.detail);
+        tracing::info!(
+            act = act.name(),
+            job = event.job,
+            principal = event.principal,
+            node = event.node,
+            "{}",
+            event.detail
+        );
         let Some(trail) = &self.trail else { return };
         trail.record(&Record {
             time_ns: now_ns(),

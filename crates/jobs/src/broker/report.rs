@@ -56,7 +56,8 @@ pub struct BrokerReport {
 impl BrokerReport {
     fn detail(&self) -> BrokerStatus {
         let broker = &*self.broker;
-        let Counts { live, ended, users, holders } = broker.registry.lock().counts(broker.clock.now_s());
+        let Counts { live, ended, users, holders } =
+            broker.registry.lock().counts(broker.clock.now_s());
         BrokerStatus {
             addresses: self.addresses.clone(),
             principal: broker.config.principal.clone(),
@@ -85,20 +86,52 @@ impl StatusSource for BrokerReport {
         let mut page = Exposition::of_daemon();
         for (name, help, value) in [
             ("vouch_jobs_live", "Jobs that run.", detail.live_jobs),
-            ("vouch_jobs_ended", "Jobs that are over, but whose tickets some node may still have.", detail.ended_jobs),
+            (
+                "vouch_jobs_ended",
+                "Jobs that are over, but whose tickets some node may still have.",
+                detail.ended_jobs,
+            ),
             ("vouch_jobs_users", "Users of the jobs that run.", detail.users),
-            ("vouch_jobs_holders", "Pairs of a job and a node that has its tickets.", detail.holders),
+            (
+                "vouch_jobs_holders",
+                "Pairs of a job and a node that has its tickets.",
+                detail.holders,
+            ),
             ("vouch_connections", "Connections open now.", detail.connections),
-            ("vouch_connections_max", "Connection limit.", self.broker.config.limits.connection_count_max),
-            ("vouch_jobs_kdc_unavailable", "1 while the KDC gives no tickets.", usize::from(detail.outage.is_some())),
+            (
+                "vouch_connections_max",
+                "Connection limit.",
+                self.broker.config.limits.connection_count_max,
+            ),
+            (
+                "vouch_jobs_kdc_unavailable",
+                "1 while the KDC gives no tickets.",
+                usize::from(detail.outage.is_some()),
+            ),
         ] {
             page.single(name, Gauge, help, value);
         }
         for (name, help, count) in [
-            ("vouch_jobs_tickets_minted_total", "Requests of nodes that got tickets.", detail.tickets_minted),
-            ("vouch_jobs_tickets_withdrawn_total", "Tickets that nodes removed, or that ended.", detail.tickets_withdrawn),
-            ("vouch_jobs_refused_total", "Refused registrations and requests for tickets.", detail.refused),
-            ("vouch_jobs_kdc_failures_total", "Requests that failed because the KDC gave no tickets.", detail.kdc_failures),
+            (
+                "vouch_jobs_tickets_minted_total",
+                "Requests of nodes that got tickets.",
+                detail.tickets_minted,
+            ),
+            (
+                "vouch_jobs_tickets_withdrawn_total",
+                "Tickets that nodes removed, or that ended.",
+                detail.tickets_withdrawn,
+            ),
+            (
+                "vouch_jobs_refused_total",
+                "Refused registrations and requests for tickets.",
+                detail.refused,
+            ),
+            (
+                "vouch_jobs_kdc_failures_total",
+                "Requests that failed because the KDC gave no tickets.",
+                detail.kdc_failures,
+            ),
         ] {
             page.single(name, Counter, help, count);
         }

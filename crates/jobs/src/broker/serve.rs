@@ -17,7 +17,8 @@ use super::connections::Place;
 use super::{Agent, Broker};
 use crate::channel::{Channel, ChannelError};
 use crate::limits::{
-    ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX, OTHER_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX,
+    ANSWER_TIMEOUT, CONNECTION_TIMEOUT, CONTROL_LEN_MAX, LOCAL_CONNECTION_COUNT_MAX,
+    OTHER_CONNECTION_COUNT_MAX, REQUEST_LEN_MAX,
 };
 use crate::wire::{Reply, Request};
 use crate::{Error, SERVICE};
@@ -36,7 +37,8 @@ const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 impl Listeners {
     /// Returns when a connection waits, or after a while.
     fn wait(&self) {
-        let mut sockets: Vec<PollFd<'_>> = self.agents.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
+        let mut sockets: Vec<PollFd<'_>> =
+            self.agents.iter().map(|listener| PollFd::new(listener, PollFlags::IN)).collect();
         sockets.push(PollFd::new(&self.scheduler, PollFlags::IN));
         let timeout = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
         let _ = rustix::event::poll(&mut sockets, Some(&timeout));
@@ -50,7 +52,11 @@ impl Broker {
     ///
     /// # Errors
     /// If the keytab has no key of the broker, or a listener fails.
-    pub fn run(self: &Arc<Self>, listeners: Listeners, is_stopped: impl Fn() -> bool) -> Result<(), Error> {
+    pub fn run(
+        self: &Arc<Self>,
+        listeners: Listeners,
+        is_stopped: impl Fn() -> bool,
+    ) -> Result<(), Error> {
         vouch_trust::warn_if_exposed(&self.config.keytab);
         let acceptor = Arc::new(MitAcceptor::new(Some(&self.config.keytab), SERVICE)?);
         let failed = |source| Error::Io { path: "the broker's sockets".into(), source };
@@ -58,7 +64,8 @@ impl Broker {
             listener.set_nonblocking(true).map_err(failed)?;
         }
         listeners.scheduler.set_nonblocking(true).map_err(failed)?;
-        let (local, others) = (Slots::new(LOCAL_CONNECTION_COUNT_MAX), Slots::new(OTHER_CONNECTION_COUNT_MAX));
+        let (local, others) =
+            (Slots::new(LOCAL_CONNECTION_COUNT_MAX), Slots::new(OTHER_CONNECTION_COUNT_MAX));
         let log = Arc::new(RefusalLog::default());
         let mut expired = Instant::now();
         while !is_stopped() {
@@ -83,8 +90,11 @@ impl Broker {
             {
                 is_idle = false;
                 // Any user may connect, to be told why not. Such connections take no place of the scheduler's.
-                let is_scheduler = socket_peercred(&socket).is_ok_and(|peer| self.is_scheduler(peer.uid.as_raw()));
-                let Some(slot) = (if is_scheduler { Some(slot) } else { others.take() }) else { continue };
+                let is_scheduler =
+                    socket_peercred(&socket).is_ok_and(|peer| self.is_scheduler(peer.uid.as_raw()));
+                let Some(slot) = (if is_scheduler { Some(slot) } else { others.take() }) else {
+                    continue;
+                };
                 let broker = self.clone();
                 start(move || {
                     let _slot = slot;
@@ -103,7 +113,13 @@ impl Broker {
         Ok(())
     }
 
-    fn serve_agent(&self, socket: TcpStream, (address, place): (IpAddr, &Place), acceptor: &MitAcceptor, log: &RefusalLog) {
+    fn serve_agent(
+        &self,
+        socket: TcpStream,
+        (address, place): (IpAddr, &Place),
+        acceptor: &MitAcceptor,
+        log: &RefusalLog,
+    ) {
         let served = || -> Result<(), ChannelError> {
             socket.set_nonblocking(false)?;
             socket.set_nodelay(true)?;
@@ -114,10 +130,15 @@ impl Broker {
                 channel.set_deadline(CONNECTION_TIMEOUT);
                 let request = match channel.receive::<Request>(REQUEST_LEN_MAX) {
                     Ok((request, _)) => request,
-                    Err(ChannelError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+                    Err(ChannelError::Io(error))
+                        if error.kind() == io::ErrorKind::UnexpectedEof =>
+                    {
+                        return Ok(());
+                    }
                     Err(error) => return Err(error),
                 };
-                let (reply, tickets) = self.answer_agent(Agent { principal: &principal, address }, request);
+                let (reply, tickets) =
+                    self.answer_agent(Agent { principal: &principal, address }, request);
                 channel.set_deadline(CONNECTION_TIMEOUT);
                 channel.send(&reply, &tickets)?;
             }
@@ -135,7 +156,9 @@ impl Broker {
             let (request, _) = channel.receive::<Request>(CONTROL_LEN_MAX)?;
             let reply = match self.is_scheduler(peer.as_raw()) {
                 true => self.answer_scheduler(request),
-                false => Reply::Refused { reason: format!("uid {} is not the scheduler's (--scheduler)", peer.as_raw()) },
+                false => Reply::Refused {
+                    reason: format!("uid {} is not the scheduler's (--scheduler)", peer.as_raw()),
+                },
             };
             channel.set_deadline(ANSWER_TIMEOUT);
             channel.send(&reply, &[])

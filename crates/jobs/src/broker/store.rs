@@ -26,7 +26,8 @@ impl Store {
         let path = directory.join(FILE);
         let failed = |why: String| Error::Store { path: path.clone(), why };
         // A user who can write there can register jobs of any user.
-        vouch_trust::check_path(directory, Access::Read).map_err(|error| failed(error.to_string()))??;
+        vouch_trust::check_path(directory, Access::Read)
+            .map_err(|error| failed(error.to_string()))??;
         let database = Database::create(&path).map_err(|error| failed(error.to_string()))?;
         let jobs = read(&database).map_err(failed)?;
         Ok((Self { path: path.clone(), database: Mutex::new(database) }, jobs))
@@ -37,7 +38,8 @@ impl Store {
         if changes.is_empty() {
             return Ok(());
         }
-        write(&self.database.lock(), changes).map_err(|error| Error::Store { path: self.path.clone(), why: error.to_string() })
+        write(&self.database.lock(), changes)
+            .map_err(|error| Error::Store { path: self.path.clone(), why: error.to_string() })
     }
 }
 
@@ -53,7 +55,8 @@ fn read(database: &Database) -> Result<BTreeMap<JobId, Job>, String> {
     for entry in table.iter().map_err(|error| text(&error))? {
         let (id, job) = entry.map_err(|error| text(&error))?;
         let id = JobId::parse(id.value()).map_err(|error| text(&error))?;
-        let job = serde_json::from_slice(job.value()).map_err(|error| format!("job {id}: {error}"))?;
+        let job =
+            serde_json::from_slice(job.value()).map_err(|error| format!("job {id}: {error}"))?;
         jobs.insert(id, job);
     }
     Ok(jobs)
@@ -92,7 +95,15 @@ mod tests {
         let mut registry = Registry::new(jobs, Limits::default());
         let user = UserName::parse("alice").unwrap();
         for job in ["1", "2"] {
-            let change = registry.begin(&JobId::parse(job).unwrap(), (&user, 1000), vec![NodeName::parse("n1").unwrap()], 100, 1).unwrap();
+            let change = registry
+                .begin(
+                    &JobId::parse(job).unwrap(),
+                    (&user, 1000),
+                    vec![NodeName::parse("n1").unwrap()],
+                    100,
+                    1,
+                )
+                .unwrap();
             store.apply(&[change]).unwrap();
         }
         store.apply(&[Change::Forget(JobId::parse("1").unwrap())]).unwrap();

@@ -15,7 +15,13 @@ fn user(text: &str) -> UserName {
 }
 
 fn registry() -> Registry {
-    let limits = Limits { job_s_max: 1000, ticket_s_max: 100, user_job_count_max: 2, job_count_max: 3, ..Limits::default() };
+    let limits = Limits {
+        job_s_max: 1000,
+        ticket_s_max: 100,
+        user_job_count_max: 2,
+        job_count_max: 3,
+        ..Limits::default()
+    };
     let mut registry = Registry::new(BTreeMap::new(), limits);
     registry.begin(&id("1"), (&user("alice"), 1000), vec![node("n1"), node("n2")], 500, 0).unwrap();
     registry
@@ -30,18 +36,27 @@ fn node_of_live_job_gets_tickets_until_the_deadline() {
     let registry = registry();
     let grant = |now_s| registry.grant(&id("1"), &node("n1"), None, now_s);
     assert_eq!(grant(0).unwrap().end_s, 100);
-    assert_eq!(grant(450).unwrap(), Grant { user: user("alice"), uid: 1000, deadline_s: 500, end_s: 500 });
+    assert_eq!(
+        grant(450).unwrap(),
+        Grant { user: user("alice"), uid: 1000, deadline_s: 500, end_s: 500 }
+    );
     assert_eq!(grant(500), Err(Refusal::PastDeadline(id("1"))));
 }
 
 #[test]
 fn others_get_nothing() {
     let mut registry = registry();
-    assert_eq!(registry.grant(&id("1"), &node("n3"), None, 1), Err(Refusal::OtherNode(id("1"), node("n3"))));
+    assert_eq!(
+        registry.grant(&id("1"), &node("n3"), None, 1),
+        Err(Refusal::OtherNode(id("1"), node("n3")))
+    );
     assert_eq!(registry.grant(&id("2"), &node("n1"), None, 1), Err(Refusal::UnknownJob(id("2"))));
     registry.end(&id("1"), 2).unwrap();
     assert_eq!(registry.grant(&id("1"), &node("n1"), None, 3), Err(Refusal::Ended(id("1"))));
-    assert_eq!(registry.grant(&id("1"), &node("n3"), None, 3), Err(Refusal::OtherNode(id("1"), node("n3"))));
+    assert_eq!(
+        registry.grant(&id("1"), &node("n3"), None, 3),
+        Err(Refusal::OtherNode(id("1"), node("n3")))
+    );
 }
 
 #[test]
@@ -49,11 +64,17 @@ fn second_agent_under_a_shared_principal_is_refused() {
     let mut registry = registry();
     registry.hold(&id("1"), &node("n1"), holder(100)).unwrap();
     assert!(registry.grant(&id("1"), &node("n1"), Some("a"), 1).is_ok());
-    assert_eq!(registry.grant(&id("1"), &node("n1"), Some("b"), 1), Err(Refusal::OtherAgent(id("1"), node("n1"))));
+    assert_eq!(
+        registry.grant(&id("1"), &node("n1"), Some("b"), 1),
+        Err(Refusal::OtherAgent(id("1"), node("n1")))
+    );
     assert!(registry.grant(&id("1"), &node("n1"), None, 1).is_ok());
     // It cannot make room for itself either.
     assert!(registry.leave(&id("1"), &node("n1"), Some("b")).is_none());
-    assert_eq!(registry.grant(&id("1"), &node("n1"), Some("b"), 1), Err(Refusal::OtherAgent(id("1"), node("n1"))));
+    assert_eq!(
+        registry.grant(&id("1"), &node("n1"), Some("b"), 1),
+        Err(Refusal::OtherAgent(id("1"), node("n1")))
+    );
     assert_eq!(registry.counts(1), Counts { live: 1, ended: 0, users: 1, holders: 1 });
     // Queued again after an end, the job takes a new agent.
     registry.end(&id("1"), 2).unwrap();
@@ -64,8 +85,9 @@ fn second_agent_under_a_shared_principal_is_refused() {
 #[test]
 fn limits_and_owners_are_kept() {
     let mut registry = registry();
-    let mut begin =
-        |job: &str, (name, uid): (&str, u32), deadline_s| registry.begin(&id(job), (&user(name), uid), vec![node("n1")], deadline_s, 1);
+    let mut begin = |job: &str, (name, uid): (&str, u32), deadline_s| {
+        registry.begin(&id(job), (&user(name), uid), vec![node("n1")], deadline_s, 1)
+    };
     assert_eq!(begin("1", ("bob", 1001), 9), Err(Refusal::OtherUser(id("1"), user("alice"))));
     assert!(matches!(begin("2", ("root", 0), 9), Err(Refusal::SystemUser(..))));
     assert_eq!(begin("2", ("bob", 1001), 1), Err(Refusal::EarlyDeadline(id("2"))));
@@ -74,7 +96,10 @@ fn limits_and_owners_are_kept() {
     assert!(begin("2", ("alice", 1000), 10).is_ok());
     assert!(begin("3", ("bob", 1001), 9).is_ok());
     assert!(matches!(begin("4", ("bob", 1001), 9), Err(Refusal::Full(3))));
-    assert!(matches!(registry.begin(&id("3"), (&user("bob"), 1001), vec![], 9, 1), Err(Refusal::NodeCount(0))));
+    assert!(matches!(
+        registry.begin(&id("3"), (&user("bob"), 1001), vec![], 9, 1),
+        Err(Refusal::NodeCount(0))
+    ));
     // Longer than the limit: cut.
     registry.begin(&id("3"), (&user("bob"), 1001), vec![node("n1")], u64::MAX, 1).unwrap();
     assert_eq!(registry.get(&id("3")).unwrap().deadline_s, 1001);

@@ -21,12 +21,18 @@ impl Address {
             .unwrap_or_else(|| (&text["s3://".len()..], ""));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         if !(3..=BUCKET_LEN_MAX).contains(&bucket.len()) || !bucket.bytes().all(is_name) {
-            return Err(invalid("a bucket's name has 3 to 63 letters, digits, dots and hyphens").into());
+            return Err(
+                invalid("a bucket's name has 3 to 63 letters, digits, dots and hyphens").into()
+            );
         }
         let prefix = prefix.trim_matches('/');
-        let is_clean = |part: &str| !matches!(part, "" | "." | "..") && !part.chars().any(char::is_control);
+        let is_clean =
+            |part: &str| !matches!(part, "" | "." | "..") && !part.chars().any(char::is_control);
         if !prefix.is_empty() && !prefix.split('/').all(is_clean) || prefix.len() > PREFIX_LEN_MAX {
-            return Err(invalid("the prefix has an empty part, a part `.` or `..`, or more than 900 bytes").into());
+            return Err(invalid(
+                "the prefix has an empty part, a part `.` or `..`, or more than 900 bytes",
+            )
+            .into());
         }
         Ok(Self { bucket: bucket.to_owned(), prefix: prefix.to_owned() })
     }
@@ -52,12 +58,27 @@ mod tests {
 
     #[test]
     fn addresses_are_parsed_or_refused() {
-        for (text, bucket, prefix) in
-            [("s3://abc", "abc", ""), ("s3://abc/", "abc", ""), ("s3://a.b-c/x/y", "a.b-c", "x/y"), ("s3://abc/x/", "abc", "x")]
-        {
-            assert_eq!(Address::parse(text).unwrap(), Address { bucket: bucket.into(), prefix: prefix.into() });
+        for (text, bucket, prefix) in [
+            ("s3://abc", "abc", ""),
+            ("s3://abc/", "abc", ""),
+            ("s3://a.b-c/x/y", "a.b-c", "x/y"),
+            ("s3://abc/x/", "abc", "x"),
+        ] {
+            assert_eq!(
+                Address::parse(text).unwrap(),
+                Address { bucket: bucket.into(), prefix: prefix.into() }
+            );
         }
-        for text in ["s3://", "s3:///x", "s3://ab", "s3://a b c/x", "s3://abc/x//y", "s3://abc/../y", "s3://abc/x\ny", "http://abc/x"] {
+        for text in [
+            "s3://",
+            "s3:///x",
+            "s3://ab",
+            "s3://a b c/x",
+            "s3://abc/x//y",
+            "s3://abc/../y",
+            "s3://abc/x\ny",
+            "http://abc/x",
+        ] {
             assert!(Address::parse(text).is_err(), "{text}");
         }
     }

@@ -28,12 +28,19 @@ impl PackCache {
         self.dir.join(name)
     }
 
-    pub(crate) fn get(&self, objects: &Arc<Objects>, name: &str, is_fresh: bool) -> io::Result<PathBuf> {
+    pub(crate) fn get(
+        &self,
+        objects: &Arc<Objects>,
+        name: &str,
+        is_fresh: bool,
+    ) -> io::Result<PathBuf> {
         let path = self.path(name);
         if !is_fresh && touch(&path) {
             return Ok(path);
         }
-        let stripe = name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % STRIPES;
+        let stripe =
+            name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+                % STRIPES;
         let _one_at_a_time = self.stripes[stripe].lock();
         if !is_fresh && touch(&path) {
             return Ok(path);

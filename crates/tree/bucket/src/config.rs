@@ -27,16 +27,23 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn from_environment(address: &Address) -> io::Result<Self> {
-        let invalid = |text: String| io::Error::from(BucketError { kind: BucketErrorKind::Invalid, text });
+        let invalid =
+            |text: String| io::Error::from(BucketError { kind: BucketErrorKind::Invalid, text });
         let set = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].iter().find_map(|name| set(name));
+        let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
+            .iter()
+            .find_map(|name| set(name));
         let is_plain_http = endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         let client = ClientOptions::new()
             .with_allow_http(is_plain_http)
             .with_connect_timeout(CONNECT_MAX)
             .with_read_timeout(SILENCE_MAX)
             .with_timeout(REQUEST_MAX);
-        let backoff = BackoffConfig { init_backoff: Duration::from_millis(100), max_backoff: Duration::from_secs(5), base: 2.0 };
+        let backoff = BackoffConfig {
+            init_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(5),
+            base: 2.0,
+        };
         let retry = RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: RETRY_MAX };
         let mut builder = AmazonS3Builder::from_env()
             .with_client_options(client)
@@ -69,15 +76,25 @@ impl Config {
         let endpoint = endpoint.unwrap_or_else(|| "Amazon S3".to_owned());
         let cache_len_max = match set(CACHE_LEN_VARIABLE) {
             None => CACHE_LEN_MAX,
-            Some(text) => text.parse().map_err(|_| invalid(format!("{CACHE_LEN_VARIABLE}: {text} is not a number of bytes")))?,
+            Some(text) => text.parse().map_err(|_| {
+                invalid(format!("{CACHE_LEN_VARIABLE}: {text} is not a number of bytes"))
+            })?,
         };
-        Ok(Self { store, single_deletes, work_dir: work_dir(address, &endpoint)?, endpoint, cache_len_max })
+        Ok(Self {
+            store,
+            single_deletes,
+            work_dir: work_dir(address, &endpoint)?,
+            endpoint,
+            cache_len_max,
+        })
     }
 }
 
 /// Each bucket, prefix and endpoint has its own.
 fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
-    let below = |variable: &str, rest: &str| env::var_os(variable).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(rest));
+    let below = |variable: &str, rest: &str| {
+        env::var_os(variable).filter(|dir| !dir.is_empty()).map(|dir| Path::new(&dir).join(rest))
+    };
     let parent = below(WORK_DIR_VARIABLE, "").or_else(|| {
         if rustix::process::geteuid().is_root() {
             return Some(PathBuf::from("/var/cache/vouch-buckets"));
@@ -88,7 +105,9 @@ fn work_dir(address: &Address, endpoint: &str) -> io::Result<PathBuf> {
         kind: BucketErrorKind::Invalid,
         text: format!("{address}: no directory for local copies: set {WORK_DIR_VARIABLE} or HOME"),
     })?;
-    let hash = blake3::hash(format!("{endpoint}\n{}\n{}", address.bucket, address.prefix).as_bytes()).to_hex();
+    let hash =
+        blake3::hash(format!("{endpoint}\n{}\n{}", address.bucket, address.prefix).as_bytes())
+            .to_hex();
     Ok(std::path::absolute(parent)?.join(format!("{}-{}", address.bucket, &hash[..16])))
 }
 
@@ -102,13 +121,17 @@ impl Profile {
     /// `AWS_SHARED_CREDENTIALS_FILE`, else `~/.aws/credentials`.
     fn read(named: Option<String>) -> io::Result<Option<Self>> {
         let path = env::var_os("AWS_SHARED_CREDENTIALS_FILE").map(PathBuf::from);
-        let path = path.or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));
+        let path = path
+            .or_else(|| env::var_os("HOME").map(|home| Path::new(&home).join(".aws/credentials")));
         let text = path.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         let found = Self::find(&text, named.as_deref().unwrap_or("default"));
         match (found, named) {
             (None, Some(name)) => {
-                let file = path.map_or_else(|| "~/.aws/credentials".into(), |path| path.display().to_string());
-                let text = format!("AWS_PROFILE: {file} has no profile {name} with aws_access_key_id and aws_secret_access_key");
+                let file = path
+                    .map_or_else(|| "~/.aws/credentials".into(), |path| path.display().to_string());
+                let text = format!(
+                    "AWS_PROFILE: {file} has no profile {name} with aws_access_key_id and aws_secret_access_key"
+                );
                 Err(BucketError { kind: BucketErrorKind::Invalid, text }.into())
             }
             (found, _) => Ok(found),
@@ -151,7 +174,10 @@ mod tests {
     fn keys_come_from_the_named_profile() {
         let text = "[default]\naws_access_key_id = A\naws_secret_access_key=B\n\n[ other ]\naws_access_key_id=C\naws_secret_access_key = D=\naws_session_token= E\n[half]\naws_access_key_id=F\n";
         let other = Profile::find(text, "other").unwrap();
-        assert!((other.id.as_str(), other.secret.as_str(), other.token.as_deref()) == ("C", "D=", Some("E")));
+        assert!(
+            (other.id.as_str(), other.secret.as_str(), other.token.as_deref())
+                == ("C", "D=", Some("E"))
+        );
         assert!(Profile::find(text, "default").is_some_and(|profile| profile.token.is_none()));
         assert!(Profile::find(text, "half").is_none() && Profile::find(text, "none").is_none());
     }

@@ -16,7 +16,9 @@ use parking_lot::Mutex;
 use rustix::fs::FlockOperation;
 use tokio::sync::Semaphore;
 use vouch_tree_store::disk::Disk;
-use vouch_tree_store::{BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, RemoteView};
+use vouch_tree_store::{
+    BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, RemoteView,
+};
 
 use crate::address::Address;
 use crate::cache::PackCache;
@@ -81,9 +83,15 @@ impl S3Database {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = Config::from_environment(address)?;
         let work_dir = config.work_dir;
-        let local = |source: io::Error| io::Error::new(source.kind(), format!("{}: {source}", work_dir.display()));
+        let local = |source: io::Error| {
+            io::Error::new(source.kind(), format!("{}: {source}", work_dir.display()))
+        };
         for dir in ["index", "packs", "cache"] {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(work_dir.join(dir)).map_err(local)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(work_dir.join(dir))
+                .map_err(local)?;
         }
         let id = work_dir_id(&work_dir).map_err(local)?;
         let objects = Arc::new(Objects {
@@ -155,7 +163,8 @@ impl BucketDatabase for S3Database {
     }
 
     fn list(&self, dir: &str, after: &str) -> io::Result<Vec<(String, u64)>> {
-        let (objects, dir, after) = (self.session.objects.clone(), dir.to_owned(), after.to_owned());
+        let (objects, dir, after) =
+            (self.session.objects.clone(), dir.to_owned(), after.to_owned());
         runtime::run(async move { objects.list(&dir, &after).await })
     }
 
@@ -174,10 +183,16 @@ impl BucketDatabase for S3Database {
     }
 }
 
-async fn record_garbage(objects: &Objects, named: &HashSet<String>, now_s: u64) -> io::Result<Garbage> {
+async fn record_garbage(
+    objects: &Objects,
+    named: &HashSet<String>,
+    now_s: u64,
+) -> io::Result<Garbage> {
     let mut present = Vec::new();
     for dir in ["packs", "index"] {
-        present.extend(objects.list(dir, "").await?.into_iter().map(|(name, _)| format!("{dir}/{name}")));
+        present.extend(
+            objects.list(dir, "").await?.into_iter().map(|(name, _)| format!("{dir}/{name}")),
+        );
     }
     let before = match objects.get(GARBAGE, None, GARBAGE_LEN_MAX).await {
         Ok(found) => found.map_or_else(Garbage::default, |found| Garbage::parse(&found.bytes)),
@@ -195,7 +210,8 @@ async fn record_garbage(objects: &Objects, named: &HashSet<String>, now_s: u64) 
 impl Session {
     pub(crate) fn object_of(&self, path: &Path) -> Option<String> {
         let below = path.strip_prefix(&self.work_dir).ok()?.to_str()?;
-        let is_object = (below.starts_with("packs/") || below.starts_with("index/")) && !below.contains("/.");
+        let is_object =
+            (below.starts_with("packs/") || below.starts_with("index/")) && !below.contains("/.");
         is_object.then(|| below.to_owned())
     }
 
@@ -207,14 +223,19 @@ impl Session {
         let _alone = self.lock_copies()?;
         // Another process may have changed the copy.
         if let Some(manifest) = &known.manifest
-            && fs::read(self.work_dir.join(MANIFEST)).map_or(true, |bytes| blake3::hash(&bytes) != manifest.hash)
+            && fs::read(self.work_dir.join(MANIFEST))
+                .map_or(true, |bytes| blake3::hash(&bytes) != manifest.hash)
         {
             known.manifest = read_tag(&self.work_dir);
         }
-        let (objects, tag) = (self.objects.clone(), known.manifest.as_ref().map(|manifest| manifest.tag.clone()));
+        let (objects, tag) =
+            (self.objects.clone(), known.manifest.as_ref().map(|manifest| manifest.tag.clone()));
         match runtime::run(async move { objects.get(MANIFEST, tag, MANIFEST_LEN_MAX).await }) {
             Ok(None) => {}
-            Ok(Some(found)) => known.manifest = Some(self.copy(&found.bytes, found.tag, known.manifest.as_ref())?),
+            Ok(Some(found)) => {
+                known.manifest =
+                    Some(self.copy(&found.bytes, found.tag, known.manifest.as_ref())?)
+            }
             Err(error) if lock::is_missing(&error) => {
                 self.forget_copies();
                 known.manifest = None;
@@ -226,13 +247,22 @@ impl Session {
     }
 
     /// The index first, then the manifest that names it.
-    fn copy(&self, bytes: &Bytes, tag: String, before: Option<&KnownManifest>) -> io::Result<KnownManifest> {
-        let at = |error: vouch_tree_store::Error| self.objects.invalid(MANIFEST, format_args!("{error}"));
+    fn copy(
+        &self,
+        bytes: &Bytes,
+        tag: String,
+        before: Option<&KnownManifest>,
+    ) -> io::Result<KnownManifest> {
+        let at = |error: vouch_tree_store::Error| {
+            self.objects.invalid(MANIFEST, format_args!("{error}"))
+        };
         let view = RemoteView::parse(bytes).map_err(at)?;
         let path = self.work_dir.join(MANIFEST);
         let copied = fs::read(&path).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
         // A recreated or restored database uses its numbers again.
-        let is_later = copied.is_some_and(|copied| copied.iv() == view.iv() && copied.generation() <= view.generation());
+        let is_later = copied.is_some_and(|copied| {
+            copied.iv() == view.iv() && copied.generation() <= view.generation()
+        });
         if !is_later {
             self.forget_copies();
         }
@@ -240,14 +270,20 @@ impl Session {
         let missing: Vec<_> = view
             .segments()
             .into_iter()
-            .filter(|segment| fs::metadata(index.join(&segment.path)).map_or(true, |found| found.len() != segment.len))
+            .filter(|segment| {
+                fs::metadata(index.join(&segment.path))
+                    .map_or(true, |found| found.len() != segment.len)
+            })
             .collect();
         runtime::run(async move {
             let downloads = missing.into_iter().map(|segment| {
                 let (objects, to) = (objects.clone(), index.join(&segment.path));
                 async move { download(&objects, &segment.path, &to, Some(segment.len)).await }
             });
-            futures_util::stream::iter(downloads).buffer_unordered(DOWNLOADS_MAX).try_collect::<Vec<()>>().await
+            futures_util::stream::iter(downloads)
+                .buffer_unordered(DOWNLOADS_MAX)
+                .try_collect::<Vec<()>>()
+                .await
         })?;
         let next = beside(&path);
         fs::write(&next, bytes)?;
@@ -261,12 +297,17 @@ impl Session {
 
     /// Only copies that the manifest has replaced.
     fn remove_old_segments(&self, view: &RemoteView) {
-        let named: HashSet<String> = view.segments().into_iter().map(|segment| segment.path).collect();
+        let named: HashSet<String> =
+            view.segments().into_iter().map(|segment| segment.path).collect();
         for entry in fs::read_dir(self.work_dir.join("index")).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let number = name.strip_suffix(".segment").and_then(|number| u32::from_str_radix(number, 16).ok());
+            let number = name
+                .strip_suffix(".segment")
+                .and_then(|number| u32::from_str_radix(number, 16).ok());
             // Higher numbers belong to a writer of this machine, which removes them itself.
-            if number.is_some_and(|number| number < view.next_segment()) && !named.contains(&format!("index/{name}")) {
+            if number.is_some_and(|number| number < view.next_segment())
+                && !named.contains(&format!("index/{name}"))
+            {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -282,21 +323,31 @@ impl Session {
     }
 
     /// The manifest must still be the expected one. Then replaces the local copy.
-    pub(crate) fn replace_manifest(&self, bytes: Bytes, replace_copy: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    pub(crate) fn replace_manifest(
+        &self,
+        bytes: Bytes,
+        replace_copy: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
         self.check_lock()?;
-        let invalid = |error: vouch_tree_store::Error| self.objects.invalid(MANIFEST, format_args!("{error}"));
+        let invalid = |error: vouch_tree_store::Error| {
+            self.objects.invalid(MANIFEST, format_args!("{error}"))
+        };
         let generation = RemoteView::parse(&bytes).map_err(invalid)?.generation();
         let mut known = self.known.lock();
         let expected = match &known.manifest {
             None if generation == 1 => Expected::Nothing,
-            Some(before) if before.generation + 1 == generation => Expected::Tag(before.tag.clone()),
+            Some(before) if before.generation + 1 == generation => {
+                Expected::Tag(before.tag.clone())
+            }
             _ => return Err(self.overtaken().into()),
         };
         let (objects, content) = (self.objects.clone(), bytes.clone());
         let put = runtime::run(async move { Ok(put_manifest(&objects, content, expected).await) })?;
         let tag = match put {
             Ok(tag) => tag,
-            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => return Err(self.overtaken().into()),
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                return Err(self.overtaken().into());
+            }
             Err(error) => return Err(self.objects.failed(MANIFEST, &error).into()),
         };
         let _alone = self.lock_copies()?;
@@ -317,7 +368,11 @@ impl Session {
     }
 
     fn lock_copies(&self) -> io::Result<File> {
-        let file = File::options().write(true).create(true).truncate(false).open(self.work_dir.join("copies.lock"))?;
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.work_dir.join("copies.lock"))?;
         rustix::io::retry_on_intr(|| rustix::fs::flock(&file, FlockOperation::LockExclusive))?;
         Ok(file)
     }
@@ -332,7 +387,11 @@ impl Session {
 }
 
 /// After an unclear failure, the bucket's content decides.
-async fn put_manifest(objects: &Objects, bytes: Bytes, expected: Expected) -> Result<String, Error> {
+async fn put_manifest(
+    objects: &Objects,
+    bytes: Bytes,
+    expected: Expected,
+) -> Result<String, Error> {
     let error = match objects.put(MANIFEST, bytes.clone(), expected).await {
         Ok(tag) => return Ok(tag),
         Err(error) => error,

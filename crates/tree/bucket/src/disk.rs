@@ -22,7 +22,13 @@ pub(crate) struct BucketDisk {
 impl BucketDisk {
     fn file(&self, path: &Path, local: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
         let object = self.session.object_of(path);
-        Arc::new(UploadedFile { session: self.session.clone(), path: path.to_owned(), object, local, upload: Mutex::default() })
+        Arc::new(UploadedFile {
+            session: self.session.clone(),
+            path: path.to_owned(),
+            object,
+            local,
+            upload: Mutex::default(),
+        })
     }
 }
 

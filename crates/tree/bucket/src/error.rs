@@ -9,15 +9,22 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
     let (kind, text) = match error {
         _ if said.contains("NoSuchBucket") => (
             BucketErrorKind::Invalid,
-            format!("{at}: {endpoint} has no such bucket; create the bucket, or correct its name or AWS_ENDPOINT_URL"),
+            format!(
+                "{at}: {endpoint} has no such bucket; create the bucket, or correct its name or AWS_ENDPOINT_URL"
+            ),
         ),
-        Error::NotFound { .. } => (BucketErrorKind::Missing, format!("{at}: there is no such object")),
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => {
-            (BucketErrorKind::Busy, format!("{at}: another writer was first; run the command again"))
+        Error::NotFound { .. } => {
+            (BucketErrorKind::Missing, format!("{at}: there is no such object"))
         }
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => (
+            BucketErrorKind::Busy,
+            format!("{at}: another writer was first; run the command again"),
+        ),
         _ if is_not_implemented(error) => (
             BucketErrorKind::Invalid,
-            format!("{at}: {endpoint} does not know this request: {said}; use a server that knows what docs/object-storage.md names"),
+            format!(
+                "{at}: {endpoint} does not know this request: {said}; use a server that knows what docs/object-storage.md names"
+            ),
         ),
         _ if is_refused(error, &said) => (
             BucketErrorKind::Denied,
@@ -26,10 +33,17 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
                  AWS_REGION, and that the bucket's policy grants GetObject, PutObject, DeleteObject and ListBucket"
             ),
         ),
-        _ if said.contains("instance metadata") || said.contains("169.254.169.254") || said.contains("no credentials") => (
-            BucketErrorKind::Denied,
-            format!("{at}: no credentials: {said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
-        ),
+        _ if said.contains("instance metadata")
+            || said.contains("169.254.169.254")
+            || said.contains("no credentials") =>
+        {
+            (
+                BucketErrorKind::Denied,
+                format!(
+                    "{at}: no credentials: {said}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                ),
+            )
+        }
         _ => (
             BucketErrorKind::Unreachable,
             format!(
@@ -43,15 +57,21 @@ pub(crate) fn describe(at: &str, endpoint: &str, error: &Error) -> BucketError {
 pub(crate) fn is_not_implemented(error: &Error) -> bool {
     matches!(error, Error::NotImplemented { .. } | Error::NotSupported { .. }) || {
         let said = all_reasons(error);
-        ["501 Not Implemented", "405 Method Not Allowed", "<Code>NotImplemented<", "<Code>MethodNotAllowed<"]
-            .iter()
-            .any(|text| said.contains(text))
+        [
+            "501 Not Implemented",
+            "405 Method Not Allowed",
+            "<Code>NotImplemented<",
+            "<Code>MethodNotAllowed<",
+        ]
+        .iter()
+        .any(|text| said.contains(text))
     }
 }
 
 /// Servers answer a wrong region as a malformed request.
 fn is_refused(error: &Error, said: &str) -> bool {
-    matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) || said.starts_with("AuthorizationHeaderMalformed")
+    matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. })
+        || said.starts_with("AuthorizationHeaderMalformed")
 }
 
 fn all_reasons(error: &Error) -> String {
@@ -103,13 +123,35 @@ mod tests {
         );
         assert!(!described.text.contains('\n') && !described.text.contains("AWSAccessKeyId>"));
         let body = "<Error><Code>AuthorizationHeaderMalformed</Code><Message>the region &#34;x&#34; is wrong</Message></Error>";
-        let described = describe("s3://b/p", "https://s3.example", &Error::Generic { store: "S3", source: body.into() });
+        let described = describe(
+            "s3://b/p",
+            "https://s3.example",
+            &Error::Generic { store: "S3", source: body.into() },
+        );
         assert_eq!(described.kind, BucketErrorKind::Denied);
-        assert!(described.text.contains("the region \"x\" is wrong") && described.text.contains("AWS_REGION"), "{}", described.text);
+        assert!(
+            described.text.contains("the region \"x\" is wrong")
+                && described.text.contains("AWS_REGION"),
+            "{}",
+            described.text
+        );
         let body = "Server returned non-2xx status code: 501 Not Implemented: ";
-        let described = describe("s3://b/p", "https://s3.example", &Error::Generic { store: "S3", source: body.into() });
-        assert!(described.kind == BucketErrorKind::Invalid && described.text.contains("does not know this request"), "{}", described.text);
-        let error = Error::NotFound { path: "p".into(), source: "<Code>NoSuchBucket</Code>".into() };
-        assert_eq!(describe("s3://b/p", "https://s3.example", &error).kind, BucketErrorKind::Invalid);
+        let described = describe(
+            "s3://b/p",
+            "https://s3.example",
+            &Error::Generic { store: "S3", source: body.into() },
+        );
+        assert!(
+            described.kind == BucketErrorKind::Invalid
+                && described.text.contains("does not know this request"),
+            "{}",
+            described.text
+        );
+        let error =
+            Error::NotFound { path: "p".into(), source: "<Code>NoSuchBucket</Code>".into() };
+        assert_eq!(
+            describe("s3://b/p", "https://s3.example", &error).kind,
+            BucketErrorKind::Invalid
+        );
     }
 }

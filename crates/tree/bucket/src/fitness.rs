@@ -37,7 +37,8 @@ pub fn check_fitness(address: &str) -> io::Result<Fitness> {
     let objects = Arc::new(Objects { store, single_deletes, endpoint, address: parsed });
     let random = getrandom::u64().map_err(io::Error::other)?;
     runtime::run(async move {
-        let names: Vec<_> = (0..ROUNDS).map(|round| format!("vouch-check-{random:016x}-{round}")).collect();
+        let names: Vec<_> =
+            (0..ROUNDS).map(|round| format!("vouch-check-{random:016x}-{round}")).collect();
         let mut faults = BTreeMap::new();
         let mut outcome = Ok(());
         for name in &names {
@@ -50,16 +51,31 @@ pub fn check_fitness(address: &str) -> io::Result<Fitness> {
         outcome.and(deleted)?;
         for name in &names {
             if objects.read(name).await?.is_some() {
-                *faults.entry("an object can be read after it was deleted".to_owned()).or_default() += 1;
+                *faults
+                    .entry("an object can be read after it was deleted".to_owned())
+                    .or_default() += 1;
             }
         }
-        let faults = faults.into_iter().map(|(fault, rounds): (String, u32)| format!("{fault} (in {rounds} of {ROUNDS} rounds)")).collect();
-        Ok(Fitness { address: objects.address.to_string(), endpoint: objects.endpoint.clone(), faults })
+        let faults = faults
+            .into_iter()
+            .map(|(fault, rounds): (String, u32)| {
+                format!("{fault} (in {rounds} of {ROUNDS} rounds)")
+            })
+            .collect();
+        Ok(Fitness {
+            address: objects.address.to_string(),
+            endpoint: objects.endpoint.clone(),
+            faults,
+        })
     })
 }
 
 impl Objects {
-    async fn round(self: &Arc<Self>, name: &str, faults: &mut BTreeMap<String, u32>) -> io::Result<()> {
+    async fn round(
+        self: &Arc<Self>,
+        name: &str,
+        faults: &mut BTreeMap<String, u32>,
+    ) -> io::Result<()> {
         let mut found = BTreeSet::new();
         let outcome = self.races(name, &mut found).await;
         found.into_iter().for_each(|fault| *faults.entry(fault).or_default() += 1);
@@ -77,20 +93,28 @@ impl Objects {
             match winners.len() {
                 1 => {}
                 0 => note(format!("of {WRITERS} writers with {condition}, none wins")),
-                _ => note(format!("of {WRITERS} writers with {condition}, several are told that theirs was written")),
+                _ => note(format!(
+                    "of {WRITERS} writers with {condition}, several are told that theirs was written"
+                )),
             }
             let Some((bytes, found)) = self.read(name).await? else {
                 note("an object is missing after it was written".to_owned());
                 return Ok(());
             };
             if !winners.contains(&bytes) {
-                note(format!("a read after writes with {condition} finds the bytes of a writer that did not win"));
+                note(format!(
+                    "a read after writes with {condition} finds the bytes of a writer that did not win"
+                ));
             }
-            for (condition, wrong) in [(NONE_MATCH, Expected::Nothing), (MATCH, Expected::Tag(WRONG_TAG.to_owned()))] {
+            for (condition, wrong) in
+                [(NONE_MATCH, Expected::Nothing), (MATCH, Expected::Tag(WRONG_TAG.to_owned()))]
+            {
                 match self.put(name, Bytes::from_static(b"wrong"), wrong).await {
                     Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {}
                     Ok(_) => note(format!("a write is accepted although its {condition} is false")),
-                    Err(error) if is_not_implemented(&error) => note(format!("{condition} is not known")),
+                    Err(error) if is_not_implemented(&error) => {
+                        note(format!("{condition} is not known"))
+                    }
                     Err(error) => return Err(self.failed(name, &error).into()),
                 }
             }
@@ -103,7 +127,8 @@ impl Objects {
     async fn race(self: &Arc<Self>, name: &str, expected: &Expected) -> io::Result<Vec<Bytes>> {
         let start = Arc::new(Barrier::new(WRITERS));
         let writers = (0..WRITERS).map(|writer| {
-            let (objects, name, expected, start) = (Arc::clone(self), name.to_owned(), expected.clone(), Arc::clone(&start));
+            let (objects, name, expected, start) =
+                (Arc::clone(self), name.to_owned(), expected.clone(), Arc::clone(&start));
             tokio::spawn(async move {
                 let bytes = Bytes::from(format!("{name} {expected:?} {writer}\n"));
                 start.wait().await;
@@ -114,13 +139,19 @@ impl Objects {
         for outcome in join_all(writers).await {
             match outcome.map_err(io::Error::other)? {
                 Ok(bytes) => winners.push(bytes),
-                Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. }) => {}
+                Err(
+                    Error::AlreadyExists { .. }
+                    | Error::Precondition { .. }
+                    | Error::NotFound { .. },
+                ) => {}
                 // A server may refuse losers in other words.
                 Err(error) => failure = Some(error),
             }
         }
         match failure {
-            Some(error) if winners.is_empty() && !is_not_implemented(&error) => Err(self.failed(name, &error).into()),
+            Some(error) if winners.is_empty() && !is_not_implemented(&error) => {
+                Err(self.failed(name, &error).into())
+            }
             _ => Ok(winners),
         }
     }

@@ -33,7 +33,10 @@ pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketL
     let stop = Arc::new(Notify::new());
     let (renewing, stopped) = (session.clone(), stop.clone());
     let renewal = runtime::spawn(async move { Ok(renewing.renew_lock(tag, &stopped).await) });
-    Ok(BucketLock { guard: Box::new(Guard { session: session.clone(), stop, renewal }), has_leftovers })
+    Ok(BucketLock {
+        guard: Box::new(Guard { session: session.clone(), stop, renewal }),
+        has_leftovers,
+    })
 }
 
 struct Guard {
@@ -51,7 +54,10 @@ impl Drop for Guard {
         let has_unnamed = session.has_unnamed.load(Ordering::Relaxed);
         let released = runtime::run(async move { session.release(tag, has_unnamed).await });
         if let Err(error) = released {
-            tracing::warn!("the lock was not released, and expires in {} s: {error}", EXPIRY.as_secs());
+            tracing::warn!(
+                "the lock was not released, and expires in {} s: {error}",
+                EXPIRY.as_secs()
+            );
         }
     }
 }
@@ -77,7 +83,11 @@ impl Session {
                 has_leftovers = true;
                 match self.objects.put(LOCK, held.clone(), Expected::Tag(found.tag)).await {
                     Ok(tag) => return Ok((tag, has_leftovers)),
-                    Err(Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. }) => {}
+                    Err(
+                        Error::Precondition { .. }
+                        | Error::AlreadyExists { .. }
+                        | Error::NotFound { .. },
+                    ) => {}
                     Err(error) => return Err(self.objects.failed(LOCK, &error).into()),
                 }
             } else if Instant::now() >= deadline {
@@ -91,7 +101,8 @@ impl Session {
     /// servers ignore conditions and answer success.
     async fn check_conditions(&self) -> io::Result<()> {
         let wrong = Expected::Tag(WRONG_TAG.to_owned());
-        for (condition, expected) in [("If-None-Match: *", Expected::Nothing), ("If-Match", wrong)] {
+        for (condition, expected) in [("If-None-Match: *", Expected::Nothing), ("If-Match", wrong)]
+        {
             let refused = self.objects.put(LOCK, content(&self.id, HELD, 0), expected).await;
             let what = match refused {
                 Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => continue,
@@ -141,20 +152,38 @@ impl Session {
                 () = stop.notified() => break,
                 () = tokio::time::sleep(RENEWAL) => {}
             }
-            match self.objects.put(LOCK, content(&self.id, HELD, count), Expected::Tag(tag.clone())).await {
+            match self
+                .objects
+                .put(LOCK, content(&self.id, HELD, count), Expected::Tag(tag.clone()))
+                .await
+            {
                 Ok(new) => tag = new,
-                Err(Error::Precondition { .. } | Error::AlreadyExists { .. } | Error::NotFound { .. }) => {
+                Err(
+                    Error::Precondition { .. }
+                    | Error::AlreadyExists { .. }
+                    | Error::NotFound { .. },
+                ) => {
                     // The answer to an earlier renewal may be lost.
                     match self.objects.get(LOCK, None, LOCK_LEN_MAX).await {
-                        Ok(Some(found)) if String::from_utf8_lossy(&found.bytes).contains(&self.id) => tag = found.tag,
+                        Ok(Some(found))
+                            if String::from_utf8_lossy(&found.bytes).contains(&self.id) =>
+                        {
+                            tag = found.tag
+                        }
                         _ => {
-                            tracing::warn!("{}: another writer took the lock", self.objects.address);
+                            tracing::warn!(
+                                "{}: another writer took the lock",
+                                self.objects.address
+                            );
                             self.is_lock_lost.store(true, Ordering::Release);
                             return None;
                         }
                     }
                 }
-                Err(error) => tracing::warn!("the lock could not be renewed: {}", self.objects.failed(LOCK, &error)),
+                Err(error) => tracing::warn!(
+                    "the lock could not be renewed: {}",
+                    self.objects.failed(LOCK, &error)
+                ),
             }
         }
         Some(tag)

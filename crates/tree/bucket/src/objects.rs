@@ -7,8 +7,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, UpdateVersion,
+    Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
 };
 use vouch_tree_store::{BucketError, BucketErrorKind};
 
@@ -42,21 +42,35 @@ impl Objects {
     }
 
     pub(crate) fn failed(&self, object: &str, error: &Error) -> BucketError {
-        describe(&format!("s3://{}/{}", self.address.bucket, self.key(object)), &self.endpoint, error)
+        describe(
+            &format!("s3://{}/{}", self.address.bucket, self.key(object)),
+            &self.endpoint,
+            error,
+        )
     }
 
     /// `None` if it still has the tag. `Missing` if there is none.
-    pub(crate) async fn get(&self, object: &str, known: Option<String>, len_max: u64) -> io::Result<Option<Found>> {
+    pub(crate) async fn get(
+        &self,
+        object: &str,
+        known: Option<String>,
+        len_max: u64,
+    ) -> io::Result<Option<Found>> {
         let options = GetOptions { if_none_match: known, ..GetOptions::default() };
         let got = match self.store.get_opts(&self.key(object), options).await {
             Err(Error::NotModified { .. }) => return Ok(None),
             got => got.map_err(|error| self.failed(object, &error))?,
         };
         if got.meta.size > len_max {
-            return Err(self.invalid(object, format_args!("has {} bytes, more than the limit of {len_max}", got.meta.size)));
+            return Err(self.invalid(
+                object,
+                format_args!("has {} bytes, more than the limit of {len_max}", got.meta.size),
+            ));
         }
         let meta = got.meta.clone();
-        let Some(tag) = meta.e_tag.clone() else { return Err(self.invalid(object, format_args!("has no ETag"))) };
+        let Some(tag) = meta.e_tag.clone() else {
+            return Err(self.invalid(object, format_args!("has no ETag")));
+        };
         let bytes = got.bytes().await.map_err(|error| self.failed(object, &error))?;
         Ok(Some(Found { bytes, tag, meta }))
     }
@@ -66,14 +80,22 @@ impl Objects {
         BucketError { kind: BucketErrorKind::Invalid, text }.into()
     }
 
-    pub(crate) async fn put(&self, object: &str, bytes: Bytes, expected: Expected) -> Result<String, Error> {
+    pub(crate) async fn put(
+        &self,
+        object: &str,
+        bytes: Bytes,
+        expected: Expected,
+    ) -> Result<String, Error> {
         let mode = match expected {
             Expected::Nothing => PutMode::Create,
-            Expected::Tag(tag) => PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None }),
+            Expected::Tag(tag) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(tag), version: None })
+            }
             Expected::Anything => PutMode::Overwrite,
         };
         let options = PutOptions { mode, attributes: attributes(object), ..PutOptions::default() };
-        let put = self.store.put_opts(&self.key(object), PutPayload::from_bytes(bytes), options).await?;
+        let put =
+            self.store.put_opts(&self.key(object), PutPayload::from_bytes(bytes), options).await?;
         Ok(put.e_tag.unwrap_or_default())
     }
 
@@ -89,7 +111,8 @@ impl Objects {
             let failed = self.failed(object, &error);
             if matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. }) {
                 let found = self.get(object, None, bytes.len() as u64).await;
-                let is_same = found.is_ok_and(|found| found.is_some_and(|found| found.bytes == bytes));
+                let is_same =
+                    found.is_ok_and(|found| found.is_some_and(|found| found.bytes == bytes));
                 return if is_same { Ok(()) } else { Err(failed.into()) };
             }
             if failed.kind != BucketErrorKind::Unreachable || attempts == ATTEMPTS_MAX {
@@ -102,15 +125,29 @@ impl Objects {
 
     /// Not all servers know conditions for uploads in parts: only the lock and this check protect
     /// the object.
-    pub(crate) async fn create_in_parts(&self, object: &str, path: std::path::PathBuf) -> io::Result<()> {
+    pub(crate) async fn create_in_parts(
+        &self,
+        object: &str,
+        path: std::path::PathBuf,
+    ) -> io::Result<()> {
         let failed = |error: Error| io::Error::from(self.failed(object, &error));
         let key = self.key(object);
         match self.store.head(&key).await {
             Err(Error::NotFound { .. }) => {}
-            Ok(_) => return Err(self.failed(object, &Error::AlreadyExists { path: key.to_string(), source: "exists".into() }).into()),
+            Ok(_) => {
+                return Err(self
+                    .failed(
+                        object,
+                        &Error::AlreadyExists { path: key.to_string(), source: "exists".into() },
+                    )
+                    .into());
+            }
             Err(error) => return Err(failed(error)),
         }
-        let options = PutMultipartOptions { attributes: attributes(object), ..PutMultipartOptions::default() };
+        let options = PutMultipartOptions {
+            attributes: attributes(object),
+            ..PutMultipartOptions::default()
+        };
         let upload = self.store.put_multipart_opts(&key, options).await.map_err(failed)?;
         let mut writer = object_store::WriteMultipart::new_with_chunk_size(upload, PART_LEN);
         let mut file = tokio::fs::File::open(path).await?;
@@ -132,17 +169,28 @@ impl Objects {
     pub(crate) async fn list(&self, dir: &str, after: &str) -> io::Result<Vec<(String, u64)>> {
         let prefix = self.key(dir);
         let offset = self.key(&format!("{dir}/{after}"));
-        let listed = if after.is_empty() { self.store.list(Some(&prefix)) } else { self.store.list_with_offset(Some(&prefix), &offset) };
-        let named = listed.map_ok(|meta| (meta.location.filename().unwrap_or_default().to_owned(), meta.size));
+        let listed = if after.is_empty() {
+            self.store.list(Some(&prefix))
+        } else {
+            self.store.list_with_offset(Some(&prefix), &offset)
+        };
+        let named = listed
+            .map_ok(|meta| (meta.location.filename().unwrap_or_default().to_owned(), meta.size));
         named.try_collect().await.map_err(|error| self.failed(dir, &error).into())
     }
 
     pub(crate) async fn top(&self) -> io::Result<HashSet<String>> {
         let prefix = self.key("");
         let prefix = (!self.address.prefix.is_empty()).then_some(&prefix);
-        let listed = self.store.list_with_delimiter(prefix).await.map_err(|error| self.failed("", &error))?;
-        let dirs = listed.common_prefixes.iter().filter_map(|path| Some(format!("{}/", path.filename()?)));
-        let files = listed.objects.iter().filter_map(|meta| Some(meta.location.filename()?.to_owned()));
+        let listed = self
+            .store
+            .list_with_delimiter(prefix)
+            .await
+            .map_err(|error| self.failed("", &error))?;
+        let dirs =
+            listed.common_prefixes.iter().filter_map(|path| Some(format!("{}/", path.filename()?)));
+        let files =
+            listed.objects.iter().filter_map(|meta| Some(meta.location.filename()?.to_owned()));
         Ok(dirs.chain(files).collect())
     }
 
@@ -152,7 +200,9 @@ impl Objects {
         let deleted = match keys.len() {
             1 => delete_all(&self.single_deletes, keys).await,
             _ => match delete_all(&self.store, keys.clone()).await {
-                Err(error) if is_not_implemented(&error) => delete_all(&self.single_deletes, keys).await,
+                Err(error) if is_not_implemented(&error) => {
+                    delete_all(&self.single_deletes, keys).await
+                }
                 deleted => deleted,
             },
         };
@@ -161,7 +211,8 @@ impl Objects {
 }
 
 async fn delete_all(store: &AmazonS3, keys: Vec<Key>) -> Result<(), Error> {
-    let mut deleted = store.delete_stream(futures_util::stream::iter(keys.into_iter().map(Ok)).boxed());
+    let mut deleted =
+        store.delete_stream(futures_util::stream::iter(keys.into_iter().map(Ok)).boxed());
     while let Some(result) = deleted.next().await {
         match result {
             Ok(_) | Err(Error::NotFound { .. }) => {}
@@ -190,7 +241,10 @@ fn attributes(object: &str) -> Attributes {
         LOCK | GARBAGE => "no-store",
         _ => "public, max-age=31536000, immutable",
     };
-    Attributes::from_iter([(Attribute::CacheControl, cache), (Attribute::ContentType, "application/octet-stream")])
+    Attributes::from_iter([
+        (Attribute::CacheControl, cache),
+        (Attribute::ContentType, "application/octet-stream"),
+    ])
 }
 
 pub(crate) const MANIFEST: &str = "manifest";

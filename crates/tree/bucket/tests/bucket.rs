@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use vouch_tree::{BlockHandle, HostId};
-use vouch_tree_store::{Database, FrameSink, FrameSource, Result, WriteOptions, Writer, conformance};
+use vouch_tree_store::{
+    Database, FrameSink, FrameSource, Result, WriteOptions, Writer, conformance,
+};
 
 const ROLE: &str = "VOUCH_BUCKET_TEST_ROLE";
 
@@ -50,7 +52,10 @@ fn leftovers_of_another_machine_are_not_overwritten() {
         let before = lens(&packs);
         assert!(server.run("commit-frames", "b"));
         let after = lens(&packs);
-        assert!(before.iter().all(|pack| after.contains(pack)) && after.len() > before.len(), "{before:?} {after:?}");
+        assert!(
+            before.iter().all(|pack| after.contains(pack)) && after.len() > before.len(),
+            "{before:?} {after:?}"
+        );
     }
 }
 
@@ -72,7 +77,10 @@ fn server_that_ignores_conditions_is_refused_before_a_write() {
     assert!(child.wait().unwrap().success());
     let writes: Vec<_> = received.try_iter().filter(|head| !head.starts_with("GET ")).collect();
     assert!(writes.iter().all(|head| head.contains(" /bucket/db/lock")), "{writes:?}");
-    assert!(writes.last().unwrap().starts_with("DELETE "), "no lock is left, without DeleteObjects: {writes:?}");
+    assert!(
+        writes.last().unwrap().starts_with("DELETE "),
+        "no lock is left, without DeleteObjects: {writes:?}"
+    );
 }
 
 #[test]
@@ -83,18 +91,28 @@ fn race_of_writers_tells_fit_servers_from_unfit_ones() {
     };
     if let Some(server) = Server::start() {
         assert_eq!(faults_at(server.port, server.dir.path()), "");
-        let left: Vec<_> = std::fs::read_dir(server.dir.path().join("objects/bucket/db")).into_iter().flatten().collect();
+        let left: Vec<_> = std::fs::read_dir(server.dir.path().join("objects/bucket/db"))
+            .into_iter()
+            .flatten()
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
     for (conditions, words) in [
         (Conditions::Atomic, &[][..]),
         (Conditions::OneAfterAnother, &["with If-Match, several are told"]),
-        (Conditions::Ignored, &["with If-None-Match: *, several", "although its If-Match is false (in 10 of 10"]),
+        (
+            Conditions::Ignored,
+            &["with If-None-Match: *, several", "although its If-Match is false (in 10 of 10"],
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let store = FakeStore::start(conditions);
         let faults = faults_at(store.port, dir.path());
-        assert!(words.iter().all(|words| faults.contains(words)) && faults.is_empty() == words.is_empty(), "{conditions:?}: {faults}");
+        assert!(
+            words.iter().all(|words| faults.contains(words))
+                && faults.is_empty() == words.is_empty(),
+            "{conditions:?}: {faults}"
+        );
         assert!(store.objects.lock().unwrap().is_empty(), "{conditions:?}");
     }
 }
@@ -122,14 +140,21 @@ impl FakeStore {
         std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let objects = Arc::clone(&objects);
-                std::thread::spawn(move || answer_with(&objects, conditions, number, stream.unwrap()));
+                std::thread::spawn(move || {
+                    answer_with(&objects, conditions, number, stream.unwrap())
+                });
             }
         });
         store
     }
 }
 
-fn answer_with(objects: &Mutex<Objects>, conditions: Conditions, number: usize, mut stream: TcpStream) {
+fn answer_with(
+    objects: &Mutex<Objects>,
+    conditions: Conditions,
+    number: usize,
+    mut stream: TcpStream,
+) {
     let Request { line, fields, body } = read_request(&stream);
     let mut words = line.split([' ', '?']);
     let (method, key) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -187,7 +212,8 @@ fn read_request(stream: &TcpStream) -> Request {
     }
     let line = if lines.is_empty() { String::new() } else { lines.remove(0) };
     let fields: Vec<_> = lines.iter().map(|line| line.to_ascii_lowercase()).collect();
-    let len = fields.iter().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let len =
+        fields.iter().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
     let mut body = vec![0; len.unwrap_or(0)];
     input.read_exact(&mut body).unwrap();
     Request { line, fields, body }
@@ -210,7 +236,9 @@ fn answer_without_conditions(mut stream: TcpStream) -> String {
 
 fn lens(packs: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(packs).unwrap().map(|entry| entry.unwrap());
-    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len())).collect()
+    entries
+        .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))
+        .collect()
 }
 
 #[test]
@@ -219,15 +247,25 @@ fn child_with_a_bucket() {
     vouch_tree_bucket::register();
     let db = Path::new("s3://bucket/db");
     let statement = |text: &str| vec![text.as_bytes().to_vec()];
-    let open = || Database::open_write(db, WriteOptions { pack_len_max: 50_000, ..WriteOptions::default() });
+    let open = || {
+        Database::open_write(db, WriteOptions { pack_len_max: 50_000, ..WriteOptions::default() })
+    };
     match role.to_str().unwrap() {
         "conformance" => {
             conformance::check(|| Packs::new(WriteOptions::default()));
-            conformance::check(|| Packs::new(WriteOptions { pack_len_max: 200_000, fresh_count_max: 3, ..WriteOptions::default() }));
+            conformance::check(|| {
+                Packs::new(WriteOptions {
+                    pack_len_max: 200_000,
+                    fresh_count_max: 3,
+                    ..WriteOptions::default()
+                })
+            });
         }
         "create" => Database::create(db, HostId::from_bytes([1; 32]), conformance::IV).unwrap(),
         "create-refused" => {
-            let error = Database::create(db, HostId::from_bytes([1; 32]), conformance::IV).unwrap_err().to_string();
+            let error = Database::create(db, HostId::from_bytes([1; 32]), conformance::IV)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("ignores the condition If-None-Match: *"), "{error}");
         }
         "commit" => open().unwrap().set_statements(statement("b")).unwrap(),
@@ -237,9 +275,14 @@ fn child_with_a_bucket() {
             std::fs::write(home.join("opened"), "").unwrap();
             wait_for(|| home.join("go").exists());
             let error = writer.set_statements(statement("a")).unwrap_err();
-            assert!(error.is_busy() && error.to_string().contains("another writer has committed"), "{error}");
+            assert!(
+                error.is_busy() && error.to_string().contains("another writer has committed"),
+                "{error}"
+            );
         }
-        "has-statement-of-b" => assert_eq!(Database::open_read(db).unwrap().statements(), statement("b")),
+        "has-statement-of-b" => {
+            assert_eq!(Database::open_read(db).unwrap().statements(), statement("b"))
+        }
         "upload-and-wait" => {
             put_some(&open().unwrap(), 0..60);
             std::thread::sleep(Duration::from_secs(60));
@@ -254,7 +297,11 @@ fn child_with_a_bucket() {
         }
         "check-fitness" => {
             let fitness = vouch_tree_bucket::check_fitness("s3://bucket/db").unwrap();
-            std::fs::write(PathBuf::from(std::env::var_os("HOME").unwrap()).join("faults"), fitness.faults.join("\n")).unwrap();
+            std::fs::write(
+                PathBuf::from(std::env::var_os("HOME").unwrap()).join("faults"),
+                fitness.faults.join("\n"),
+            )
+            .unwrap();
         }
         role => panic!("no role {role}"),
     }
@@ -272,7 +319,10 @@ struct Packs(Writer);
 impl Packs {
     fn new(options: WriteOptions) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let db = PathBuf::from(format!("s3://bucket/conformance/{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let db = PathBuf::from(format!(
+            "s3://bucket/conformance/{}",
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        ));
         Database::create(&db, HostId::from_bytes([1; 32]), conformance::IV).unwrap();
         Self(Database::open_write(&db, options).unwrap())
     }
@@ -312,7 +362,10 @@ struct Server {
 impl Server {
     fn start() -> Option<Self> {
         if Command::new("versitygw").arg("--version").output().is_err() {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs versitygw, and CI=true allows no skips");
+            assert!(
+                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+                "needs versitygw, and CI=true allows no skips"
+            );
             println!("skipped: needs versitygw");
             return None;
         }
@@ -321,7 +374,9 @@ impl Server {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("versitygw");
         command.env("ROOT_ACCESS_KEY", "key").env("ROOT_SECRET_KEY", "secret");
-        command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(dir.path().join("objects"));
+        command
+            .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"])
+            .arg(dir.path().join("objects"));
         let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
         Some(Self { process, port, dir })
@@ -338,9 +393,17 @@ impl Server {
 
 fn command(home: &Path, port: u16, role: &str, machine: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child_with_a_bucket", "--nocapture"]).env(ROLE, role).env("HOME", home);
-    command.env("VOUCH_BUCKET_DIR", home.join(machine)).env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"));
-    command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret").stdout(Stdio::null());
+    command
+        .args(["--exact", "child_with_a_bucket", "--nocapture"])
+        .env(ROLE, role)
+        .env("HOME", home);
+    command
+        .env("VOUCH_BUCKET_DIR", home.join(machine))
+        .env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}"));
+    command
+        .env("AWS_ACCESS_KEY_ID", "key")
+        .env("AWS_SECRET_ACCESS_KEY", "secret")
+        .stdout(Stdio::null());
     command
 }
 

@@ -143,7 +143,8 @@ impl TreeCache {
     }
 
     fn used_len(&self) -> u64 {
-        u64::try_from(self.used_len.load(Ordering::Relaxed)).unwrap_or(0) + self.index_len.load(Ordering::Relaxed)
+        u64::try_from(self.used_len.load(Ordering::Relaxed)).unwrap_or(0)
+            + self.index_len.load(Ordering::Relaxed)
     }
 
     /// Packs with equal tables keep their frames. `is_start`: files of an earlier process have this
@@ -177,7 +178,8 @@ impl TreeCache {
     fn make(&self, path: &str, table: PackTable, iv: Iv, is_inherited: bool) -> Arc<CachedPack> {
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let header = pack_header(path, &iv).to_vec();
-        let pack = CachedPack::new(serial, self.options.dir.join(path), table, iv, header, is_inherited);
+        let pack =
+            CachedPack::new(serial, self.options.dir.join(path), table, iv, header, is_inherited);
         self.used_len.fetch_add(pack.used_len.load(Ordering::Relaxed) as i64, Ordering::Relaxed);
         Arc::new(pack)
     }
@@ -200,13 +202,26 @@ impl TreeCache {
     /// Least recently used first. O(packs).
     pub(crate) fn evict_oldest(&self, except: u64) -> bool {
         let mut packs = self.packs.write();
-        let may_go = |pack: &&Arc<CachedPack>| pack.serial != except && pack.used_len.load(Ordering::Relaxed) > 0;
-        let oldest = packs.values().filter(may_go).min_by_key(|pack| pack.last_use.load(Ordering::Relaxed)).cloned();
+        let may_go = |pack: &&Arc<CachedPack>| {
+            pack.serial != except && pack.used_len.load(Ordering::Relaxed) > 0
+        };
+        let oldest = packs
+            .values()
+            .filter(may_go)
+            .min_by_key(|pack| pack.last_use.load(Ordering::Relaxed))
+            .cloned();
         let Some(oldest) = oldest else { return false };
-        let Some(path) = packs.iter().find(|(_, pack)| pack.serial == oldest.serial).map(|(path, _)| path.clone()) else { return false };
+        let Some(path) = packs
+            .iter()
+            .find(|(_, pack)| pack.serial == oldest.serial)
+            .map(|(path, _)| path.clone())
+        else {
+            return false;
+        };
         self.evict(&oldest);
         self.counts.evictions.fetch_add(1, Ordering::Relaxed);
-        packs.insert(path, Arc::new(oldest.successor(self.serials.fetch_add(1, Ordering::Relaxed))));
+        packs
+            .insert(path, Arc::new(oldest.successor(self.serials.fetch_add(1, Ordering::Relaxed))));
         true
     }
 
@@ -217,7 +232,13 @@ impl TreeCache {
 
 fn take_lock(dir: &Path) -> Result<File> {
     let path = dir.join("lock");
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(io_error(&path))?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(io_error(&path))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Busy(PathBuf::from(dir))),

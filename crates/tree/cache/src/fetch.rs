@@ -114,7 +114,9 @@ impl TreeCache {
         self.counts.fetched.fetch_add(1, Ordering::Relaxed);
         self.counts.fetched_len.fetch_add(stored.len() as u64, Ordering::Relaxed);
         let mut written = pack.write(frame, &stored);
-        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) && self.evict_oldest(pack.serial) {
+        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull)
+            && self.evict_oldest(pack.serial)
+        {
             written = pack.write(frame, &stored);
         }
         match written {

@@ -20,7 +20,9 @@ use crate::{Cover, Error, Result, io_error};
 
 impl TreeCache {
     pub(crate) async fn start(self: &Arc<Self>) -> Result<()> {
-        let stored = std::fs::read(self.manifest_path()).ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
+        let stored = std::fs::read(self.manifest_path())
+            .ok()
+            .and_then(|bytes| RemoteView::parse(&bytes).ok());
         let stored = stored.filter(|view| view.hostid() == self.options.name.hostid());
         let has_layout = match &stored {
             Some(view) => match self.tables_of(view) {
@@ -37,7 +39,8 @@ impl TreeCache {
             None => false,
         };
         // A cache that has a layout serves it at once.
-        let until = Instant::now() + if has_layout { Duration::ZERO } else { self.client.deadline() };
+        let until =
+            Instant::now() + if has_layout { Duration::ZERO } else { self.client.deadline() };
         if let Err(error) = self.follow(until).await {
             if !has_layout {
                 return Err(error);
@@ -74,7 +77,10 @@ impl TreeCache {
                 }
             }
         }
-        Err(last.unwrap_or_else(|| Error::Origin { origin: self.options.name.to_string(), what: "no replica is known".into() }))
+        Err(last.unwrap_or_else(|| Error::Origin {
+            origin: self.options.name.to_string(),
+            what: "no replica is known".into(),
+        }))
     }
 
     async fn follow_from(self: &Arc<Self>, tree: &Arc<Tree>, files: &DatabaseFiles) -> Result<()> {
@@ -110,7 +116,10 @@ impl TreeCache {
     async fn prefetch(self: &Arc<Self>, view: &RemoteView) {
         let mut wanted: Vec<Wanted> = Vec::new();
         for handle in view.companions() {
-            let found = view.segments().iter().find_map(|segment| read_segment(&self.path_of(segment)).ok()?.find(handle));
+            let found = view
+                .segments()
+                .iter()
+                .find_map(|segment| read_segment(&self.path_of(segment)).ok()?.find(handle));
             let Some(frame) = found.and_then(|record| view.frame(&record).ok()) else { continue };
             if let Cover::Absent(missing) = self.cover(&frame.file.path, &frame.range) {
                 wanted.push(missing);
@@ -161,7 +170,13 @@ impl TreeCache {
     }
 
     /// Verifies the checksum of the segment.
-    async fn download_segment(&self, files: &DatabaseFiles, segment: &RemoteFile, new: &Path, is_anew: bool) -> Result<()> {
+    async fn download_segment(
+        &self,
+        files: &DatabaseFiles,
+        segment: &RemoteFile,
+        new: &Path,
+        is_anew: bool,
+    ) -> Result<()> {
         let mut file = File::create(new).map_err(io_error(new))?;
         let mut at = 0;
         while at < segment.len {
@@ -190,7 +205,10 @@ impl TreeCache {
             }
             newer.push(segment);
         }
-        builder.finish().ok_or_else(|| Error::Origin { origin: self.options.name.to_string(), what: "frames overlap in the index".into() })
+        builder.finish().ok_or_else(|| Error::Origin {
+            origin: self.options.name.to_string(),
+            what: "frames overlap in the index".into(),
+        })
     }
 
     fn note_index_len(&self, view: &RemoteView) {
@@ -206,8 +224,11 @@ impl TreeCache {
     }
 
     fn remove_old_segments(&self, view: &RemoteView) {
-        let named: Vec<PathBuf> = view.segments().iter().map(|segment| self.path_of(segment)).collect();
-        for entry in std::fs::read_dir(self.options.dir.join("index")).into_iter().flatten().flatten() {
+        let named: Vec<PathBuf> =
+            view.segments().iter().map(|segment| self.path_of(segment)).collect();
+        for entry in
+            std::fs::read_dir(self.options.dir.join("index")).into_iter().flatten().flatten()
+        {
             if !named.contains(&entry.path()) {
                 let _ = std::fs::remove_file(entry.path());
             }

@@ -47,7 +47,9 @@ pub enum Error {
     Client(#[from] vouch_tree_client::Error),
     #[error(transparent)]
     Store(#[from] vouch_tree_store::Error),
-    #[error("the quota of {quota} bytes has no room for packs: manifest and index have {index} bytes; set --quota to {needed} or more")]
+    #[error(
+        "the quota of {quota} bytes has no room for packs: manifest and index have {index} bytes; set --quota to {needed} or more"
+    )]
     Quota { quota: u64, index: u64, needed: u64 },
     #[error("{origin}: {what}")]
     Origin { origin: String, what: String },

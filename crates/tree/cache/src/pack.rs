@@ -43,7 +43,14 @@ pub struct Wanted {
 
 impl CachedPack {
     /// `is_inherited`: keeps an existing file that can be this pack.
-    pub(crate) fn new(serial: u64, path: PathBuf, table: PackTable, iv: Iv, header: Vec<u8>, is_inherited: bool) -> Self {
+    pub(crate) fn new(
+        serial: u64,
+        path: PathBuf,
+        table: PackTable,
+        iv: Iv,
+        header: Vec<u8>,
+        is_inherited: bool,
+    ) -> Self {
         let found = path.metadata().ok().filter(|found| is_inherited && found.len() == table.len);
         if found.is_none() {
             let _ = std::fs::remove_file(&path);
@@ -79,8 +86,12 @@ impl CachedPack {
         }
     }
 
-    pub(crate) fn cover(self: &Arc<Self>, frames: impl Iterator<Item = usize> + Clone) -> Result<Arc<PackFile>, Wanted> {
-        let mut missing: Vec<usize> = frames.clone().filter(|frame| !self.present.get(*frame)).collect();
+    pub(crate) fn cover(
+        self: &Arc<Self>,
+        frames: impl Iterator<Item = usize> + Clone,
+    ) -> Result<Arc<PackFile>, Wanted> {
+        let mut missing: Vec<usize> =
+            frames.clone().filter(|frame| !self.present.get(*frame)).collect();
         if missing.is_empty() || self.inherited.is_some() {
             let opened = self.open();
             if let (Some(file), Some(checked)) = (&opened, &self.inherited) {

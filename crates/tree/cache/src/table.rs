@@ -53,9 +53,13 @@ pub(crate) struct TableBuilder {
 impl TableBuilder {
     pub(crate) fn add(&mut self, handle: BlockHandle, frame: RemoteFrame) {
         let RemoteFrame { file, range } = frame;
-        let table = self.tables.entry(file.path).or_insert_with(|| PackTable { len: file.len, places: Vec::new() });
+        let table = self
+            .tables
+            .entry(file.path)
+            .or_insert_with(|| PackTable { len: file.len, places: Vec::new() });
         // Packs are shorter than 2 GiB, which the manifest's decoder checks.
-        let (offset, len) = ((range.start - RECORD_HEAD_LEN as u64) as u32, (range.end - range.start) as u32);
+        let (offset, len) =
+            ((range.start - RECORD_HEAD_LEN as u64) as u32, (range.end - range.start) as u32);
         table.places.push(Place { offset, len, handle });
     }
 
@@ -71,7 +75,10 @@ mod tests {
     use vouch_tree_store::RemoteFile;
 
     fn frame(start: u64, len: u64) -> RemoteFrame {
-        RemoteFrame { file: RemoteFile { path: "packs/p".into(), len: 1000, is_data: true }, range: start..start + len }
+        RemoteFrame {
+            file: RemoteFile { path: "packs/p".into(), len: 1000, is_data: true },
+            range: start..start + len,
+        }
     }
 
     fn handle(number: u8) -> BlockHandle {
@@ -87,9 +94,15 @@ mod tests {
         builder.add(handle(1), frame(40, 98));
         let table = &builder.finish().unwrap()["packs/p"];
         // Records: 32..140, 140..248, 252..360.
-        for (range, found) in
-            [(0..32, 0..0), (0..33, 0..1), (139..141, 0..2), (248..252, 2..2), (248..253, 2..3), (360..999, 3..3), (0..999, 0..3)]
-        {
+        for (range, found) in [
+            (0..32, 0..0),
+            (0..33, 0..1),
+            (139..141, 0..2),
+            (248..252, 2..2),
+            (248..253, 2..3),
+            (360..999, 3..3),
+            (0..999, 0..3),
+        ] {
             assert_eq!(table.overlapping(&range), found, "{range:?}");
         }
     }

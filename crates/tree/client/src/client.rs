@@ -112,11 +112,15 @@ impl Client {
     /// Must run in a tokio runtime, which runs the background work. A disk cache that cannot be
     /// opened is a warning.
     pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
-        let runtime = Handle::try_current().map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
+        let runtime = Handle::try_current()
+            .map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
         let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
             Ok(cache) => Some(cache),
             Err(error) => {
-                tracing::warn!("disk cache {}: {error}; continuing without it", wanted.dir.display());
+                tracing::warn!(
+                    "disk cache {}: {error}; continuing without it",
+                    wanted.dir.display()
+                );
                 None
             }
         });
@@ -135,7 +139,11 @@ impl Client {
 
     /// Finds replicas and verifies the newest revision. Follows forwarding pointers, so the tree's
     /// name may differ. Ends within the deadline.
-    pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
+    pub async fn open(
+        self: &Arc<Self>,
+        name: &TreeName,
+        options: &TreeOptions,
+    ) -> Result<Arc<Tree>> {
         let mut name = name.clone();
         let mut options = options.clone();
         let mut origins = Vec::new();
@@ -178,7 +186,8 @@ impl Client {
 
     /// Bytes in use now.
     pub fn cache_usage(&self) -> CacheUsage {
-        let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
+        let (disk_bytes, disk_quota_bytes) =
+            self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
         CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }
     }
 
@@ -204,7 +213,10 @@ impl Client {
     }
 
     pub(crate) fn next_random(&self) -> u64 {
-        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self
+            .random
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed)
+            .wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)

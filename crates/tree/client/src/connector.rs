@@ -16,11 +16,19 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// A replica within the process, which needs no stream. Its data is verified like a remote one's.
 pub trait LocalReplica: Send + Sync {
     /// XDR results of a call other than GETDATA. An error is text for a log.
-    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>>;
+    fn call<'a>(
+        &'a self,
+        procedure: Procedure,
+        args: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>>;
 
     /// Passes the frames of a GETDATA call to `take` as they arrive, in the order of their handles;
     /// `None`: no such frame.
-    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>>;
+    fn data<'a>(
+        &'a self,
+        args: &'a GetDataArgs,
+        take: &'a mut TakeFrame<'_>,
+    ) -> BoxFuture<'a, Result<(), String>>;
 
     /// Bytes received so far: shows whether a slow replica makes progress.
     fn received(&self) -> u64;
@@ -40,21 +48,34 @@ pub enum Link {
 /// Access to the network. The caller limits the time of both methods.
 pub trait Connector: Send + Sync + 'static {
     /// `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
 
     /// Connects to a replica: to one of the addresses of `host`.
-    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>>;
+    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr)
+    -> BoxFuture<'a, io::Result<Link>>;
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TcpConnector;
 
 impl Connector for TcpConnector {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         async move { tokio::net::lookup_host((host, port)).await.map(Iterator::collect) }.boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+    fn connect<'a>(
+        &'a self,
+        _host: &'a str,
+        address: SocketAddr,
+    ) -> BoxFuture<'a, io::Result<Link>> {
         async move { Ok(Link::Stream(Box::new(tcp(address).await?))) }.boxed()
     }
 }

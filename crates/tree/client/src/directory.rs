@@ -99,14 +99,23 @@ impl<'a> Descent<'a> {
         match &dir.content {
             Content::Directory { entries, top, .. } => Ok(top.map(|page| {
                 let total = *entries;
-                Descent { target, page, before: 0, expected: Some(total), siblings: Vec::new(), total }
+                Descent {
+                    target,
+                    page,
+                    before: 0,
+                    expected: Some(total),
+                    siblings: Vec::new(),
+                    total,
+                }
             })),
             _ => Err(Error::WrongType { expected: FileType::Directory, found: dir.file_type() }),
         }
     }
 
     fn step(&mut self, frame: Frame) -> Result<Step> {
-        let damaged = |what: &str| Error::Damaged { what: format!("directory page {}: {what}", self.page.handle) };
+        let damaged = |what: &str| Error::Damaged {
+            what: format!("directory page {}: {what}", self.page.handle),
+        };
         let page = match frame {
             Frame::DirLeaf(page) => {
                 if self.expected.is_some_and(|expected| expected != page.entries().len() as u64) {
@@ -123,13 +132,23 @@ impl<'a> Descent<'a> {
         let index = match self.target {
             Position::Start => Some(0),
             Position::After(name) => Some(page.child_for(name).unwrap_or(0)),
-            Position::Number(number) => number.checked_sub(self.before).and_then(|within| page.child_at(within)).map(|found| found.0),
+            Position::Number(number) => number
+                .checked_sub(self.before)
+                .and_then(|within| page.child_at(within))
+                .map(|found| found.0),
         };
         let Some(index) = index else { return Ok(Step::Absent) };
-        let (Some(child), Some(next)) = (page.children().get(index), page.page(index)) else { return Ok(Step::Absent) };
-        let before: Option<u64> = page.children()[..index].iter().try_fold(self.before, |sum, child| sum.checked_add(child.entries));
+        let (Some(child), Some(next)) = (page.children().get(index), page.page(index)) else {
+            return Ok(Step::Absent);
+        };
+        let before: Option<u64> = page.children()[..index]
+            .iter()
+            .try_fold(self.before, |sum, child| sum.checked_add(child.entries));
         self.before = before.ok_or_else(|| damaged("its entry counts overflow"))?;
-        self.siblings = (index + 1..page.children().len()).take(PAGES_AHEAD).filter_map(|i| page.page(i)).collect();
+        self.siblings = (index + 1..page.children().len())
+            .take(PAGES_AHEAD)
+            .filter_map(|i| page.page(i))
+            .collect();
         self.expected = (next.height == 0).then_some(child.entries);
         self.page = next;
         Ok(Step::Down)
@@ -140,13 +159,20 @@ impl<'a> Descent<'a> {
         let first = match self.target {
             Position::Start => 0,
             Position::After(name) => page.index_after(name),
-            Position::Number(number) => usize::try_from(number.saturating_sub(self.before)).unwrap_or(usize::MAX),
+            Position::Number(number) => {
+                usize::try_from(number.saturating_sub(self.before)).unwrap_or(usize::MAX)
+            }
         };
         let end = self.before + len as u64;
         if first >= len {
             return (end >= self.total).then(|| Listing::past_the_end(end));
         }
-        Some(Listing { number: self.before + first as u64, last: end >= self.total, page: Some(page), first })
+        Some(Listing {
+            number: self.before + first as u64,
+            last: end >= self.total,
+            page: Some(page),
+            first,
+        })
     }
 }
 
@@ -170,11 +196,22 @@ impl Tree {
 
     /// `Ok(None)`: a frame must be fetched, but the source is local.
     #[allow(clippy::option_option, reason = "not cached, proven missing, found")]
-    pub(crate) async fn lookup_from(&self, dir: &Inode, name: &[u8], source: Source) -> Result<Option<Option<Entry>>> {
-        let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(Some(None)) };
+    pub(crate) async fn lookup_from(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        source: Source,
+    ) -> Result<Option<Option<Entry>>> {
+        let Some(mut descent) = Descent::begin(dir, Position::After(name))? else {
+            return Ok(Some(None));
+        };
         loop {
             let page = descent.page;
-            let Some(frame) = self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await? else { return Ok(None) };
+            let Some(frame) =
+                self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await?
+            else {
+                return Ok(None);
+            };
             match descent.step(frame)? {
                 Step::Down => {}
                 Step::Leaf(page) => return Ok(Some(find_entry(page, name))),
@@ -195,11 +232,22 @@ impl Tree {
         self.run_local(self.list_from(dir, from, Source::Local))
     }
 
-    async fn list_from(self: &Arc<Self>, dir: &Inode, from: Position<'_>, source: Source) -> Result<Option<Listing>> {
-        let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Some(Listing::past_the_end(0))) };
+    async fn list_from(
+        self: &Arc<Self>,
+        dir: &Inode,
+        from: Position<'_>,
+        source: Source,
+    ) -> Result<Option<Listing>> {
+        let Some(mut descent) = Descent::begin(dir, from)? else {
+            return Ok(Some(Listing::past_the_end(0)));
+        };
         loop {
             let page = descent.page;
-            let Some(frame) = self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await? else { return Ok(None) };
+            let Some(frame) =
+                self.frame_from(page.kind(), &page.handle, PAGE_LEN_EXPECTED, source).await?
+            else {
+                return Ok(None);
+            };
             match descent.step(frame)? {
                 Step::Down if descent.page.height == 0 => self.prefetch_pages(&descent.siblings),
                 Step::Down => {}
@@ -220,10 +268,20 @@ impl Tree {
 
     pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
         let deadline = self.start_operation().await?;
-        let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };
+        let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else {
+            return Ok(None);
+        };
         while descent.page.height > 0 {
             let page = descent.page;
-            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Priority::Foreground, deadline).await?;
+            let frame = self
+                .frame_by(
+                    page.kind(),
+                    &page.handle,
+                    PAGE_LEN_EXPECTED,
+                    Priority::Foreground,
+                    deadline,
+                )
+                .await?;
             match descent.step(frame)? {
                 Step::Down => {}
                 Step::Leaf(_) | Step::Absent => return Ok(None),
@@ -235,7 +293,10 @@ impl Tree {
     }
 
     fn prefetch_pages(self: &Arc<Self>, siblings: &[PageRef]) {
-        let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
+        let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1)))
+        else {
+            return;
+        };
         if self.is_in_memory(&halfway.handle) {
             return;
         }

@@ -43,7 +43,10 @@ pub enum Error {
     Statement { path: PathBuf, what: String },
     #[error("authorities of replicas' certificates: {what}")]
     Authorities { what: String },
-    #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", revocation_reason(reason))]
+    #[error(
+        "the key of {hostid} was revoked{}; ask the publisher for the tree's new name",
+        revocation_reason(reason)
+    )]
     Revoked { hostid: HostId, reason: String },
     #[error("this tree has moved to {to}")]
     Forwarded { to: TreeName },
@@ -68,7 +71,9 @@ pub enum Error {
     StateUnreadable { path: PathBuf, source: Arc<io::Error> },
     #[error("state directory {} {} and restore an older revision; check for changes and {}, or give another directory with --state", .0.place.display(), .0.what, .0.cure)]
     StateExposed(vouch_trust::Exposure),
-    #[error("no state directory for the newest revision seen (HOME is not set); name one with --state DIR")]
+    #[error(
+        "no state directory for the newest revision seen (HOME is not set); name one with --state DIR"
+    )]
     NoState,
     #[error(transparent)]
     Store(Arc<vouch_tree_store::Error>),
@@ -101,20 +106,34 @@ impl Error {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
             Self::Statement { .. } | Self::Authorities { .. } => ErrorClass::Input,
-            Self::NotADirectory { .. } | Self::Path { .. } | Self::WrongType { .. } | Self::SymlinkLoop { .. } => ErrorClass::Input,
+            Self::NotADirectory { .. }
+            | Self::Path { .. }
+            | Self::WrongType { .. }
+            | Self::SymlinkLoop { .. } => ErrorClass::Input,
             Self::Expired { .. } => ErrorClass::Expired,
             Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,
-            Self::Refused { .. } | Self::Revoked { .. } | Self::Forwarded { .. } | Self::Lied { .. } | Self::OtherIv { .. } => {
-                ErrorClass::Refused
+            Self::Refused { .. }
+            | Self::Revoked { .. }
+            | Self::Forwarded { .. }
+            | Self::Lied { .. }
+            | Self::OtherIv { .. } => ErrorClass::Refused,
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => {
+                ErrorClass::Unreachable
             }
-            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
             Self::Missing { refused: Some(_), .. } => ErrorClass::Refused,
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
-            Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateExposed(_) | Self::NoState => ErrorClass::Local,
+            Self::Local { .. }
+            | Self::StateUnreadable { .. }
+            | Self::StateExposed(_)
+            | Self::NoState => ErrorClass::Local,
             Self::Store(error) => match **error {
                 ref error if error.is_busy() => ErrorClass::Busy,
                 // A pull that watches tries again.
-                vouch_tree_store::Error::Bucket(ref error) if error.kind == BucketErrorKind::Unreachable => ErrorClass::Unreachable,
+                vouch_tree_store::Error::Bucket(ref error)
+                    if error.kind == BucketErrorKind::Unreachable =>
+                {
+                    ErrorClass::Unreachable
+                }
                 vouch_tree_store::Error::NotEmpty { .. } => ErrorClass::Input,
                 _ => ErrorClass::Local,
             },
@@ -159,7 +178,9 @@ fn revocation_reason(reason: &str) -> String {
 fn missing_cause(refused: Option<&str>) -> String {
     match refused {
         Some(why) => {
-            format!(", and none offers a valid revision: {why}; wait until a replica is up to date, or name another with --replica")
+            format!(
+                ", and none offers a valid revision: {why}; wait until a replica is up to date, or name another with --replica"
+            )
         }
         None => "; their copies may be incomplete, or they have dropped an old revision".to_owned(),
     }
@@ -167,11 +188,15 @@ fn missing_cause(refused: Option<&str>) -> String {
 
 const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
-        Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name is complete, or name another replica with --replica",
+        Refusal::Malformed(_) | Refusal::Forged(_) => {
+            "; check that the name is complete, or name another replica with --replica"
+        }
         Refusal::Superseded { .. } | Refusal::OutsideCertificate { .. } => {
             "; the publisher must use the newest certificate, or a replaced signing key is in use"
         }
-        Refusal::Rollback { .. } => "; wait until a replica is up to date, or name another with --replica",
+        Refusal::Rollback { .. } => {
+            "; wait until a replica is up to date, or name another with --replica"
+        }
         _ => "",
     }
 }

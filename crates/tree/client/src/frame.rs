@@ -31,9 +31,15 @@ impl Frame {
                 };
                 if kind == FrameKind::Leaf { Self::Leaf(bytes) } else { Self::Fsinfo(bytes) }
             }
-            FrameKind::Indirect => Self::Indirect(Arc::new(Indirect::from_xdr(&payload).map_err(malformed)?)),
-            FrameKind::DirLeaf => Self::DirLeaf(Arc::new(LeafPage::from_xdr(&payload).map_err(malformed)?)),
-            FrameKind::DirInterior => Self::DirInterior(Arc::new(InteriorPage::from_xdr(&payload).map_err(malformed)?)),
+            FrameKind::Indirect => {
+                Self::Indirect(Arc::new(Indirect::from_xdr(&payload).map_err(malformed)?))
+            }
+            FrameKind::DirLeaf => {
+                Self::DirLeaf(Arc::new(LeafPage::from_xdr(&payload).map_err(malformed)?))
+            }
+            FrameKind::DirInterior => {
+                Self::DirInterior(Arc::new(InteriorPage::from_xdr(&payload).map_err(malformed)?))
+            }
         })
     }
 
@@ -52,7 +58,9 @@ impl Frame {
             Self::Leaf(bytes) | Self::Fsinfo(bytes) => bytes.len(),
             Self::Indirect(page) => page.children.len() * size_of::<Option<BlockHandle>>(),
             Self::DirLeaf(page) => page.entries().len() * (size_of::<vouch_tree::DirEntry>() + 96),
-            Self::DirInterior(page) => page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32),
+            Self::DirInterior(page) => {
+                page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32)
+            }
         };
         (len + 128) as u64
     }

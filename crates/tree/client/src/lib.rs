@@ -96,13 +96,21 @@ pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
 pub use freshness::statement_files::local_statements;
 pub use http::url::without_userinfo;
-pub use http::{DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, MakeTransport};
+pub use http::{
+    DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
+    MakeTransport,
+};
 pub use local_connector::LocalConnector;
 pub use mirrors::location_of_name;
 pub use path::ResolvedPath;
-pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};
+pub use pull::{
+    PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch,
+};
 pub use replica::{Counters, ReplicaState, ReplicaStatus};
 pub use replica_fault::{FaultKind, FaultObserver, ReplicaFault};
 pub use replica_tls::ReplicaTls;
-pub use revision::{Change, ChangeKind, ChangedFields, Diff, History, Proof, Revision, RevisionOrder, Verification, VerifyEvent};
+pub use revision::{
+    Change, ChangeKind, ChangedFields, Diff, History, Proof, Revision, RevisionOrder, Verification,
+    VerifyEvent,
+};
 pub use tree::Tree;

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{
-    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure, PutStatementResult,
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult,
+    Procedure, PutStatementResult,
 };
 use vouch_tree_store::{Database, FrameSource, Snapshot};
 use vouch_xdr::Xdr;
@@ -29,21 +30,33 @@ impl LocalConnector {
 
     /// The database as a replica.
     pub fn replica(&self) -> Arc<dyn LocalReplica> {
-        Arc::new(LocalDatabase { database: Arc::clone(&self.database), received: AtomicU64::new(0) })
+        Arc::new(LocalDatabase {
+            database: Arc::clone(&self.database),
+            received: AtomicU64::new(0),
+        })
     }
 
     /// The tree's name for a client with this connector.
     pub fn name(&self) -> crate::Result<TreeName> {
-        TreeName::new(HOST, self.database.hostid()).map_err(|error| Error::Damaged { what: error.to_string() })
+        TreeName::new(HOST, self.database.hostid())
+            .map_err(|error| Error::Damaged { what: error.to_string() })
     }
 }
 
 impl Connector for LocalConnector {
-    fn resolve<'a>(&'a self, _host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        _host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)])).boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, _address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+    fn connect<'a>(
+        &'a self,
+        _host: &'a str,
+        _address: SocketAddr,
+    ) -> BoxFuture<'a, io::Result<Link>> {
         ready(Ok(Link::Local(self.replica()))).boxed()
     }
 }
@@ -54,13 +67,18 @@ struct LocalDatabase {
 }
 
 impl LocalReplica for LocalDatabase {
-    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    fn call<'a>(
+        &'a self,
+        procedure: Procedure,
+        args: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
         let (database, args) = (Arc::clone(&self.database), args.to_vec());
         async move {
             match procedure {
                 Procedure::Null | Procedure::GetData => Ok(Vec::new()),
                 Procedure::GetFsinfo => {
-                    let asked = GetFsinfoArgs::from_xdr(&args).map_err(|error| error.to_string())?;
+                    let asked =
+                        GetFsinfoArgs::from_xdr(&args).map_err(|error| error.to_string())?;
                     blocking(move || Ok(offer(&database, &asked).to_xdr())).await
                 }
                 Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
@@ -69,13 +87,25 @@ impl LocalReplica for LocalDatabase {
         .boxed()
     }
 
-    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>> {
+    fn data<'a>(
+        &'a self,
+        args: &'a GetDataArgs,
+        take: &'a mut TakeFrame<'_>,
+    ) -> BoxFuture<'a, Result<(), String>> {
         let (database, handles) = (Arc::clone(&self.database), args.handles.clone());
         async move {
-            let read = move || handles.iter().map(|handle| database.get(handle).map_err(|error| error.to_string())).collect();
+            let read = move || {
+                handles
+                    .iter()
+                    .map(|handle| database.get(handle).map_err(|error| error.to_string()))
+                    .collect()
+            };
             let frames: Vec<Option<Vec<u8>>> = blocking(read).await?;
             for frame in frames {
-                self.received.fetch_add(frame.as_ref().map_or(0, |frame| frame.len() as u64), Ordering::Relaxed);
+                self.received.fetch_add(
+                    frame.as_ref().map_or(0, |frame| frame.len() as u64),
+                    Ordering::Relaxed,
+                );
                 take(frame.map(Bytes::from));
                 // The caller hashes each frame: let other tasks run in between.
                 tokio::task::yield_now().await;
@@ -90,7 +120,9 @@ impl LocalReplica for LocalDatabase {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
@@ -110,7 +142,11 @@ fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {
         }
         companions.push(frame);
     }
-    GetFsinfoResult::Ok(FsinfoOffer { signed_fsinfo: signed.to_vec(), statements: view.statements().to_vec(), companions })
+    GetFsinfoResult::Ok(FsinfoOffer {
+        signed_fsinfo: signed.to_vec(),
+        statements: view.statements().to_vec(),
+        companions,
+    })
 }
 
 const HOST: &str = "localhost";

@@ -42,10 +42,23 @@ impl MemoryCache {
     pub(crate) fn with_seed(bytes_max: u64, seed: u64) -> Self {
         let items = (bytes_max / FRAME_WEIGHT_TYPICAL).clamp(64, 1 << 20) as usize;
         let hasher = FixedState::with_seed(seed);
-        Self { cache: Cache::with(items, bytes_max.max(1), ByMemory, hasher, DefaultLifecycle::default()) }
+        Self {
+            cache: Cache::with(
+                items,
+                bytes_max.max(1),
+                ByMemory,
+                hasher,
+                DefaultLifecycle::default(),
+            ),
+        }
     }
 
-    pub(crate) fn get(&self, tree: TreeNumber, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
+    pub(crate) fn get(
+        &self,
+        tree: TreeNumber,
+        kind: FrameKind,
+        handle: &BlockHandle,
+    ) -> Option<Result<Frame>> {
         let frame = self.cache.get(&Key { tree, handle: *handle })?;
         Some(of_kind(frame, kind, handle))
     }
@@ -84,6 +97,11 @@ fn of_kind(frame: Frame, kind: FrameKind, handle: &BlockHandle) -> Result<Frame>
     if frame.kind() == kind {
         Ok(frame)
     } else {
-        Err(Error::Damaged { what: format!("frame {handle} has kind {:?} but is referenced as {kind:?}", frame.kind()) })
+        Err(Error::Damaged {
+            what: format!(
+                "frame {handle} has kind {:?} but is referenced as {kind:?}",
+                frame.kind()
+            ),
+        })
     }
 }

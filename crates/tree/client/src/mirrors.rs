@@ -35,18 +35,33 @@ impl Tree {
         let Some(entry) = found else { return Ok(Vec::new()) };
         let Content::Regular { blob, .. } = &entry.inode.content else { return Ok(Vec::new()) };
         let bytes = self.read(blob, 0, FILE_LEN_MAX).await?;
-        Ok(parse(&String::from_utf8_lossy(&bytes), self.hostid(), |error| tracing::warn!(tree = %self.name(), "{MIRRORS_FILE}: {error}")))
+        Ok(parse(
+            &String::from_utf8_lossy(&bytes),
+            self.hostid(),
+            |error| tracing::warn!(tree = %self.name(), "{MIRRORS_FILE}: {error}"),
+        ))
     }
 }
 
 fn parse(text: &str, hostid: &HostId, mut warn: impl FnMut(Error)) -> Vec<Location> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).take(MIRRORS_MAX);
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .take(MIRRORS_MAX);
     lines.filter_map(|line| location(line, hostid).map_err(&mut warn).ok()).collect()
 }
 
 /// The HOST of a name. Ports 80 and 443 mean a web server with the database at `/HOSTID/`.
 pub fn location_of_name(name: &TreeName) -> String {
-    let (host, hostid) = (if name.host().contains(':') { format!("[{}]", name.host()) } else { name.host().to_owned() }, name.hostid());
+    let (host, hostid) = (
+        if name.host().contains(':') {
+            format!("[{}]", name.host())
+        } else {
+            name.host().to_owned()
+        },
+        name.hostid(),
+    );
     match name.port() {
         80 => format!("http://{host}/{hostid}/"),
         443 => format!("https://{host}/{hostid}/"),
@@ -62,12 +77,15 @@ pub(crate) fn location(text: &str, hostid: &HostId) -> Result<Location> {
     let over_tls = replica_tls::host_of(text);
     let parsed = TreeName::new(over_tls.unwrap_or(text), *hostid)
         .map_err(|_| Error::Path { path: format!("'{text}'").into_bytes(), why: NOT_A_REPLICA })?;
-    let host = if over_tls.is_some() { replica_tls::location_of(parsed.host()) } else { parsed.host().to_owned() };
+    let host = if over_tls.is_some() {
+        replica_tls::location_of(parsed.host())
+    } else {
+        parsed.host().to_owned()
+    };
     Ok(Location { host, port: parsed.port() })
 }
 
-pub(crate) const NOT_A_REPLICA: &str =
-    "not a replica; expected HOST[:PORT], tls://HOST[:PORT], or http:// or https:// and the path of a database";
+pub(crate) const NOT_A_REPLICA: &str = "not a replica; expected HOST[:PORT], tls://HOST[:PORT], or http:// or https:// and the path of a database";
 
 #[cfg(test)]
 mod tests {
@@ -88,12 +106,22 @@ mod tests {
         let text = "# mirrors\n\n mirror.example:99 \r\nhttps://cdn.example/tools\n two words\nhttp://\n[::1]:7\ntls://s.example\ntls://[::1]:9\ntls://\n";
         let mut bad = 0;
         let found = parse(text, &HostId::from_bytes([1; 32]), |_| bad += 1);
-        let hosts: Vec<_> = found.iter().map(|location| (location.host.as_str(), location.port)).collect();
+        let hosts: Vec<_> =
+            found.iter().map(|location| (location.host.as_str(), location.port)).collect();
         assert_eq!(
             hosts,
-            [("mirror.example", 99), ("https://cdn.example/tools/", 0), ("::1", 7), ("tls://s.example", 4340), ("tls://::1", 9)]
+            [
+                ("mirror.example", 99),
+                ("https://cdn.example/tools/", 0),
+                ("::1", 7),
+                ("tls://s.example", 4340),
+                ("tls://::1", 9)
+            ]
         );
         assert_eq!(bad, 3);
-        assert_eq!(parse(&"h\n".repeat(1000), &HostId::from_bytes([1; 32]), |_| ()).len(), MIRRORS_MAX);
+        assert_eq!(
+            parse(&"h\n".repeat(1000), &HostId::from_bytes([1; 32]), |_| ()).len(),
+            MIRRORS_MAX
+        );
     }
 }

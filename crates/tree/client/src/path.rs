@@ -37,8 +37,13 @@ fn components(path: &[u8]) -> Result<Vec<&[u8]>> {
     parts
         .map(|part| match FileName::parse(part) {
             Ok(_) => Ok(part),
-            Err(_) if part == b".." => Err(Error::Path { path: path.to_vec(), why: "'..' is not allowed" }),
-            Err(_) => Err(Error::Path { path: path.to_vec(), why: "a component is longer than 255 bytes or contains a NUL" }),
+            Err(_) if part == b".." => {
+                Err(Error::Path { path: path.to_vec(), why: "'..' is not allowed" })
+            }
+            Err(_) => Err(Error::Path {
+                path: path.to_vec(),
+                why: "a component is longer than 255 bytes or contains a NUL",
+            }),
         })
         .collect()
 }
@@ -56,7 +61,12 @@ impl Tree {
         self.run_local(self.lookup_path_from(from, path, Source::Local))
     }
 
-    async fn lookup_path_from(&self, from: &Inode, path: &[u8], source: Source) -> Result<Option<Inode>> {
+    async fn lookup_path_from(
+        &self,
+        from: &Inode,
+        path: &[u8],
+        source: Source,
+    ) -> Result<Option<Inode>> {
         let parts = components(path)?;
         let mut inode = from.clone();
         for (i, part) in parts.iter().enumerate() {
@@ -76,12 +86,18 @@ impl Tree {
     /// link out of the tree.
     pub async fn resolve_path(&self, root: &Inode, path: &[u8]) -> Result<ResolvedPath> {
         let deadline = self.start_operation().await?;
-        let split =
-            |path: &[u8]| path.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let split = |path: &[u8]| {
+            path.split(|&b| b == b'/')
+                .filter(|p| !p.is_empty() && *p != b".")
+                .map(<[u8]>::to_vec)
+                .collect::<Vec<_>>()
+        };
         let mut left: VecDeque<Vec<u8>> = split(path).into();
         let mut way: Vec<(Vec<u8>, Inode)> = Vec::new();
         let (mut links, mut steps) = (0, 0);
-        let joined = |way: &[(Vec<u8>, Inode)]| way.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>().join(&b'/');
+        let joined = |way: &[(Vec<u8>, Inode)]| {
+            way.iter().map(|(name, _)| name.as_slice()).collect::<Vec<_>>().join(&b'/')
+        };
         while let Some(part) = left.pop_front() {
             steps += 1;
             if steps > COMPONENTS_MAX {
@@ -93,13 +109,24 @@ impl Tree {
             }
             if part == b".." {
                 if way.pop().is_none() {
-                    return Err(Error::Path { path: path.to_vec(), why: "the path leads above the root of the tree" });
+                    return Err(Error::Path {
+                        path: path.to_vec(),
+                        why: "the path leads above the root of the tree",
+                    });
                 }
                 continue;
             }
-            let Some(entry) = self.lookup_from(at, &part, Source::Replicas(deadline)).await?.flatten() else {
+            let Some(entry) =
+                self.lookup_from(at, &part, Source::Replicas(deadline)).await?.flatten()
+            else {
                 let parent = joined(&way);
-                return Err(Error::NotFound { path: if parent.is_empty() { part } else { [&parent[..], b"/", &part].concat() } });
+                return Err(Error::NotFound {
+                    path: if parent.is_empty() {
+                        part
+                    } else {
+                        [&parent[..], b"/", &part].concat()
+                    },
+                });
             };
             if let Content::Symlink(target) = &entry.inode.content {
                 links += 1;
@@ -114,7 +141,11 @@ impl Tree {
                     }
                     link.extend_from_slice(&part);
                     let rest: Vec<Vec<u8>> = left.into();
-                    return Ok(ResolvedPath::Outside { link, target: target.clone(), rest: rest.join(&b'/') });
+                    return Ok(ResolvedPath::Outside {
+                        link,
+                        target: target.clone(),
+                        rest: rest.join(&b'/'),
+                    });
                 }
                 parts.into_iter().rev().for_each(|part| left.push_front(part));
                 continue;

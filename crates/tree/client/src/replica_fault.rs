@@ -58,7 +58,9 @@ impl FaultKind<'_> {
         match self {
             FaultKind::Lie => None,
             FaultKind::Stale { offered } => Some(LastFault::Stale(*offered)),
-            FaultKind::Refused(refusal) => Some(LastFault::Refused(std::mem::discriminant(refusal))),
+            FaultKind::Refused(refusal) => {
+                Some(LastFault::Refused(std::mem::discriminant(refusal)))
+            }
         }
     }
 }

@@ -51,9 +51,14 @@ pub(crate) fn location_of(host: &str) -> String {
 
 fn read(path: &Path) -> Result<Arc<[CertificateDer<'static>]>> {
     let fault = |what: String| Error::Authorities { what: format!("{}: {what}", path.display()) };
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let found = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let found = found.map_err(|error| fault(error.to_string()))?;
-    if found.is_empty() { Err(fault("contains no certificate (PEM)".into())) } else { Ok(found.into()) }
+    if found.is_empty() {
+        Err(fault("contains no certificate (PEM)".into()))
+    } else {
+        Ok(found.into())
+    }
 }
 
 pub(crate) struct Sessions {
@@ -76,18 +81,24 @@ impl Sessions {
         self.tls.is_required
     }
 
-    pub(crate) async fn open(&self, host: &str, stream: tokio::net::TcpStream) -> io::Result<Box<dyn Stream>> {
+    pub(crate) async fn open(
+        &self,
+        host: &str,
+        stream: tokio::net::TcpStream,
+    ) -> io::Result<Box<dyn Stream>> {
         let config = self.config().map_err(io::Error::other)?;
         // An IPv6 address may have a zone, which no certificate names.
         let address = host.split('%').next().and_then(|text| text.parse::<IpAddr>().ok());
         let name = match address {
             Some(address) => ServerName::from(address),
-            None => {
-                ServerName::try_from(host.to_owned()).map_err(|_| io::Error::other(format!("no certificate can have the name {host}")))?
-            }
+            None => ServerName::try_from(host.to_owned()).map_err(|_| {
+                io::Error::other(format!("no certificate can have the name {host}"))
+            })?,
         };
         let session = TlsConnector::from(config).connect(name, stream).await;
-        session.map(|session| Box::new(session) as Box<dyn Stream>).map_err(|error| io::Error::new(error.kind(), format!("TLS: {error}")))
+        session
+            .map(|session| Box::new(session) as Box<dyn Stream>)
+            .map_err(|error| io::Error::new(error.kind(), format!("TLS: {error}")))
     }
 
     fn config(&self) -> Result<Arc<ClientConfig>> {
@@ -96,7 +107,8 @@ impl Sessions {
         }
         let fault = |error: rustls::Error| Error::Authorities { what: error.to_string() };
         // Explicit, so that no other crate chooses the process's provider.
-        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(fault)?;
         let builder = match self.tls.authorities() {
             None => builder.with_platform_verifier().map_err(fault)?,

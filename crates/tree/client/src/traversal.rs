@@ -32,20 +32,28 @@ impl<C> PendingFrame<C> {
     pub(crate) fn blob(blob: &Blob, context: C) -> Option<Self> {
         match &blob.body {
             BlobBody::Inline(_) | BlobBody::Hole => None,
-            BlobBody::Leaf(handle) => Some(Self { kind: FrameKind::Leaf, handle: *handle, len_expected: blob.size as usize, context }),
+            BlobBody::Leaf(handle) => Some(Self {
+                kind: FrameKind::Leaf,
+                handle: *handle,
+                len_expected: blob.size as usize,
+                context,
+            }),
             BlobBody::Tree { top, .. } => Some(Self::page(FrameKind::Indirect, *top, context)),
         }
     }
 
     pub(crate) fn directory(inode: &Inode, context: C) -> Option<Self> {
         match &inode.content {
-            Content::Directory { top: Some(page), .. } => Some(Self::page(page.kind(), page.handle, context)),
+            Content::Directory { top: Some(page), .. } => {
+                Some(Self::page(page.kind(), page.handle, context))
+            }
             _ => None,
         }
     }
 
     pub(crate) const fn indirect_child(kind: FrameKind, handle: BlockHandle, context: C) -> Self {
-        let len_expected = if matches!(kind, FrameKind::Leaf) { LEAF_LEN_MAX } else { PAGE_LEN_EXPECTED };
+        let len_expected =
+            if matches!(kind, FrameKind::Leaf) { LEAF_LEN_MAX } else { PAGE_LEN_EXPECTED };
         Self { kind, handle, len_expected, context }
     }
 
@@ -67,7 +75,11 @@ pub(crate) trait Visitor: Send + Sync + 'static {
     fn fetched(&self, work: &PendingFrame<Self::Context>, stored: &Bytes) -> Result<()>;
 
     /// Sorted in the order of visits.
-    fn children(&self, work: &PendingFrame<Self::Context>, frame: &Frame) -> Result<Vec<PendingFrame<Self::Context>>>;
+    fn children(
+        &self,
+        work: &PendingFrame<Self::Context>,
+        frame: &Frame,
+    ) -> Result<Vec<PendingFrame<Self::Context>>>;
 
     /// The frame cannot be fetched or decoded. `Err` ends the traversal.
     fn failed(&self, work: &PendingFrame<Self::Context>, error: Error) -> Result<()>;
@@ -127,7 +139,10 @@ async fn visit<J: Visitor>(
         Ok(fetched) => fetched,
         Err(error) => {
             let visitor = Arc::clone(visitor);
-            return off_reactor(blocking, move || visitor.failed(&work, error).map(|()| Vec::new())).await;
+            return off_reactor(blocking, move || {
+                visitor.failed(&work, error).map(|()| Vec::new())
+            })
+            .await;
         }
     };
     let visitor = Arc::clone(visitor);
@@ -138,7 +153,11 @@ async fn visit<J: Visitor>(
     .await
 }
 
-fn open<J: Visitor>(visitor: &J, work: &PendingFrame<J::Context>, stored: &Bytes) -> Result<Vec<PendingFrame<J::Context>>> {
+fn open<J: Visitor>(
+    visitor: &J,
+    work: &PendingFrame<J::Context>,
+    stored: &Bytes,
+) -> Result<Vec<PendingFrame<J::Context>>> {
     if work.kind == FrameKind::Leaf && !J::DECODES_LEAVES {
         return Ok(Vec::new());
     }
@@ -161,17 +180,24 @@ async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>) -> Result<crate::replica:
         };
         let frames_before = tree.counters().network_frames;
         match tree.replicas_set().fetch(want, Instant::now() + limit, limit).await {
-            Err(error) if error.class() == ErrorClass::Unreachable && tree.counters().network_frames > frames_before => {}
+            Err(error)
+                if error.class() == ErrorClass::Unreachable
+                    && tree.counters().network_frames > frames_before => {}
             done => return done,
         }
     }
 }
 
-async fn off_reactor<T: Send + 'static>(slots: &Arc<Semaphore>, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+async fn off_reactor<T: Send + 'static>(
+    slots: &Arc<Semaphore>,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let slot = Arc::clone(slots).acquire_owned().await;
     let done = tokio::task::spawn_blocking(move || {
         let _slot = slot;
         work()
     });
-    done.await.unwrap_or_else(|e| Err(Error::Damaged { what: format!("a worker thread ended early: {e}") }))
+    done.await.unwrap_or_else(|e| {
+        Err(Error::Damaged { what: format!("a worker thread ended early: {e}") })
+    })
 }

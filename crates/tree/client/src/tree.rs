@@ -16,7 +16,9 @@ use crate::freshness::Freshness;
 use crate::freshness::refresh::{self, DEMAND_INTERVAL};
 use crate::memory_cache::TreeNumber;
 use crate::mirrors;
-use crate::replica::{CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus};
+use crate::replica::{
+    CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus,
+};
 use crate::replica_fault::FaultReporter;
 use crate::revision::Revision;
 use crate::{Error, Result};
@@ -64,17 +66,27 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    pub(crate) async fn without_revision(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
+    pub(crate) async fn without_revision(
+        client: &Arc<Client>,
+        name: &TreeName,
+        options: &TreeOptions,
+    ) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
         let loaded = client.seen.run_blocking(move || Freshness::load(hostid, clock, seen)).await;
-        let freshness = loaded.unwrap_or_else(|e| Err(Error::Damaged { what: format!("loading the newest revision seen: {e}") }))?;
+        let freshness = loaded.unwrap_or_else(|e| {
+            Err(Error::Damaged { what: format!("loading the newest revision seen: {e}") })
+        })?;
         let counters = Arc::new(CounterCells::default());
         let reach = Reach {
             connector: Arc::clone(&client.options.connector),
             connect_timeout: client.options.connect_timeout.min(client.options.deadline),
             seed: client.next_random(),
-            reporter: client.options.fault_observer.clone().map(|observer| FaultReporter { observer, tree: name.clone() }),
+            reporter: client
+                .options
+                .fault_observer
+                .clone()
+                .map(|observer| FaultReporter { observer, tree: name.clone() }),
         };
         let locations = locations(name, options)?;
         Ok(Self {
@@ -104,7 +116,11 @@ impl Tree {
         let weak = Arc::downgrade(&tree);
         let _ = tree.this.set(weak.clone());
         let client = Arc::downgrade(&tree.client);
-        let random = move || client.upgrade().map_or(0.5, |client| (client.next_random() >> 11) as f64 / (1u64 << 53) as f64);
+        let random = move || {
+            client
+                .upgrade()
+                .map_or(0.5, |client| (client.next_random() >> 11) as f64 / (1u64 << 53) as f64)
+        };
         let refresher = tree.client.runtime.spawn(refresh::refresh_periodically(weak, random));
         let _ = tree.refresher.set(refresher.abort_handle());
         Ok(tree)
@@ -174,7 +190,9 @@ impl Tree {
         if self.freshness.is_fresh() {
             return Some(true);
         }
-        if self.freshness.blocked_for_good().is_none() && self.last_demand.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
+        if self.freshness.blocked_for_good().is_none()
+            && self.last_demand.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL)
+        {
             return None;
         }
         Some(false)
@@ -194,11 +212,17 @@ impl Tree {
     ) -> Result<Option<Frame>> {
         match source {
             Source::Local => self.local_frame(kind, handle).transpose(),
-            Source::Replicas(deadline) => self.frame_by(kind, handle, len_expected, Priority::Foreground, deadline).await.map(Some),
+            Source::Replicas(deadline) => self
+                .frame_by(kind, handle, len_expected, Priority::Foreground, deadline)
+                .await
+                .map(Some),
         }
     }
 
-    pub(crate) fn run_local<T>(&self, operation: impl Future<Output = Result<Option<T>>>) -> Option<Result<T>> {
+    pub(crate) fn run_local<T>(
+        &self,
+        operation: impl Future<Output = Result<Option<T>>>,
+    ) -> Option<Result<T>> {
         if !self.can_start_now()? {
             return Some(Err(self.freshness.unusable_error(self.freshness.newest().as_deref())));
         }
@@ -224,9 +248,18 @@ impl Tree {
             if let Some(frame) = self.disk_frame_off_reactor(kind, handle).await {
                 return Ok(frame);
             }
-            let request = FrameRequest { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, priority };
-            let fetched =
-                self.replicas.fetch(request, deadline, self.operation_max()).await.inspect_err(|error| self.note_failure(error))?;
+            let request = FrameRequest {
+                handle: *handle,
+                iv: self.iv,
+                decode: Some(kind),
+                len_expected,
+                priority,
+            };
+            let fetched = self
+                .replicas
+                .fetch(request, deadline, self.operation_max())
+                .await
+                .inspect_err(|error| self.note_failure(error))?;
             if let Some(disk) = &self.client.disk {
                 disk.put(handle, fetched.stored.clone());
             }
@@ -235,7 +268,10 @@ impl Tree {
         let shared = self.client.memory.get_or_fetch(self.number, kind, handle, fetch);
         match timeout_at(deadline, shared).await {
             Ok(done) => done,
-            Err(_) => Err(Error::TimedOut { after: self.operation_max(), last: format!("waiting for frame {handle}") }),
+            Err(_) => Err(Error::TimedOut {
+                after: self.operation_max(),
+                last: format!("waiting for frame {handle}"),
+            }),
         }
     }
 
@@ -243,7 +279,8 @@ impl Tree {
     /// frames on.
     pub async fn fetch_stored(&self, handle: &BlockHandle, len_expected: usize) -> Result<Bytes> {
         let (deadline, priority) = (Instant::now() + self.operation_max(), Priority::Foreground);
-        let request = FrameRequest { handle: *handle, iv: self.iv, decode: None, len_expected, priority };
+        let request =
+            FrameRequest { handle: *handle, iv: self.iv, decode: None, len_expected, priority };
         let fetched = self.replicas.fetch(request, deadline, self.operation_max()).await;
         fetched.map(|fetched| fetched.stored).inspect_err(|error| self.note_failure(error))
     }
@@ -257,7 +294,11 @@ impl Tree {
         }
     }
 
-    pub(crate) fn local_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
+    pub(crate) fn local_frame(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+    ) -> Option<Result<Frame>> {
         if let Some(found) = self.client.memory.get(self.number, kind, handle) {
             CounterCells::add(&self.counters.memory_frames, 1);
             return Some(found);
@@ -294,11 +335,18 @@ impl Tree {
             return None;
         }
         let (client, handle_copy) = (Arc::clone(&self.client), *handle);
-        let read = tokio::task::spawn_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&handle_copy)));
+        let read = tokio::task::spawn_blocking(move || {
+            client.disk.as_ref().and_then(|disk| disk.get(&handle_copy))
+        });
         self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 
-    fn verify_disk_frame(&self, kind: FrameKind, handle: &BlockHandle, stored: Vec<u8>) -> Option<Frame> {
+    fn verify_disk_frame(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+        stored: Vec<u8>,
+    ) -> Option<Frame> {
         let stored = Bytes::from(stored);
         if let Err(error) = frame::verify(&self.iv, handle, &stored) {
             tracing::warn!("disk cache: {error}; fetching the frame again");
@@ -315,7 +363,10 @@ impl Tree {
         let Some(revision) = self.freshness.newest() else { return };
         for stored in frames {
             let handle = revision.fsinfo.iv.handle_of(stored);
-            let (Some(kind), stored) = (frame::kind_of(stored), Bytes::copy_from_slice(stored)) else { continue };
+            let (Some(kind), stored) = (frame::kind_of(stored), Bytes::copy_from_slice(stored))
+            else {
+                continue;
+            };
             if stored.len() <= FRAME_LEN_MAX
                 && !self.is_in_memory(&handle)
                 && let Ok(frame) = Frame::decode(kind, &handle, &stored)

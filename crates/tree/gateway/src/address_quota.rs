@@ -65,7 +65,9 @@ impl Drop for Place {
 /// A site has an IPv6 /64 network at least, which counts as one address.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)))
+        }
         address => address,
     }
 }

@@ -67,7 +67,12 @@ impl FileBody {
                 let len = (LEAF - range.start % LEAF).min(range.end - range.start);
                 let bytes = self.reader.read(range.start, len as usize).await?;
                 if bytes.len() as u64 != len {
-                    return Err(Error::Damaged { what: format!("a file ends at {} before its size", range.start + bytes.len() as u64) });
+                    return Err(Error::Damaged {
+                        what: format!(
+                            "a file ends at {} before its size",
+                            range.start + bytes.len() as u64
+                        ),
+                    });
                 }
                 range.start += len;
                 if range.is_empty() {
@@ -121,7 +126,10 @@ impl JsonListing {
                 text.push_str("\n]}\n");
             }
             let next = page.number + page.entries().len() as u64;
-            Some((Ok(Frame::data(Bytes::from(text))), (!is_end).then_some((tree, directory, None, next, None))))
+            Some((
+                Ok(Frame::data(Bytes::from(text))),
+                (!is_end).then_some((tree, directory, None, next, None)),
+            ))
         });
         StreamBody::new(chunks).boxed_unsync()
     }

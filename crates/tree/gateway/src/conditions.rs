@@ -6,7 +6,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE};
+use hyper::header::{
+    HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+};
 use vouch_tree::Timestamp;
 
 /// The file's time, less up to a day by a hash of the content: other content has another date.
@@ -17,7 +19,11 @@ impl ContentDate {
     /// RFC 9110 §8.8.2.1: a time in the future is not sent.
     pub(crate) fn of(time: Timestamp, tag: &EntityTag, now: SystemTime) -> Option<Self> {
         let s = u64::try_from(time.s).ok()?;
-        let hash = blake3::hash(tag.0.as_bytes()).as_bytes().first_chunk().copied().map_or(0, u64::from_le_bytes);
+        let hash = blake3::hash(tag.0.as_bytes())
+            .as_bytes()
+            .first_chunk()
+            .copied()
+            .map_or(0, u64::from_le_bytes);
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(s.saturating_sub(hash % DAY_S)))?;
         (UNIX_EPOCH.checked_add(Duration::from_secs(s))? <= now).then_some(Self(at))
     }
@@ -27,7 +33,9 @@ impl ContentDate {
     }
 
     fn is_in(self, value: &HeaderValue) -> bool {
-        value.to_str().is_ok_and(|text| httpdate::parse_http_date(text.trim()).is_ok_and(|date| date == self.0))
+        value.to_str().is_ok_and(|text| {
+            httpdate::parse_http_date(text.trim()).is_ok_and(|date| date == self.0)
+        })
     }
 }
 
@@ -45,7 +53,10 @@ impl EntityTag {
             hasher.update(&(part.len() as u64).to_be_bytes());
             hasher.update(part);
         }
-        Self(format!("\"{}\"", data_encoding::BASE64URL_NOPAD.encode(&hasher.finalize().as_bytes()[..18])))
+        Self(format!(
+            "\"{}\"",
+            data_encoding::BASE64URL_NOPAD.encode(&hasher.finalize().as_bytes()[..18])
+        ))
     }
 
     pub(crate) fn header(&self) -> HeaderValue {
@@ -81,7 +92,11 @@ pub(crate) enum Precondition {
 
 impl Precondition {
     /// RFC 9110 §13.2.2.
-    pub(crate) fn evaluate(headers: &HeaderMap, tag: &EntityTag, date: Option<ContentDate>) -> Self {
+    pub(crate) fn evaluate(
+        headers: &HeaderMap,
+        tag: &EntityTag,
+        date: Option<ContentDate>,
+    ) -> Self {
         if tag.is_in(headers, IF_MATCH, false) == Some(false) {
             return Self::Failed;
         }
@@ -96,10 +111,15 @@ impl Precondition {
     }
 }
 
-pub(crate) fn range_applies(headers: &HeaderMap, tag: &EntityTag, date: Option<ContentDate>) -> bool {
-    headers
-        .get(IF_RANGE)
-        .is_none_or(|value| value.as_bytes().trim_ascii() == tag.0.as_bytes() || date.is_some_and(|date| date.is_in(value)))
+pub(crate) fn range_applies(
+    headers: &HeaderMap,
+    tag: &EntityTag,
+    date: Option<ContentDate>,
+) -> bool {
+    headers.get(IF_RANGE).is_none_or(|value| {
+        value.as_bytes().trim_ascii() == tag.0.as_bytes()
+            || date.is_some_and(|date| date.is_in(value))
+    })
 }
 
 #[cfg(test)]
@@ -139,18 +159,28 @@ mod tests {
 
     #[test]
     fn date_changes_with_the_content_and_is_compared_for_equality() {
-        let (time, now) = (Timestamp { s: 1_700_000_000, ns: 0 }, UNIX_EPOCH + Duration::from_secs(1_800_000_000));
+        let (time, now) = (
+            Timestamp { s: 1_700_000_000, ns: 0 },
+            UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        );
         let tag = EntityTag::of("a", &[b"x"]);
         let date = ContentDate::of(time, &tag, now);
         let text = date.unwrap().header().to_str().unwrap().to_owned();
         assert_ne!(date, ContentDate::of(time, &EntityTag::of("a", &[b"y"]), now));
-        assert_eq!(ContentDate::of(time, &tag, UNIX_EPOCH + Duration::from_secs(1_600_000_000)), None, "in the future");
+        assert_eq!(
+            ContentDate::of(time, &tag, UNIX_EPOCH + Duration::from_secs(1_600_000_000)),
+            None,
+            "in the future"
+        );
         let since = headers(IF_MODIFIED_SINCE, &text);
         assert_eq!(Precondition::evaluate(&since, &tag, date), Precondition::NotModified);
         assert!(range_applies(&headers(IF_RANGE, &text), &tag, date));
         // Later than the file's time, as a clock that is wrong or another content gives it.
         let later = "Tue, 01 Dec 2026 00:00:00 GMT";
-        assert_eq!(Precondition::evaluate(&headers(IF_MODIFIED_SINCE, later), &tag, date), Precondition::Proceed);
+        assert_eq!(
+            Precondition::evaluate(&headers(IF_MODIFIED_SINCE, later), &tag, date),
+            Precondition::Proceed
+        );
         assert!(!range_applies(&headers(IF_RANGE, later), &tag, date));
         // RFC 9110 §13.1.3: a tag decides alone.
         let both = HeaderMap::from_iter([

@@ -4,10 +4,18 @@
 pub(crate) fn by_name(name: &[u8]) -> Option<String> {
     let name = std::str::from_utf8(name).ok()?;
     let (_, extension) = name.rsplit_once('.')?;
-    let known = TYPES.iter().find(|(ours, _)| ours.eq_ignore_ascii_case(extension)).map(|(_, kind)| (*kind).to_owned());
-    let kind = known.or_else(|| mime_guess2::from_ext(extension).first().map(|kind| kind.to_string()))?;
+    let known = TYPES
+        .iter()
+        .find(|(ours, _)| ours.eq_ignore_ascii_case(extension))
+        .map(|(_, kind)| (*kind).to_owned());
+    let kind =
+        known.or_else(|| mime_guess2::from_ext(extension).first().map(|kind| kind.to_string()))?;
     // HTML can name its own character set, which the header would override.
-    Some(if kind.starts_with("text/") && kind != "text/html" { kind + "; charset=utf-8" } else { kind })
+    Some(if kind.starts_with("text/") && kind != "text/html" {
+        kind + "; charset=utf-8"
+    } else {
+        kind
+    })
 }
 
 /// Judges unknown extensions by the first bytes.
@@ -59,7 +67,10 @@ mod tests {
     fn files_without_extension_are_text_or_bytes() {
         assert_eq!(by_content(b"Origin: x\n"), "text/plain; charset=utf-8");
         assert_eq!(by_content(b""), "text/plain; charset=utf-8");
-        assert_eq!(by_content("caf\u{e9}".as_bytes().split_last().unwrap().1), "text/plain; charset=utf-8");
+        assert_eq!(
+            by_content("caf\u{e9}".as_bytes().split_last().unwrap().1),
+            "text/plain; charset=utf-8"
+        );
         assert_eq!(by_content(b"\x7fELF\x02\x01"), "application/octet-stream");
         assert_eq!(by_content(b"caf\xe9 noir"), "application/octet-stream");
     }

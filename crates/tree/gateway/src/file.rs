@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, HeaderValue, LAST_MODIFIED, RANGE};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_SECURITY_POLICY, HeaderValue,
+    LAST_MODIFIED, RANGE,
+};
 use hyper::{Response, StatusCode};
 use vouch_tree::Blob;
 use vouch_xdr::Xdr as _;
@@ -16,11 +19,18 @@ use crate::json::{self, FileAnswer, FileRecord};
 use crate::limits::SNIFF_LEN;
 use crate::problem::Problem;
 use crate::range::RequestedRanges;
-use crate::respond::{Found, Responder, TreeRequest, precondition_failed, problem_response, status_only, with_type};
+use crate::respond::{
+    Found, Responder, TreeRequest, precondition_failed, problem_response, status_only, with_type,
+};
 use crate::target::Format;
 
 impl Responder {
-    pub(crate) async fn file(&self, request: &TreeRequest<'_>, found: &Found, blob: &Blob) -> Result<Response<Body>, Problem> {
+    pub(crate) async fn file(
+        &self,
+        request: &TreeRequest<'_>,
+        found: &Found,
+        blob: &Blob,
+    ) -> Result<Response<Body>, Problem> {
         // A blob is its content or a hash of it.
         let tag = EntityTag::of("vouch gateway 2026 file", &[&blob.to_xdr()]);
         let date = ContentDate::of(found.inode.mtime, &tag, SystemTime::now());
@@ -33,7 +43,9 @@ impl Responder {
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             Precondition::Proceed => {
                 let ranges = match request.headers.get(RANGE) {
-                    Some(value) if range_applies(request.headers, &tag, date) => RequestedRanges::parse(value.as_bytes(), blob.size),
+                    Some(value) if range_applies(request.headers, &tag, date) => {
+                        RequestedRanges::parse(value.as_bytes(), blob.size)
+                    }
                     _ => RequestedRanges::Whole,
                 };
                 self.content(request, blob, &tag, &kind, ranges).await?
@@ -44,7 +56,8 @@ impl Responder {
         if let Some(date) = date {
             headers.insert(LAST_MODIFIED, date.header());
         }
-        let policy = if self.allows_scripts { None } else { Some(HeaderValue::from_static(FILE_POLICY)) };
+        let policy =
+            if self.allows_scripts { None } else { Some(HeaderValue::from_static(FILE_POLICY)) };
         self.add_common(&mut response, &found.revision, &request.target.selector, &tag);
         match policy {
             Some(policy) => response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy),
@@ -65,9 +78,15 @@ impl Responder {
             RequestedRanges::Whole => (StatusCode::OK, kind.to_owned()),
             RequestedRanges::Parts(_) => (StatusCode::PARTIAL_CONTENT, kind.to_owned()),
             RequestedRanges::Unsatisfiable => {
-                let problem = Problem::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {} bytes", blob.size));
-                let mut response = problem_response(&problem, request.headers, request.target.depth);
-                response.headers_mut().insert(CONTENT_RANGE, header(&format!("bytes */{}", blob.size)));
+                let problem = Problem::new(
+                    StatusCode::RANGE_NOT_SATISFIABLE,
+                    format!("the file has {} bytes", blob.size),
+                );
+                let mut response =
+                    problem_response(&problem, request.headers, request.target.depth);
+                response
+                    .headers_mut()
+                    .insert(CONTENT_RANGE, header(&format!("bytes */{}", blob.size)));
                 return Ok(response);
             }
         };
@@ -81,7 +100,9 @@ impl Responder {
                 pieces
             }
             RequestedRanges::Parts(parts) => {
-                content_range = parts.first().map(|range| format!("bytes {}-{}/{}", range.start, range.end - 1, blob.size));
+                content_range = parts
+                    .first()
+                    .map(|range| format!("bytes {}-{}/{}", range.start, range.end - 1, blob.size));
                 parts.into_iter().map(Piece::Range).collect()
             }
             _ if blob.size == 0 => VecDeque::new(),
@@ -108,15 +129,29 @@ impl Responder {
         if let Some(kind) = content_type::by_name(name) {
             return Ok(kind);
         }
-        let start = self.tree.read(blob, 0, SNIFF_LEN).await.map_err(|error| Problem::of(&error))?;
+        let start =
+            self.tree.read(blob, 0, SNIFF_LEN).await.map_err(|error| Problem::of(&error))?;
         Ok(content_type::by_content(&start).to_owned())
     }
 
-    fn file_record(&self, request: &TreeRequest<'_>, found: &Found, blob: &Blob, tag: &EntityTag, content_type: String) -> Response<Body> {
+    fn file_record(
+        &self,
+        request: &TreeRequest<'_>,
+        found: &Found,
+        blob: &Blob,
+        tag: &EntityTag,
+        content_type: String,
+    ) -> Response<Body> {
         let name = found.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
-        let answer = FileAnswer { place: self.place(found), file: FileRecord::new(name, &found.inode), etag: tag.as_str(), content_type };
+        let answer = FileAnswer {
+            place: self.place(found),
+            file: FileRecord::new(name, &found.inode),
+            etag: tag.as_str(),
+            content_type,
+        };
         let text = json::text(&answer) + "\n";
-        let own = EntityTag::of("vouch gateway 2026 file record", &[text.as_bytes(), &blob.to_xdr()]);
+        let own =
+            EntityTag::of("vouch gateway 2026 file record", &[text.as_bytes(), &blob.to_xdr()]);
         let mut response = match Precondition::evaluate(request.headers, &own, None) {
             Precondition::NotModified => status_only(StatusCode::NOT_MODIFIED),
             _ => with_type(full(text), "application/json"),
@@ -126,12 +161,20 @@ impl Responder {
     }
 }
 
-fn multipart(parts: &[std::ops::Range<u64>], size: u64, kind: &str, boundary: &str) -> VecDeque<Piece> {
+fn multipart(
+    parts: &[std::ops::Range<u64>],
+    size: u64,
+    kind: &str,
+    boundary: &str,
+) -> VecDeque<Piece> {
     let mut pieces = VecDeque::new();
     for (number, range) in parts.iter().enumerate() {
         let before = if number == 0 { "" } else { "\r\n" };
         let last = range.end - 1;
-        let text = format!("{before}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: bytes {}-{last}/{size}\r\n\r\n", range.start);
+        let text = format!(
+            "{before}--{boundary}\r\nContent-Type: {kind}\r\nContent-Range: bytes {}-{last}/{size}\r\n\r\n",
+            range.start
+        );
         pieces.push_back(Piece::Text(Bytes::from(text)));
         pieces.push_back(Piece::Range(range.clone()));
     }
@@ -144,5 +187,4 @@ fn header(text: &str) -> HeaderValue {
 }
 
 /// Pages of the tree run no scripts, send no forms, and have an origin of their own.
-const FILE_POLICY: &str =
-    "sandbox allow-downloads allow-popups; default-src 'self' data: 'unsafe-inline'; script-src 'none'; form-action 'none'";
+const FILE_POLICY: &str = "sandbox allow-downloads allow-popups; default-src 'self' data: 'unsafe-inline'; script-src 'none'; form-action 'none'";

@@ -4,10 +4,14 @@ use crate::range::RequestedRanges;
 use crate::target::{Page, Query};
 
 pub fn request(target: &str, range: &[u8], size: u64) {
-    let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+    let (path, query) =
+        target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
     let _ = Query::parse(query);
     if let Ok(Page::Path(target)) = Page::parse(path) {
-        assert!(target.names.iter().all(|name| FileName::parse(name).is_ok()), "every name is one of a file");
+        assert!(
+            target.names.iter().all(|name| FileName::parse(name).is_ok()),
+            "every name is one of a file"
+        );
         let url = target.directory(target.names.len());
         assert!(url.is_ascii() && !url.starts_with('/'), "links are relative");
         // A canonical link leads back to the same file.
@@ -18,7 +22,10 @@ pub fn request(target: &str, range: &[u8], size: u64) {
         }
     }
     if let RequestedRanges::Parts(parts) = RequestedRanges::parse(range, size) {
-        assert!(parts.iter().all(|range| range.start < range.end && range.end <= size), "ranges are within the file");
+        assert!(
+            parts.iter().all(|range| range.start < range.end && range.end <= size),
+            "ranges are within the file"
+        );
     }
 }
 

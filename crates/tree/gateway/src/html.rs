@@ -64,7 +64,9 @@ pub(crate) fn icon(id: &str) -> String {
 pub(crate) fn policy() -> HeaderValue {
     static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
         let hash = data_encoding::BASE64.encode(&Sha256::digest(STYLE.as_bytes()));
-        let policy = format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        let policy = format!(
+            "default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        );
         HeaderValue::from_str(&policy).expect("a header value")
     });
     POLICY.clone()
@@ -114,7 +116,10 @@ mod tests {
     #[test]
     fn names_cannot_add_markup() {
         let shown = Name("<script>alert('1')</script>&\"\u{202e}x\n".as_bytes()).to_string();
-        assert_eq!(shown, "<bdi>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\xe2\\x80\\xaex\\x0a</bdi>");
+        assert_eq!(
+            shown,
+            "<bdi>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;&amp;&quot;\\xe2\\x80\\xaex\\x0a</bdi>"
+        );
     }
 
     #[test]
@@ -127,9 +132,14 @@ mod tests {
 
     #[test]
     fn sizes_have_three_digits() {
-        for (bytes, text) in
-            [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (10_200, "10 KiB"), (1_048_000, "1.0 MiB"), (u64::MAX, "16 EiB")]
-        {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (10_200, "10 KiB"),
+            (1_048_000, "1.0 MiB"),
+            (u64::MAX, "16 EiB"),
+        ] {
             assert_eq!(size(bytes), text);
         }
         assert_eq!(grouped(1_234_567), "1,234,567");

@@ -42,6 +42,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections_max: 1024, address_connections_max: 128, idle_max: Duration::from_secs(60), stall_max: Duration::from_secs(30) }
+        Self {
+            connections_max: 1024,
+            address_connections_max: 128,
+            idle_max: Duration::from_secs(60),
+            stall_max: Duration::from_secs(30),
+        }
     }
 }

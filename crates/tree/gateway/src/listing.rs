@@ -29,7 +29,11 @@ impl DirectoryPage<'_> {
             self.entries.sort_by_key(|entry| !entry.inode.is_directory());
         }
         let path = self.target.path();
-        let title = format!("/{} - {} - verified tree", vouch_daemon::printable::printable(&path), self.tree.host());
+        let title = format!(
+            "/{} - {} - verified tree",
+            vouch_daemon::printable::printable(&path),
+            self.tree.host()
+        );
         let mut main = String::from("<header>\n<h1>");
         self.crumbs(&mut main);
         main.push_str("</h1>\n");
@@ -57,16 +61,27 @@ impl DirectoryPage<'_> {
             if at + 1 == names.len() {
                 let _ = write!(out, "{}", Name(name));
             } else {
-                let _ = write!(out, "<a href=\"{}\">{}</a>", self.target.directory(at + 1), Name(name));
+                let _ =
+                    write!(out, "<a href=\"{}\">{}</a>", self.target.directory(at + 1), Name(name));
             }
         }
     }
 
     fn facts(&self, out: &mut String, is_whole: bool) {
         let _ = write!(out, "<p class=\"facts\"><span class=\"ok\">✓ verified</span> · ");
-        let _ = write!(out, "{} {}", grouped(self.total), if self.total == 1 { "entry" } else { "entries" });
+        let _ = write!(
+            out,
+            "{} {}",
+            grouped(self.total),
+            if self.total == 1 { "entry" } else { "entries" }
+        );
         if !is_whole && !self.entries.is_empty() {
-            let _ = write!(out, ", here {} to {}", grouped(self.first + 1), grouped(self.first + self.entries.len() as u64));
+            let _ = write!(
+                out,
+                ", here {} to {}",
+                grouped(self.first + 1),
+                grouped(self.first + self.entries.len() as u64)
+            );
         }
         let start = self.revision.fsinfo.start;
         let _ = writeln!(
@@ -78,8 +93,13 @@ impl DirectoryPage<'_> {
             RelativeTime { at: start, now: self.now_s }
         );
         if matches!(self.target.selector, Selector::Number(_) | Selector::Tag(_)) {
-            let newest = self.target.directory_in(&Selector::Newest { explicit: false }, self.target.names.len());
-            let _ = writeln!(out, "<p class=\"note\">This is a fixed revision. <a href=\"{newest}\">Show the newest</a></p>");
+            let newest = self
+                .target
+                .directory_in(&Selector::Newest { explicit: false }, self.target.names.len());
+            let _ = writeln!(
+                out,
+                "<p class=\"note\">This is a fixed revision. <a href=\"{newest}\">Show the newest</a></p>"
+            );
         }
     }
 
@@ -115,7 +135,12 @@ impl DirectoryPage<'_> {
         let _ = write!(out, "<tr><td class=\"name\">{}", icon(kind));
         match &inode.content {
             Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => {
-                let _ = write!(out, "{} <span class=\"target\">({})</span>", Name(name), type_word(inode.file_type()));
+                let _ = write!(
+                    out,
+                    "{} <span class=\"target\">({})</span>",
+                    Name(name),
+                    type_word(inode.file_type())
+                );
             }
             _ => {
                 let url = self.target.entry(name, inode.is_directory());
@@ -129,10 +154,20 @@ impl DirectoryPage<'_> {
         out.push_str("</td><td class=\"size\">");
         match &inode.content {
             Content::Regular { blob, .. } => {
-                let _ = write!(out, "<span title=\"{} bytes\">{}</span>", grouped(blob.size), size(blob.size));
+                let _ = write!(
+                    out,
+                    "<span title=\"{} bytes\">{}</span>",
+                    grouped(blob.size),
+                    size(blob.size)
+                );
             }
             Content::Directory { entries, opaque: false, .. } => {
-                let _ = write!(out, "{} {}", grouped(*entries), if *entries == 1 { "entry" } else { "entries" });
+                let _ = write!(
+                    out,
+                    "{} {}",
+                    grouped(*entries),
+                    if *entries == 1 { "entry" } else { "entries" }
+                );
             }
             _ => out.push('–'),
         }
@@ -147,7 +182,11 @@ impl DirectoryPage<'_> {
         if let Some(last) = self.entries.last()
             && self.first + (self.entries.len() as u64) < self.total
         {
-            let _ = write!(out, "<a href=\"./?after={}\" rel=\"next\">Next entries</a>", encode(last.name.as_bytes()));
+            let _ = write!(
+                out,
+                "<a href=\"./?after={}\" rel=\"next\">Next entries</a>",
+                encode(last.name.as_bytes())
+            );
         }
         out.push_str("</p>\n");
     }
@@ -164,8 +203,16 @@ impl DirectoryPage<'_> {
 }
 
 /// Newest first. `is_whole`: no replica keeps older ones.
-pub(crate) fn revisions_page(tree: &TreeName, revisions: &[std::sync::Arc<Revision>], is_whole: bool, now_s: u64) -> String {
-    let mut main = format!("<header>\n<h1><a href=\"./\">{}</a><span class=\"sep\">/</span>Revisions</h1>\n", Text(tree.host()));
+pub(crate) fn revisions_page(
+    tree: &TreeName,
+    revisions: &[std::sync::Arc<Revision>],
+    is_whole: bool,
+    now_s: u64,
+) -> String {
+    let mut main = format!(
+        "<header>\n<h1><a href=\"./\">{}</a><span class=\"sep\">/</span>Revisions</h1>\n",
+        Text(tree.host())
+    );
     let newest = revisions.first().map_or(0, |revision| revision.number());
     let which = if is_whole { "all that the replicas keep" } else { "the newest" };
     let _ = write!(
@@ -177,7 +224,11 @@ pub(crate) fn revisions_page(tree: &TreeName, revisions: &[std::sync::Arc<Revisi
     );
     for revision in revisions {
         let (number, fsinfo) = (revision.number(), &revision.fsinfo);
-        let _ = write!(main, "<tr><td class=\"name\">{}<a href=\"./@{number}/\">{number}</a>", icon("dir"));
+        let _ = write!(
+            main,
+            "<tr><td class=\"name\">{}<a href=\"./@{number}/\">{number}</a>",
+            icon("dir")
+        );
         if number == newest {
             main.push_str(" <span class=\"target\">newest</span>");
         }
@@ -234,7 +285,11 @@ fn time_cell(time: Timestamp) -> String {
     match jiff::Timestamp::from_second(time.s) {
         Ok(instant) => {
             let zoned = instant.to_zoned(TimeZone::UTC);
-            format!("<time datetime=\"{instant}\">{}<span> {}</span></time>", zoned.strftime("%Y-%m-%d"), zoned.strftime("%H:%M"))
+            format!(
+                "<time datetime=\"{instant}\">{}<span> {}</span></time>",
+                zoned.strftime("%Y-%m-%d"),
+                zoned.strftime("%H:%M")
+            )
         }
         Err(_) => format!("@{}", time.s),
     }

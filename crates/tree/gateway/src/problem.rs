@@ -39,21 +39,45 @@ impl Problem {
             Error::Path { why, .. } => Self::new(Status::BAD_REQUEST, *why),
             Error::Expired { revision, since, .. } => Self::new(
                 Status::SERVICE_UNAVAILABLE,
-                format!("revision {revision} expired on {}, and no replica has a newer one", Utc(*since)),
+                format!(
+                    "revision {revision} expired on {}, and no replica has a newer one",
+                    Utc(*since)
+                ),
             ),
-            Error::Revoked { .. } => Self::new(Status::GONE, "the publisher has revoked the key of this tree"),
-            Error::Forwarded { to } => Self::new(Status::GONE, format!("this tree has moved to {to}")),
-            Error::Missing { .. } => Self::new(Status::BAD_GATEWAY, "no replica has a part of this revision"),
+            Error::Revoked { .. } => {
+                Self::new(Status::GONE, "the publisher has revoked the key of this tree")
+            }
+            Error::Forwarded { to } => {
+                Self::new(Status::GONE, format!("this tree has moved to {to}"))
+            }
+            Error::Missing { .. } => {
+                Self::new(Status::BAD_GATEWAY, "no replica has a part of this revision")
+            }
             Error::Unreachable { .. } | Error::NoSuchTree { .. } => {
                 Self::new(Status::GATEWAY_TIMEOUT, "no replica of the tree can be reached")
             }
-            Error::TimedOut { .. } => Self::new(Status::GATEWAY_TIMEOUT, "no replica of the tree answered in time"),
+            Error::TimedOut { .. } => {
+                Self::new(Status::GATEWAY_TIMEOUT, "no replica of the tree answered in time")
+            }
             error => match error.class() {
-                ErrorClass::Expired => Self::new(Status::SERVICE_UNAVAILABLE, "the revision has expired, and no replica has a newer one"),
-                ErrorClass::Refused => Self::new(Status::BAD_GATEWAY, "the replicas offer no data that can be verified"),
-                ErrorClass::Unreachable => Self::new(Status::GATEWAY_TIMEOUT, "no replica of the tree can be reached"),
-                ErrorClass::Damaged => Self::new(Status::BAD_GATEWAY, "the published tree is damaged"),
-                _ => Self::new(Status::INTERNAL_SERVER_ERROR, "an error of the gateway's own machine; its log has the details"),
+                ErrorClass::Expired => Self::new(
+                    Status::SERVICE_UNAVAILABLE,
+                    "the revision has expired, and no replica has a newer one",
+                ),
+                ErrorClass::Refused => Self::new(
+                    Status::BAD_GATEWAY,
+                    "the replicas offer no data that can be verified",
+                ),
+                ErrorClass::Unreachable => {
+                    Self::new(Status::GATEWAY_TIMEOUT, "no replica of the tree can be reached")
+                }
+                ErrorClass::Damaged => {
+                    Self::new(Status::BAD_GATEWAY, "the published tree is damaged")
+                }
+                _ => Self::new(
+                    Status::INTERNAL_SERVER_ERROR,
+                    "an error of the gateway's own machine; its log has the details",
+                ),
             },
         }
     }
@@ -69,7 +93,11 @@ impl Problem {
 
 impl From<TargetError> for Problem {
     fn from(error: TargetError) -> Self {
-        let status = if error == TargetError::Selector { StatusCode::NOT_FOUND } else { StatusCode::BAD_REQUEST };
+        let status = if error == TargetError::Selector {
+            StatusCode::NOT_FOUND
+        } else {
+            StatusCode::BAD_REQUEST
+        };
         Self::new(status, error.to_string())
     }
 }
@@ -80,10 +108,18 @@ mod tests {
 
     #[test]
     fn status_says_whose_fault_it_was() {
-        let expired = Error::Expired { revision: 3, since: 0, now: 9, last: "replica 192.0.2.1: gone".into() };
+        let expired = Error::Expired {
+            revision: 3,
+            since: 0,
+            now: 9,
+            last: "replica 192.0.2.1: gone".into(),
+        };
         let problem = Problem::of(&expired);
         assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(problem.reason, "revision 3 expired on 1970-01-01T00:00:00Z, and no replica has a newer one");
+        assert_eq!(
+            problem.reason,
+            "revision 3 expired on 1970-01-01T00:00:00Z, and no replica has a newer one"
+        );
         for (error, status) in [
             (Error::NotFound { path: b"a".into() }, 404),
             (Error::Unreachable { attempts: String::new() }, 504),

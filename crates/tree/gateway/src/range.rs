@@ -16,7 +16,11 @@ impl RequestedRanges {
     /// Malformed headers, other units, too many and overlapping ranges give the whole file (RFC
     /// 9110 §14.2).
     pub(crate) fn parse(value: &[u8], size: u64) -> Self {
-        let Some(specs) = std::str::from_utf8(value).ok().and_then(|text| text.trim().strip_prefix("bytes=")) else { return Self::Whole };
+        let Some(specs) =
+            std::str::from_utf8(value).ok().and_then(|text| text.trim().strip_prefix("bytes="))
+        else {
+            return Self::Whole;
+        };
         if specs.split(',').count() > RANGES_MAX {
             return Self::Whole;
         }
@@ -24,7 +28,13 @@ impl RequestedRanges {
         for spec in specs.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
             match parse_spec(spec, size) {
                 Some(range) if range.is_empty() => {}
-                Some(range) if parts.iter().any(|other| other.start < range.end && range.start < other.end) => return Self::Whole,
+                Some(range)
+                    if parts
+                        .iter()
+                        .any(|other| other.start < range.end && range.start < other.end) =>
+                {
+                    return Self::Whole;
+                }
                 Some(range) => parts.push(range),
                 None => return Self::Whole,
             }
@@ -86,8 +96,22 @@ mod tests {
             assert_eq!(parse(value), Unsatisfiable, "{value}");
         }
         assert_eq!(RequestedRanges::parse(b"bytes=0-", 0), Unsatisfiable);
-        let many = format!("bytes={}", (0..RANGES_MAX as u64 + 1).map(|n| format!("{n}-{n}")).collect::<Vec<_>>().join(","));
-        for value in ["", "bytes=", "bytes=a-b", "bytes=5-2", "bytes=1", "lines=1-2", "bytes=--1", "bytes=+1-2", "bytes=0-9,5-6", &many] {
+        let many = format!(
+            "bytes={}",
+            (0..RANGES_MAX as u64 + 1).map(|n| format!("{n}-{n}")).collect::<Vec<_>>().join(",")
+        );
+        for value in [
+            "",
+            "bytes=",
+            "bytes=a-b",
+            "bytes=5-2",
+            "bytes=1",
+            "lines=1-2",
+            "bytes=--1",
+            "bytes=+1-2",
+            "bytes=0-9,5-6",
+            &many,
+        ] {
             assert_eq!(parse(value), Whole, "{value}");
         }
     }

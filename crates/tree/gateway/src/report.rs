@@ -27,12 +27,18 @@ impl Counters {
     }
 
     pub(crate) fn count_response(&self, status: StatusCode) {
-        let index = STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
+        let index =
+            STATUSES.iter().position(|known| *known == status.as_u16()).unwrap_or(STATUSES.len());
         Self::add(&self.responses[index], 1);
     }
 
     fn failed_responses(&self) -> u64 {
-        STATUSES.iter().zip(&self.responses).filter(|(status, _)| **status >= 500).map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+        STATUSES
+            .iter()
+            .zip(&self.responses)
+            .filter(|(status, _)| **status >= 500)
+            .map(|(_, count)| count.load(Ordering::Relaxed))
+            .sum()
     }
 }
 
@@ -77,26 +83,46 @@ impl StatusSource for Report {
         use Metric::{Counter, Gauge};
         let mut page = Exposition::of_daemon();
         page.single("vouch_connections", Gauge, "Connections open now.", self.quota.total());
-        page.single("vouch_connections_max", Gauge, "Connection limit.", self.quota.connections_max());
+        page.single(
+            "vouch_connections_max",
+            Gauge,
+            "Connection limit.",
+            self.quota.connections_max(),
+        );
         let counters = &self.counters;
         for (name, help, count) in [
             ("vouch_connections_accepted_total", "Connections let in.", &counters.accepted),
-            ("vouch_connections_refused_total", "Connections turned away at a limit.", &counters.refused),
-            ("vouch_gateway_handshake_failures_total", "TLS handshakes that failed.", &counters.handshakes_failed),
+            (
+                "vouch_connections_refused_total",
+                "Connections turned away at a limit.",
+                &counters.refused,
+            ),
+            (
+                "vouch_gateway_handshake_failures_total",
+                "TLS handshakes that failed.",
+                &counters.handshakes_failed,
+            ),
             ("vouch_sent_bytes_total", "Bytes of response bodies.", &counters.sent_len),
         ] {
             page.single(name, Counter, help, count.load(Ordering::Relaxed));
         }
         page.family("vouch_gateway_responses_total", Counter, "Responses, by status code.");
-        for (status, count) in STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]).zip(&counters.responses) {
-            page.sample("vouch_gateway_responses_total", &[("status", &status)], count.load(Ordering::Relaxed));
+        for (status, count) in
+            STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]).zip(&counters.responses)
+        {
+            page.sample(
+                "vouch_gateway_responses_total",
+                &[("status", &status)],
+                count.load(Ordering::Relaxed),
+            );
         }
         self.tree_samples(&mut page);
         page.into_text()
     }
 
     fn status(&self) -> DaemonStatus {
-        let (newest, frames, (replicas, good_replicas)) = (self.tree.newest(), self.tree.counters(), self.replicas());
+        let (newest, frames, (replicas, good_replicas)) =
+            (self.tree.newest(), self.tree.counters(), self.replicas());
         let status = GatewayStatus {
             addresses: self.addresses.clone(),
             tree: self.tree.name().to_string(),
@@ -149,8 +175,16 @@ impl Report {
         let gauges: [(&str, &str, u64); 4] = [
             ("vouch_tree_revision", "The newest revision.", newest.number()),
             ("vouch_tree_start_timestamp_seconds", "When it was signed.", newest.fsinfo.start),
-            ("vouch_tree_expiry_timestamp_seconds", "From when on it is refused.", newest.expires().try_into().unwrap_or(0)),
-            ("vouch_tree_usable", "Whether files are served: 0 if expired or revoked.", (self.state() == "fresh").into()),
+            (
+                "vouch_tree_expiry_timestamp_seconds",
+                "From when on it is refused.",
+                newest.expires().try_into().unwrap_or(0),
+            ),
+            (
+                "vouch_tree_usable",
+                "Whether files are served: 0 if expired or revoked.",
+                (self.state() == "fresh").into(),
+            ),
         ];
         for (name, help, value) in gauges {
             page.family(name, Metric::Gauge, help);
@@ -158,12 +192,21 @@ impl Report {
         }
         let counters = self.tree.counters();
         page.family("vouch_gateway_frames_total", Metric::Counter, "Frames read, by source.");
-        for (source, count) in [("memory", counters.memory_frames), ("disk", counters.disk_frames), ("network", counters.network_frames)] {
+        for (source, count) in [
+            ("memory", counters.memory_frames),
+            ("disk", counters.disk_frames),
+            ("network", counters.network_frames),
+        ] {
             page.sample("vouch_gateway_frames_total", &[("source", source)], count);
         }
         let (known, good) = self.replicas();
         page.single("vouch_gateway_replicas", Metric::Gauge, "Known replicas.", known);
-        page.single("vouch_gateway_replicas_good", Metric::Gauge, "Replicas that answer with true data.", good);
+        page.single(
+            "vouch_gateway_replicas_good",
+            Metric::Gauge,
+            "Replicas that answer with true data.",
+            good,
+        );
     }
 }
 

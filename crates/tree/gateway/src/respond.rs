@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::{
-    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, VARY,
+    ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName,
+    HeaderValue, LOCATION, RETRY_AFTER, VARY,
 };
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use vouch_daemon::printable::JsonName;
@@ -45,13 +46,20 @@ pub(crate) struct TreeRequest<'a> {
 }
 
 impl Responder {
-    pub(crate) async fn respond<B>(&self, request: &Request<B>) -> (Response<Body>, Option<String>) {
-        let late = || Problem::new(StatusCode::GATEWAY_TIMEOUT, "no replica of the tree answered in time");
-        let answered = tokio::time::timeout(self.deadline, self.answer(request)).await.unwrap_or_else(|_| Err(late()));
+    pub(crate) async fn respond<B>(
+        &self,
+        request: &Request<B>,
+    ) -> (Response<Body>, Option<String>) {
+        let late =
+            || Problem::new(StatusCode::GATEWAY_TIMEOUT, "no replica of the tree answered in time");
+        let answered = tokio::time::timeout(self.deadline, self.answer(request))
+            .await
+            .unwrap_or_else(|_| Err(late()));
         let (mut response, log) = match answered {
             Ok(response) => (response, None),
             Err(problem) => {
-                let depth = request.uri().path().bytes().skip(1).filter(|byte| *byte == b'/').count();
+                let depth =
+                    request.uri().path().bytes().skip(1).filter(|byte| *byte == b'/').count();
                 (problem_response(&problem, request.headers(), depth), problem.log)
             }
         };
@@ -65,7 +73,12 @@ impl Responder {
         let is_head = match *request.method() {
             Method::GET => false,
             Method::HEAD => true,
-            _ => return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the tree is read-only: use GET or HEAD")),
+            _ => {
+                return Err(Problem::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "the tree is read-only: use GET or HEAD",
+                ));
+            }
         };
         let query = Query::parse(request.uri().query())?;
         match Page::parse(request.uri().path())? {
@@ -82,8 +95,12 @@ impl Responder {
                         }
                         None => self.directory(&wanted, &found).await,
                     },
-                    Content::Regular { blob, .. } if !wanted.target.has_slash => self.file(&wanted, &found, blob).await,
-                    Content::Regular { .. } => Err(Problem::not_found("the path ends with / but is not a directory")),
+                    Content::Regular { blob, .. } if !wanted.target.has_slash => {
+                        self.file(&wanted, &found, blob).await
+                    }
+                    Content::Regular { .. } => {
+                        Err(Problem::not_found("the path ends with / but is not a directory"))
+                    }
                     _ => Err(Problem::not_found("a device, pipe or socket has no content")),
                 }
             }
@@ -92,11 +109,17 @@ impl Responder {
 
     async fn revision(&self, selector: &Selector) -> Result<Arc<Revision>, Problem> {
         let found = match selector {
-            Selector::Newest { .. } => return self.newest().await.map_err(|error| Problem::of(&error)),
+            Selector::Newest { .. } => {
+                return self.newest().await.map_err(|error| Problem::of(&error));
+            }
             Selector::Number(number) => self.revisions.by_number(&self.tree, *number).await,
             Selector::Tag(tag) => self.revisions.by_tag(&self.tree, tag).await,
         };
-        let missing = || Problem::not_found("no replica has this revision; /@revisions lists those that there are");
+        let missing = || {
+            Problem::not_found(
+                "no replica has this revision; /@revisions lists those that there are",
+            )
+        };
         found.map_err(|error| Problem::of(&error))?.ok_or_else(missing)
     }
 
@@ -114,10 +137,18 @@ impl Responder {
         loop {
             let revision = self.revision(&target.selector).await?;
             match self.tree.resolve_path(revision.root(), &path).await {
-                Ok(ResolvedPath::Inside { path, inode }) => return Ok(Found { revision, path, inode }),
-                Ok(ResolvedPath::Outside { .. }) => return Err(Problem::not_found("a symbolic link in the path leads out of the tree")),
+                Ok(ResolvedPath::Inside { path, inode }) => {
+                    return Ok(Found { revision, path, inode });
+                }
+                Ok(ResolvedPath::Outside { .. }) => {
+                    return Err(Problem::not_found(
+                        "a symbolic link in the path leads out of the tree",
+                    ));
+                }
                 // The replicas have dropped this revision for a newer one.
-                Err(Error::Missing { .. }) if !is_repeated && matches!(target.selector, Selector::Newest { .. }) => {
+                Err(Error::Missing { .. })
+                    if !is_repeated && matches!(target.selector, Selector::Newest { .. }) =>
+                {
                     is_repeated = true;
                     let _ = self.tree.refresh().await;
                 }
@@ -127,9 +158,18 @@ impl Responder {
     }
 
     /// Requests for JSON or with a query get the listing.
-    async fn index_file(&self, request: &TreeRequest<'_>, directory: &Found) -> Result<Option<(Found, Blob)>, Problem> {
+    async fn index_file(
+        &self,
+        request: &TreeRequest<'_>,
+        directory: &Found,
+    ) -> Result<Option<(Found, Blob)>, Problem> {
         let TreeRequest { headers, target, query, .. } = request;
-        if !self.shows_index || !target.has_slash || !target.is_canonical || *query != Query::default() || wants_json(headers, query) {
+        if !self.shows_index
+            || !target.has_slash
+            || !target.is_canonical
+            || *query != Query::default()
+            || wants_json(headers, query)
+        {
             return Ok(None);
         }
         let revision = directory.revision.clone();
@@ -137,7 +177,9 @@ impl Responder {
         let path = [&directory.path, slash, b"index.html"].concat();
         match self.tree.resolve_path(revision.root(), &path).await {
             Ok(ResolvedPath::Inside { path, inode }) => Ok(match &inode.content {
-                Content::Regular { blob, .. } => Some((Found { revision, path, inode: inode.clone() }, blob.clone())),
+                Content::Regular { blob, .. } => {
+                    Some((Found { revision, path, inode: inode.clone() }, blob.clone()))
+                }
                 _ => None,
             }),
             Ok(ResolvedPath::Outside { .. }) => Ok(None),
@@ -146,7 +188,11 @@ impl Responder {
         }
     }
 
-    async fn directory(&self, request: &TreeRequest<'_>, found: &Found) -> Result<Response<Body>, Problem> {
+    async fn directory(
+        &self,
+        request: &TreeRequest<'_>,
+        found: &Found,
+    ) -> Result<Response<Body>, Problem> {
         let target = &request.target;
         if !target.has_slash || !target.is_canonical {
             return Ok(redirect(&target.directory(target.names.len())));
@@ -178,27 +224,48 @@ impl Responder {
         Ok(response)
     }
 
-    async fn json_directory(&self, found: &Found, after: Option<&[u8]>) -> Result<Response<Body>, Problem> {
+    async fn json_directory(
+        &self,
+        found: &Found,
+        after: Option<&[u8]>,
+    ) -> Result<Response<Body>, Problem> {
         let position = after.map_or(Position::Start, Position::After);
         let is_opaque = matches!(found.inode.content, Content::Directory { opaque: true, .. });
         let place = json::text(&self.place(found));
-        let head = format!("{},\"type\":\"directory\",\"entries\":[", place.strip_suffix('}').unwrap_or(&place));
+        let head = format!(
+            "{},\"type\":\"directory\",\"entries\":[",
+            place.strip_suffix('}').unwrap_or(&place)
+        );
         if is_opaque {
             return Ok(with_type(full(head + "],\"names_hidden\":true}\n"), "application/json"));
         }
-        let first = self.tree.list(&found.inode, position).await.map_err(|error| Problem::of(&error))?;
-        let listing = JsonListing { tree: self.tree.clone(), directory: found.inode.clone(), head, first };
+        let first =
+            self.tree.list(&found.inode, position).await.map_err(|error| Problem::of(&error))?;
+        let listing =
+            JsonListing { tree: self.tree.clone(), directory: found.inode.clone(), head, first };
         Ok(with_type(listing.into_body(), "application/json"))
     }
 
-    async fn html_directory(&self, target: &PathTarget, found: &Found, after: Option<&[u8]>) -> Result<Response<Body>, Problem> {
+    async fn html_directory(
+        &self,
+        target: &PathTarget,
+        found: &Found,
+        after: Option<&[u8]>,
+    ) -> Result<Response<Body>, Problem> {
         let (mut entries, mut first) = (Vec::new(), None);
         let is_opaque = matches!(found.inode.content, Content::Directory { opaque: true, .. });
         let mut position = after.map_or(Position::Start, Position::After);
         while !is_opaque && entries.len() < ROWS_MAX {
-            let page = self.tree.list(&found.inode, position).await.map_err(|error| Problem::of(&error))?;
+            let page = self
+                .tree
+                .list(&found.inode, position)
+                .await
+                .map_err(|error| Problem::of(&error))?;
             first.get_or_insert(page.number);
-            entries.extend((0..page.entries().len().min(ROWS_MAX - entries.len())).filter_map(|index| page.entry(index)));
+            entries.extend(
+                (0..page.entries().len().min(ROWS_MAX - entries.len()))
+                    .filter_map(|index| page.entry(index)),
+            );
             if page.last || page.entries().is_empty() {
                 break;
             }
@@ -217,18 +284,33 @@ impl Responder {
         Ok(with_type(full(page.render()), "text/html; charset=utf-8"))
     }
 
-    async fn list_revisions(&self, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Problem> {
+    async fn list_revisions(
+        &self,
+        headers: &HeaderMap,
+        query: &Query,
+    ) -> Result<Response<Body>, Problem> {
         // An expired tree is an error, as for files.
         self.newest().await.map_err(|error| Problem::of(&error))?;
-        let mut revisions = self.revisions.newest(&self.tree, ROWS_MAX + 1).await.map_err(|error| Problem::of(&error))?;
+        let mut revisions = self
+            .revisions
+            .newest(&self.tree, ROWS_MAX + 1)
+            .await
+            .map_err(|error| Problem::of(&error))?;
         let is_whole = revisions.len() <= ROWS_MAX;
         revisions.truncate(ROWS_MAX);
         let mut response = if wants_json(headers, query) {
-            let records: Vec<_> = revisions.iter().map(|revision| RevisionRecord::new(revision)).collect();
+            let records: Vec<_> =
+                revisions.iter().map(|revision| RevisionRecord::new(revision)).collect();
             let tree = json::text(&self.tree.name().to_string());
-            with_type(full(format!("{{\"tree\":{tree},\"revisions\":{}}}\n", json::text(&records))), "application/json")
+            with_type(
+                full(format!("{{\"tree\":{tree},\"revisions\":{}}}\n", json::text(&records))),
+                "application/json",
+            )
         } else {
-            with_type(full(revisions_page(self.tree.name(), &revisions, is_whole, now_s())), "text/html; charset=utf-8")
+            with_type(
+                full(revisions_page(self.tree.name(), &revisions, is_whole, now_s())),
+                "text/html; charset=utf-8",
+            )
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -246,17 +328,30 @@ impl Responder {
         }
     }
 
-    pub(crate) fn add_common(&self, response: &mut Response<Body>, revision: &Revision, selector: &Selector, tag: &EntityTag) {
+    pub(crate) fn add_common(
+        &self,
+        response: &mut Response<Body>,
+        revision: &Revision,
+        selector: &Selector,
+        tag: &EntityTag,
+    ) {
         let headers = response.headers_mut();
         headers.insert(ETAG, tag.header());
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static(if selector.is_fixed() { FIXED_CACHING } else { "no-cache" }));
+        headers.insert(
+            CACHE_CONTROL,
+            HeaderValue::from_static(if selector.is_fixed() { FIXED_CACHING } else { "no-cache" }),
+        );
         headers.insert(HeaderName::from_static("vouch-revision"), revision.number().into());
         headers.entry(CONTENT_SECURITY_POLICY).or_insert_with(html::policy);
     }
 }
 
 /// The requested path has `depth` directories, which lie above the page's link to the tree.
-pub(crate) fn problem_response(problem: &Problem, headers: &HeaderMap, depth: usize) -> Response<Body> {
+pub(crate) fn problem_response(
+    problem: &Problem,
+    headers: &HeaderMap,
+    depth: usize,
+) -> Response<Body> {
     let mut response = if wants_json(headers, &Query::default()) {
         let answer = ErrorAnswer { status: problem.status.as_u16(), error: &problem.reason };
         with_type(full(json::text(&answer) + "\n"), "application/json")
@@ -290,7 +385,8 @@ pub(crate) fn status_only(status: StatusCode) -> Response<Body> {
 
 pub(crate) fn with_type(body: Body, kind: &str) -> Response<Body> {
     let mut response = Response::new(body);
-    let kind = HeaderValue::from_str(kind).unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+    let kind = HeaderValue::from_str(kind)
+        .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
@@ -312,8 +408,14 @@ fn wants_json(headers: &HeaderMap, query: &Query) -> bool {
 }
 
 fn accepts(headers: &HeaderMap, kind: &str) -> bool {
-    let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
-    ranges.map(|range| range.split(';').next().unwrap_or_default().trim()).any(|range| range.eq_ignore_ascii_case(kind))
+    let ranges = headers
+        .get_all(ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    ranges
+        .map(|range| range.split(';').next().unwrap_or_default().trim())
+        .any(|range| range.eq_ignore_ascii_case(kind))
 }
 
 pub(crate) fn now_s() -> u64 {

@@ -31,22 +31,37 @@ enum OlderRevisions {
 
 impl Revisions {
     /// `None` if no replica keeps it.
-    pub(crate) async fn by_number(&self, tree: &Arc<Tree>, number: u64) -> Result<Option<Arc<Revision>>, Error> {
+    pub(crate) async fn by_number(
+        &self,
+        tree: &Arc<Tree>,
+        number: u64,
+    ) -> Result<Option<Arc<Revision>>, Error> {
         if number > tree.newest().number() {
             return Ok(None);
         }
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
-        known.find(|revision| revision.number() <= number).await.map(|found| found.filter(|revision| revision.number() == number))
+        known
+            .find(|revision| revision.number() <= number)
+            .await
+            .map(|found| found.filter(|revision| revision.number() == number))
     }
 
-    pub(crate) async fn by_tag(&self, tree: &Arc<Tree>, tag: &str) -> Result<Option<Arc<Revision>>, Error> {
+    pub(crate) async fn by_tag(
+        &self,
+        tree: &Arc<Tree>,
+        tag: &str,
+    ) -> Result<Option<Arc<Revision>>, Error> {
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
         known.find(|revision| revision.fsinfo.tag == tag).await
     }
 
-    pub(crate) async fn newest(&self, tree: &Arc<Tree>, count: usize) -> Result<Vec<Arc<Revision>>, Error> {
+    pub(crate) async fn newest(
+        &self,
+        tree: &Arc<Tree>,
+        count: usize,
+    ) -> Result<Vec<Arc<Revision>>, Error> {
         let mut known = self.known.lock().await;
         known.follow(tree).await?;
         while known.newest_first.len() < count && known.extend().await? {}
@@ -67,7 +82,10 @@ impl Known {
         while newer.len() < REVISIONS_MAX {
             match history.next().await {
                 Some(Ok(revision)) if Some(revision.handle) == newest_known => {
-                    newer.into_iter().rev().for_each(|revision| self.newest_first.push_front(revision));
+                    newer
+                        .into_iter()
+                        .rev()
+                        .for_each(|revision| self.newest_first.push_front(revision));
                     self.newest_first.truncate(REVISIONS_MAX);
                     return Ok(());
                 }
@@ -80,11 +98,18 @@ impl Known {
             }
         }
         self.newest_first = newer.into();
-        self.older = if newest_known.is_none() { OlderRevisions::More(history) } else { OlderRevisions::End };
+        self.older = if newest_known.is_none() {
+            OlderRevisions::More(history)
+        } else {
+            OlderRevisions::End
+        };
         Ok(())
     }
 
-    async fn find(&mut self, is_end: impl Fn(&Revision) -> bool) -> Result<Option<Arc<Revision>>, Error> {
+    async fn find(
+        &mut self,
+        is_end: impl Fn(&Revision) -> bool,
+    ) -> Result<Option<Arc<Revision>>, Error> {
         let mut next = 0;
         loop {
             while let Some(revision) = self.newest_first.get(next) {

@@ -24,7 +24,9 @@ use vouch_tree_client::Tree;
 
 use crate::address_quota::{AddressQuota, Place};
 use crate::body::Body;
-use crate::limits::{ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, HEADERS_MAX, Limits, REQUEST_LEN_MAX, STREAMS_MAX};
+use crate::limits::{
+    ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, HEADERS_MAX, Limits, REQUEST_LEN_MAX, STREAMS_MAX,
+};
 use crate::report::{Counters, Report};
 use crate::respond::Responder;
 use crate::revisions::Revisions;
@@ -70,24 +72,42 @@ impl Gateway {
     pub fn new(tree: Arc<Tree>, options: GatewayOptions) -> Result<Arc<Self>, TlsError> {
         let GatewayOptions { tls, limits, deadline, allows_scripts, shows_index } = options;
         Ok(Arc::new(Self {
-            responder: Responder { tree, revisions: Revisions::default(), deadline, allows_scripts, shows_index },
+            responder: Responder {
+                tree,
+                revisions: Revisions::default(),
+                deadline,
+                allows_scripts,
+                shows_index,
+            },
             tls: tls.map(Tls::load).transpose()?,
             quota: AddressQuota::new(limits.connections_max, limits.address_connections_max),
             limits,
             counters: Arc::default(),
-            log: Arc::new(Log { throttle: Mutex::new(Throttle::of_lines()), started: Instant::now() }),
+            log: Arc::new(Log {
+                throttle: Mutex::new(Throttle::of_lines()),
+                started: Instant::now(),
+            }),
         }))
     }
 
     pub fn report(&self, addresses: Vec<String>) -> Arc<Report> {
-        Arc::new(Report { addresses, tree: self.responder.tree.clone(), counters: self.counters.clone(), quota: self.quota.clone() })
+        Arc::new(Report {
+            addresses,
+            tree: self.responder.tree.clone(),
+            counters: self.counters.clone(),
+            quota: self.quota.clone(),
+        })
     }
 
     pub fn reload_certificates(&self) -> Result<(), TlsError> {
         self.tls.as_ref().map_or(Ok(()), Tls::reload)
     }
 
-    pub async fn run(self: Arc<Self>, listeners: Vec<TcpListener>, stop: impl Future<Output = ()>) -> io::Result<()> {
+    pub async fn run(
+        self: Arc<Self>,
+        listeners: Vec<TcpListener>,
+        stop: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         let (sender, stopping) = watch::channel(false);
         let mut accepting = JoinSet::new();
         for listener in listeners {
@@ -104,7 +124,11 @@ impl Gateway {
         Ok(())
     }
 
-    async fn accept(self: Arc<Self>, listener: tokio::net::TcpListener, stopping: watch::Receiver<bool>) {
+    async fn accept(
+        self: Arc<Self>,
+        listener: tokio::net::TcpListener,
+        stopping: watch::Receiver<bool>,
+    ) {
         loop {
             let Ok((socket, peer)) = listener.accept().await else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -119,16 +143,25 @@ impl Gateway {
 
     fn admit(&self, peer: IpAddr) -> Option<Place> {
         let place = self.quota.take(peer);
-        let counter = if place.is_some() { &self.counters.accepted } else { &self.counters.refused };
+        let counter =
+            if place.is_some() { &self.counters.accepted } else { &self.counters.refused };
         Counters::add(counter, 1);
         place
     }
 
-    async fn connection(self: Arc<Self>, socket: TcpStream, peer: IpAddr, _place: Place, stopping: watch::Receiver<bool>) {
+    async fn connection(
+        self: Arc<Self>,
+        socket: TcpStream,
+        peer: IpAddr,
+        _place: Place,
+        stopping: watch::Receiver<bool>,
+    ) {
         let socket = StallLimit::new(socket, self.limits.stall_max);
         let Some(tls) = &self.tls else { return self.http(socket, peer, stopping).await };
         match tokio::time::timeout(HANDSHAKE_TIME_MAX, tls.acceptor().accept(socket)).await {
-            Ok(Ok(stream)) if tls::has_chosen_http2(&stream) => self.http2(stream, peer, stopping).await,
+            Ok(Ok(stream)) if tls::has_chosen_http2(&stream) => {
+                self.http2(stream, peer, stopping).await
+            }
             Ok(Ok(stream)) => self.http(stream, peer, stopping).await,
             _ => Counters::add(&self.counters.handshakes_failed, 1),
         }
@@ -141,7 +174,9 @@ impl Gateway {
         mut stopping: watch::Receiver<bool>,
     ) {
         let activity = Arc::new(Activity::default());
-        let service = service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(self.respond(request, peer, &activity).await));
+        let service = service_fn(async |request: Request<Incoming>| {
+            Ok::<_, Infallible>(self.respond(request, peer, &activity).await)
+        });
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(self.limits.idle_max);
         http.max_buf_size(REQUEST_LEN_MAX).max_headers(HEADERS_MAX);
@@ -172,7 +207,9 @@ impl Gateway {
             async move { Ok::<_, Infallible>(gateway.respond(request, peer, &activity).await) }
         });
         let mut http = http2::Builder::new(TokioExecutor::new());
-        http.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).max_send_buf_size(REQUEST_LEN_MAX);
+        http.timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_send_buf_size(REQUEST_LEN_MAX);
         http.max_header_list_size(REQUEST_LEN_MAX as u32);
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
         let stopped = async { drop(stopping.wait_for(|is_stopping| *is_stopping).await) };
@@ -191,7 +228,12 @@ impl Gateway {
         }
     }
 
-    async fn respond(&self, request: Request<Incoming>, peer: IpAddr, activity: &Arc<Activity>) -> Response<CountedBody> {
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        peer: IpAddr,
+        activity: &Arc<Activity>,
+    ) -> Response<CountedBody> {
         activity.touch();
         let (response, log) = self.responder.respond(&request).await;
         if let Some(line) = log {
@@ -242,13 +284,19 @@ impl hyper::body::Body for CountedBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let polled = std::pin::Pin::new(&mut self.body).poll_frame(context);
         if polled.is_ready() {
             self.activity.touch();
         }
         match &polled {
-            Poll::Ready(Some(Ok(frame))) => Counters::add(&self.counters.sent_len, frame.data_ref().map_or(0, Bytes::len) as u64),
+            Poll::Ready(Some(Ok(frame))) => Counters::add(
+                &self.counters.sent_len,
+                frame.data_ref().map_or(0, Bytes::len) as u64,
+            ),
             Poll::Ready(Some(Err(error))) => self.log.warn(self.peer, &error.to_string()),
             _ => {}
         }

@@ -69,7 +69,8 @@ impl Page {
         let mut segments: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         let last = segments.pop().unwrap_or_default();
         let depth = segments.iter().filter(|segment| **segment != b".").count();
-        let is_canonical = last != b"." && segments.iter().all(|segment| !segment.is_empty() && *segment != b".");
+        let is_canonical =
+            last != b"." && segments.iter().all(|segment| !segment.is_empty() && *segment != b".");
         segments.push(last);
         let mut selector = Selector::Newest { explicit: false };
         let mut names = Vec::new();
@@ -102,7 +103,9 @@ impl Selector {
             return Some(Selector::Newest { explicit: true });
         }
         if let Some(tag) = text.strip_prefix(b"tag:") {
-            let tag = std::str::from_utf8(tag).ok().filter(|tag| !tag.is_empty() && tag.len() <= TAG_QUERY_LEN_MAX)?;
+            let tag = std::str::from_utf8(tag)
+                .ok()
+                .filter(|tag| !tag.is_empty() && tag.len() <= TAG_QUERY_LEN_MAX)?;
             return Some(Selector::Tag(tag.to_owned()));
         }
         let is_number = text.iter().all(u8::is_ascii_digit) && text[0] != b'0';
@@ -146,15 +149,23 @@ impl PathTarget {
 
     fn prefix_for(&self, selector: &Selector, count: usize) -> String {
         match self.names[..count].first() {
-            Some(first) if first.first() == Some(&b'@') && *selector == (Selector::Newest { explicit: false }) => "@/".to_owned(),
+            Some(first)
+                if first.first() == Some(&b'@')
+                    && *selector == (Selector::Newest { explicit: false }) =>
+            {
+                "@/".to_owned()
+            }
             _ => selector.prefix(),
         }
     }
 
     /// Relative URL of an entry of this directory, whose own URL must end with `/`.
     pub(crate) fn entry(&self, name: &[u8], is_directory: bool) -> String {
-        let is_hidden = self.names.is_empty() && self.selector == (Selector::Newest { explicit: false }) && name.first() == Some(&b'@');
-        let (above, below) = (if is_hidden { "./@/" } else { "./" }, if is_directory { "/" } else { "" });
+        let is_hidden = self.names.is_empty()
+            && self.selector == (Selector::Newest { explicit: false })
+            && name.first() == Some(&b'@');
+        let (above, below) =
+            (if is_hidden { "./@/" } else { "./" }, if is_directory { "/" } else { "" });
         format!("{above}{}{below}", encode(name))
     }
 
@@ -191,7 +202,11 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
             text.push(byte.into());
         } else {
             const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-            text.extend(['%', DIGITS[usize::from(byte >> 4)].into(), DIGITS[usize::from(byte & 15)].into()]);
+            text.extend([
+                '%',
+                DIGITS[usize::from(byte >> 4)].into(),
+                DIGITS[usize::from(byte & 15)].into(),
+            ]);
         }
     }
     text
@@ -202,7 +217,10 @@ fn percent_decode(text: &[u8]) -> Option<Vec<u8>> {
     let mut rest = text;
     while let Some((&byte, after)) = rest.split_first() {
         if byte == b'%' {
-            let (high, low) = (char::from(*after.first()?).to_digit(16)?, char::from(*after.get(1)?).to_digit(16)?);
+            let (high, low) = (
+                char::from(*after.first()?).to_digit(16)?,
+                char::from(*after.get(1)?).to_digit(16)?,
+            );
             bytes.push((high << 4 | low) as u8);
             rest = &after[2..];
         } else {
@@ -234,7 +252,9 @@ mod tests {
         assert_eq!(path("/@/@12").names, [b"@12"]);
         assert_eq!(path("/a/@12").names, [&b"a"[..], b"@12"]);
         assert_eq!(Page::parse("/@revisions"), Ok(Page::Revisions));
-        for wrong in ["/@0/a", "/@012/a", "/@x", "/@tag:/a", "/@99999999999999999999", "/@revisions/a"] {
+        for wrong in
+            ["/@0/a", "/@012/a", "/@x", "/@tag:/a", "/@99999999999999999999", "/@revisions/a"]
+        {
             assert_eq!(Page::parse(wrong), Err(TargetError::Selector), "{wrong}");
         }
     }
@@ -268,9 +288,14 @@ mod tests {
 
     #[test]
     fn dots_and_empty_segments_are_not_canonical() {
-        for (text, is_canonical, depth) in
-            [("/a/b/", true, 2), ("/", true, 0), ("/a//b/", false, 3), ("/./a", false, 0), ("/a/.", false, 1), ("//", false, 1)]
-        {
+        for (text, is_canonical, depth) in [
+            ("/a/b/", true, 2),
+            ("/", true, 0),
+            ("/a//b/", false, 3),
+            ("/./a", false, 0),
+            ("/a/.", false, 1),
+            ("//", false, 1),
+        ] {
             let target = path(text);
             assert_eq!((target.is_canonical, target.depth), (is_canonical, depth), "{text}");
         }

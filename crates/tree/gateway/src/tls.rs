@@ -63,16 +63,20 @@ const HTTP2: &[u8] = b"h2";
 fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let pem = read_pem(&files.certificates)?;
     let empty = |path: &Path, what| TlsError::Empty { path: path.to_owned(), what };
-    let chain: Vec<_> =
-        CertificateDer::pem_slice_iter(&pem).collect::<Result<_, _>>().map_err(|_| empty(&files.certificates, "certificate"))?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|_| empty(&files.certificates, "certificate"))?;
     if chain.is_empty() {
         return Err(empty(&files.certificates, "certificate"));
     }
     vouch_trust::warn_if_exposed(&files.key);
-    let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?).map_err(|_| empty(&files.key, "private key"))?;
+    let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?)
+        .map_err(|_| empty(&files.key, "private key"))?;
     let pair = |source| TlsError::Pair { files: files.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(pair)?;
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(pair)?;
     let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(pair)?;
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))

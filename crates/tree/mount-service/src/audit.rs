@@ -11,7 +11,9 @@ use vouch_audit::record::{Act, Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{SystemDisk, Trail};
 use vouch_audit::{Flavour, Record};
-use vouch_daemon::audit_trail::{self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, TrailError, now_ns};
+use vouch_daemon::audit_trail::{
+    self as trail, Account, ActiveRules, RefusalLimit, TrailConfig, TrailError, now_ns,
+};
 use vouch_daemon::exposition::Exposition;
 use vouch_tree_client::{ErrorClass, FaultObserver, ReplicaFault};
 use vouch_tree_mount::{Observation, Observer, Operation, Recorded, TreeEvent};
@@ -32,9 +34,13 @@ impl MountAudit {
     pub(crate) fn begin(config: &TrailConfig, point: &Path) -> Result<Self, TrailError> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();
-        let (trail, rules, account) = trail::begin(config, Arc::new(SystemDisk), &[], move || halted.notify_one())?;
+        let (trail, rules, account) =
+            trail::begin(config, Arc::new(SystemDisk), &[], move || halted.notify_one())?;
         // A dead mount at the path can't be resolved.
-        let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
+        let point = point
+            .canonicalize()
+            .or_else(|_| std::path::absolute(point))
+            .unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();
         Ok(MountAudit {
             trail,
@@ -106,7 +112,11 @@ impl MountAudit {
             detail: detail.as_bytes(),
             ..Record::default()
         };
-        let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
+        let Some(key) =
+            self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from))
+        else {
+            return;
+        };
         let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(replica, _)| replica.ip());
         let Some(omitted) = self.bounds.admit(address, self.mono_ms()) else { return };
         record.gap = omitted;
@@ -194,16 +204,27 @@ impl Observer for MountAudit {
     }
 
     fn tree_event(&self, news: &TreeEvent<'_>) {
-        let revision = |tree: &str, detail: &str| trail::act(&self.trail, Act::Revision, &export(tree), detail);
+        let revision = |tree: &str, detail: &str| {
+            trail::act(&self.trail, Act::Revision, &export(tree), detail)
+        };
         match *news {
-            TreeEvent::Shown { tree, revision: now, before: None } => revision(tree, &format!("revision {now} is shown")),
+            TreeEvent::Shown { tree, revision: now, before: None } => {
+                revision(tree, &format!("revision {now} is shown"))
+            }
             TreeEvent::Shown { tree, revision: now, before: Some(before) } => {
                 revision(tree, &format!("revision {now} is shown, {before} before"))
             }
-            TreeEvent::Restored { tree, revision: now } => revision(tree, &format!("revision {now} is shown again")),
+            TreeEvent::Restored { tree, revision: now } => {
+                revision(tree, &format!("revision {now} is shown again"))
+            }
             TreeEvent::Withdrawn { tree, class, why } => {
                 let detail = format!("this tree is no longer shown: {why}");
-                self.refuse(refusal_to_show(class).unwrap_or(Refusal::Altered), None, tree, &detail);
+                self.refuse(
+                    refusal_to_show(class).unwrap_or(Refusal::Altered),
+                    None,
+                    tree,
+                    &detail,
+                );
             }
             TreeEvent::NotOpened { tree, class, why } => {
                 if let Some(refusal) = refusal_to_show(class) {
@@ -216,7 +237,12 @@ impl Observer for MountAudit {
 
 impl FaultObserver for MountAudit {
     fn replica_fault(&self, fault: &ReplicaFault<'_>) {
-        self.refuse(trail::refusal_of(&fault.kind), Some((fault.replica, fault.host)), &fault.tree.to_string(), fault.detail);
+        self.refuse(
+            trail::refusal_of(&fault.kind),
+            Some((fault.replica, fault.host)),
+            &fault.tree.to_string(),
+            fault.detail,
+        );
     }
 }
 

@@ -10,11 +10,18 @@ pub fn start_in_background(arguments: impl Iterator<Item = OsString>) -> Outcome
     let what = "the mount behind";
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
-    command.args(arguments_behind(arguments)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments_behind(arguments))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().at(what)?;
     // Its pipes then close, so that callers can wait for the end of our output; later messages go
     // to the log.
-    let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
+    let words = child
+        .stderr
+        .take()
+        .map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line).at(what)?;
@@ -46,8 +53,13 @@ mod tests {
 
     #[test]
     fn background_option_precedes_double_dash() {
-        let behind = |line: &str| arguments_behind(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        let behind = |line: &str| {
+            arguments_behind(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "))
+        };
         assert_eq!(behind("mount --background NAME DIR"), "mount --background NAME DIR --detached");
-        assert_eq!(behind("mount --background -- NAME DIR"), "mount --background --detached -- NAME DIR");
+        assert_eq!(
+            behind("mount --background -- NAME DIR"),
+            "mount --background --detached -- NAME DIR"
+        );
     }
 }

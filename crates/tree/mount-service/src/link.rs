@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
 pub(crate) struct Link(OwnedFd);
@@ -70,7 +70,8 @@ pub(crate) struct Message {
 
 impl Link {
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
-        let (a, b) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self(a), Self(b)))
     }
 
@@ -86,7 +87,12 @@ impl Link {
         self.0
     }
 
-    pub(crate) fn send(&self, word: Word, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        word: Word,
+        text: &str,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let name = WORDS.iter().find(|(known, _)| *known == word).map_or("", |(_, name)| name);
         let mut end = text.len().min(TEXT_LEN_MAX);
         while !text.is_char_boundary(end) {
@@ -107,7 +113,12 @@ impl Link {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut packet)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut packet)],
+                &mut control,
+                RecvFlags::CMSG_CLOEXEC,
+            ) {
                 // Once if the other end closed before it read all; its last message may be there.
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
                 done => break done?,
@@ -138,11 +149,16 @@ fn parse(packet: &[u8]) -> io::Result<(Word, String)> {
     let text = std::str::from_utf8(packet).map_err(|_| invalid("a message that is not UTF-8"))?;
     let mut parts = text.splitn(3, ' ');
     if parts.next() != Some(VERSION) {
-        return Err(invalid("the other process speaks another version of the hand-over; unmount, and mount again"));
+        return Err(invalid(
+            "the other process speaks another version of the hand-over; unmount, and mount again",
+        ));
     }
     let name = parts.next().unwrap_or_default();
     let word = WORDS.iter().find(|(_, known)| *known == name).map(|(word, _)| *word);
-    Ok((word.ok_or_else(|| invalid("an unknown message"))?, parts.next().unwrap_or_default().to_owned()))
+    Ok((
+        word.ok_or_else(|| invalid("an unknown message"))?,
+        parts.next().unwrap_or_default().to_owned(),
+    ))
 }
 
 const VERSION: &str = "vouch-mount-1";
@@ -161,7 +177,10 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         ours.send(Word::Prepare, "a b", &[file.as_fd(), file.as_fd()]).unwrap();
         let message = theirs.receive().unwrap().unwrap();
-        assert_eq!((message.word, message.text.as_str(), message.descriptors.len()), (Word::Prepare, "a b", 2));
+        assert_eq!(
+            (message.word, message.text.as_str(), message.descriptors.len()),
+            (Word::Prepare, "a b", 2)
+        );
         ours.send(Word::Refused, &"ä".repeat(4000), &[]).unwrap();
         assert!(theirs.receive().unwrap().unwrap().text.len() <= TEXT_LEN_MAX);
         drop(ours);
@@ -181,9 +200,16 @@ mod tests {
     #[test]
     fn other_versions_and_unknown_words_are_refused() {
         assert!(parse(b"vouch-mount-2 start ").unwrap_err().to_string().contains("version"));
-        assert!(parse(b"vouch-mount-1 dance ").is_err() && parse(b"\xff").is_err() && parse(b"").is_err());
+        assert!(
+            parse(b"vouch-mount-1 dance ").is_err()
+                && parse(b"\xff").is_err()
+                && parse(b"").is_err()
+        );
         for (word, name) in WORDS {
-            assert_eq!(parse(format!("{VERSION} {name}").as_bytes()).unwrap(), (word, String::new()));
+            assert_eq!(
+                parse(format!("{VERSION} {name}").as_bytes()).unwrap(),
+                (word, String::new())
+            );
         }
     }
 }

@@ -32,10 +32,16 @@ pub struct PlannedTree {
 pub trait MountSource {
     type Error: Display + From<Failure> + From<ClientError> + From<MountError> + From<TrailError>;
 
-    fn client(&self, observer: Option<Arc<dyn FaultObserver>>) -> impl Future<Output = Result<Arc<Client>, Self::Error>>;
+    fn client(
+        &self,
+        observer: Option<Arc<dyn FaultObserver>>,
+    ) -> impl Future<Output = Result<Arc<Client>, Self::Error>>;
 
     /// The revision to stay at; none to follow the newest one.
-    fn revision(&self, tree: &Arc<Tree>) -> impl Future<Output = Result<Option<Arc<Revision>>, Self::Error>>;
+    fn revision(
+        &self,
+        tree: &Arc<Tree>,
+    ) -> impl Future<Output = Result<Option<Arc<Revision>>, Self::Error>>;
 
     /// Prints a line that says that the mount is there.
     fn announce(&self, line: &str) -> Result<(), Self::Error>;

@@ -41,8 +41,10 @@ impl StatusSource for MountReport {
 
     fn health(&self, _: u64) -> (bool, String) {
         let trees: Vec<_> = self.monitor.status().trees.into_iter().map(TreeHealth::from).collect();
-        let healthy = trees.iter().all(|tree| tree.served) && self.audit.as_ref().is_none_or(|audit| audit.is_healthy());
-        let json = serde_json::to_string(&Health { healthy, trees }).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+        let healthy = trees.iter().all(|tree| tree.served)
+            && self.audit.as_ref().is_none_or(|audit| audit.is_healthy());
+        let json = serde_json::to_string(&Health { healthy, trees })
+            .unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
         (healthy, json + "\n")
     }
 
@@ -53,7 +55,12 @@ impl StatusSource for MountReport {
 
 impl From<TreeStatus> for TreeHealth {
     fn from(tree: TreeStatus) -> Self {
-        Self { name: tree.name, revision: tree.revision, expires: tree.expires, served: tree.served }
+        Self {
+            name: tree.name,
+            revision: tree.revision,
+            expires: tree.expires,
+            served: tree.served,
+        }
     }
 }
 
@@ -67,7 +74,8 @@ impl ReportServer {
         let (stop, report) = (Arc::new(Notify::new()), Arc::new(report));
         let stopped = stop.clone();
         let serve = move || status_server::run(listeners, &report, &stopped);
-        let thread = std::thread::Builder::new().name("status".into()).spawn(serve).at("a thread")?;
+        let thread =
+            std::thread::Builder::new().name("status".into()).spawn(serve).at("a thread")?;
         Ok(ReportServer { stop, thread: Some(thread) })
     }
 }
@@ -86,22 +94,50 @@ fn write_metrics(status: &MountStatus, page: &mut Exposition) {
     let disk = status.disk_cache.as_ref();
     let gauges: [(&str, &str, u64); 6] = [
         ("vouch_mount_nodes", "Files that the kernel knows.", status.nodes as u64),
-        ("vouch_mount_passthrough", "Whether the kernel may read cached files directly.", status.passthrough.into()),
-        ("vouch_mount_passthrough_files", "Open files that the kernel reads directly.", status.passed_through as u64),
+        (
+            "vouch_mount_passthrough",
+            "Whether the kernel may read cached files directly.",
+            status.passthrough.into(),
+        ),
+        (
+            "vouch_mount_passthrough_files",
+            "Open files that the kernel reads directly.",
+            status.passed_through as u64,
+        ),
         ("vouch_mount_memory_cache_bytes", "Memory of verified frames.", status.memory_cache_bytes),
-        ("vouch_mount_disk_cache_bytes", "Space of the disk cache.", disk.map_or(0, |disk| disk.bytes)),
-        ("vouch_mount_disk_cache_quota_bytes", "Quota of the disk cache; 0 without one.", disk.map_or(0, |disk| disk.quota_bytes)),
+        (
+            "vouch_mount_disk_cache_bytes",
+            "Space of the disk cache.",
+            disk.map_or(0, |disk| disk.bytes),
+        ),
+        (
+            "vouch_mount_disk_cache_quota_bytes",
+            "Quota of the disk cache; 0 without one.",
+            disk.map_or(0, |disk| disk.quota_bytes),
+        ),
     ];
     for (name, help, value) in gauges {
         page.family(name, Metric::Gauge, help);
         page.sample(name, &[mount], value);
     }
-    page.family("vouch_mount_requests_total", Metric::Counter, "Requests of the kernel, by operation.");
+    page.family(
+        "vouch_mount_requests_total",
+        Metric::Counter,
+        "Requests of the kernel, by operation.",
+    );
     for count in &status.requests {
-        page.sample("vouch_mount_requests_total", &[mount, ("operation", &count.operation)], count.done + count.failed);
+        page.sample(
+            "vouch_mount_requests_total",
+            &[mount, ("operation", &count.operation)],
+            count.done + count.failed,
+        );
     }
     let name = "vouch_mount_requests_failed_total";
-    page.family(name, Metric::Counter, "Requests that failed for another reason than a missing name, by operation.");
+    page.family(
+        name,
+        Metric::Counter,
+        "Requests that failed for another reason than a missing name, by operation.",
+    );
     for count in &status.requests {
         page.sample(name, &[mount, ("operation", &count.operation)], count.failed);
     }
@@ -111,51 +147,122 @@ fn write_metrics(status: &MountStatus, page: &mut Exposition) {
             page.sample(name, &[mount, ("tree", &tree.name)], value(tree));
         }
     }
-    page.family("vouch_mount_frames_total", Metric::Counter, "Frames that were read, by source: the hit rate of the caches.");
+    page.family(
+        "vouch_mount_frames_total",
+        Metric::Counter,
+        "Frames that were read, by source: the hit rate of the caches.",
+    );
     for tree in &status.trees {
-        let sources = [("memory", tree.frames_from_memory), ("disk", tree.frames_from_disk), ("network", tree.frames_from_network)];
+        let sources = [
+            ("memory", tree.frames_from_memory),
+            ("disk", tree.frames_from_disk),
+            ("network", tree.frames_from_network),
+        ];
         for (source, count) in sources {
-            page.sample("vouch_mount_frames_total", &[mount, ("tree", &tree.name), ("source", source)], count);
+            page.sample(
+                "vouch_mount_frames_total",
+                &[mount, ("tree", &tree.name), ("source", source)],
+                count,
+            );
         }
     }
     for (name, kind, help, value) in REPLICA_SAMPLES {
         page.family(name, kind, help);
-        for (tree, replica) in status.trees.iter().flat_map(|tree| tree.replicas.iter().map(move |replica| (tree, replica))) {
+        for (tree, replica) in status
+            .trees
+            .iter()
+            .flat_map(|tree| tree.replicas.iter().map(move |replica| (tree, replica)))
+        {
             let Some(value) = value(replica) else { continue };
-            page.sample(name, &[mount, ("tree", &tree.name), ("replica", &replica_label(replica))], value);
+            page.sample(
+                name,
+                &[mount, ("tree", &tree.name), ("replica", &replica_label(replica))],
+                value,
+            );
         }
     }
 }
 
 fn replica_label(replica: &ReplicaReport) -> String {
-    if replica.host.contains("://") { replica.host.clone() } else { format!("{} {}", replica.host, replica.address) }
+    if replica.host.contains("://") {
+        replica.host.clone()
+    } else {
+        format!("{} {}", replica.host, replica.address)
+    }
 }
 
 type TreeSample = (&'static str, Metric, &'static str, fn(&TreeStatus) -> f64);
 
 const TREE_SAMPLES: [TreeSample; 7] = [
-    ("vouch_mount_tree_revision", Metric::Gauge, "Revision that is shown.", |tree| tree.revision as f64),
-    ("vouch_mount_tree_expiry_timestamp_seconds", Metric::Gauge, "End of its validity.", |tree| tree.expires as f64),
-    ("vouch_mount_tree_served", Metric::Gauge, "Whether the tree can be read; 0 if it has expired or was revoked.", |tree| {
-        f64::from(u8::from(tree.served))
+    ("vouch_mount_tree_revision", Metric::Gauge, "Revision that is shown.", |tree| {
+        tree.revision as f64
     }),
-    ("vouch_mount_received_bytes_total", Metric::Counter, "Verified bytes from replicas.", |tree| tree.network_bytes as f64),
-    ("vouch_mount_verify_seconds_total", Metric::Counter, "Time spent on hashing frames from replicas.", |tree| tree.verify_seconds),
-    ("vouch_mount_hedges_total", Metric::Counter, "Requests to a second replica because the first was late.", |tree| tree.hedges as f64),
-    ("vouch_mount_refreshes_total", Metric::Counter, "Rounds that asked for a newer revision.", |tree| tree.refreshes as f64),
+    ("vouch_mount_tree_expiry_timestamp_seconds", Metric::Gauge, "End of its validity.", |tree| {
+        tree.expires as f64
+    }),
+    (
+        "vouch_mount_tree_served",
+        Metric::Gauge,
+        "Whether the tree can be read; 0 if it has expired or was revoked.",
+        |tree| f64::from(u8::from(tree.served)),
+    ),
+    (
+        "vouch_mount_received_bytes_total",
+        Metric::Counter,
+        "Verified bytes from replicas.",
+        |tree| tree.network_bytes as f64,
+    ),
+    (
+        "vouch_mount_verify_seconds_total",
+        Metric::Counter,
+        "Time spent on hashing frames from replicas.",
+        |tree| tree.verify_seconds,
+    ),
+    (
+        "vouch_mount_hedges_total",
+        Metric::Counter,
+        "Requests to a second replica because the first was late.",
+        |tree| tree.hedges as f64,
+    ),
+    (
+        "vouch_mount_refreshes_total",
+        Metric::Counter,
+        "Rounds that asked for a newer revision.",
+        |tree| tree.refreshes as f64,
+    ),
 ];
 
 type ReplicaSample = (&'static str, Metric, &'static str, fn(&ReplicaReport) -> Option<f64>);
 
 const REPLICA_SAMPLES: [ReplicaSample; 6] = [
-    ("vouch_mount_replica_up", Metric::Gauge, "Whether the replica answers and has sent no wrong data lately.", |replica| {
-        Some(f64::from(u8::from(replica.is_up())))
+    (
+        "vouch_mount_replica_up",
+        Metric::Gauge,
+        "Whether the replica answers and has sent no wrong data lately.",
+        |replica| Some(f64::from(u8::from(replica.is_up()))),
+    ),
+    (
+        "vouch_mount_replica_latency_seconds",
+        Metric::Gauge,
+        "Mean latency, weighted to recent calls.",
+        |replica| replica.latency_seconds,
+    ),
+    (
+        "vouch_mount_replica_revision",
+        Metric::Gauge,
+        "Newest revision that the replica offers.",
+        |replica| Some(replica.revision as f64),
+    ),
+    ("vouch_mount_replica_calls_total", Metric::Counter, "Calls to the replica.", |replica| {
+        Some(replica.calls as f64)
     }),
-    ("vouch_mount_replica_latency_seconds", Metric::Gauge, "Mean latency, weighted to recent calls.", |replica| replica.latency_seconds),
-    ("vouch_mount_replica_revision", Metric::Gauge, "Newest revision that the replica offers.", |replica| Some(replica.revision as f64)),
-    ("vouch_mount_replica_calls_total", Metric::Counter, "Calls to the replica.", |replica| Some(replica.calls as f64)),
-    ("vouch_mount_replica_calls_failed_total", Metric::Counter, "Calls that failed.", |replica| Some(replica.failed_calls as f64)),
-    ("vouch_mount_replica_lies_total", Metric::Counter, "Times that the replica sent provably wrong data.", |replica| {
-        Some(replica.lies as f64)
+    ("vouch_mount_replica_calls_failed_total", Metric::Counter, "Calls that failed.", |replica| {
+        Some(replica.failed_calls as f64)
     }),
+    (
+        "vouch_mount_replica_lies_total",
+        Metric::Counter,
+        "Times that the replica sent provably wrong data.",
+        |replica| Some(replica.lies as f64),
+    ),
 ];

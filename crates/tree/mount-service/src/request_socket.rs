@@ -31,17 +31,24 @@ pub(crate) fn listen(device: &str) -> io::Result<(UnixListener, PathBuf)> {
 /// The socket's path, in `mounts` of the runtime directory.
 pub(crate) fn path(device: &str) -> io::Result<PathBuf> {
     if device.is_empty() || !device.bytes().all(|b| b.is_ascii_digit() || b == b':') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the device number of the mount is not known"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the device number of the mount is not known",
+        ));
     }
     let directory = runtime_directory::of_user_account();
-    let missing = || io::Error::new(io::ErrorKind::NotFound, "VOUCH_RUNTIME_DIR and XDG_RUNTIME_DIR are not set");
+    let missing = || {
+        io::Error::new(io::ErrorKind::NotFound, "VOUCH_RUNTIME_DIR and XDG_RUNTIME_DIR are not set")
+    };
     Ok(directory.ok_or_else(missing)?.join("mounts").join(device))
 }
 
 /// Whether the other side wants a refresh.
 pub(crate) fn is_refresh(mut stream: &UnixStream) -> bool {
     let mut line = [0; REFRESH.len()];
-    stream.set_read_timeout(Some(REQUEST_MAX)).is_ok() && stream.read_exact(&mut line).is_ok() && line == *REFRESH
+    stream.set_read_timeout(Some(REQUEST_MAX)).is_ok()
+        && stream.read_exact(&mut line).is_ok()
+        && line == *REFRESH
 }
 
 /// Makes the mount show the newest revision that replicas have. Returns each tree's name and revision.
@@ -49,7 +56,10 @@ pub fn request_refresh(point: &Path, device: &str) -> Outcome<String> {
     let answer = ask(point, device, REFRESH)?;
     let why = match answer.trim_end().split_once(' ') {
         Some(("refreshed", trees)) => return Ok(trees.to_owned()),
-        Some(("ok", _)) => return Err(Failure::io(point.display(), io::Error::other("was upgraded first")).cure("refresh it again")),
+        Some(("ok", _)) => {
+            return Err(Failure::io(point.display(), io::Error::other("was upgraded first"))
+                .cure("refresh it again"));
+        }
         Some(("refused", why)) => why.to_owned(),
         _ => "the mount's process ended without an answer".to_owned(),
     };
@@ -62,7 +72,9 @@ pub fn request_upgrade(point: &Path, device: &str) -> Outcome<Duration> {
     let answer = ask(point, device, b"")?;
     let why = match answer.trim_end().split_once(' ') {
         Some(("ok", pause_us)) => return Ok(Duration::from_micros(pause_us.parse().unwrap_or(0))),
-        Some(("refused", why)) => format!("the mount's process was not replaced, and goes on: {why}"),
+        Some(("refused", why)) => {
+            format!("the mount's process was not replaced, and goes on: {why}")
+        }
         _ => "the supervisor ended without an answer".to_owned(),
     };
     Err(Failure::io(what, io::Error::other(why)).cure("see its log"))
@@ -82,9 +94,11 @@ fn ask(point: &Path, device: &str, request: &[u8]) -> Outcome<String> {
 fn no_supervisor(point: &Path, error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Failure::io(point.display(), io::Error::other("no supervisor answers")).cure("mount it again, without --no-supervisor")
+            Failure::io(point.display(), io::Error::other("no supervisor answers"))
+                .cure("mount it again, without --no-supervisor")
         }
-        _ => Failure::io(point.display(), error).cure("only the user who mounted it, and root, can upgrade or refresh a mount"),
+        _ => Failure::io(point.display(), error)
+            .cure("only the user who mounted it, and root, can upgrade or refresh a mount"),
     }
 }
 

@@ -13,8 +13,12 @@ pub enum Role {
     Alone,
 }
 
-const NAMES: [(&str, Role); 4] =
-    [("supervisor", Role::Supervisor), ("successor", Role::Successor), ("worker", Role::Worker), ("alone", Role::Alone)];
+const NAMES: [(&str, Role); 4] = [
+    ("supervisor", Role::Supervisor),
+    ("successor", Role::Successor),
+    ("worker", Role::Worker),
+    ("alone", Role::Alone),
+];
 
 impl FromStr for Role {
     type Err = &'static str;
@@ -33,7 +37,11 @@ pub(crate) fn role_of(arguments: &[OsString]) -> Option<Role> {
 /// The arguments of this command with another role. There are no options after `--`.
 pub(crate) fn arguments_with(role: Role, ours: &[OsString]) -> Vec<OsString> {
     let name = NAMES.iter().find(|(_, known)| *known == role).map_or("", |(name, _)| name);
-    let mut arguments: Vec<OsString> = ours.iter().filter(|argument| !argument.to_string_lossy().starts_with(OPTION)).cloned().collect();
+    let mut arguments: Vec<OsString> = ours
+        .iter()
+        .filter(|argument| !argument.to_string_lossy().starts_with(OPTION))
+        .cloned()
+        .collect();
     let at = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
     arguments.insert(at, format!("{OPTION}{name}").into());
     arguments
@@ -48,7 +56,8 @@ mod tests {
     #[test]
     fn role_is_replaced_and_precedes_double_dash() {
         let with = |line: &str| {
-            arguments_with(Role::Worker, &line.split(' ').map(OsString::from).collect::<Vec<_>>()).join(std::ffi::OsStr::new(" "))
+            arguments_with(Role::Worker, &line.split(' ').map(OsString::from).collect::<Vec<_>>())
+                .join(std::ffi::OsStr::new(" "))
         };
         assert_eq!(with("mount NAME DIR"), "mount NAME DIR --role=worker");
         assert_eq!(with("mount --role=successor -- NAME DIR"), "mount --role=worker -- NAME DIR");

@@ -34,7 +34,9 @@ pub fn run<S: MountSource>(role: Role, plan: &MountPlan, source: &S) -> Result<(
         Some((link, Task::TakeOver(device, journal))) => {
             let mut companions = Companions::default();
             let outcome = runtime.block_on(async {
-                let taken = worker::take_over(plan, source, (device, journal), &link, &mut companions).await;
+                let taken =
+                    worker::take_over(plan, source, (device, journal), &link, &mut companions)
+                        .await;
                 let (mounted, client) = taken.inspect_err(|error| worker::report(&link, error))?;
                 let orders = Orders::of(link).at("a thread")?;
                 serve(mounted, client, Some(orders), &mut companions).await
@@ -67,9 +69,13 @@ pub(crate) struct Companions {
 impl Companions {
     /// Begins the trail, if there is one, and the handling of signals; listens for the metrics
     /// page.
-    pub(crate) fn begin<E: From<Failure> + From<vouch_daemon::audit_trail::TrailError>>(&mut self, plan: &MountPlan) -> Result<(), E> {
+    pub(crate) fn begin<E: From<Failure> + From<vouch_daemon::audit_trail::TrailError>>(
+        &mut self,
+        plan: &MountPlan,
+    ) -> Result<(), E> {
         interrupt::become_daemon().at("signals")?;
-        self.page = plan.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
+        self.page =
+            plan.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
         let Some(config) = &plan.trail else {
             return Ok(interrupt::watch().at("signals")?);
         };
@@ -89,7 +95,11 @@ impl Companions {
         self.audit.clone().map(|audit| audit as Arc<dyn FaultObserver>)
     }
 
-    fn end_audit<E: std::fmt::Display>(self, plan: &MountPlan, outcome: Result<(), E>) -> Result<(), E> {
+    fn end_audit<E: std::fmt::Display>(
+        self,
+        plan: &MountPlan,
+        outcome: Result<(), E>,
+    ) -> Result<(), E> {
         if let Some(audit) = self.audit {
             match &outcome {
                 Ok(()) => audit.stop(plan.program),
@@ -134,7 +144,11 @@ async fn mount_and_serve<S: MountSource>(
         // From now on, another worker can take over.
         orders.report_mounted(&mounted)?;
     }
-    let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
+    let revision = mounted
+        .status()
+        .trees
+        .first()
+        .map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
     // A closed standard output must not end the mount.
     source.announce(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
     if plan.is_detached {
@@ -153,7 +167,8 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     let audit = companions.audit.clone();
     let socket = StatusSocket::open(DaemonKind::Mount, runtime_directory::of_process().as_deref());
     let report = MountReport { monitor: mounted.monitor(), audit: audit.clone() };
-    let listeners = StatusListeners { page: companions.page.take(), sockets: socket.into_iter().collect() };
+    let listeners =
+        StatusListeners { page: companions.page.take(), sockets: socket.into_iter().collect() };
     let _server = ReportServer::start(listeners, report)?;
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
@@ -163,7 +178,8 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
         stop.notify_one();
     }
     let handle = mounted.handle();
-    let end_audit = || audit.iter().for_each(|audit| audit.stop("another process serves the mount"));
+    let end_audit =
+        || audit.iter().for_each(|audit| audit.stop("another process serves the mount"));
     let obeying = async {
         match orders {
             Some(mut orders) => orders.execute_orders(&handle, end_audit).await,
@@ -179,12 +195,16 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     let mut halted = false;
     match &audit {
         None => mounted.serve_until(ended).await?,
-        Some(audit) => mounted.serve_until(async { halted = audit_until(audit, ended).await }).await?,
+        Some(audit) => {
+            mounted.serve_until(async { halted = audit_until(audit, ended).await }).await?
+        }
     }
     client.flush().await;
     if halted {
         let why = io::Error::other("records can't be written, and the policy is halt");
-        return Err(Failure::io("--audit", why).cure("free disk space, or fix the error in the log").into());
+        return Err(Failure::io("--audit", why)
+            .cure("free disk space, or fix the error in the log")
+            .into());
     }
     Ok(())
 }

@@ -75,26 +75,48 @@ enum Event {
 impl Supervisor {
     fn start(supervised: Supervised) -> Outcome<Self> {
         let Supervised { arguments, configuration, is_detached } = supervised;
-        let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
+        let configuration =
+            ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         // Now: after a package's upgrade the running program has no path.
         let program = std::env::current_exe().at("this program")?;
         let signals = signals().at("signals")?;
         let journal = vouch_tree_mount::create_journal().at("the mount journal")?;
-        let worker =
-            WorkerProcess::spawn(&program, arguments_with(Role::Worker, &arguments), is_detached, None).at("the mount's worker")?;
+        let worker = WorkerProcess::spawn(
+            &program,
+            arguments_with(Role::Worker, &arguments),
+            is_detached,
+            None,
+        )
+        .at("the mount's worker")?;
         worker.link.send(Word::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
         let (requests, deaths) = (None, Vec::new());
-        Ok(Self { program, arguments, configuration, journal, device: None, worker, signals, requests, is_detached, deaths })
+        Ok(Self {
+            program,
+            arguments,
+            configuration,
+            journal,
+            device: None,
+            worker,
+            signals,
+            requests,
+            is_detached,
+            deaths,
+        })
     }
 
     /// Continues after the supervisor's own program was replaced: the process is the same.
     fn resume(supervised: Supervised) -> Outcome<Self> {
         let Supervised { arguments, configuration, is_detached } = supervised;
-        let configuration = ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
+        let configuration =
+            ConfigurationCopy::new(&configuration).at("the mount's configuration")?;
         let program = std::env::current_exe().at("this program")?;
         let link = Link::from_standard_input().at("standard input")?;
         let incomplete = || Failure::usage("--role", "is for the program's own use");
-        let message = link.receive().at("standard input")?.filter(|message| message.word == Word::Supervise).ok_or_else(incomplete)?;
+        let message = link
+            .receive()
+            .at("standard input")?
+            .filter(|message| message.word == Word::Supervise)
+            .ok_or_else(incomplete)?;
         let pid = message.text.parse().ok().and_then(Pid::from_raw).ok_or_else(incomplete)?;
         let mut descriptors = message.descriptors.into_iter();
         let mut next = || descriptors.next().ok_or_else(incomplete);
@@ -105,7 +127,10 @@ impl Supervisor {
         let signals = signals().at("signals")?;
         let worker = WorkerProcess { pid, link: Link::from_descriptor(worker) };
         let path = request_socket::path(&std::env::var(DEVICE_VARIABLE).unwrap_or_default()).ok();
-        let requests = descriptors.next().zip(path).map(|(listener, path)| RequestSocket { listener: listener.into(), path });
+        let requests = descriptors
+            .next()
+            .zip(path)
+            .map(|(listener, path)| RequestSocket { listener: listener.into(), path });
         Ok(Self {
             program,
             arguments,
@@ -141,18 +166,27 @@ impl Supervisor {
                         log_output::leave_standard_error();
                     }
                 }
-                Event::Message(message) if message.word == Word::Refused => tracing::info!("the mount's worker: {}", message.text),
-                Event::Message(message) => tracing::warn!("the mount's worker: unexpected message {:?} {}", message.word, message.text),
+                Event::Message(message) if message.word == Word::Refused => {
+                    tracing::info!("the mount's worker: {}", message.text)
+                }
+                Event::Message(message) => tracing::warn!(
+                    "the mount's worker: unexpected message {:?} {}",
+                    message.word,
+                    message.text
+                ),
                 Event::WorkerEnded => {
                     let status = self.worker.wait().at("the mount's worker")?;
                     if self.device.is_none() || stop_requested || !was_killed(status) {
                         return ended(status);
                     }
-                    tracing::warn!("the mount's worker was killed ({status}); another one takes over");
+                    tracing::warn!(
+                        "the mount's worker was killed ({status}); another one takes over"
+                    );
                     if let Err(why) = self.revive() {
                         // The kernel ends all requests now, and refuses later ones.
                         self.device = None;
-                        let why = io::Error::other(format!("no worker can take the mount over: {why}"));
+                        let why =
+                            io::Error::other(format!("no worker can take the mount over: {why}"));
                         return Err(Failure::io("mount", why).cure("unmount, and mount again"));
                     }
                 }
@@ -168,13 +202,21 @@ impl Supervisor {
                 Event::Signal(_) if stop_requested => self.worker.kill(Signal::KILL),
                 Event::Signal(signal) => {
                     stop_requested = true;
-                    if self.worker.link.send(Word::Unmount, "", &[]).is_err() || self.device.is_none() {
-                        self.worker.kill(if i32::from(signal) == SIGINT { Signal::INT } else { Signal::TERM });
+                    if self.worker.link.send(Word::Unmount, "", &[]).is_err()
+                        || self.device.is_none()
+                    {
+                        self.worker.kill(if i32::from(signal) == SIGINT {
+                            Signal::INT
+                        } else {
+                            Signal::TERM
+                        });
                     }
                 }
                 Event::Request(mut stream) if request_socket::is_refresh(&stream) => {
                     if self.worker.link.send(Word::Refresh, "", &[stream.as_fd()]).is_err() {
-                        let _ = stream.write_all(b"refused the mount's process is being replaced; try again\n");
+                        let _ = stream.write_all(
+                            b"refused the mount's process is being replaced; try again\n",
+                        );
                     }
                 }
                 Event::Request(mut stream) => {
@@ -202,7 +244,10 @@ impl Supervisor {
 
     fn next_event(&mut self) -> io::Result<Event> {
         loop {
-            let mut fds = vec![PollFd::new(&self.worker.link, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+            let mut fds = vec![
+                PollFd::new(&self.worker.link, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+            ];
             if let Some(socket) = &self.requests {
                 fds.push(PollFd::new(&socket.listener, PollFlags::IN));
             }
@@ -232,7 +277,10 @@ impl Supervisor {
         let begun = Instant::now();
         let replaced = self.replace_worker();
         match &replaced {
-            Ok(pause) => tracing::info!("another worker serves the mount; requests waited {pause:?} of {:?}", begun.elapsed()),
+            Ok(pause) => tracing::info!(
+                "another worker serves the mount; requests waited {pause:?} of {:?}",
+                begun.elapsed()
+            ),
             Err(why) => tracing::warn!("the mount's worker is not replaced: {why}"),
         }
         replaced
@@ -261,7 +309,9 @@ impl Supervisor {
             self.end_worker();
         }
         let text = if was_killed { KILLED } else { "" };
-        if let Err(refusal) = next.ask(Word::TakeOver, text, Word::Ready, TAKE_OVER_MAX, &self.signals) {
+        if let Err(refusal) =
+            next.ask(Word::TakeOver, text, Word::Ready, TAKE_OVER_MAX, &self.signals)
+        {
             next.end();
             if is_exclusive || was_killed {
                 self.revive()?;
@@ -311,7 +361,9 @@ impl Supervisor {
             if begun.elapsed() >= REVIVE_MAX {
                 return Err(refusal.to_string());
             }
-            tracing::warn!("a worker could not take the mount over, the next one starts: {refusal}");
+            tracing::warn!(
+                "a worker could not take the mount over, the next one starts: {refusal}"
+            );
             pause = (pause * 2).min(REVIVAL_PAUSE_MAX);
         }
     }
@@ -331,13 +383,22 @@ impl Supervisor {
     }
 
     /// Without a copy of the configuration, the worker reads the files.
-    fn prepare(&self, limit: Duration, configuration: Option<&ConfigurationCopy>) -> Result<Prepared, Refusal> {
-        let device = self.device.as_ref().ok_or_else(|| Refusal::Refused("it is not mounted".into()))?;
+    fn prepare(
+        &self,
+        limit: Duration,
+        configuration: Option<&ConfigurationCopy>,
+    ) -> Result<Prepared, Refusal> {
+        let device =
+            self.device.as_ref().ok_or_else(|| Refusal::Refused("it is not mounted".into()))?;
         let arguments = arguments_with(Role::Worker, &self.arguments);
-        let worker = WorkerProcess::spawn(&self.program, arguments, self.is_detached, configuration)
-            .map_err(|error| Refusal::Refused(format!("{}: {error}", self.program.display())))?;
+        let worker =
+            WorkerProcess::spawn(&self.program, arguments, self.is_detached, configuration)
+                .map_err(|error| {
+                    Refusal::Refused(format!("{}: {error}", self.program.display()))
+                })?;
         let descriptors = [device.as_fd(), self.journal.as_fd()];
-        match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals) {
+        match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals)
+        {
             Ok(message) => Ok(Prepared { worker, message }),
             Err(refusal) => {
                 worker.end();
@@ -357,12 +418,24 @@ impl Supervisor {
         let arguments = arguments_with(Role::Successor, &self.arguments);
         let exec = || -> io::Result<()> {
             let (ours, theirs) = Link::pair()?;
-            let mut descriptors = vec![device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
+            let mut descriptors =
+                vec![device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
             descriptors.extend(self.requests.iter().map(|socket| socket.listener.as_fd()));
-            ours.send(Word::Supervise, &self.worker.pid.as_raw_nonzero().to_string(), &descriptors)?;
-            let number = self.requests.as_ref().and_then(|socket| socket.path.file_name()).unwrap_or_default();
+            ours.send(
+                Word::Supervise,
+                &self.worker.pid.as_raw_nonzero().to_string(),
+                &descriptors,
+            )?;
+            let number = self
+                .requests
+                .as_ref()
+                .and_then(|socket| socket.path.file_name())
+                .unwrap_or_default();
             let mut command = Command::new(&self.program);
-            command.args(arguments).env(DEVICE_VARIABLE, number).stdin(Stdio::from(theirs.into_descriptor()));
+            command
+                .args(arguments)
+                .env(DEVICE_VARIABLE, number)
+                .stdin(Stdio::from(theirs.into_descriptor()));
             Err(command.exec())
         };
         if let Err(error) = exec() {
@@ -375,9 +448,12 @@ impl Supervisor {
 /// matters.
 fn is_stopped_by_signal(signals: &mut UnixStream, pause: Duration) -> bool {
     let mut fds = [PollFd::new(&*signals, PollFlags::IN)];
-    let is_ready = poll(&mut fds, Some(&pause.try_into().unwrap_or_default())).is_ok_and(|ready| ready > 0);
+    let is_ready =
+        poll(&mut fds, Some(&pause.try_into().unwrap_or_default())).is_ok_and(|ready| ready > 0);
     let mut signal = [0];
-    is_ready && signals.read_exact(&mut signal).is_ok() && ![SIGHUP, SIGUSR2].contains(&i32::from(signal[0]))
+    is_ready
+        && signals.read_exact(&mut signal).is_ok()
+        && ![SIGHUP, SIGUSR2].contains(&i32::from(signal[0]))
 }
 
 struct Prepared {

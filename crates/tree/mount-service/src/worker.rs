@@ -11,7 +11,10 @@ use vouch_daemon::failure::{At as _, Failure, Outcome};
 use vouch_daemon::log_output;
 use vouch_tree::TreeName;
 use vouch_tree_client::{Client, Tree};
-use vouch_tree_mount::{MountHandle, MountImage, MountOptions, Mounted, Predecessor, take_over_namespace, take_over_tree};
+use vouch_tree_mount::{
+    MountHandle, MountImage, MountOptions, Mounted, Predecessor, take_over_namespace,
+    take_over_tree,
+};
 
 use crate::link::{Link, Message, Word};
 use crate::plan::{MountPlan, MountSource};
@@ -27,10 +30,14 @@ pub(crate) enum Task {
 /// Binds this process to its supervisor, and takes its first message.
 pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
     // Without a supervisor nobody could continue the mount.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(io::Error::from).at("prctl(2)")?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .map_err(io::Error::from)
+        .at("prctl(2)")?;
     let link = Link::from_standard_input().at("standard input")?;
     let wrong = || Failure::usage("--role", "is for the program's own use");
-    let Some(Message { word, descriptors, .. }) = link.receive().at("standard input")? else { return Err(wrong()) };
+    let Some(Message { word, descriptors, .. }) = link.receive().at("standard input")? else {
+        return Err(wrong());
+    };
     let mut descriptors = descriptors.into_iter();
     let task = match (word, descriptors.next(), descriptors.next()) {
         (Word::Start, Some(journal), None) => Task::Start(Arc::new(journal.into())),
@@ -66,14 +73,18 @@ impl Orders {
 
     pub(crate) fn report_mounted(&self, mounted: &Mounted) -> Outcome {
         let device = mounted.device().at("/dev/fuse")?;
-        self.link.send(Word::Mounted, mounted.device_number().unwrap_or_default(), &[device.as_fd()]).at("the supervisor")
+        self.link
+            .send(Word::Mounted, mounted.device_number().unwrap_or_default(), &[device.as_fd()])
+            .at("the supervisor")
     }
 
     /// `end` runs before this process leaves the mount to another one.
     pub(crate) async fn execute_orders(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
             let message = self.orders.recv().await;
-            let (word, descriptor) = message.map(|message| (message.word, message.descriptors.into_iter().next())).unzip();
+            let (word, descriptor) = message
+                .map(|message| (message.word, message.descriptors.into_iter().next()))
+                .unzip();
             match word {
                 Some(Word::Stop) => {
                     let answered = match mounted.stop_serving().await {
@@ -106,7 +117,10 @@ impl Orders {
 async fn refresh(mounted: &MountHandle, stream: Option<OwnedFd>) {
     let answer = match mounted.refresh().await {
         Ok(shown) => {
-            let trees: Vec<String> = shown.iter().map(|(tree, revision)| format!("{tree} revision {revision}")).collect();
+            let trees: Vec<String> = shown
+                .iter()
+                .map(|(tree, revision)| format!("{tree} revision {revision}"))
+                .collect();
             format!("refreshed {}\n", trees.join(", "))
         }
         Err(error) => format!("refused {}\n", error.to_string().replace('\n', " ")),
@@ -131,7 +145,8 @@ pub(crate) async fn take_over<S: MountSource>(
     // A trail has one writer, and the client reports to it: both begin when the other process has
     // ended.
     let is_audited = plan.trail.is_some();
-    let early = if is_audited { None } else { Some(open(plan, source, &journal, companions).await?) };
+    let early =
+        if is_audited { None } else { Some(open(plan, source, &journal, companions).await?) };
     link.send(Word::Prepared, if is_audited { EXCLUSIVE } else { "" }, &[]).at("the supervisor")?;
     let was_killed = match link.receive().at("the supervisor")? {
         Some(message) if message.word == Word::TakeOver => message.text == KILLED,
@@ -142,12 +157,22 @@ pub(crate) async fn take_over<S: MountSource>(
         Some(opened) => opened,
         None => open(plan, source, &journal, companions).await?,
     };
-    let options = MountOptions { observer: companions.observer(), journal: Some(journal.clone()), ..plan.options.clone() };
+    let options = MountOptions {
+        observer: companions.observer(),
+        journal: Some(journal.clone()),
+        ..plan.options.clone()
+    };
     let image = MountImage::read(&journal).map_err(|error| journal_failure(&error))?;
     let predecessor = Predecessor { image, device, was_killed };
     let taken = match opened {
         Opened::Tree(tree) => take_over_tree(options, &tree, predecessor)?,
-        Opened::Namespace(trees) => take_over_namespace(options, client.clone(), plan.namespace.clone(), &trees, predecessor)?,
+        Opened::Namespace(trees) => take_over_namespace(
+            options,
+            client.clone(),
+            plan.namespace.clone(),
+            &trees,
+            predecessor,
+        )?,
     };
     link.send(Word::Ready, "", &[]).at("the supervisor")?;
     match link.receive().at("the supervisor")? {
@@ -178,7 +203,9 @@ async fn open<S: MountSource>(
                 options.refuse_forwarding = true;
                 match client.open(&name, &options).await {
                     Ok(tree) => drop(trees.insert(label.to_owned(), tree)),
-                    Err(error) => tracing::warn!(tree = label, "its open files fail from now on: {error}"),
+                    Err(error) => {
+                        tracing::warn!(tree = label, "its open files fail from now on: {error}")
+                    }
                 }
             }
             Opened::Namespace(trees)

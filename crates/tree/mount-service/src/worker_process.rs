@@ -55,7 +55,14 @@ impl WorkerProcess {
         Ok(Self { pid, link })
     }
 
-    pub(crate) fn ask(&self, word: Word, text: &str, answer: Word, limit: Duration, signals: &UnixStream) -> Result<Message, Refusal> {
+    pub(crate) fn ask(
+        &self,
+        word: Word,
+        text: &str,
+        answer: Word,
+        limit: Duration,
+        signals: &UnixStream,
+    ) -> Result<Message, Refusal> {
         self.ask_with(word, text, &[], answer, limit, signals)
     }
 
@@ -85,7 +92,8 @@ impl WorkerProcess {
             if left.is_zero() {
                 return Err(Refusal::TooLate(limit));
             }
-            let mut fds = [PollFd::new(&self.link, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+            let mut fds =
+                [PollFd::new(&self.link, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
             match poll(&mut fds, Some(&left.try_into().unwrap_or_default())) {
                 Err(rustix::io::Errno::INTR) => continue,
                 done => done.map_err(io::Error::from)?,
@@ -111,7 +119,11 @@ impl WorkerProcess {
         loop {
             match waitpid(Some(self.pid), WaitOptions::empty()) {
                 Err(rustix::io::Errno::INTR) => {}
-                done => return Ok(ExitStatus::from_raw(done?.map_or(0, |(_, status)| status.as_raw()))),
+                done => {
+                    return Ok(ExitStatus::from_raw(
+                        done?.map_or(0, |(_, status)| status.as_raw()),
+                    ));
+                }
             }
         }
     }
@@ -142,7 +154,9 @@ pub(crate) fn ended(status: ExitStatus) -> Outcome {
     match status.code() {
         Some(0) => Ok(()),
         Some(code) => Err(Failure::new("mount", Why::Reported(code))),
-        None => Err(Failure::io("mount", io::Error::other(format!("the worker ended with {status}")))),
+        None => {
+            Err(Failure::io("mount", io::Error::other(format!("the worker ended with {status}"))))
+        }
     }
 }
 

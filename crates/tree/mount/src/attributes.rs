@@ -82,7 +82,8 @@ pub(crate) const fn lacks_inline(blob: &Blob) -> bool {
 
 fn system_time(time: Timestamp) -> SystemTime {
     let whole = Duration::from_secs(time.s.unsigned_abs());
-    let second = if time.s < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let second =
+        if time.s < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     second.and_then(|s| s.checked_add(Duration::from_nanos(time.ns.into()))).unwrap_or(UNIX_EPOCH)
 }
 
@@ -104,7 +105,10 @@ pub(crate) mod tests {
             nlink: 1,
             link_group,
             xattrs: Blob::empty(),
-            content: Content::Regular { blob: Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) }, space: 0 },
+            content: Content::Regular {
+                blob: Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) },
+                space: 0,
+            },
         }
     }
 
@@ -112,7 +116,10 @@ pub(crate) mod tests {
     fn times_before_1970_keep_their_nanoseconds() {
         let time = system_time(Timestamp { s: -2, ns: 800_000_000 });
         assert_eq!(UNIX_EPOCH.duration_since(time).unwrap(), Duration::new(1, 200_000_000));
-        assert_eq!(system_time(Timestamp { s: i64::MAX, ns: 999_999_999 }), UNIX_EPOCH + Duration::new(i64::MAX as u64, 999_999_999));
+        assert_eq!(
+            system_time(Timestamp { s: i64::MAX, ns: 999_999_999 }),
+            UNIX_EPOCH + Duration::new(i64::MAX as u64, 999_999_999)
+        );
         system_time(Timestamp { s: i64::MIN, ns: 0 });
     }
 

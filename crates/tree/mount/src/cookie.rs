@@ -24,7 +24,9 @@ impl Cookie {
         match self {
             Self::Start => 0,
             Self::AfterSelf => 1,
-            Self::Entry { tag, number } => ((tag & TAG_MASK) as u64) << NUMBER_BITS | (number + FIRST_ENTRY) & NUMBER_MASK,
+            Self::Entry { tag, number } => {
+                ((tag & TAG_MASK) as u64) << NUMBER_BITS | (number + FIRST_ENTRY) & NUMBER_MASK
+            }
         }
     }
 }
@@ -51,7 +53,9 @@ mod tests {
             assert_eq!(Cookie::from_offset(cookie.offset()), cookie);
             last = cookie.offset();
         }
-        for cookie in [Cookie::Start, Cookie::AfterSelf, Cookie::Entry { tag: tag_of(u64::MAX), number: 5 }] {
+        for cookie in
+            [Cookie::Start, Cookie::AfterSelf, Cookie::Entry { tag: tag_of(u64::MAX), number: 5 }]
+        {
             assert_eq!(Cookie::from_offset(cookie.offset()), cookie);
         }
     }

@@ -14,9 +14,13 @@ pub enum MountError {
     NoPoint { path: PathBuf },
     #[error("{}: no such directory, so no tree is mounted there", path.display())]
     NoMount { path: PathBuf },
-    #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device")]
+    #[error(
+        "/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or give this container or user access to the device"
+    )]
     NoFuse { source: io::Error },
-    #[error("fusermount3 is not installed, so users other than root cannot mount; install the package fuse3")]
+    #[error(
+        "fusermount3 is not installed, so users other than root cannot mount; install the package fuse3"
+    )]
     NoFusermount,
     #[error("{}: not allowed to mount: {why}", path.display())]
     Denied {
@@ -80,7 +84,10 @@ impl OpError {
 
     /// Proven answers are not logged.
     pub(crate) const fn is_logged(&self) -> bool {
-        matches!(self, Self::Client(_) | Self::Gone | Self::Unfit(_) | Self::Revoked(_) | Self::TooLate(_))
+        matches!(
+            self,
+            Self::Client(_) | Self::Gone | Self::Unfit(_) | Self::Revoked(_) | Self::TooLate(_)
+        )
     }
 }
 

@@ -19,7 +19,12 @@ struct Recent {
 }
 
 impl ErrorLog {
-    pub(crate) fn log_limited(&self, operation: &'static str, tree: &str, error: &OpError) -> Errno {
+    pub(crate) fn log_limited(
+        &self,
+        operation: &'static str,
+        tree: &str,
+        error: &OpError,
+    ) -> Errno {
         if error.is_logged() {
             self.log(operation, tree, error);
         }

@@ -22,7 +22,9 @@ impl MountState {
         let value = match name.strip_prefix(PREFIX).unwrap_or_default() {
             b"tree" => volume.label().to_owned(),
             b"revision" => volume.shown().number().to_string(),
-            b"handle" => handle(&view.inode).map_or_else(|| "inline".to_owned(), |handle| handle.to_string()),
+            b"handle" => {
+                handle(&view.inode).map_or_else(|| "inline".to_owned(), |handle| handle.to_string())
+            }
             b"replica" => replica(volume).ok_or(OpError::NoData)?,
             b"cached" => self.cached(id, &view.inode, volume)?,
             b"verified" => verified(volume),
@@ -34,7 +36,11 @@ impl MountState {
     /// Bytes in the client's caches, and length of the content.
     fn cached(&self, id: NodeId, inode: &Inode, volume: &Volume) -> Result<String, OpError> {
         let Content::Regular { blob, .. } = &inode.content else { return Err(OpError::NoData) };
-        let whole = if self.open_files.backing(id).is_some() { Some(blob.size) } else { volume.tree().cached_len(blob) };
+        let whole = if self.open_files.backing(id).is_some() {
+            Some(blob.size)
+        } else {
+            volume.tree().cached_len(blob)
+        };
         Ok(whole.map_or_else(|| "unknown".to_owned(), |cached| format!("{cached}/{}", blob.size)))
     }
 }
@@ -50,7 +56,9 @@ fn handle(inode: &Inode) -> Option<BlockHandle> {
 
 /// The fastest that answers: the client asks it first.
 fn replica(volume: &Volume) -> Option<String> {
-    let answers = |replica: &ReplicaStatus| matches!(replica.state, ReplicaState::Up | ReplicaState::Slow | ReplicaState::Stale);
+    let answers = |replica: &ReplicaStatus| {
+        matches!(replica.state, ReplicaState::Up | ReplicaState::Slow | ReplicaState::Stale)
+    };
     let replicas = volume.tree().replicas().into_iter().filter(answers);
     let best = replicas.min_by_key(|replica| replica.latency)?;
     Some(if best.host.contains("://") { best.host } else { best.address.to_string() })
@@ -58,7 +66,10 @@ fn replica(volume: &Volume) -> Option<String> {
 
 fn verified(volume: &Volume) -> String {
     match volume.tree().revision() {
-        Ok(_) => format!("yes, valid until {}", Utc(u64::try_from(volume.shown().expires()).unwrap_or(0))),
+        Ok(_) => format!(
+            "yes, valid until {}",
+            Utc(u64::try_from(volume.shown().expires()).unwrap_or(0))
+        ),
         Err(error) => format!("no: {error}"),
     }
 }

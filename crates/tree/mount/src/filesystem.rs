@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use fuser::{
-    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
-    OpenFlags, PollEvents, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
+    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollNotifier, ReplyAttr,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree_client::Seek;
@@ -83,7 +84,9 @@ impl MountState {
 
     fn log_and_report(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
         match (error.is_logged(), self.volume_of(request.id)) {
-            (true, Some(volume)) => drop(self.error_log.log_limited(request.opcode, volume.label(), error)),
+            (true, Some(volume)) => {
+                drop(self.error_log.log_limited(request.opcode, volume.label(), error))
+            }
             (true, None) => drop(self.error_log.log_limited(request.opcode, "", error)),
             (false, _) => {}
         }
@@ -95,7 +98,11 @@ impl Filesystem for FuseFilesystem {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // With an observer, each open, listing and link must be a request.
         if self.state.observed.is_none() {
-            for wish in [InitFlags::FUSE_NO_OPEN_SUPPORT, InitFlags::FUSE_NO_OPENDIR_SUPPORT, InitFlags::FUSE_CACHE_SYMLINKS] {
+            for wish in [
+                InitFlags::FUSE_NO_OPEN_SUPPORT,
+                InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+                InitFlags::FUSE_CACHE_SYMLINKS,
+            ] {
                 let _ = config.add_capabilities(wish);
             }
         }
@@ -125,7 +132,11 @@ impl Filesystem for FuseFilesystem {
             self.state.open_files.turn_on();
         }
         let fuser::Version(major, minor) = config.kernel_abi();
-        let _ = self.state.kernel_offer.set(KernelRecord { major, minor, flags: config.capabilities().bits() });
+        let _ = self.state.kernel_offer.set(KernelRecord {
+            major,
+            minor,
+            flags: config.capabilities().bits(),
+        });
         if let Err(most) = config.set_max_readahead(self.state.options.read_ahead_bytes.max(4096)) {
             let _ = config.set_max_readahead(most);
         }
@@ -136,7 +147,10 @@ impl Filesystem for FuseFilesystem {
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (state, name) = (self.state.clone(), name.as_bytes().to_vec());
-        let request = self.state.request(request, Operation::Lookup, "lookup", NodeId(parent.0)).with_name(&name);
+        let request = self
+            .state
+            .request(request, Operation::Lookup, "lookup", NodeId(parent.0))
+            .with_name(&name);
         self.run(&request.clone(), async move {
             match state.lookup(NodeId(parent.0), &name).await {
                 Ok(LookupResult::File(attr, left)) => {
@@ -157,7 +171,13 @@ impl Filesystem for FuseFilesystem {
         self.state.table.forget(NodeId(id.0), count);
     }
 
-    fn getattr(&self, request: &Request, id: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        _handle: Option<FileHandle>,
+        reply: ReplyAttr,
+    ) {
         let state = self.state.clone();
         let request = self.state.request(request, Operation::Attributes, "getattr", NodeId(id.0));
         self.run(&request.clone(), async move {
@@ -191,7 +211,8 @@ impl Filesystem for FuseFilesystem {
             return self.state.gate.pass();
         }
         let state = self.state.clone();
-        let request = self.state.request(request, Operation::Open, "open", NodeId(id.0)).with_flags(flags);
+        let request =
+            self.state.request(request, Operation::Open, "open", NodeId(id.0)).with_flags(flags);
         self.run(&request.clone(), async move {
             if let Err((reply, error)) = state.open(&request, reply).await {
                 reply.error(state.report_failure(&request, &error).await);
@@ -236,7 +257,8 @@ impl Filesystem for FuseFilesystem {
         reply: ReplyData,
     ) {
         let state = self.state.clone();
-        let request = self.state.request(request, Operation::Read, "read", NodeId(id.0)).with_offset(offset);
+        let request =
+            self.state.request(request, Operation::Read, "read", NodeId(id.0)).with_offset(offset);
         self.run(&request.clone(), async move {
             match state.read(NodeId(id.0), offset, size as usize).await {
                 Ok(bytes) => {
@@ -253,11 +275,25 @@ impl Filesystem for FuseFilesystem {
         });
     }
 
-    fn readdir(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectory,
+    ) {
         self.list(request, id, offset, ListingReply::plain(reply));
     }
 
-    fn readdirplus(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+    fn readdirplus(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
         self.list(request, id, offset, ListingReply::plus(reply));
     }
 
@@ -280,7 +316,8 @@ impl Filesystem for FuseFilesystem {
         let request = self.state.request(request, Operation::Xattr, "getxattr", NodeId(id.0));
         self.run(&request.clone(), async move {
             let xattrs = state.xattrs(NodeId(id.0)).await;
-            let value = xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
+            let value =
+                xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
             if name == SELINUX_LABEL && matches!(value, Err(OpError::NoData)) {
                 // After this error ls(1) asks for the label of no further file.
                 return reply.error(Errno::EOPNOTSUPP);
@@ -306,7 +343,8 @@ impl Filesystem for FuseFilesystem {
                 Ok(set) => {
                     state.observe_done(&request, None).await;
                     let shown = set.pairs().iter().filter(|(name, _)| !is_reserved(name));
-                    let names: Vec<u8> = shown.flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
+                    let names: Vec<u8> =
+                        shown.flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
                     answer_sized(reply, size, &names);
                 }
                 Err(error) => reply.error(state.report_failure(&request, &error).await),
@@ -320,16 +358,40 @@ impl Filesystem for FuseFilesystem {
             MountKind::Namespace(_) => self.state.volume_of(NodeId(id.0)),
         };
         let counts = volume.map(|v| v.shown().fsinfo.counts).unwrap_or_default();
-        let files = counts.files.saturating_add(counts.directories).saturating_add(counts.symlinks).saturating_add(counts.others);
+        let files = counts
+            .files
+            .saturating_add(counts.directories)
+            .saturating_add(counts.symlinks)
+            .saturating_add(counts.others);
         let blocks = counts.bytes.div_ceil(STATFS_BLOCK_LEN.into());
-        reply.statfs(blocks, 0, 0, files, 0, STATFS_BLOCK_LEN, vouch_tree::name::FILE_NAME_LEN_MAX as u32, STATFS_BLOCK_LEN);
+        reply.statfs(
+            blocks,
+            0,
+            0,
+            files,
+            0,
+            STATFS_BLOCK_LEN,
+            vouch_tree::name::FILE_NAME_LEN_MAX as u32,
+            STATFS_BLOCK_LEN,
+        );
         self.state.gate.pass();
     }
 
-    fn lseek(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let (Ok(from), Some(whence)) = (u64::try_from(offset), seek_of(whence)) else { return reply.error(Errno::EINVAL) };
+    fn lseek(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        _handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let (Ok(from), Some(whence)) = (u64::try_from(offset), seek_of(whence)) else {
+            return reply.error(Errno::EINVAL);
+        };
         let state = self.state.clone();
-        let request = self.state.request(request, Operation::Seek, "lseek", NodeId(id.0)).with_offset(from);
+        let request =
+            self.state.request(request, Operation::Seek, "lseek", NodeId(id.0)).with_offset(from);
         self.run(&request.clone(), async move {
             match state.seek(NodeId(id.0), from, whence).await {
                 Ok(offset) => {
@@ -346,15 +408,36 @@ impl Filesystem for FuseFilesystem {
         reply.ok();
     }
 
-    fn flush(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(
+        &self,
+        _request: &Request,
+        _id: INodeNo,
+        _handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsync(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _request: &Request,
+        _id: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fsyncdir(&self, _request: &Request, _id: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _id: INodeNo,
+        _handle: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
         reply.error(Errno::ENOSYS);
     }
 
@@ -389,7 +472,10 @@ impl Filesystem for FuseFilesystem {
 impl FuseFilesystem {
     fn list(&self, request: &Request, id: INodeNo, offset: u64, mut reply: ListingReply) {
         let state = self.state.clone();
-        let request = self.state.request(request, Operation::List, "readdir", NodeId(id.0)).with_offset(offset);
+        let request = self
+            .state
+            .request(request, Operation::List, "readdir", NodeId(id.0))
+            .with_offset(offset);
         self.run(&request.clone(), async move {
             match state.list(NodeId(id.0), offset, &mut reply).await {
                 Ok(()) => {

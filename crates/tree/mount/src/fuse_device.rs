@@ -4,16 +4,24 @@
 //! The library begins each session by reading FUSE_INIT. Here it reads a copy of that request from
 //! a socket; then the device takes over the socket's descriptor.
 
-#![allow(unsafe_code, reason = "ioctls of /dev/fuse, and a descriptor that the library owns, have no safe face")]
+#![allow(
+    unsafe_code,
+    reason = "ioctls of /dev/fuse, and a descriptor that the library owns, have no safe face"
+)]
 
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::Arc;
 
-use fuser::{BackingId, Config, FileHandle, Filesystem, FopenFlags, InitFlags, ReplyOpen, Session, SessionACL};
+use fuser::{
+    BackingId, Config, FileHandle, Filesystem, FopenFlags, InitFlags, ReplyOpen, Session,
+    SessionACL,
+};
 use rustix::ioctl;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 
 use crate::journal::record::KernelRecord;
 
@@ -24,7 +32,8 @@ pub(crate) fn resume_session<F: Filesystem>(
     acl: SessionACL,
     config: Config,
 ) -> io::Result<Session<F>> {
-    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     send(&ours, &init_request(kernel), SendFlags::empty())?;
     let session = Session::from_fd(filesystem, theirs, acl, config)?;
     let mut reply = [0; INIT_REPLY_LEN_MAX];
@@ -98,7 +107,12 @@ impl Backing {
 impl Drop for Backing {
     fn drop(&mut self) {
         // SAFETY: FUSE_DEV_IOC_BACKING_CLOSE reads a 32-bit number.
-        let closed = unsafe { ioctl::ioctl(&self.device, ioctl::Setter::<DEV_IOC_BACKING_CLOSE, u32>::new(self.number)) };
+        let closed = unsafe {
+            ioctl::ioctl(
+                &self.device,
+                ioctl::Setter::<DEV_IOC_BACKING_CLOSE, u32>::new(self.number),
+            )
+        };
         if let Err(error) = closed {
             // The mount has ended.
             tracing::debug!("closing a backing file: {error}");

@@ -20,12 +20,18 @@ pub struct Holder {
 pub fn users_of(point: &Path) -> Vec<Holder> {
     let Ok(point) = mount_point::absolute(point) else { return Vec::new() };
     let uses = |process: &Path| {
-        let fds = fs::read_dir(process.join("fd")).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        let fds = fs::read_dir(process.join("fd"))
+            .into_iter()
+            .flatten()
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
         let links = ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter().chain(fds);
         links.filter_map(|link| fs::read_link(link).ok()).find(|path| path.starts_with(&point))
     };
     processes()
-        .filter_map(|(pid, process)| Some(Holder { pid, command: command(&process), path: uses(&process)? }))
+        .filter_map(|(pid, process)| {
+            Some(Holder { pid, command: command(&process), path: uses(&process)? })
+        })
         .take(HOLDERS_MAX)
         .collect()
 }
@@ -37,7 +43,8 @@ pub fn namespaces_with(device: &str) -> Vec<Holder> {
         if !seen.insert(fs::read_link(process.join("ns/mnt")).ok()?) {
             return None;
         }
-        let path = mount_point::point_of_device(&fs::read(process.join("mountinfo")).ok()?, device)?;
+        let path =
+            mount_point::point_of_device(&fs::read(process.join("mountinfo")).ok()?, device)?;
         Some(Holder { pid, command: command(&process), path })
     };
     processes().filter_map(with_mount).take(HOLDERS_MAX).collect()
@@ -49,7 +56,9 @@ fn processes() -> impl Iterator<Item = (u32, PathBuf)> {
 }
 
 fn command(process: &Path) -> String {
-    fs::read_to_string(process.join("comm")).map(|name| name.trim_end().to_owned()).unwrap_or_default()
+    fs::read_to_string(process.join("comm"))
+        .map(|name| name.trim_end().to_owned())
+        .unwrap_or_default()
 }
 
 /// Enough to find the cause.

@@ -43,7 +43,10 @@ impl KernelNotices {
     }
 }
 
-pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn run(
+    notifier: Notifier,
+    notices: mpsc::Receiver<Notice>,
+) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("vouch-notify".into()).spawn(move || {
         for notice in notices {
             let sent = match &notice {
@@ -55,7 +58,9 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
                 }
                 Notice::Attributes(id) => notifier.inval_inode(INodeNo(id.0), -1, 0),
                 Notice::Content(id) => notifier.inval_inode(INodeNo(id.0), 0, 0),
-                Notice::Name(id, name) => notifier.inval_entry(INodeNo(id.0), OsStr::from_bytes(name)),
+                Notice::Name(id, name) => {
+                    notifier.inval_entry(INodeNo(id.0), OsStr::from_bytes(name))
+                }
             };
             if let Err(error) = sent {
                 // The session has ended (ENODEV), or the name is a busy mount point.

@@ -67,9 +67,16 @@ pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
 pub use holders::{Holder, namespaces_with, users_of};
 pub use journal::image::{JournalError, MountImage};
-pub use mount_point::{clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, request_timeout, unmount_point};
+pub use mount_point::{
+    clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, request_timeout,
+    unmount_point,
+};
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
 pub use session::{Mounted, mount_namespace, mount_tree};
-pub use status::{DiskCacheStatus, MountMonitor, MountStatus, ReplicaReport, RequestCount, TreeStatus};
-pub use take_over::{MountHandle, Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree};
+pub use status::{
+    DiskCacheStatus, MountMonitor, MountStatus, ReplicaReport, RequestCount, TreeStatus,
+};
+pub use take_over::{
+    MountHandle, Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree,
+};

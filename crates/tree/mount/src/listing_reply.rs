@@ -30,17 +30,31 @@ impl ListingReply {
         matches!(self.to, Reply::Plus(_))
     }
 
-    pub(crate) fn add(&mut self, attr: &FileAttr, next: Cookie, name: &[u8], left: Duration) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        attr: &FileAttr,
+        next: Cookie,
+        name: &[u8],
+        left: Duration,
+    ) -> bool {
         let name = OsStr::from_bytes(name);
         let full = match &mut self.to {
             Reply::Plain(reply) => reply.add(attr.ino, next.offset(), attr.kind, name),
-            Reply::Plus(reply) => reply.add(attr.ino, next.offset(), name, &left, attr, Generation(0)),
+            Reply::Plus(reply) => {
+                reply.add(attr.ino, next.offset(), name, &left, attr, Generation(0))
+            }
         };
         self.added += usize::from(!full);
         full
     }
 
-    pub(crate) fn dots(&mut self, at: &mut Cookie, tag: u32, directory: &FileAttr, parent: NodeId) -> bool {
+    pub(crate) fn dots(
+        &mut self,
+        at: &mut Cookie,
+        tag: u32,
+        directory: &FileAttr,
+        parent: NodeId,
+    ) -> bool {
         if *at == Cookie::Start {
             if self.add(directory, Cookie::AfterSelf, b".", Duration::ZERO) {
                 return true;
@@ -49,7 +63,12 @@ impl ListingReply {
         }
         if *at == Cookie::AfterSelf {
             *at = Cookie::Entry { tag, number: 0 };
-            return self.add(&FileAttr { ino: INodeNo(parent.0), ..*directory }, *at, b"..", Duration::ZERO);
+            return self.add(
+                &FileAttr { ino: INodeNo(parent.0), ..*directory },
+                *at,
+                b"..",
+                Duration::ZERO,
+            );
         }
         false
     }

@@ -28,9 +28,10 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
     let Some(mount) = mount_at(&path)? else { return Ok(false) };
     if !mount.is_ours() {
         return match fs::metadata(&path) {
-            Err(error) if is_dead(&error) => {
-                Err(MountError::Point { path, why: "a dead mount of another file system; unmount it first (`umount DIR`)" })
-            }
+            Err(error) if is_dead(&error) => Err(MountError::Point {
+                path,
+                why: "a dead mount of another file system; unmount it first (`umount DIR`)",
+            }),
             _ => Ok(false),
         };
     }
@@ -48,7 +49,8 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
 /// A living mount. `label`: the tree's name, or `auto`.
 pub fn is_mounted(label: &str, point: &Path) -> bool {
     let mount = absolute(point).and_then(|path| mount_at(&path)).ok().flatten();
-    mount.is_some_and(|mount| mount.is_ours() && mount.source == device_name(label).into_bytes()) && statvfs(point).is_ok()
+    mount.is_some_and(|mount| mount.is_ours() && mount.source == device_name(label).into_bytes())
+        && statvfs(point).is_ok()
 }
 
 /// A busy mount disappears at once, and ends when its last file is closed.
@@ -69,7 +71,9 @@ pub fn mount_device(point: &Path) -> Result<String, MountError> {
 /// The device in mount(8)'s tables: `vouch:` and the tree's name, or `vouch:auto`.
 pub fn mount_source(point: &Path) -> Result<OsString, MountError> {
     let path = existing(point)?;
-    let mount = mount_at(&path)?.filter(Mount::is_ours).ok_or(MountError::Point { path, why: "not a vouch mount" })?;
+    let mount = mount_at(&path)?
+        .filter(Mount::is_ours)
+        .ok_or(MountError::Point { path, why: "not a vouch mount" })?;
     Ok(OsString::from_vec(mount.source))
 }
 
@@ -83,7 +87,13 @@ pub fn mount_points() -> io::Result<Vec<PathBuf>> {
 /// After this time without an answer to one request, the kernel ends the whole connection (Linux 6.14,
 /// `fs.fuse.*_request_timeout`).
 pub fn request_timeout() -> Option<Duration> {
-    let seconds = |name: &str| fs::read_to_string(format!("/proc/sys/fs/fuse/{name}_request_timeout")).ok()?.trim().parse::<u64>().ok();
+    let seconds = |name: &str| {
+        fs::read_to_string(format!("/proc/sys/fs/fuse/{name}_request_timeout"))
+            .ok()?
+            .trim()
+            .parse::<u64>()
+            .ok()
+    };
     let limits = ["default", "max"].into_iter().filter_map(seconds).filter(|limit| *limit > 0);
     limits.min().map(Duration::from_secs)
 }
@@ -97,7 +107,11 @@ fn existing(point: &Path) -> Result<PathBuf, MountError> {
 }
 
 pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
-    let failed = |source| MountError::Io { doing: "resolving the mount point", path: point.to_owned(), source };
+    let failed = |source| MountError::Io {
+        doing: "resolving the mount point",
+        path: point.to_owned(),
+        source,
+    };
     match point.canonicalize() {
         Ok(path) => Ok(path),
         Err(error) if is_dead(&error) => {
@@ -105,11 +119,15 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
             };
-            let name =
-                point.file_name().ok_or(MountError::Point { path: point.to_owned(), why: "cannot mount over the root directory" })?;
+            let name = point.file_name().ok_or(MountError::Point {
+                path: point.to_owned(),
+                why: "cannot mount over the root directory",
+            })?;
             Ok(parent.canonicalize().map_err(failed)?.join(name))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MountError::NoPoint { path: point.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(MountError::NoPoint { path: point.to_owned() })
+        }
         Err(error) => Err(failed(error)),
     }
 }
@@ -122,15 +140,24 @@ pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
 /// Mounts a new FUSE device. `None`: this user needs fusermount3.
 ///
 /// The library's own mount(2) leaves the subtype out of the file system type.
-pub(crate) fn attach(path: &Path, label: &str, options: &MountOptions) -> io::Result<Option<OwnedFd>> {
+pub(crate) fn attach(
+    path: &Path,
+    label: &str,
+    options: &MountOptions,
+) -> io::Result<Option<OwnedFd>> {
     let device: OwnedFd = fs::File::options().read(true).write(true).open("/dev/fuse")?.into();
     let (file, user, group) = (device.as_raw_fd(), getuid().as_raw(), getgid().as_raw());
-    let mut data = format!("fd={file},rootmode=40000,user_id={user},group_id={group},default_permissions");
+    let mut data =
+        format!("fd={file},rootmode=40000,user_id={user},group_id={group},default_permissions");
     if options.others_are_allowed() {
         data.push_str(",allow_other");
     }
     let mut flags = MountFlags::RDONLY | MountFlags::NOATIME;
-    for (allowed, flag) in [(options.suid, MountFlags::NOSUID), (options.dev, MountFlags::NODEV), (options.exec, MountFlags::NOEXEC)] {
+    for (allowed, flag) in [
+        (options.suid, MountFlags::NOSUID),
+        (options.dev, MountFlags::NODEV),
+        (options.exec, MountFlags::NOEXEC),
+    ] {
         flags.set(flag, !allowed);
     }
     match mount(device_name(label), path, format!("fuse.{SUBTYPE}"), flags, &*CString::new(data)?) {
@@ -147,12 +174,17 @@ pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => {
             let mut command = Command::new("fusermount3");
-            command.args([OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), path.as_os_str()]).stdin(Stdio::null());
+            command
+                .args([OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), path.as_os_str()])
+                .stdin(Stdio::null());
             let output = command.output().map_err(failed)?;
             if output.status.success() {
                 return Ok(());
             }
-            Err(MountError::Denied { path: path.to_owned(), why: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+            Err(MountError::Denied {
+                path: path.to_owned(),
+                why: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            })
         }
         Err(error) => Err(failed(error.into())),
     }
@@ -165,7 +197,9 @@ pub(crate) fn device_at(path: &Path) -> Option<String> {
 /// In a table as mountinfo, of our mounts only.
 pub(crate) fn point_of_device(table: &[u8], device: &str) -> Option<PathBuf> {
     let mut mounts = table.split(|&b| b == b'\n').filter_map(parse_line);
-    mounts.find(|(_, mount)| mount.is_ours() && mount.device == device).map(|(point, _)| point.into())
+    mounts
+        .find(|(_, mount)| mount.is_ours() && mount.device == device)
+        .map(|(point, _)| point.into())
 }
 
 struct Mount {
@@ -176,14 +210,23 @@ struct Mount {
 
 impl Mount {
     fn is_ours(&self) -> bool {
-        (self.fs_type == b"fuse.vouch" || self.fs_type == b"fuse") && self.source.starts_with(SOURCE_PREFIX.as_bytes())
+        (self.fs_type == b"fuse.vouch" || self.fs_type == b"fuse")
+            && self.source.starts_with(SOURCE_PREFIX.as_bytes())
     }
 }
 
 /// The topmost mount at exactly this path.
 fn mount_at(path: &Path) -> Result<Option<Mount>, MountError> {
-    let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io { doing: "reading", path: MOUNTINFO.into(), source })?;
-    Ok(text.split(|&b| b == b'\n').filter_map(parse_line).rfind(|(point, _)| point == path.as_os_str()).map(|(_, mount)| mount))
+    let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io {
+        doing: "reading",
+        path: MOUNTINFO.into(),
+        source,
+    })?;
+    Ok(text
+        .split(|&b| b == b'\n')
+        .filter_map(parse_line)
+        .rfind(|(point, _)| point == path.as_os_str())
+        .map(|(_, mount)| mount))
 }
 
 /// "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw", proc_pid_mountinfo(5).
@@ -199,7 +242,10 @@ fn parse_line(line: &[u8]) -> Option<(OsString, Mount)> {
 fn unescape(field: &[u8]) -> OsString {
     let (mut out, mut rest) = (Vec::with_capacity(field.len()), field);
     while let Some((&byte, after)) = rest.split_first() {
-        let octal = (byte == b'\\').then(|| after.get(..3)).flatten().and_then(|d| std::str::from_utf8(d).ok());
+        let octal = (byte == b'\\')
+            .then(|| after.get(..3))
+            .flatten()
+            .and_then(|d| std::str::from_utf8(d).ok());
         match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(escaped) => {
                 out.push(escaped);
@@ -229,7 +275,10 @@ mod tests {
     fn parses_mountinfo_lines() {
         let line = br"36 35 0:98 / /mnt/a\040b\134 rw,noatime master:1 - fuse.vouch vouch:@host.id ro,user_id=0";
         let (point, mount) = parse_line(line).unwrap();
-        assert_eq!((point.as_bytes(), mount.device.as_str(), mount.is_ours()), (&br"/mnt/a b\"[..], "0:98", true));
+        assert_eq!(
+            (point.as_bytes(), mount.device.as_str(), mount.is_ours()),
+            (&br"/mnt/a b\"[..], "0:98", true)
+        );
         assert!(parse_line(b"").is_none() && parse_line(b"36 35 0:98 / /mnt rw").is_none());
     }
 

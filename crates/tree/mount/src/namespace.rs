@@ -65,7 +65,13 @@ impl Namespace {
         // Forwarding appears as a symbolic link.
         trees.options.refuse_forwarding = true;
         trees.by_key.values_mut().for_each(|options| options.refuse_forwarding = true);
-        Self { client, trees, entries: Mutex::default(), opening: Mutex::default(), failures: Mutex::default() }
+        Self {
+            client,
+            trees,
+            entries: Mutex::default(),
+            opening: Mutex::default(),
+            failures: Mutex::default(),
+        }
     }
 
     pub(crate) fn restore(&self, volume: &Arc<Volume>) {
@@ -86,11 +92,20 @@ impl Namespace {
         self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }
 
-    pub(crate) async fn lookup(&self, state: &Arc<MountState>, name: &[u8]) -> Result<LookupResult, OpError> {
-        if let Some((text, reference)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, self.short(text)?))) {
+    pub(crate) async fn lookup(
+        &self,
+        state: &Arc<MountState>,
+        name: &[u8],
+    ) -> Result<LookupResult, OpError> {
+        if let Some((text, reference)) =
+            std::str::from_utf8(name).ok().and_then(|text| Some((text, self.short(text)?)))
+        {
             return self.reply(state, text, &reference).await;
         }
-        let Some((text, name)) = std::str::from_utf8(name).ok().and_then(|text| Some((text, text.parse::<TreeName>().ok()?))) else {
+        let Some((text, name)) = std::str::from_utf8(name)
+            .ok()
+            .and_then(|text| Some((text, text.parse::<TreeName>().ok()?)))
+        else {
             // An invalid name never becomes valid.
             return Ok(LookupResult::Nothing(Self::TTL));
         };
@@ -111,20 +126,43 @@ impl Namespace {
         self.reply(state, text, &reference?).await
     }
 
-    pub(crate) fn list(&self, state: &Arc<MountState>, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
+    pub(crate) fn list(
+        &self,
+        state: &Arc<MountState>,
+        offset: u64,
+        reply: &mut ListingReply,
+    ) -> Result<(), OpError> {
         let root = state.table.get(NodeId::ROOT).ok_or(OpError::Gone)?;
         let mut at = Cookie::from_offset(offset);
         if reply.dots(&mut at, 0, &attributes(NodeId::ROOT, &root.inode), NodeId::ROOT) {
             return Ok(());
         }
         let Cookie::Entry { number, .. } = at else { return Ok(()) };
-        let mut entries: Vec<_> = self.trees.short_names.iter().map(|(short, name)| (short.clone(), Reference::to(name))).collect();
-        entries.extend(self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())));
-        for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
+        let mut entries: Vec<_> = self
+            .trees
+            .short_names
+            .iter()
+            .map(|(short, name)| (short.clone(), Reference::to(name)))
+            .collect();
+        entries.extend(
+            self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())),
+        );
+        for (i, (name, reference)) in
+            entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX))
+        {
             let (id, volume, inode) = Self::node(name, reference);
             // An expired tree's attributes must not be cached.
-            let inode = if reply.is_plus() { state.table.insert_reference(id, volume, name.as_bytes(), inode) } else { inode };
-            if reply.add(&attributes(id, &inode), Cookie::Entry { tag: 0, number: i as u64 + 1 }, name.as_bytes(), Duration::ZERO) {
+            let inode = if reply.is_plus() {
+                state.table.insert_reference(id, volume, name.as_bytes(), inode)
+            } else {
+                inode
+            };
+            if reply.add(
+                &attributes(id, &inode),
+                Cookie::Entry { tag: 0, number: i as u64 + 1 },
+                name.as_bytes(),
+                Duration::ZERO,
+            ) {
                 if reply.is_plus() {
                     state.table.forget(id, 1);
                 }
@@ -148,11 +186,24 @@ impl Namespace {
             entry.used = Instant::now();
             return Some(entry.reference.clone());
         }
-        let same_key = |entry: &Entry| entry.reference.volume().is_some_and(|v| v.tree().hostid() == name.hostid() && v.is_fresh());
-        entries.iter().find(|(_, entry)| same_key(entry)).map(|(listed, _)| Reference::link(listed.clone(), None))
+        let same_key = |entry: &Entry| {
+            entry
+                .reference
+                .volume()
+                .is_some_and(|v| v.tree().hostid() == name.hostid() && v.is_fresh())
+        };
+        entries
+            .iter()
+            .find(|(_, entry)| same_key(entry))
+            .map(|(listed, _)| Reference::link(listed.clone(), None))
     }
 
-    async fn reply(&self, state: &Arc<MountState>, text: &str, reference: &Reference) -> Result<LookupResult, OpError> {
+    async fn reply(
+        &self,
+        state: &Arc<MountState>,
+        text: &str,
+        reference: &Reference,
+    ) -> Result<LookupResult, OpError> {
         let (id, volume, inode) = Self::node(text, reference);
         let ttl = match &volume {
             Some(volume) => volume.wait_until_fresh(state.freshness_wait_max()).await?,
@@ -164,22 +215,43 @@ impl Namespace {
 
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
-            Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(without_inline(volume.shown().root()))),
+            Reference::Tree(volume) => (
+                volume.root(),
+                Some(volume.clone()),
+                Arc::new(without_inline(volume.shown().root())),
+            ),
             // The content of a node never changes, so a link's node id covers its target.
-            Reference::Link { to, inode, .. } => (InodeNumbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
+            Reference::Link { to, inode, .. } => (
+                InodeNumbering::of_reference(&format!("link {text} {to}")).root(),
+                None,
+                inode.clone(),
+            ),
         }
     }
 
-    async fn open(&self, state: &Arc<MountState>, text: &str, name: &TreeName) -> Result<Reference, OpError> {
+    async fn open(
+        &self,
+        state: &Arc<MountState>,
+        text: &str,
+        name: &TreeName,
+    ) -> Result<Reference, OpError> {
         if let Some(error) = self.recent_failure(text) {
             return Err(error);
         }
-        let reference = match self.client.open(name, self.trees.by_key.get(name.hostid()).unwrap_or(&self.trees.options)).await {
+        let reference = match self
+            .client
+            .open(name, self.trees.by_key.get(name.hostid()).unwrap_or(&self.trees.options))
+            .await
+        {
             Ok(tree) => {
                 let numbering = InodeNumbering::of_reference(text);
                 let root = numbering.root();
                 let volume = state.volumes.add(tree, numbering, root, text.to_owned(), None);
-                state.observe_event(&TreeEvent::Shown { tree: text, revision: volume.shown().number(), before: None });
+                state.observe_event(&TreeEvent::Shown {
+                    tree: text,
+                    revision: volume.shown().number(),
+                    before: None,
+                });
                 state.runtime.spawn(revision_update::follow(Arc::downgrade(state), volume.clone()));
                 Reference::Tree(volume)
             }
@@ -188,7 +260,11 @@ impl Namespace {
                 Reference::link(to.to_string(), Some(Instant::now() + self.client.forwarding_ttl()))
             }
             Err(error) => {
-                state.observe_event(&TreeEvent::NotOpened { tree: text, class: error.class(), why: &error.to_string() });
+                state.observe_event(&TreeEvent::NotOpened {
+                    tree: text,
+                    class: error.class(),
+                    why: &error.to_string(),
+                });
                 self.drop_link(state, text);
                 return Err(self.note_failure(text, error));
             }
@@ -218,7 +294,8 @@ impl Namespace {
         if entries.len() < ENTRIES_MAX {
             return true;
         }
-        let mut oldest: Vec<_> = entries.iter().map(|(name, entry)| (entry.used, name.clone())).collect();
+        let mut oldest: Vec<_> =
+            entries.iter().map(|(name, entry)| (entry.used, name.clone())).collect();
         oldest.sort_unstable();
         oldest.truncate(EVICTED_AT_ONCE);
         for (_, name) in oldest {
@@ -236,8 +313,11 @@ impl Namespace {
 
     fn add(&self, text: &str, name: &TreeName, reference: &Reference) {
         let mut entries = self.entries.lock();
-        entries.retain(|_, entry| entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid()));
-        entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
+        entries.retain(|_, entry| {
+            entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid())
+        });
+        entries
+            .insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
     }
 
     fn drop_link(&self, state: &MountState, text: &str) {
@@ -269,13 +349,23 @@ impl Namespace {
 
     fn make_inode(mode: u16, nlink: u32, content: Content) -> Inode {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        Inode { mode, uid, gid, mtime: Timestamp::default(), nlink, link_group: 0, xattrs: Blob::empty(), content }
+        Inode {
+            mode,
+            uid,
+            gid,
+            mtime: Timestamp::default(),
+            nlink,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 }
 
 impl Reference {
     fn link(to: String, until: Option<Instant>) -> Self {
-        let inode = Arc::new(Namespace::make_inode(0o777, 1, Content::Symlink(to.clone().into_bytes())));
+        let inode =
+            Arc::new(Namespace::make_inode(0o777, 1, Content::Symlink(to.clone().into_bytes())));
         Self::Link { to, inode, until }
     }
 
@@ -289,7 +379,9 @@ impl Reference {
 
     fn ttl(&self) -> Duration {
         match self {
-            Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
+            Self::Link { until: Some(until), .. } => {
+                until.saturating_duration_since(Instant::now()).min(Namespace::TTL)
+            }
             _ => Namespace::TTL,
         }
     }

@@ -30,7 +30,9 @@ impl NegativeNames {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &[u8])> {
-        self.by_directory.iter().flat_map(|(directory, names)| names.iter().map(|name| (*directory, &**name)))
+        self.by_directory
+            .iter()
+            .flat_map(|(directory, names)| names.iter().map(|name| (*directory, &**name)))
     }
 
     pub(crate) fn drain(&mut self, directory: NodeId) -> Vec<Box<[u8]>> {
@@ -61,6 +63,9 @@ mod tests {
         for n in 0..NAMES_MAX as u32 {
             assert_eq!(set.insert(NodeId(5), &n.to_le_bytes()), (true, None));
         }
-        assert_eq!(set.insert(NodeId(5), b"one more"), (true, Some((NodeId(5), Box::from(&0u32.to_le_bytes()[..])))));
+        assert_eq!(
+            set.insert(NodeId(5), b"one more"),
+            (true, Some((NodeId(5), Box::from(&0u32.to_le_bytes()[..]))))
+        );
     }
 }

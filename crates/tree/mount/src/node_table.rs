@@ -79,7 +79,12 @@ struct Node<V> {
 
 impl<V> Clone for NodeView<V> {
     fn clone(&self) -> Self {
-        Self { volume: self.volume.clone(), inode: self.inode.clone(), parent: self.parent, is_removed: self.is_removed }
+        Self {
+            volume: self.volume.clone(),
+            inode: self.inode.clone(),
+            parent: self.parent,
+            is_removed: self.is_removed,
+        }
     }
 }
 
@@ -91,7 +96,13 @@ impl<V> Default for NodeTable<V> {
 
 impl<V> NodeTable<V> {
     pub(crate) fn new(journal: Option<Arc<Journal>>) -> Self {
-        let inner = Inner { nodes: Map::default(), children: Map::default(), journal, changed: Vec::new(), counted: Vec::new() };
+        let inner = Inner {
+            nodes: Map::default(),
+            children: Map::default(),
+            journal,
+            changed: Vec::new(),
+            counted: Vec::new(),
+        };
         Self { inner: Mutex::new(inner) }
     }
 }
@@ -99,17 +110,37 @@ impl<V> NodeTable<V> {
 impl<V: Owner> NodeTable<V> {
     pub(crate) fn insert_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
-        let node = Node { view, name: Box::default(), other_paths: Vec::new(), link_group: 0, lookups: 1, is_pinned: true };
+        let node = Node {
+            view,
+            name: Box::default(),
+            other_paths: Vec::new(),
+            link_group: 0,
+            lookups: 1,
+            is_pinned: true,
+        };
         let mut inner = self.inner.lock();
         inner.nodes.insert(NodeId::ROOT, Box::new(node));
         inner.note_changed(NodeId::ROOT);
         inner.record();
     }
 
-    pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
+    pub(crate) fn insert_reference(
+        &self,
+        id: NodeId,
+        volume: Option<Arc<V>>,
+        name: &[u8],
+        inode: Arc<Inode>,
+    ) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, is_removed: false };
-        let fresh = || Node { view, name: name.into(), other_paths: Vec::new(), link_group: 0, lookups: 0, is_pinned: false };
+        let fresh = || Node {
+            view,
+            name: name.into(),
+            other_paths: Vec::new(),
+            link_group: 0,
+            lookups: 0,
+            is_pinned: false,
+        };
         let node = inner.nodes.entry(id).or_insert_with(|| Box::new(fresh()));
         node.lookups += 1;
         let inode = node.view.inode.clone();
@@ -130,22 +161,35 @@ impl<V: Owner> NodeTable<V> {
     /// The first path first. Each begins with `/`; the root's is empty.
     pub(crate) fn paths(&self, id: NodeId) -> Vec<Vec<u8>> {
         let inner = self.inner.lock();
-        let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else { return vec![Vec::new()] };
+        let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else {
+            return vec![Vec::new()];
+        };
         let firsts = std::iter::once((node.view.parent, &node.name));
-        let links = firsts.chain(node.other_paths.iter().map(|(directory, name)| (*directory, name)));
+        let links =
+            firsts.chain(node.other_paths.iter().map(|(directory, name)| (*directory, name)));
         links
             .map(|(directory, name)| {
                 let (mut names, mut at) = (vec![&**name], directory);
-                while let Some(node) = inner.nodes.get(&at).filter(|_| at != NodeId::ROOT && names.len() < DEPTH_MAX) {
+                while let Some(node) =
+                    inner.nodes.get(&at).filter(|_| at != NodeId::ROOT && names.len() < DEPTH_MAX)
+                {
                     names.push(&*node.name);
                     at = node.view.parent;
                 }
-                names.iter().rev().flat_map(|name| std::iter::once(b'/').chain(name.iter().copied())).collect()
+                names
+                    .iter()
+                    .rev()
+                    .flat_map(|name| std::iter::once(b'/').chain(name.iter().copied()))
+                    .collect()
             })
             .collect()
     }
 
-    pub(crate) fn lock_directory<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
+    pub(crate) fn lock_directory<'a>(
+        &'a self,
+        directory: NodeId,
+        seen: &Arc<Inode>,
+    ) -> Result<DirectoryGuard<'a, V>, DirectoryChanged> {
         let inner = self.inner.lock();
         match inner.nodes.get(&directory) {
             Some(node) if Arc::ptr_eq(&node.view.inode, seen) && !node.view.is_removed => {
@@ -172,12 +216,23 @@ impl<V: Owner> NodeTable<V> {
 
     pub(crate) fn all_of(&self, volume: &Arc<V>) -> Vec<(NodeId, FileType)> {
         let inner = self.inner.lock();
-        let ours = |node: &Node<V>| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
-        inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
+        let ours =
+            |node: &Node<V>| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
+        inner
+            .nodes
+            .iter()
+            .filter(|(_, node)| ours(node))
+            .map(|(id, node)| (*id, node.view.inode.file_type()))
+            .collect()
     }
 
     /// If `known` lacks known names, changes nothing and returns them.
-    pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
+    pub(crate) fn move_directory(
+        &self,
+        directory: NodeId,
+        inode: &Arc<Inode>,
+        known: &[KnownChild],
+    ) -> Result<(), Vec<KnownChild>> {
         let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
         let mut inner = self.inner.lock();
         let mut fresh = inner.children_of(directory);
@@ -195,7 +250,13 @@ impl<V: Owner> NodeTable<V> {
     }
 
     /// Directories keep their pages until [`NodeTable::move_directory`].
-    pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
+    pub(crate) fn update(
+        &self,
+        volume: &V,
+        directory: NodeId,
+        child: &KnownChild,
+        entry: Option<&Inode>,
+    ) -> Updated {
         let mut inner = self.inner.lock();
         let updated = inner.update(volume, directory, child, entry);
         inner.note_changed(child.id);
@@ -207,7 +268,8 @@ impl<V: Owner> NodeTable<V> {
         let mut inner = self.inner.lock();
         let (mut buried, mut queue) = (Vec::new(), vec![directory]);
         while let Some(id) = queue.pop() {
-            let below: Vec<NodeId> = inner.children.get(&id).into_iter().flatten().copied().collect();
+            let below: Vec<NodeId> =
+                inner.children.get(&id).into_iter().flatten().copied().collect();
             for child in below {
                 if inner.remove_path(child, id) {
                     buried.push(child);
@@ -238,7 +300,12 @@ impl<V: Owner> DirectoryGuard<'_, V> {
                 Entry::Occupied(there) => there.into_mut(),
                 Entry::Vacant(place) => {
                     let inode = Arc::new(attributes::without_inline(inode));
-                    let view = NodeView { volume: Some(volume.clone()), inode, parent: directory, is_removed: false };
+                    let view = NodeView {
+                        volume: Some(volume.clone()),
+                        inode,
+                        parent: directory,
+                        is_removed: false,
+                    };
                     place.insert(Box::new(Node {
                         view,
                         name: name.into(),
@@ -252,13 +319,15 @@ impl<V: Owner> DirectoryGuard<'_, V> {
                     return Some(id);
                 }
             };
-            let is_same = node.link_group == link_group && (link_group != 0 || (node.view.parent == directory && *node.name == *name));
+            let is_same = node.link_group == link_group
+                && (link_group != 0 || (node.view.parent == directory && *node.name == *name));
             if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume)) {
                 continue;
             }
             let mut is_changed = false;
             if node.view.is_removed || !node.view.inode.is_directory() {
-                is_changed = node.view.is_removed || *node.view.inode != attributes::without_inline(inode);
+                is_changed =
+                    node.view.is_removed || *node.view.inode != attributes::without_inline(inode);
                 node.set_inode(inode);
             }
             node.lookups += 1;
@@ -294,8 +363,8 @@ impl<V> Node<V> {
     }
 
     fn add_path(&mut self, directory: NodeId, name: &[u8]) -> bool {
-        let known =
-            (self.view.parent == directory && *self.name == *name) || self.other_paths.iter().any(|(d, n)| *d == directory && **n == *name);
+        let known = (self.view.parent == directory && *self.name == *name)
+            || self.other_paths.iter().any(|(d, n)| *d == directory && **n == *name);
         if !known && self.other_paths.len() < PATHS_MAX {
             self.other_paths.push((directory, name.into()));
             return true;
@@ -309,10 +378,19 @@ impl<V> Node<V> {
 }
 
 impl<V: Owner> Inner<V> {
-    fn update(&mut self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
+    fn update(
+        &mut self,
+        volume: &V,
+        directory: NodeId,
+        child: &KnownChild,
+        entry: Option<&Inode>,
+    ) -> Updated {
         let Some(node) = self.nodes.get_mut(&child.id) else { return Updated::Unknown };
         let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
-        let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
+        let follows = |e: &&Inode| {
+            (0..ATTEMPTS_MAX)
+                .any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id)
+        };
         if let Some(inode) = same_type.filter(follows) {
             if !inode.is_directory() {
                 node.set_inode(inode);
@@ -344,7 +422,12 @@ impl<V> Inner<V> {
             if node.view.parent == directory {
                 found.push(KnownChild { id, name: node.name.clone() });
             }
-            found.extend(node.other_paths.iter().filter(|(d, _)| *d == directory).map(|(_, name)| KnownChild { id, name: name.clone() }));
+            found.extend(
+                node.other_paths
+                    .iter()
+                    .filter(|(d, _)| *d == directory)
+                    .map(|(_, name)| KnownChild { id, name: name.clone() }),
+            );
         }
         found
     }
@@ -388,7 +471,11 @@ impl<V> Inner<V> {
             if node.other_paths.is_empty() {
                 return !std::mem::replace(&mut node.view.is_removed, true);
             }
-            let other_paths = node.other_paths.iter().find(|(d, _)| *d == directory).map(|(_, name)| name.clone());
+            let other_paths = node
+                .other_paths
+                .iter()
+                .find(|(d, _)| *d == directory)
+                .map(|(_, name)| name.clone());
             let name = other_paths.unwrap_or_else(|| node.name.clone());
             self.drop_path(id, directory, &name);
         }
@@ -397,9 +484,13 @@ impl<V> Inner<V> {
 
     fn drop_path(&mut self, id: NodeId, directory: NodeId, name: &[u8]) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
-        if let Some(at) = node.other_paths.iter().position(|(d, n)| *d == directory && **n == *name) {
+        if let Some(at) = node.other_paths.iter().position(|(d, n)| *d == directory && **n == *name)
+        {
             node.other_paths.swap_remove(at);
-        } else if node.view.parent == directory && *node.name == *name && !node.other_paths.is_empty() {
+        } else if node.view.parent == directory
+            && *node.name == *name
+            && !node.other_paths.is_empty()
+        {
             let (parent, name) = node.other_paths.swap_remove(0);
             (node.view.parent, node.name) = (parent, name);
         }

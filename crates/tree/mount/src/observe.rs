@@ -10,14 +10,31 @@ use crate::request::{KernelRequest, ObserverState, OpenFile};
 use crate::state::MountState;
 
 impl MountState {
-    pub(crate) fn request(&self, request: &Request, operation: Operation, opcode: &'static str, id: NodeId) -> KernelRequest {
+    pub(crate) fn request(
+        &self,
+        request: &Request,
+        operation: Operation,
+        opcode: &'static str,
+        id: NodeId,
+    ) -> KernelRequest {
         // A close needs the caller of its open.
-        let is_wanted = |observed: &ObserverState| observed.observer.wants(operation) || operation == Operation::Open;
+        let is_wanted = |observed: &ObserverState| {
+            observed.observer.wants(operation) || operation == Operation::Open
+        };
         let caller = self.observed.as_ref().filter(|observed| is_wanted(observed)).map(|_| {
             let pid = Some(request.pid()).filter(|pid| *pid != 0);
             Caller { uid: request.uid(), gid: request.gid(), pid, login: pid.and_then(login) }
         });
-        KernelRequest { caller, operation, opcode, id, name: None, found: None, executes: false, offset: None }
+        KernelRequest {
+            caller,
+            operation,
+            opcode,
+            id,
+            name: None,
+            found: None,
+            executes: false,
+            offset: None,
+        }
     }
 
     pub(crate) async fn observe_done(&self, request: &KernelRequest, read: Option<u64>) {
@@ -27,10 +44,18 @@ impl MountState {
         }
     }
 
-    pub(crate) fn observe_failed(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
+    pub(crate) fn observe_failed(
+        &self,
+        request: &KernelRequest,
+        error: &OpError,
+    ) -> Option<Recorded> {
         self.request_counts.count(request.operation, error.is_logged());
         self.observed.as_ref()?;
-        self.report(request, Some(Failure { errno: error.errno().code(), why: &error.to_string() }), None)
+        self.report(
+            request,
+            Some(Failure { errno: error.errno().code(), why: &error.to_string() }),
+            None,
+        )
     }
 
     pub(crate) async fn observe_missing(&self, request: &KernelRequest) {
@@ -41,7 +66,12 @@ impl MountState {
         }
     }
 
-    fn report(&self, request: &KernelRequest, failure: Option<Failure<'_>>, read: Option<u64>) -> Option<Recorded> {
+    fn report(
+        &self,
+        request: &KernelRequest,
+        failure: Option<Failure<'_>>,
+        read: Option<u64>,
+    ) -> Option<Recorded> {
         let observed = self.observed.as_ref()?;
         let caller = request.caller.filter(|_| observed.observer.wants(request.operation))?;
         let KernelRequest { operation, id, found, executes, offset, .. } = *request;
@@ -61,7 +91,11 @@ impl MountState {
         self.report_to_observer(observed, partial)
     }
 
-    fn report_to_observer(&self, observed: &ObserverState, partial: PartialObservation<'_>) -> Option<Recorded> {
+    fn report_to_observer(
+        &self,
+        observed: &ObserverState,
+        partial: PartialObservation<'_>,
+    ) -> Option<Recorded> {
         let volume = self.volume_of(partial.id);
         let mut paths = self.table.paths(partial.id);
         if let Some(name) = partial.name {
@@ -70,8 +104,21 @@ impl MountState {
                 path.extend_from_slice(name);
             });
         }
-        let (path, other_paths) = paths.split_first().map_or((&[][..], &[][..]), |(first, others)| (&**first, others));
-        let PartialObservation { caller, operation, id, name, found, executes, offset, failure, read, open, remark } = partial;
+        let (path, other_paths) =
+            paths.split_first().map_or((&[][..], &[][..]), |(first, others)| (&**first, others));
+        let PartialObservation {
+            caller,
+            operation,
+            id,
+            name,
+            found,
+            executes,
+            offset,
+            failure,
+            read,
+            open,
+            remark,
+        } = partial;
         let tree = volume.as_ref().map_or("", |volume| volume.label());
         observed.observer.observe(&Observation {
             caller,
@@ -93,13 +140,23 @@ impl MountState {
         let (Some(observed), Some(caller)) = (&self.observed, request.caller) else { return 0 };
         let handle = observed.next.fetch_add(1, Ordering::Relaxed);
         let (read, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-        let open = OpenFile { caller, id: request.id, since: Instant::now(), read, failed, passes_through };
+        let open = OpenFile {
+            caller,
+            id: request.id,
+            since: Instant::now(),
+            read,
+            failed,
+            passes_through,
+        };
         observed.insert(handle, open);
         handle
     }
 
     pub(crate) fn count_read(&self, handle: u64, len: Option<u64>) {
-        let Some(open) = self.observed.as_ref().and_then(|observed| observed.open_file(handle)) else { return };
+        let Some(open) = self.observed.as_ref().and_then(|observed| observed.open_file(handle))
+        else {
+            return;
+        };
         match len {
             Some(len) => open.read.fetch_add(len, Ordering::Relaxed),
             None => open.failed.fetch_add(1, Ordering::Relaxed),
@@ -132,7 +189,8 @@ impl MountState {
             remarks.push(format!("{failed} reads failed"));
         }
         if open.passes_through {
-            remarks.push("read by the kernel directly, so the number of bytes is unknown".to_owned());
+            remarks
+                .push("read by the kernel directly, so the number of bytes is unknown".to_owned());
         }
         let partial = PartialObservation {
             caller: open.caller,

@@ -19,7 +19,11 @@ use crate::state::MountState;
 use crate::volume::Volume;
 
 impl MountState {
-    pub(crate) async fn open(self: &Arc<Self>, request: &KernelRequest, reply: ReplyOpen) -> Result<(), (ReplyOpen, OpError)> {
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        request: &KernelRequest,
+        reply: ReplyOpen,
+    ) -> Result<(), (ReplyOpen, OpError)> {
         let id = request.id;
         let (view, volume) = match self.view(id) {
             Ok(found) => found,
@@ -30,19 +34,30 @@ impl MountState {
         }
         let candidate = self.passthrough_blob(&view, &volume);
         // With an observer, open requests are needed anyway.
-        let is_auto = self.options.passthrough == Passthrough::Auto && self.observed.is_none() && self.open_files.is_on();
+        let is_auto = self.options.passthrough == Passthrough::Auto
+            && self.observed.is_none()
+            && self.open_files.is_on();
         if is_auto && !self.open_files.balance.count_open(candidate.map_or(0, |blob| blob.size)) {
             self.open_files.turn_off_if_unused();
         }
         let backing = self.open_files.open(id, || {
-            if !self.open_files.is_on() || self.observed.as_ref().is_some_and(ObserverState::counts_reads) {
+            if !self.open_files.is_on()
+                || self.observed.as_ref().is_some_and(ObserverState::counts_reads)
+            {
                 return None;
             }
             let whole = volume.tree().take_whole_file(candidate?)?;
-            match self.device.get().ok_or_else(|| ErrorKind::NotConnected.into()).and_then(|device| Backing::open(device, &whole)) {
+            match self
+                .device
+                .get()
+                .ok_or_else(|| ErrorKind::NotConnected.into())
+                .and_then(|device| Backing::open(device, &whole))
+            {
                 Ok(id) => Some(BackingFile::new(whole, id)),
                 Err(error) => {
-                    tracing::warn!("the kernel refuses a backing file: {error}; passthrough is off");
+                    tracing::warn!(
+                        "the kernel refuses a backing file: {error}; passthrough is off"
+                    );
                     self.open_files.turn_off();
                     None
                 }
@@ -83,7 +98,12 @@ impl MountState {
         for id in self.open_files.all_passthrough() {
             let is_ours = self.volume_of(id).is_some_and(|v| Arc::ptr_eq(&v, volume));
             let Some(backing) = self.open_files.backing(id).filter(|_| is_ours) else { continue };
-            if tokio::time::timeout(self.freshness_wait_max(), self.update_backing_file(id, &backing)).await.is_ok_and(|done| done.is_ok())
+            if tokio::time::timeout(
+                self.freshness_wait_max(),
+                self.update_backing_file(id, &backing),
+            )
+            .await
+            .is_ok_and(|done| done.is_ok())
             {
                 continue;
             }
@@ -100,7 +120,9 @@ impl MountState {
                     }
                     match state.update_backing_file(id, &backing).await {
                         Ok(()) | Err(OpError::Gone) => return,
-                        Err(error) => tracing::warn!("cannot update an open file to the new revision yet: {error}"),
+                        Err(error) => tracing::warn!(
+                            "cannot update an open file to the new revision yet: {error}"
+                        ),
                     }
                 }
             });
@@ -110,9 +132,13 @@ impl MountState {
     async fn update_backing_file(&self, id: NodeId, backing: &BackingFile) -> Result<(), OpError> {
         let mut whole = backing.whole.lock().await;
         let (view, volume) = self.view(id)?;
-        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        let Content::Regular { blob, .. } = &view.inode.content else {
+            return Err(OpError::Invalid);
+        };
         let Some(whole) = &mut *whole else {
-            let lost = OpError::Unfit("its copy in the disk cache is lost, and a program still reads it; close the file everywhere");
+            let lost = OpError::Unfit(
+                "its copy in the disk cache is lost, and a program still reads it; close the file everywhere",
+            );
             return if *blob == backing.blob { Ok(()) } else { Err(lost) };
         };
         if !lacks_inline(blob) {
@@ -125,7 +151,9 @@ impl MountState {
 
     fn passthrough_blob<'a>(&self, view: &'a NodeView, volume: &Volume) -> Option<&'a Blob> {
         match &view.inode.content {
-            Content::Regular { blob, .. } if self.open_files.is_on() && blob.size >= self.options.passthrough_len_min => {
+            Content::Regular { blob, .. }
+                if self.open_files.is_on() && blob.size >= self.options.passthrough_len_min =>
+            {
                 volume.tree().may_keep_whole_file(blob).then_some(blob)
             }
             _ => None,

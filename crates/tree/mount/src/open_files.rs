@@ -36,12 +36,18 @@ pub(crate) struct BackingFile {
 
 impl OpenFiles {
     pub(crate) fn new(journal: Option<Arc<Journal>>) -> Self {
-        Self { journal, is_on: AtomicBool::new(false), balance: Balance::default(), files: Mutex::default() }
+        Self {
+            journal,
+            is_on: AtomicBool::new(false),
+            balance: Balance::default(),
+            files: Mutex::default(),
+        }
     }
 
     /// Opened `count` times through another process.
     pub(crate) fn restore(&self, id: NodeId, count: u64, backing: Option<BackingFile>) {
-        let mode = backing.map_or(Mode::Cached(count), |backing| Mode::Passthrough(Arc::new(backing), count));
+        let mode = backing
+            .map_or(Mode::Cached(count), |backing| Mode::Passthrough(Arc::new(backing), count));
         self.files.lock().insert(id, mode);
     }
 
@@ -52,7 +58,10 @@ impl OpenFiles {
 
     fn record(&self, id: NodeId, mode: Option<&Mode>) {
         if let Some(journal) = &self.journal {
-            journal.append([mode.map_or(Record::Open(OpenRecord { id, count: 0, backing: None }), |mode| mode.record(id))]);
+            journal.append([mode
+                .map_or(Record::Open(OpenRecord { id, count: 0, backing: None }), |mode| {
+                    mode.record(id)
+                })]);
         }
     }
 
@@ -80,7 +89,11 @@ impl OpenFiles {
         self.files.lock().values().filter(|mode| matches!(mode, Mode::Passthrough(..))).count()
     }
 
-    pub(crate) fn open(&self, id: NodeId, choose: impl FnOnce() -> Option<BackingFile>) -> Option<Arc<BackingFile>> {
+    pub(crate) fn open(
+        &self,
+        id: NodeId,
+        choose: impl FnOnce() -> Option<BackingFile>,
+    ) -> Option<Arc<BackingFile>> {
         let mut files = self.files.lock();
         let mode = match files.entry(id) {
             Entry::Occupied(there) => {
@@ -106,8 +119,12 @@ impl OpenFiles {
         let mut files = self.files.lock();
         let (was_last, was_cached) = match files.get_mut(&id) {
             None => return false,
-            Some(Mode::Cached(count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, true),
-            Some(Mode::Passthrough(_, count)) => (std::mem::replace(count, count.saturating_sub(1)) <= 1, false),
+            Some(Mode::Cached(count)) => {
+                (std::mem::replace(count, count.saturating_sub(1)) <= 1, true)
+            }
+            Some(Mode::Passthrough(_, count)) => {
+                (std::mem::replace(count, count.saturating_sub(1)) <= 1, false)
+            }
         };
         // Releases the backing file, which must not happen under the lock.
         let ended = was_last.then(|| files.remove(&id)).flatten();
@@ -125,7 +142,12 @@ impl OpenFiles {
     }
 
     pub(crate) fn all_passthrough(&self) -> Vec<NodeId> {
-        self.files.lock().iter().filter(|(_, mode)| matches!(mode, Mode::Passthrough(..))).map(|(id, _)| *id).collect()
+        self.files
+            .lock()
+            .iter()
+            .filter(|(_, mode)| matches!(mode, Mode::Passthrough(..)))
+            .map(|(id, _)| *id)
+            .collect()
     }
 }
 
@@ -141,7 +163,11 @@ impl Mode {
         Record::Open(match self {
             Self::Cached(count) => OpenRecord { id, count: *count, backing: None },
             Self::Passthrough(file, count) => {
-                let backing = BackingRecord { id: file.id.number(), blob: file.blob.clone(), inode: file.inode };
+                let backing = BackingRecord {
+                    id: file.id.number(),
+                    blob: file.blob.clone(),
+                    inode: file.inode,
+                };
                 OpenRecord { id, count: *count, backing: Some(backing) }
             }
         })

@@ -16,7 +16,10 @@ impl Balance {
     pub(crate) fn count_open(&self, len: u64) -> bool {
         let gain = i64::try_from(len.min(GAIN_BYTES_MAX)).unwrap_or(i64::MAX);
         let change = |balance: i64| Some((balance + gain - OPEN_COST_BYTES).min(BALANCE_MAX));
-        let before = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).unwrap_or_else(|balance| balance);
+        let before = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
+            .unwrap_or_else(|balance| balance);
         before + gain >= OPEN_COST_BYTES
     }
 }
@@ -46,8 +49,13 @@ mod tests {
     fn small_files_turn_passthrough_off() {
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(0, 5000)), OPENS_FREE as usize);
         assert_eq!(opens_until_it_costs(std::iter::repeat_n(1 << 30, 50_000)), 50_000);
-        assert_eq!(opens_until_it_costs([1 << 20, 0, 0, 0].into_iter().cycle().take(50_000)), 50_000);
-        assert!(opens_until_it_costs([1 << 20, 0, 0, 0, 0, 0].into_iter().cycle().take(50_000)) < 5000);
+        assert_eq!(
+            opens_until_it_costs([1 << 20, 0, 0, 0].into_iter().cycle().take(50_000)),
+            50_000
+        );
+        assert!(
+            opens_until_it_costs([1 << 20, 0, 0, 0, 0, 0].into_iter().cycle().take(50_000)) < 5000
+        );
     }
 
     #[test]

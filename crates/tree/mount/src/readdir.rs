@@ -21,7 +21,12 @@ enum ListingEnd {
 }
 
 impl MountState {
-    pub(crate) async fn list(self: &Arc<Self>, id: NodeId, offset: u64, reply: &mut ListingReply) -> Result<(), OpError> {
+    pub(crate) async fn list(
+        self: &Arc<Self>,
+        id: NodeId,
+        offset: u64,
+        reply: &mut ListingReply,
+    ) -> Result<(), OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, id) {
             return namespace.list(self, offset, reply);
         }
@@ -40,8 +45,10 @@ impl MountState {
             let done = if is_opaque(&view.inode) {
                 self.list_referenced(id, &view.inode, &volume, number, left, reply).await?
             } else {
-                let older_directory = (tag != current).then(|| volume.older_directory(id, tag)).flatten();
-                self.list_pages(id, &view.inode, older_directory, &volume, number, left, reply).await?
+                let older_directory =
+                    (tag != current).then(|| volume.older_directory(id, tag)).flatten();
+                self.list_pages(id, &view.inode, older_directory, &volume, number, left, reply)
+                    .await?
             };
             if done.is_ok() || reply.has_entries() {
                 return Ok(());
@@ -70,14 +77,26 @@ impl MountState {
                 None => volume.tree().list(directory, Position::Number(number)).await?,
             };
             let filled = match &older_directory {
-                None => self.fill(id, current, volume, page.entries(), (tag, page.number), left, reply),
+                None => {
+                    self.fill(id, current, volume, page.entries(), (tag, page.number), left, reply)
+                }
                 Some(_) => {
                     let mut filled = Ok(());
                     for (i, entry) in page.entries().iter().enumerate() {
                         // Skips names removed in the current version.
                         let name = entry.name.as_bytes();
-                        let Some(now) = volume.tree().lookup(current, name).await? else { continue };
-                        filled = self.fill(id, current, volume, std::slice::from_ref(&*now), (tag, page.number + i as u64), left, reply);
+                        let Some(now) = volume.tree().lookup(current, name).await? else {
+                            continue;
+                        };
+                        filled = self.fill(
+                            id,
+                            current,
+                            volume,
+                            std::slice::from_ref(&*now),
+                            (tag, page.number + i as u64),
+                            left,
+                            reply,
+                        );
                         if filled.is_err() {
                             break;
                         }
@@ -137,7 +156,9 @@ impl MountState {
             }
             return Ok(());
         }
-        let Ok(mut guard) = self.table.lock_directory(id, directory) else { return Err(ListingEnd::DirectoryChanged) };
+        let Ok(mut guard) = self.table.lock_directory(id, directory) else {
+            return Err(ListingEnd::DirectoryChanged);
+        };
         for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
             let Some(child) = guard.insert(name.as_bytes(), inode) else { continue };
             if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {

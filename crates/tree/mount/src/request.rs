@@ -69,8 +69,11 @@ impl ObserverState {
 impl OpenFile {
     fn record(&self, handle: u64) -> Record {
         let Caller { uid, gid, pid, login } = self.caller;
-        let (read, failed) = (self.read.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
-        let opened = SystemTime::now().checked_sub(self.since.elapsed()).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let (read, failed) =
+            (self.read.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
+        let opened = SystemTime::now()
+            .checked_sub(self.since.elapsed())
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
         let opened_ms = opened.map_or(0, |at| u64::try_from(at.as_millis()).unwrap_or(u64::MAX));
         Record::Handle(HandleRecord {
             handle,
@@ -87,9 +90,12 @@ impl OpenFile {
     }
 
     fn restore(record: &HandleRecord) -> Self {
-        let HandleRecord { id, uid, gid, pid, login, opened_ms, read, failed, passes_through, .. } = *record;
+        let HandleRecord {
+            id, uid, gid, pid, login, opened_ms, read, failed, passes_through, ..
+        } = *record;
         let opened = UNIX_EPOCH.checked_add(Duration::from_millis(opened_ms));
-        let open = opened.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
+        let open =
+            opened.and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
         let since = Instant::now().checked_sub(open).unwrap_or_else(Instant::now);
         let (read, failed) = (AtomicU64::new(read), AtomicU64::new(failed));
         Self { caller: Caller { uid, gid, pid, login }, id, since, read, failed, passes_through }

@@ -22,7 +22,11 @@ use crate::volume::Volume;
 type NameIn = (NodeId, Box<[u8]>);
 
 impl MountState {
-    pub(crate) async fn lookup(self: &Arc<Self>, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
+    pub(crate) async fn lookup(
+        self: &Arc<Self>,
+        directory: NodeId,
+        name: &[u8],
+    ) -> Result<LookupResult, OpError> {
         if let (MountKind::Namespace(namespace), NodeId::ROOT) = (&self.kind, directory) {
             return namespace.lookup(self, name).await;
         }
@@ -41,13 +45,19 @@ impl MountState {
                 None => volume.tree().lookup(&view.inode, name).await?,
             };
             let Some(entry) = entry else {
-                let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else { continue };
+                let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else {
+                    continue;
+                };
                 if let Some((directory, name)) = let_go {
                     self.kernel.send(Notice::Name(directory, name));
                 }
                 return Ok(LookupResult::Nothing(left));
             };
-            let Ok(id) = self.table.lock_directory(directory, &view.inode).map(|mut guard| guard.insert(name, &entry.inode)) else {
+            let Ok(id) = self
+                .table
+                .lock_directory(directory, &view.inode)
+                .map(|mut guard| guard.insert(name, &entry.inode))
+            else {
                 continue;
             };
             let id = id.ok_or(OpError::Unfit("too many inode numbers collide"))?;
@@ -92,7 +102,9 @@ impl MountState {
     async fn read_once(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         let (view, volume) = self.view(id)?;
         volume.wait_until_fresh(self.freshness_wait_max()).await?;
-        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        let Content::Regular { blob, .. } = &view.inode.content else {
+            return Err(OpError::Invalid);
+        };
         if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
             let reader = volume.reader(id, blob);
             return Ok(match reader.try_read(offset, len) {
@@ -115,7 +127,9 @@ impl MountState {
     async fn seek_once(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
         let (view, volume) = self.view(id)?;
         volume.wait_until_fresh(self.freshness_wait_max()).await?;
-        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        let Content::Regular { blob, .. } = &view.inode.content else {
+            return Err(OpError::Invalid);
+        };
         if let BlobBody::Inline(_) = blob.body {
             return match whence {
                 _ if offset >= blob.size => Err(OpError::NoOffset),
@@ -153,24 +167,45 @@ impl MountState {
         })
     }
 
-    async fn retrying_in_newer<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
+    async fn retrying_in_newer<T, W: Future<Output = Result<T, OpError>>>(
+        &self,
+        id: NodeId,
+        work: impl Fn() -> W,
+    ) -> Result<T, OpError> {
         let order = self.volume_of(id).map(|volume| volume.shown().order());
         match work().await {
-            Err(OpError::Client(error @ Error::Missing { .. })) => match (order, self.volume_of(id)) {
-                (Some(order), Some(volume)) if volume.wait_for_newer(order, self.freshness_wait_max()).await => work().await,
-                _ => Err(error.into()),
-            },
+            Err(OpError::Client(error @ Error::Missing { .. })) => {
+                match (order, self.volume_of(id)) {
+                    (Some(order), Some(volume))
+                        if volume.wait_for_newer(order, self.freshness_wait_max()).await =>
+                    {
+                        work().await
+                    }
+                    _ => Err(error.into()),
+                }
+            }
             done => done,
         }
     }
 
-    fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, DirectoryChanged> {
+    fn note_missing(
+        &self,
+        directory: NodeId,
+        seen: &Arc<Inode>,
+        volume: &Volume,
+        name: &[u8],
+    ) -> Result<Option<NameIn>, DirectoryChanged> {
         let _entering = self.table.lock_directory(directory, seen)?;
         Ok(volume.note_missing(directory, name))
     }
 }
 
-async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Result<Bytes, OpError> {
+async fn read_blob(
+    volume: &Volume,
+    blob: &Blob,
+    offset: u64,
+    len: usize,
+) -> Result<Bytes, OpError> {
     Ok(match volume.tree().try_read(blob, offset, len) {
         Some(bytes) => bytes?,
         None => volume.tree().read(blob, offset, len).await?,

@@ -40,7 +40,11 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
                 let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
                 tracing::warn!(tree = volume.label(), "this tree is no longer served: {why}");
                 let class = error.map_or(ErrorClass::Expired, |error| error.class());
-                state.observe_event(&TreeEvent::Withdrawn { tree: volume.label(), class, why: &why });
+                state.observe_event(&TreeEvent::Withdrawn {
+                    tree: volume.label(),
+                    class,
+                    why: &why,
+                });
                 invalidate_all(&state, &volume);
             }
             (false, true) => {
@@ -55,7 +59,10 @@ pub(crate) async fn follow(state: Weak<MountState>, volume: Arc<Volume>) {
 }
 
 fn root_is_outdated(state: &MountState, volume: &Arc<Volume>) -> bool {
-    state.table.get(volume.root()).is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
+    state
+        .table
+        .get(volume.root())
+        .is_some_and(|view| *view.inode != attributes::without_inline(volume.shown().root()))
 }
 
 fn invalidate_all(state: &MountState, volume: &Arc<Volume>) {
@@ -68,7 +75,8 @@ async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<
     // No other process may take the mount over in the middle.
     let _updating = state.updating.read().await;
     volume.record(true);
-    let update = RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
+    let update =
+        RevisionUpdate { state, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attributes::without_inline(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
     // Finds directories of an interrupted update by path.
@@ -101,10 +109,18 @@ async fn update_to(state: &Arc<MountState>, volume: &Arc<Volume>, revision: Arc<
         );
     }
     state.update_open_files(volume).await;
-    tracing::info!(tree = volume.label(), revision = revision.number(), "a new revision is in force");
+    tracing::info!(
+        tree = volume.label(),
+        revision = revision.number(),
+        "a new revision is in force"
+    );
     let (before, now) = (volume.shown().number(), revision.number());
     volume.show(revision);
-    state.observe_event(&TreeEvent::Shown { tree: volume.label(), revision: now, before: Some(before) });
+    state.observe_event(&TreeEvent::Shown {
+        tree: volume.label(),
+        revision: now,
+        before: Some(before),
+    });
 }
 
 struct Superseded;
@@ -122,7 +138,11 @@ struct ChildUpdate {
 }
 
 impl RevisionUpdate<'_> {
-    async fn update_directory(&self, id: NodeId, new: &Arc<Inode>) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
+    async fn update_directory(
+        &self,
+        id: NodeId,
+        new: &Arc<Inode>,
+    ) -> Result<Vec<(NodeId, Arc<Inode>)>, Superseded> {
         let Some(view) = self.state.table.get(id) else { return Ok(Vec::new()) };
         let old = view.inode;
         if old == *new && !view.is_removed {
@@ -136,7 +156,8 @@ impl RevisionUpdate<'_> {
             for child in added {
                 let old_entry = self.volume.tree().try_lookup(&old, &child.name);
                 let new = self.entry(new, &child.name).await?;
-                if let (false, Some(Ok(Some(old_entry))), Some(now)) = (view.is_removed, &old_entry, &new)
+                if let (false, Some(Ok(Some(old_entry))), Some(now)) =
+                    (view.is_removed, &old_entry, &new)
                     && old_entry.inode == *now
                 {
                     continue;
@@ -153,7 +174,8 @@ impl RevisionUpdate<'_> {
             }
         }
         self.volume.keep_older_directory(id, old);
-        let changed = changes.into_iter().filter_map(|changes| self.update_child(id, changes)).collect();
+        let changed =
+            changes.into_iter().filter_map(|changes| self.update_child(id, changes)).collect();
         for name in self.volume.drain_missing(id) {
             self.state.kernel.send(Notice::Name(id, name));
         }
@@ -161,7 +183,11 @@ impl RevisionUpdate<'_> {
         Ok(changed)
     }
 
-    fn update_child(&self, directory: NodeId, changes: ChildUpdate) -> Option<(NodeId, Arc<Inode>)> {
+    fn update_child(
+        &self,
+        directory: NodeId,
+        changes: ChildUpdate,
+    ) -> Option<(NodeId, Arc<Inode>)> {
         let ChildUpdate { child, new } = changes;
         let before = self.state.table.get(child.id)?;
         let updated = self.state.table.update(self.volume, directory, &child, new.as_ref());
@@ -178,9 +204,14 @@ impl RevisionUpdate<'_> {
         }
         let new = new?;
         if new.is_directory() {
-            return (before.inode.is_directory()).then(|| (child.id, Arc::new(attributes::without_inline(&new))));
+            return (before.inode.is_directory())
+                .then(|| (child.id, Arc::new(attributes::without_inline(&new))));
         }
-        send(if same_content(&before.inode, &new) { Notice::Attributes(child.id) } else { Notice::Content(child.id) });
+        send(if same_content(&before.inode, &new) {
+            Notice::Attributes(child.id)
+        } else {
+            Notice::Content(child.id)
+        });
         None
     }
 
@@ -207,7 +238,11 @@ impl RevisionUpdate<'_> {
             if tree.newest().order() != self.order {
                 return Err(Superseded);
             }
-            tracing::warn!(tree = self.volume.label(), revision = self.number, "waiting for the new revision: {error}");
+            tracing::warn!(
+                tree = self.volume.label(),
+                revision = self.number,
+                "waiting for the new revision: {error}"
+            );
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -241,7 +276,9 @@ fn top(directory: &Inode) -> Option<vouch_tree::PageRef> {
 /// Inline content is not stored, so it counts as changed.
 fn same_content(old: &Inode, new: &Inode) -> bool {
     match (&old.content, &new.content) {
-        (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => a == b && !attributes::lacks_inline(a),
+        (Content::Regular { blob: a, .. }, Content::Regular { blob: b, .. }) => {
+            a == b && !attributes::lacks_inline(a)
+        }
         (a, b) => a == b,
     }
 }

@@ -54,17 +54,30 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     let volume = volumes.add(tree.clone(), numbering, NodeId::ROOT, label.clone(), pinned);
     let root = without_inline(volume.shown().root());
     let keeps_whole_files = tree.keeps_whole_files();
-    let source = MountSource { kind: MountKind::Tree(volume.clone()), volumes, without_xattrs, keeps_whole_files };
+    let source = MountSource {
+        kind: MountKind::Tree(volume.clone()),
+        volumes,
+        without_xattrs,
+        keeps_whole_files,
+    };
     let point = config.point;
     let state = source.state(config.options, Some((Some(volume.clone()), root)));
     let mounted = mount(point, state, &label).await?;
-    mounted.state.observe_event(&TreeEvent::Shown { tree: &label, revision: volume.shown().number(), before: None });
+    mounted.state.observe_event(&TreeEvent::Shown {
+        tree: &label,
+        revision: volume.shown().number(),
+        before: None,
+    });
     tokio::spawn(revision_update::follow(Arc::downgrade(&mounted.state), volume));
     Ok(mounted)
 }
 
 /// `@HOST[:PORT],HOSTID` appears when it is looked up. Short names are symbolic links.
-pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: NamespaceTrees) -> Result<Mounted, MountError> {
+pub async fn mount_namespace(
+    config: MountConfig,
+    client: Arc<Client>,
+    trees: NamespaceTrees,
+) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
     let keeps_whole_files = client.cache_usage().disk_quota_bytes > 0;
     let kind = MountKind::Namespace(Box::new(Namespace::new(client, trees)));
@@ -88,7 +101,9 @@ impl MountSource {
         mut options: MountOptions,
         root: Option<(Option<Arc<Volume>>, vouch_tree::Inode)>,
     ) -> (Arc<MountState>, mpsc::Receiver<Notice>) {
-        if let Some(limit) = mount_point::request_timeout().filter(|limit| *limit <= options.deadline) {
+        if let Some(limit) =
+            mount_point::request_timeout().filter(|limit| *limit <= options.deadline)
+        {
             // A failed read is better than the end of the mount.
             options.deadline = limit * 3 / 4;
             tracing::warn!(
@@ -100,7 +115,8 @@ impl MountSource {
         let (kernel, notices) = KernelNotices::channel();
         let journal = volumes.journal();
         // Without whole files, open requests would cost time and gain nothing.
-        let wants_passthrough = options.passthrough != Passthrough::Never && keeps_whole_files && is_root();
+        let wants_passthrough =
+            options.passthrough != Passthrough::Never && keeps_whole_files && is_root();
         let state = Arc::new(MountState {
             table: NodeTable::new(journal.clone()),
             kernel,
@@ -110,7 +126,10 @@ impl MountSource {
             without_xattrs,
             wants_passthrough,
             open_files: OpenFiles::new(journal.clone()),
-            observed: options.observer.clone().map(|observer| ObserverState::new(observer, journal.clone())),
+            observed: options
+                .observer
+                .clone()
+                .map(|observer| ObserverState::new(observer, journal.clone())),
             journal,
             request_counts: RequestCounts::default(),
             options,
@@ -129,7 +148,11 @@ impl MountSource {
     }
 }
 
-async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>), source: &str) -> Result<Mounted, MountError> {
+async fn mount(
+    point: PathBuf,
+    state: (Arc<MountState>, mpsc::Receiver<Notice>),
+    source: &str,
+) -> Result<Mounted, MountError> {
     let (state, notices) = state;
     let label = source.to_owned();
     let mounting = state.clone();
@@ -139,23 +162,37 @@ async fn mount(point: PathBuf, state: (Arc<MountState>, mpsc::Receiver<Notice>),
         if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
             return Err(MountError::Point { path, why: "not a directory" });
         }
-        let session = new_session(&path, &label, &mounting).map_err(|source| mount_error(&path, source))?;
-        let serving = serve(session, &mounting, notices).inspect_err(|_| drop(mount_point::detach(&path)))?;
+        let session =
+            new_session(&path, &label, &mounting).map_err(|source| mount_error(&path, source))?;
+        let serving =
+            serve(session, &mounting, notices).inspect_err(|_| drop(mount_point::detach(&path)))?;
         if let Err(error) = mount_point::set_read_ahead(&path, mounting.options.read_ahead_bytes) {
-            tracing::info!("{}: the kernel's read-ahead remains at 128 KiB: {error}", path.display());
+            tracing::info!(
+                "{}: the kernel's read-ahead remains at 128 KiB: {error}",
+                path.display()
+            );
         }
         let device = mount_point::device_at(&path);
         mounting.begin_journal(&path, device.as_deref());
         Ok(Mounted::new(path, device, mounting, serving))
     });
-    let failed = |error: tokio::task::JoinError| MountError::Io { doing: "mounting", path: PathBuf::new(), source: error.into() };
+    let failed = |error: tokio::task::JoinError| MountError::Io {
+        doing: "mounting",
+        path: PathBuf::new(),
+        source: error.into(),
+    };
     starting.await.map_err(failed)?
 }
 
-fn new_session(path: &Path, label: &str, state: &Arc<MountState>) -> io::Result<Session<FuseFilesystem>> {
+fn new_session(
+    path: &Path,
+    label: &str,
+    state: &Arc<MountState>,
+) -> io::Result<Session<FuseFilesystem>> {
     let (face, config) = (FuseFilesystem::new(state.clone()), state.options.session(label));
     match mount_point::attach(path, label, &state.options)? {
-        Some(device) => Session::from_fd(face, device, config.acl, config).inspect_err(|_| drop(mount_point::detach(path))),
+        Some(device) => Session::from_fd(face, device, config.acl, config)
+            .inspect_err(|_| drop(mount_point::detach(path))),
         None => Session::new(face, path, &config),
     }
 }
@@ -167,9 +204,12 @@ pub(crate) fn serve(
     state: &Arc<MountState>,
     notices: mpsc::Receiver<Notice>,
 ) -> Result<Serving, MountError> {
-    let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
+    let failed =
+        |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
     let device = Arc::new(session.as_fd().try_clone_to_owned().map_err(failed("duplicating"))?);
-    if state.journal.is_some() && !state.kernel_offer.get().is_some_and(|kernel| fuse_device::can_resend(*kernel)) {
+    if state.journal.is_some()
+        && !state.kernel_offer.get().is_some_and(|kernel| fuse_device::can_resend(*kernel))
+    {
         // A kill then fails the requests that this process has read.
         let clone = fuse_device::clone_device(&device).map_err(failed("cloning"))?;
         fuse_device::replace_descriptor(session.as_fd(), &clone).map_err(failed("cloning"))?;
@@ -180,12 +220,20 @@ pub(crate) fn serve(
     let serve = move || {
         let _ = end.send(session.run());
     };
-    let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
+    let thread = std::thread::Builder::new()
+        .name("vouch-fuse".into())
+        .spawn(serve)
+        .map_err(failed("starting a thread for"))?;
     Ok((ended, thread))
 }
 
 impl Mounted {
-    pub(crate) fn new(point: PathBuf, device: Option<String>, state: Arc<MountState>, serving: Serving) -> Self {
+    pub(crate) fn new(
+        point: PathBuf,
+        device: Option<String>,
+        state: Arc<MountState>,
+        serving: Serving,
+    ) -> Self {
         let (ended, thread) = serving;
         if state.journal.is_some() {
             tokio::spawn(take_over::write_snapshots(Arc::downgrade(&state)));
@@ -223,7 +271,9 @@ impl Mounted {
                 self.thread.take();
                 Ok(())
             }
-            Some(Ok(Err(source))) if source.raw_os_error() != Some(Errno::CONNABORTED.raw_os_error()) => {
+            Some(Ok(Err(source)))
+                if source.raw_os_error() != Some(Errno::CONNABORTED.raw_os_error()) =>
+            {
                 self.detach_once()?;
                 Err(MountError::Io { doing: "serving", path: self.point.clone(), source })
             }

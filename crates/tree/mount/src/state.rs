@@ -85,7 +85,12 @@ impl MountState {
         flush
     }
 
-    pub(crate) async fn full_inode(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
+    pub(crate) async fn full_inode(
+        &self,
+        id: NodeId,
+        view: &NodeView,
+        volume: &Arc<Volume>,
+    ) -> Result<Inode, OpError> {
         if id == volume.root() {
             return Ok(volume.shown().root().clone());
         }
@@ -96,7 +101,8 @@ impl MountState {
             None => volume.tree().lookup(&directory, &name).await?,
         };
         // The directory may already be of a newer revision.
-        let entry = entry.filter(|e| e.inode.file_type() == view.inode.file_type()).ok_or(OpError::Gone)?;
+        let entry =
+            entry.filter(|e| e.inode.file_type() == view.inode.file_type()).ok_or(OpError::Gone)?;
         Ok(entry.inode.clone())
     }
 }

@@ -71,7 +71,9 @@ pub struct ReplicaReport {
 
 impl ReplicaReport {
     pub fn is_up(&self) -> bool {
-        [ReplicaState::Up, ReplicaState::Slow, ReplicaState::Stale].iter().any(|state| state.to_string() == self.state)
+        [ReplicaState::Up, ReplicaState::Slow, ReplicaState::Stale]
+            .iter()
+            .any(|state| state.to_string() == self.state)
     }
 }
 
@@ -172,5 +174,15 @@ impl RequestCounts {
 }
 
 /// Sorted like [`Operation`].
-const OPERATIONS: [&str; Operation::Close as usize + 1] =
-    ["lookup", "getattr", "readlink", "readdir", "getxattr", "listxattr", "open", "read", "lseek", "release"];
+const OPERATIONS: [&str; Operation::Close as usize + 1] = [
+    "lookup",
+    "getattr",
+    "readlink",
+    "readdir",
+    "getxattr",
+    "listxattr",
+    "open",
+    "read",
+    "lseek",
+    "release",
+];

@@ -58,7 +58,11 @@ pub struct TakeOver {
 }
 
 /// `options` have the same journal.
-pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Predecessor) -> Result<TakeOver, MountError> {
+pub fn take_over_tree(
+    options: MountOptions,
+    tree: &Arc<Tree>,
+    predecessor: Predecessor,
+) -> Result<TakeOver, MountError> {
     let image = &predecessor.image;
     let [record] = &image.volumes.values().collect::<Vec<_>>()[..] else {
         return Err(refused("it does not show exactly one tree"));
@@ -70,7 +74,12 @@ pub fn take_over_tree(options: MountOptions, tree: &Arc<Tree>, predecessor: Pred
     let volumes = VolumeRegistry::with_journal(&options, image.end)?;
     let volume = volumes.restore(record, tree.clone(), shown, image.mount.is_pinned);
     let kind = MountKind::Tree(volume);
-    let source = MountSource { kind, volumes, without_xattrs: image.mount.without_xattrs, keeps_whole_files: tree.keeps_whole_files() };
+    let source = MountSource {
+        kind,
+        volumes,
+        without_xattrs: image.mount.without_xattrs,
+        keeps_whole_files: tree.keeps_whole_files(),
+    };
     take_over(options, source, predecessor)
 }
 
@@ -98,20 +107,33 @@ pub fn take_over_namespace(
                 namespace.restore(&volume);
                 restored.push(volume);
             }
-            Err(error) => tracing::warn!(tree = record.label, "its open files fail from now on: {error}"),
+            Err(error) => {
+                tracing::warn!(tree = record.label, "its open files fail from now on: {error}")
+            }
         }
     }
     let without_xattrs = image.mount.without_xattrs;
-    let source = MountSource { kind: MountKind::Namespace(Box::new(namespace)), volumes, without_xattrs, keeps_whole_files };
+    let source = MountSource {
+        kind: MountKind::Namespace(Box::new(namespace)),
+        volumes,
+        without_xattrs,
+        keeps_whole_files,
+    };
     take_over(options, source, predecessor)
 }
 
-fn take_over(options: MountOptions, source: MountSource, predecessor: Predecessor) -> Result<TakeOver, MountError> {
+fn take_over(
+    options: MountOptions,
+    source: MountSource,
+    predecessor: Predecessor,
+) -> Result<TakeOver, MountError> {
     let Predecessor { image, device, was_killed } = predecessor;
     let mount = image.mount.clone();
     if mount.observed != options.observer.is_some() {
         let why = if mount.observed { "it is audited" } else { "it is not audited" };
-        return Err(refused(&format!("{why}, and this process has other options; unmount, and mount again")));
+        return Err(refused(&format!(
+            "{why}, and this process has other options; unmount, and mount again"
+        )));
     }
     let was_updating = image.volumes.values().any(|volume| volume.is_updating);
     let (state, notices) = source.state(options, None);
@@ -131,7 +153,11 @@ impl TakeOver {
         }
         for volume in state.volumes.all() {
             if was_updating {
-                let directories = state.table.all_of(&volume).into_iter().filter(|(_, kind)| *kind == FileType::Directory);
+                let directories = state
+                    .table
+                    .all_of(&volume)
+                    .into_iter()
+                    .filter(|(_, kind)| *kind == FileType::Directory);
                 volume.unfinished.lock().extend(directories.map(|(id, _)| id));
             }
             state.runtime.spawn(revision_update::follow(Arc::downgrade(&state), volume));
@@ -148,22 +174,26 @@ fn start_session(
     was_killed: bool,
 ) -> Result<Mounted, MountError> {
     let mut session_config = state.options.session("");
-    session_config.acl = if mount.only_user.is_some() { SessionACL::Owner } else { SessionACL::All };
+    session_config.acl =
+        if mount.only_user.is_some() { SessionACL::Owner } else { SessionACL::All };
     let acl = session_config.acl;
     let face = FuseFilesystem::new(state.clone());
     let failed = |error: io::Error| refused(&error.to_string());
-    let session = fuse_device::resume_session(face, device, mount.kernel, acl, session_config).map_err(failed)?;
+    let session = fuse_device::resume_session(face, device, mount.kernel, acl, session_config)
+        .map_err(failed)?;
     if was_killed && fuse_device::can_resend(mount.kernel) {
         fuse_device::resend_requests(device).map_err(failed)?;
     }
     let serving = serve(session, &state, notices)?;
-    let device = (!mount.device.is_empty()).then(|| String::from_utf8_lossy(&mount.device).into_owned());
+    let device =
+        (!mount.device.is_empty()).then(|| String::from_utf8_lossy(&mount.device).into_owned());
     let path = PathBuf::from(OsString::from_vec(mount.point.clone()));
     Ok(Mounted::new(path, device, state, serving))
 }
 
 fn restore(state: &Arc<MountState>, image: MountImage, device: &Arc<OwnedFd>) {
-    let volumes: HashMap<u32, _> = state.volumes.all().into_iter().map(|volume| (volume.number(), volume)).collect();
+    let volumes: HashMap<u32, _> =
+        state.volumes.all().into_iter().map(|volume| (volume.number(), volume)).collect();
     for (number, directory, name) in image.missing {
         if let Some(volume) = volumes.get(&number) {
             volume.restore_missing(directory, &name);
@@ -182,7 +212,9 @@ fn restore(state: &Arc<MountState>, image: MountImage, device: &Arc<OwnedFd>) {
     state.table.restore(image.nodes.into_values(), |number| volumes.get(&number).cloned());
     for OpenRecord { id, count, backing } in image.open_files.into_values() {
         let backing = backing.map(|record| {
-            let whole = state.volume_of(id).and_then(|volume| volume.tree().resume_whole_file(&record.blob, record.inode));
+            let whole = state
+                .volume_of(id)
+                .and_then(|volume| volume.tree().resume_whole_file(&record.blob, record.inode));
             let id = Backing::restore(device.clone(), record.id);
             BackingFile { whole: whole.into(), blob: record.blob, inode: record.inode, id }
         });
@@ -201,7 +233,9 @@ fn distrust_kernel_caches(state: &MountState) {
         }
         for (id, _) in state.table.all_of(&volume) {
             match (state.table.get(id), state.table.path(id)) {
-                (Some(view), Some((directory, name))) if view.is_removed => state.kernel.send(Notice::Name(directory, name)),
+                (Some(view), Some((directory, name))) if view.is_removed => {
+                    state.kernel.send(Notice::Name(directory, name))
+                }
                 _ => {}
             }
             state.kernel.send(Notice::Content(id));
@@ -256,17 +290,22 @@ impl MountHandle {
     async fn try_stop(&self) -> Result<(), MountError> {
         let state = &self.state;
         let Some(journal) = &state.journal else { return Err(refused("it has no journal")) };
-        let Ok(updating) = tokio::time::timeout(STOP_MAX, state.updating.clone().write_owned()).await else {
+        let Ok(updating) =
+            tokio::time::timeout(STOP_MAX, state.updating.clone().write_owned()).await
+        else {
             return Err(refused("its files are being updated to a new revision; try again later"));
         };
         state.gate.close();
         let threads = state.options.thread_count();
         for _ in 0..threads {
             let point = self.point.clone();
-            let _ = std::thread::Builder::new().name("vouch-wake".into()).spawn(move || drop(rustix::fs::statvfs(&point)));
+            let _ = std::thread::Builder::new()
+                .name("vouch-wake".into())
+                .spawn(move || drop(rustix::fs::statvfs(&point)));
         }
         let waiting = state.clone();
-        let stopped = tokio::task::spawn_blocking(move || waiting.gate.wait_until_stopped(threads, STOP_MAX));
+        let stopped =
+            tokio::task::spawn_blocking(move || waiting.gate.wait_until_stopped(threads, STOP_MAX));
         if !stopped.await.unwrap_or(false) {
             return Err(refused("requests wait for replicas; try again later"));
         }
@@ -302,7 +341,8 @@ impl MountState {
             observed: self.observed.is_some(),
             is_namespace: matches!(self.kind, MountKind::Namespace(_)),
             is_pinned: self.options.revision.is_some(),
-            only_user: (!self.options.allow_other.unwrap_or_else(is_root)).then(|| rustix::process::geteuid().as_raw()),
+            only_user: (!self.options.allow_other.unwrap_or_else(is_root))
+                .then(|| rustix::process::geteuid().as_raw()),
         };
         let snapshot = journal.begin_snapshot();
         journal.append([Record::Mount(mount.clone())]);
@@ -328,7 +368,9 @@ pub(crate) async fn write_snapshots(state: Weak<MountState>) {
     loop {
         tokio::time::sleep(SNAPSHOT_INTERVAL).await;
         let Some(state) = state.upgrade() else { return };
-        let Some(journal) = state.journal.clone().filter(|journal| journal.wants_snapshot()) else { continue };
+        let Some(journal) = state.journal.clone().filter(|journal| journal.wants_snapshot()) else {
+            continue;
+        };
         let Ok(_updating) = state.updating.try_write() else { continue };
         let writing = state.clone();
         let written = tokio::task::spawn_blocking(move || {

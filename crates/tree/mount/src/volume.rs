@@ -64,7 +64,8 @@ impl VolumeRegistry {
     /// The journal continues after `end`.
     pub(crate) fn with_journal(options: &MountOptions, end: u64) -> Result<Self, MountError> {
         let open = |file: &Arc<File>| Journal::open(file.try_clone()?, end).map(Arc::new);
-        let failed = |source| MountError::Io { doing: "opening", path: "the mount journal".into(), source };
+        let failed =
+            |source| MountError::Io { doing: "opening", path: "the mount journal".into(), source };
         let journal = options.journal.as_ref().map(open).transpose().map_err(failed)?;
         Ok(Self { clock: options.clock.clone(), journal, in_use: Mutex::default() })
     }
@@ -84,18 +85,34 @@ impl VolumeRegistry {
     ) -> Arc<Volume> {
         let number = self.in_use.lock().0;
         let shown = pinned.clone().unwrap_or_else(|| tree.newest());
-        let volume = self.insert(Volume::new(number, self, tree, numbering, root, label, shown, pinned));
+        let volume =
+            self.insert(Volume::new(number, self, tree, numbering, root, label, shown, pinned));
         volume.record(false);
         volume
     }
 
-    pub(crate) fn restore(&self, record: &VolumeRecord, tree: Arc<Tree>, shown: Arc<Revision>, is_pinned: bool) -> Arc<Volume> {
+    pub(crate) fn restore(
+        &self,
+        record: &VolumeRecord,
+        tree: Arc<Tree>,
+        shown: Arc<Revision>,
+        is_pinned: bool,
+    ) -> Arc<Volume> {
         let numbering = match record.root {
             NodeId::ROOT => InodeNumbering::of_tree(&shown.fsinfo.hostid),
             _ => InodeNumbering::of_reference(&record.label),
         };
         let pinned = is_pinned.then(|| shown.clone());
-        self.insert(Volume::new(record.number, self, tree, numbering, record.root, record.label.clone(), shown, pinned))
+        self.insert(Volume::new(
+            record.number,
+            self,
+            tree,
+            numbering,
+            record.root,
+            record.label.clone(),
+            shown,
+            pinned,
+        ))
     }
 
     fn insert(&self, volume: Volume) -> Arc<Volume> {
@@ -113,7 +130,10 @@ impl VolumeRegistry {
 }
 
 impl Volume {
-    #[allow(clippy::too_many_arguments, reason = "one caller for a new volume, and one for a restored one")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller for a new volume, and one for a restored one"
+    )]
     fn new(
         number: u32,
         registry: &VolumeRegistry,
@@ -183,7 +203,10 @@ impl Volume {
     pub(crate) async fn wait_until_fresh(&self, wait_max: Duration) -> Result<Duration, Error> {
         let refused = match self.freshness() {
             Freshness::Fresh(left) => return Ok(left),
-            Freshness::Updating => Error::TimedOut { after: wait_max, last: "files are being updated to a newer revision".into() },
+            Freshness::Updating => Error::TimedOut {
+                after: wait_max,
+                last: "files are being updated to a newer revision".into(),
+            },
             Freshness::Refused(error) => {
                 self.refresh_if_due(error.clone()).await?;
                 error
@@ -208,7 +231,9 @@ impl Volume {
 
     /// Fails if a refresh failed recently.
     async fn refresh_if_due(&self, refused: Error) -> Result<(), Error> {
-        if !matches!(refused, Error::Expired { .. }) || self.next_refresh.lock().is_some_and(|at| Instant::now() < at) {
+        if !matches!(refused, Error::Expired { .. })
+            || self.next_refresh.lock().is_some_and(|at| Instant::now() < at)
+        {
             return Err(refused);
         }
         let refreshed = self.tree.refresh().await;
@@ -235,7 +260,8 @@ impl Volume {
                 }
                 let _ = self.tree.refresh().await;
                 if self.tree.newest().order() <= of {
-                    *self.next_refresh_for_missing.lock() = Some(Instant::now() + REFRESH_INTERVAL_MIN);
+                    *self.next_refresh_for_missing.lock() =
+                        Some(Instant::now() + REFRESH_INTERVAL_MIN);
                     return false;
                 }
             }
@@ -248,7 +274,11 @@ impl Volume {
         if let Err(error) = self.tree.revision() {
             return Freshness::Refused(error);
         }
-        let until = if self.pinned.is_some() { self.tree.newest().expires() } else { self.shown_until.load(Ordering::Acquire) };
+        let until = if self.pinned.is_some() {
+            self.tree.newest().expires()
+        } else {
+            self.shown_until.load(Ordering::Acquire)
+        };
         match until.saturating_sub(self.clock.now()) {
             // The clock has a resolution of 1 s, so the last second is not used.
             left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
@@ -270,7 +300,11 @@ impl Volume {
     /// Running listings need the earlier version.
     pub(crate) fn keep_older_directory(&self, id: NodeId, inode: Arc<Inode>) {
         if let Some(journal) = &self.journal {
-            journal.append_later([Record::OlderDirectory { volume: self.number, id, inode: inode.clone() }]);
+            journal.append_later([Record::OlderDirectory {
+                volume: self.number,
+                id,
+                inode: inode.clone(),
+            }]);
         }
         self.insert_older_directory(id, inode);
     }
@@ -284,7 +318,12 @@ impl Volume {
     }
 
     pub(crate) fn older_directory(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
-        self.older_directories.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
+        self.older_directories
+            .lock()
+            .iter()
+            .rev()
+            .find(|(i, t, _)| *i == id && *t == tag)
+            .map(|(_, _, inode)| inode.clone())
     }
 
     pub(crate) fn note_reference(&self, directory: NodeId, name: &[u8]) -> bool {
@@ -292,19 +331,32 @@ impl Volume {
         let names = referenced.entry(directory).or_default();
         let is_new = names.len() < REFERENCED_MAX && names.insert(name.into());
         if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
-            journal.append([Record::Referenced { volume: self.number, directory, name: name.into() }]);
+            journal.append([Record::Referenced {
+                volume: self.number,
+                directory,
+                name: name.into(),
+            }]);
         }
         is_new
     }
 
-    pub(crate) fn note_missing(&self, directory: NodeId, name: &[u8]) -> Option<(NodeId, Box<[u8]>)> {
+    pub(crate) fn note_missing(
+        &self,
+        directory: NodeId,
+        name: &[u8],
+    ) -> Option<(NodeId, Box<[u8]>)> {
         let mut names = self.negative_names.lock();
         let (is_new, evicted) = names.insert(directory, name);
         if let Some(journal) = self.journal.as_ref().filter(|_| is_new) {
             let volume = self.number;
             let dropped = evicted.iter().map(|(directory, name)| (*directory, name.clone(), false));
             let changes = std::iter::once((directory, name.into(), true)).chain(dropped);
-            journal.append(changes.map(|(directory, name, is_cached)| Record::Missing { volume, directory, name, is_cached }));
+            journal.append(changes.map(|(directory, name, is_cached)| Record::Missing {
+                volume,
+                directory,
+                name,
+                is_cached,
+            }));
         }
         evicted
     }
@@ -325,7 +377,13 @@ impl Volume {
 
     fn own_record(&self, is_updating: bool) -> Record {
         let (label, signed) = (self.label.clone(), self.shown().signed.to_vec());
-        Record::Volume(VolumeRecord { number: self.number, label, root: self.root, signed, is_updating })
+        Record::Volume(VolumeRecord {
+            number: self.number,
+            label,
+            root: self.root,
+            signed,
+            is_updating,
+        })
     }
 
     pub(crate) fn record_all(&self, journal: &Journal) {
@@ -333,16 +391,31 @@ impl Volume {
         journal.append([self.own_record(false)]);
         {
             let names = self.negative_names.lock();
-            let missing = names.iter().map(|(directory, name)| Record::Missing { volume, directory, name: name.into(), is_cached: true });
+            let missing = names.iter().map(|(directory, name)| Record::Missing {
+                volume,
+                directory,
+                name: name.into(),
+                is_cached: true,
+            });
             journal.append(missing);
         }
         {
             let referenced = self.referenced.lock();
-            let names = referenced.iter().flat_map(|(directory, names)| names.iter().map(|name| (*directory, name.clone())));
-            journal.append(names.map(|(directory, name)| Record::Referenced { volume, directory, name }));
+            let names = referenced
+                .iter()
+                .flat_map(|(directory, names)| names.iter().map(|name| (*directory, name.clone())));
+            journal.append(names.map(|(directory, name)| Record::Referenced {
+                volume,
+                directory,
+                name,
+            }));
         }
         let older = self.older_directories.lock();
-        journal.append(older.iter().map(|(id, _, inode)| Record::OlderDirectory { volume, id: *id, inode: inode.clone() }));
+        journal.append(older.iter().map(|(id, _, inode)| Record::OlderDirectory {
+            volume,
+            id: *id,
+            inode: inode.clone(),
+        }));
     }
 
     pub(crate) fn restore_missing(&self, directory: NodeId, name: &[u8]) {
@@ -354,7 +427,11 @@ impl Volume {
     }
 
     pub(crate) fn missing_names(&self) -> Vec<(NodeId, Box<[u8]>)> {
-        self.negative_names.lock().iter().map(|(directory, name)| (directory, name.into())).collect()
+        self.negative_names
+            .lock()
+            .iter()
+            .map(|(directory, name)| (directory, name.into()))
+            .collect()
     }
 
     pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {

@@ -23,7 +23,11 @@ pub(crate) struct Attributes {
 
 impl Attributes {
     /// Follows no links, triggers no mounts.
-    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8], alias: DeviceAlias) -> Result<Self, FileError> {
+    pub(crate) fn of_name(
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        alias: DeviceAlias,
+    ) -> Result<Self, FileError> {
         Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, alias)
     }
 
@@ -31,8 +35,14 @@ impl Attributes {
         Self::statx(fd, b"", AtFlags::EMPTY_PATH, alias)
     }
 
-    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags, alias: DeviceAlias) -> Result<Self, FileError> {
-        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS).map_err(FileError::system("read the attributes"))?;
+    fn statx(
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        flags: AtFlags,
+        alias: DeviceAlias,
+    ) -> Result<Self, FileError> {
+        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS)
+            .map_err(FileError::system("read the attributes"))?;
         let time = |t: StatxTimestamp| Timestamp { s: t.tv_sec, ns: t.tv_nsec.min(999_999_999) };
         Ok(Self {
             dev: alias.of(rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)),
@@ -93,7 +103,16 @@ impl Attributes {
             put(&n.to_le_bytes());
         }
         // ctime covers these, on file systems that keep it.
-        for n in [self.mode, self.uid, self.gid, self.nlink, self.rdev.0, self.rdev.1, self.mtime.ns, self.ctime.ns] {
+        for n in [
+            self.mode,
+            self.uid,
+            self.gid,
+            self.nlink,
+            self.rdev.0,
+            self.rdev.1,
+            self.mtime.ns,
+            self.ctime.ns,
+        ] {
             put(&n.to_le_bytes());
         }
         let mut whole = [0u8; 96 + 255 + 64];

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use redb::{
-    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition, WriteTransaction,
+    Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    TableDefinition, WriteTransaction,
 };
 use vouch_tree::BlockHandle;
 use vouch_xdr::Xdr as _;
@@ -56,22 +57,41 @@ impl Cache {
     fn try_open(path: &Path, head: Option<&BlockHandle>, fresh: bool) -> Result<Self, redb::Error> {
         // Root may publish into another user's directory: a link must not lead elsewhere.
         let no_follow = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).custom_flags(no_follow).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(no_follow)
+            .open(path)?;
         let database = Database::builder().set_cache_size(MEMORY_LEN_MAX).create_file(file)?;
         let state = State::read(&database)?;
         let valid = !fresh && state.as_ref().is_some_and(|state| head == Some(&state.fsinfo));
         let current = state.as_ref().map_or(0, |state| state.table & 1);
-        let earlier = if valid { Some(database.begin_read()?.open_table(TABLES[usize::from(current)])?) } else { None };
+        let earlier = if valid {
+            Some(database.begin_read()?.open_table(TABLES[usize::from(current)])?)
+        } else {
+            None
+        };
         // Replaces a void or sparse table.
         let whole = !valid || state.is_some_and(|state| state.is_sparse);
         let next = if whole { current ^ 1 } else { current };
         let mut transaction = database.begin_write()?;
-        transaction.set_durability(Durability::Immediate).map_err(|e| redb::Error::Io(std::io::Error::other(e)))?;
+        transaction
+            .set_durability(Durability::Immediate)
+            .map_err(|e| redb::Error::Io(std::io::Error::other(e)))?;
         let table = TABLES[usize::from(next)];
         if whole {
             transaction.delete_table(table)?;
         }
-        let work = Work { transaction, table, waiting: Vec::new(), waiting_len: 0, whole, _database: database };
+        let work = Work {
+            transaction,
+            table,
+            waiting: Vec::new(),
+            waiting_len: 0,
+            whole,
+            _database: database,
+        };
         Ok(Self { earlier, work: Mutex::new(Some(work)) })
     }
 
@@ -141,7 +161,11 @@ impl Work {
         if self.whole {
             self.transaction.delete_table(TABLES[usize::from(current ^ 1)])?;
         }
-        let state = State { fsinfo: *fsinfo, table: current, is_sparse: records > directories.saturating_mul(2) + SPARE_COUNT };
+        let state = State {
+            fsinfo: *fsinfo,
+            table: current,
+            is_sparse: records > directories.saturating_mul(2) + SPARE_COUNT,
+        };
         state.write(&self.transaction)?;
         self.transaction.commit()?;
         Ok(())
@@ -162,7 +186,9 @@ impl State {
             Err(error) => return Err(error.into()),
         };
         let Some(value) = table.get(())? else { return Ok(None) };
-        let Ok([fsinfo @ .., table, is_sparse]) = <[u8; 34]>::try_from(value.value()) else { return Ok(None) };
+        let Ok([fsinfo @ .., table, is_sparse]) = <[u8; 34]>::try_from(value.value()) else {
+            return Ok(None);
+        };
         Ok(Some(Self { fsinfo: BlockHandle::from_bytes(fsinfo), table, is_sparse: is_sparse != 0 }))
     }
 
@@ -175,9 +201,11 @@ impl State {
 
 const FILE_NAME: &str = "stat.redb";
 
-const STATE: TableDefinition<'static, (), &'static [u8]> = TableDefinition::new("state of format 1");
+const STATE: TableDefinition<'static, (), &'static [u8]> =
+    TableDefinition::new("state of format 1");
 
-const TABLES: [Records; 2] = [TableDefinition::new("directories a"), TableDefinition::new("directories b")];
+const TABLES: [Records; 2] =
+    [TableDefinition::new("directories a"), TableDefinition::new("directories b")];
 
 const MEMORY_LEN_MAX: usize = 24 << 20;
 

@@ -20,7 +20,11 @@ impl Cursor {
     }
 
     /// `name` must follow all earlier names. `None`: absent, or a page is missing.
-    pub(crate) fn find(&mut self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
+    pub(crate) fn find(
+        &mut self,
+        frames: &Frames<'_>,
+        name: &[u8],
+    ) -> Result<Option<Inode>, Error> {
         loop {
             for entry in self.entries.by_ref() {
                 match entry.name.as_bytes().cmp(name) {
@@ -38,7 +42,9 @@ impl Cursor {
                 let Ok(interior) = InteriorPage::from_xdr(&payload) else { return Ok(None) };
                 // Skips children that end before the name.
                 let from = interior.child_for(name).unwrap_or(0);
-                self.ahead.extend((from..interior.children().len()).rev().filter_map(|i| interior.page(i)));
+                self.ahead.extend(
+                    (from..interior.children().len()).rev().filter_map(|i| interior.page(i)),
+                );
             }
         }
     }

@@ -26,14 +26,26 @@ impl Descriptors {
         let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
         if limit.current.is_some_and(|now| now < wanted) {
             // Otherwise fewer directories stay open.
-            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+            let _ = setrlimit(
+                Resource::Nofile,
+                Rlimit { current: Some(wanted), maximum: limit.maximum },
+            );
         }
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);
         let open_count_max = usize::try_from(limit / 2).unwrap_or(usize::MAX).min(OPEN_COUNT_MAX);
-        Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true), alias: DeviceAlias::default() }
+        Self {
+            open: Arc::default(),
+            open_count_max,
+            no_atime: AtomicBool::new(true),
+            alias: DeviceAlias::default(),
+        }
     }
 
-    pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {
+    pub(crate) fn directory(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<OpenDirectory, Errno> {
         let fd = self.open(dir, name, OFlags::DIRECTORY)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(OpenDirectory { fd, open: self.open.clone() })

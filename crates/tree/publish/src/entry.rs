@@ -59,7 +59,11 @@ struct LargeProgress {
 
 impl LargeFile {
     fn previous_file<'a>(&'a self, listing: &'a Listing) -> PreviousFile<'a> {
-        PreviousFile { node: &self.target.node, name: listing.name(self.target.index), blob: &self.previous }
+        PreviousFile {
+            node: &self.target.node,
+            name: listing.name(self.target.index),
+            blob: &self.previous,
+        }
     }
 }
 
@@ -71,7 +75,12 @@ impl Walk<'_> {
         }
     }
 
-    pub(crate) fn chunk<'s>(&'s self, scope: &Scope<'s>, node: &Arc<Node>, mut chunk: Range<usize>) {
+    pub(crate) fn chunk<'s>(
+        &'s self,
+        scope: &Scope<'s>,
+        node: &Arc<Node>,
+        mut chunk: Range<usize>,
+    ) {
         let snapshot = node.snapshot();
         let open = match node.directory(&self.descriptors) {
             Ok(open) => open,
@@ -90,7 +99,8 @@ impl Walk<'_> {
                 Ok(Step::Done(outcome)) => outcomes.push((index, outcome)),
                 Ok(Step::Later) => {}
                 Ok(Step::Directory(child)) => directories.push(child),
-                Err(error) => outcomes.push((index, self.leave_out(node, snapshot.listing.name(index), error))),
+                Err(error) => outcomes
+                    .push((index, self.leave_out(node, snapshot.listing.name(index), error))),
             }
             // Share half of the rest if it is real work.
             if read_len >= SHARE_LEN && chunk.len() >= 2 {
@@ -126,10 +136,14 @@ impl Walk<'_> {
         self.check_public(&attributes, || node.path(Some(name)))?;
         if attributes.is_directory() {
             if self.database == Some(attributes.identity()) {
-                return Err(Error::DatabaseInside { path: printable(&node.path(Some(name))) }.into());
+                return Err(
+                    Error::DatabaseInside { path: printable(&node.path(Some(name))) }.into()
+                );
             }
             let closed = self.options.one_file_system && attributes.dev != self.root_dev;
-            return Ok(Step::Directory(Arc::new(Node::child(node, index, name, attributes, closed))));
+            return Ok(Step::Directory(Arc::new(Node::child(
+                node, index, name, attributes, closed,
+            ))));
         }
         self.progress.files.fetch_add(1, Ordering::Relaxed);
         let is_regular = attributes.file_type() == FileType::RegularFile;
@@ -144,7 +158,9 @@ impl Walk<'_> {
             }
         }
         let print = attributes.fingerprint(self.frames.iv(), name, &[]);
-        if !attributes.is_racy(now) && snapshot.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print)) {
+        if !attributes.is_racy(now)
+            && snapshot.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print))
+        {
             return Ok(Step::Done(Outcome { slot: Slot::Same, print }));
         }
         let mut target = Target { node: node.clone(), index, repeats: 0, claimed: None };
@@ -198,7 +214,12 @@ impl Walk<'_> {
             if attributes.file_type() == FileType::RegularFile && attributes.size > SMALL_LEN_MAX {
                 let file = self.descriptors.file(dir, name)?;
                 let content = LargeContent::new(attributes.size);
-                let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), error: None });
+                let progress = Mutex::new(LargeProgress {
+                    content,
+                    batch: None,
+                    leaves: Vec::new(),
+                    error: None,
+                });
                 target.node.expect(1);
                 let (pending, previous) = (AtomicUsize::new(0), PreviousBlob::default());
                 let job = LargeFile { target, file, attributes, racy, pending, previous, progress };
@@ -207,7 +228,12 @@ impl Walk<'_> {
             }
             match self.read_at_once(&target.node, dir, name, &attributes) {
                 Ok((xattrs, content)) => {
-                    let inode = inode(&attributes, link_group(self.frames.iv(), &attributes), xattrs, content);
+                    let inode = inode(
+                        &attributes,
+                        link_group(self.frames.iv(), &attributes),
+                        xattrs,
+                        content,
+                    );
                     return Ok(Some(Read { inode, attributes, racy }));
                 }
                 Err(FileError::Changed) if target.repeats < REPEAT_COUNT_MAX => {
@@ -233,7 +259,11 @@ impl Walk<'_> {
                 let file = self.descriptors.file(dir, name)?;
                 let memory = PreviousBlob::default();
                 // With a record of the directory, only files that have changed are read.
-                let previous = node.has_previous_pages_only().then_some(PreviousFile { node, name, blob: &memory });
+                let previous = node.has_previous_pages_only().then_some(PreviousFile {
+                    node,
+                    name,
+                    blob: &memory,
+                });
                 let (blob, space) = read_small(&self.frames, file.as_fd(), before.size, previous)?;
                 let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
                 if Attributes::of_fd(file.as_fd(), self.alias)? != *before {
@@ -244,13 +274,16 @@ impl Walk<'_> {
                 return Ok((xattrs, Content::Regular { blob, space }));
             }
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
-                    rustix::io::Errno::INVAL => FileError::Changed,
-                    error => FileError::system("read the link")(error),
-                })?;
+                let target =
+                    rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
+                        rustix::io::Errno::INVAL => FileError::Changed,
+                        error => FileError::system("read the link")(error),
+                    })?;
                 let target = target.into_bytes();
                 if target.is_empty() || target.len() > SYMLINK_LEN_MAX {
-                    return Err(FileError::Unsupported("is a link with a target that is empty or longer than 4,095 bytes"));
+                    return Err(FileError::Unsupported(
+                        "is a link with a target that is empty or longer than 4,095 bytes",
+                    ));
                 }
                 Content::Symlink(target)
             }
@@ -258,7 +291,9 @@ impl Walk<'_> {
             FileType::Socket => Content::Socket,
             FileType::CharacterDevice => Content::CharDevice(number),
             FileType::BlockDevice => Content::BlockDevice(number),
-            FileType::Directory | FileType::Unknown => return Err(FileError::Unsupported("is of an unknown type")),
+            FileType::Directory | FileType::Unknown => {
+                return Err(FileError::Unsupported("is of an unknown type"));
+            }
         };
         let xattrs = xattrs::read(&self.frames, Place::Named(dir, name))?;
         if Attributes::of_name(dir, name, self.alias)? != *before {
@@ -316,12 +351,23 @@ impl Walk<'_> {
         let mut handles = vec![None; group.count];
         let listing = job.target.node.snapshot().listing;
         let previous = Some(job.previous_file(&listing));
-        let result = read_group(&self.frames, job.file.as_fd(), job.attributes.size, &group, previous, &mut handles);
-        self.progress.bytes_read.fetch_add(group.len(job.attributes.size) as u64, Ordering::Relaxed);
+        let result = read_group(
+            &self.frames,
+            job.file.as_fd(),
+            job.attributes.size,
+            &group,
+            previous,
+            &mut handles,
+        );
+        self.progress
+            .bytes_read
+            .fetch_add(group.len(job.attributes.size) as u64, Ordering::Relaxed);
         {
             let mut progress = job.progress.lock();
             match result {
-                Ok(()) => progress.leaves[group.at..group.at + group.count].copy_from_slice(&handles),
+                Ok(()) => {
+                    progress.leaves[group.at..group.at + group.count].copy_from_slice(&handles)
+                }
                 Err(error) => progress.error = Some(error),
             }
         }
@@ -347,7 +393,12 @@ impl Walk<'_> {
         })
     }
 
-    fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, FileError>) {
+    fn large_deliver<'s>(
+        &'s self,
+        scope: &Scope<'s>,
+        mut target: Target,
+        result: Result<Read, FileError>,
+    ) {
         let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
         let listing = node.snapshot().listing;
         let name = listing.name(index);
@@ -386,7 +437,13 @@ impl Walk<'_> {
         }
     }
 
-    fn settle<'s>(&'s self, scope: &Scope<'s>, name: &[u8], claimed: Option<(u64, u64)>, read: Read) -> Outcome {
+    fn settle<'s>(
+        &'s self,
+        scope: &Scope<'s>,
+        name: &[u8],
+        claimed: Option<(u64, u64)>,
+        read: Read,
+    ) -> Outcome {
         let Some(identity) = claimed else { return self.outcome(name, &read) };
         let read = Arc::new(read);
         let same = read.attributes.identity() == identity;
@@ -424,15 +481,20 @@ impl Walk<'_> {
     }
 
     fn outcome(&self, name: &[u8], read: &Read) -> Outcome {
-        let print = if read.racy { Fingerprint::UNTRUSTED } else { read.attributes.fingerprint(self.frames.iv(), name, &[]) };
+        let print = if read.racy {
+            Fingerprint::UNTRUSTED
+        } else {
+            read.attributes.fingerprint(self.frames.iv(), name, &[])
+        };
         Outcome { slot: Slot::New(Box::new(read.inode.clone())), print }
     }
 }
 
 /// A change during reading then gets a newer timestamp.
 fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> {
-    let since_ns =
-        (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000 + i128::from(now.ns) - i128::from(attributes.ctime.ns);
+    let since_ns = (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000
+        + i128::from(now.ns)
+        - i128::from(attributes.ctime.ns);
     let left = TICK_NS - since_ns;
     (since_ns >= 0 && left > 0).then(|| Duration::from_nanos(left as u64))
 }

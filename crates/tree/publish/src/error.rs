@@ -6,7 +6,9 @@ use crate::printable::printable;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path}: cannot {doing}: {source}; run as a user with access, or use --skip-unreadable")]
+    #[error(
+        "{path}: cannot {doing}: {source}; run as a user with access, or use --skip-unreadable"
+    )]
     Unreadable {
         path: String,
         doing: &'static str,
@@ -25,7 +27,9 @@ pub enum Error {
     },
     #[error("{path}: this is the database itself; keep it outside the directory that is published")]
     DatabaseInside { path: String },
-    #[error("{path}: {what}, and published files are readable by everyone; keep keys outside the directory that is published")]
+    #[error(
+        "{path}: {what}, and published files are readable by everyone; keep keys outside the directory that is published"
+    )]
     Private { path: String, what: &'static str },
     #[error("{0}")]
     Option(String),
@@ -59,7 +63,9 @@ pub enum Error {
     Store(#[from] vouch_tree_store::Error),
     #[error("cannot start threads: {0}")]
     Threads(String),
-    #[error("stopped; the previous revision stays in force, and the next run uses the stored frames")]
+    #[error(
+        "stopped; the previous revision stays in force, and the next run uses the stored frames"
+    )]
     Stopped,
 }
 
@@ -76,10 +82,15 @@ pub enum Fault {
 impl Error {
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Private { .. } | Self::Option(_) => {
-                Fault::Input
-            }
-            Self::Unreadable { .. } | Self::Source { .. } | Self::Deleted { .. } | Self::PrivateFiles { .. } => Fault::Input,
+            Self::Changed { .. }
+            | Self::Unsupported { .. }
+            | Self::DatabaseInside { .. }
+            | Self::Private { .. }
+            | Self::Option(_) => Fault::Input,
+            Self::Unreadable { .. }
+            | Self::Source { .. }
+            | Self::Deleted { .. }
+            | Self::PrivateFiles { .. } => Fault::Input,
             Self::NoRevision(_) => Fault::Missing,
             Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
             Self::Store(error) if error.is_busy() => Fault::Busy,
@@ -127,7 +138,9 @@ impl FileError {
     pub(crate) fn system(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Self {
         use rustix::io::Errno;
         move |error| match error {
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::NXIO => Self::Vanished,
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::STALE | Errno::NXIO => {
+                Self::Vanished
+            }
             error => Self::System { doing, error },
         }
     }
@@ -136,7 +149,9 @@ impl FileError {
         let path = printable(path);
         match self {
             Self::Vanished | Self::Changed => Error::Changed { path },
-            Self::System { doing, error } => Error::Unreadable { path, doing, source: error.into() },
+            Self::System { doing, error } => {
+                Error::Unreadable { path, doing, source: error.into() }
+            }
             Self::Unsupported(what) => Error::Unsupported { path, what },
             Self::Private => Error::Private { path, what: "this is a private key" },
             Self::Fatal(error) => error,

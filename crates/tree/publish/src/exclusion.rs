@@ -16,20 +16,34 @@ impl Exclusion {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, Error> {
         let mut set = GlobSet::builder();
         for pattern in patterns {
-            let bad = |why: &dyn std::fmt::Display| Error::Option(format!("--exclude {pattern}: {why}"));
+            let bad =
+                |why: &dyn std::fmt::Display| Error::Option(format!("--exclude {pattern}: {why}"));
             let path = pattern.trim_end_matches('/');
-            let path = path.strip_prefix("./").map_or_else(|| path.to_owned(), |path| format!("/{path}"));
+            let path =
+                path.strip_prefix("./").map_or_else(|| path.to_owned(), |path| format!("/{path}"));
             let path = path.as_str();
-            if path.strip_prefix('/').unwrap_or(path).split('/').any(|part| ["", ".", ".."].contains(&part)) && !path.is_empty() {
+            if path
+                .strip_prefix('/')
+                .unwrap_or(path)
+                .split('/')
+                .any(|part| ["", ".", ".."].contains(&part))
+                && !path.is_empty()
+            {
                 return Err(bad(&"matches no path; write it without empty parts, `.` and `..`"));
             }
             if path.is_empty() {
                 return Err(bad(&"names no file below the directory"));
             }
-            let path = path
-                .strip_prefix('/')
-                .map_or_else(|| if path.contains('/') { path.to_owned() } else { format!("**/{path}") }, str::to_owned);
-            set.add(GlobBuilder::new(&path).literal_separator(true).build().map_err(|error| bad(&error.kind()))?);
+            let path = path.strip_prefix('/').map_or_else(
+                || if path.contains('/') { path.to_owned() } else { format!("**/{path}") },
+                str::to_owned,
+            );
+            set.add(
+                GlobBuilder::new(&path)
+                    .literal_separator(true)
+                    .build()
+                    .map_err(|error| bad(&error.kind()))?,
+            );
         }
         set.build().map(Self).map_err(|error| Error::Option(format!("--exclude: {error}")))
     }
@@ -51,7 +65,10 @@ mod tests {
 
     #[test]
     fn patterns_follow_gitignore() {
-        let set = Exclusion::new(&["*.tmp", "/build", "docs/*.bak", "cache/", "a/**/z"].map(str::to_owned)).unwrap();
+        let set = Exclusion::new(
+            &["*.tmp", "/build", "docs/*.bak", "cache/", "a/**/z"].map(str::to_owned),
+        )
+        .unwrap();
         for (above, name, expected) in [
             ("", "x.tmp", true),
             ("a/b", "x.tmp", true),
@@ -65,7 +82,10 @@ mod tests {
         ] {
             assert_eq!(set.has(above.as_bytes(), name.as_bytes()), expected, "{above}/{name}");
         }
-        assert!(Exclusion::new(&["/".to_owned()]).is_err() && Exclusion::new(&["[".to_owned()]).is_err());
+        assert!(
+            Exclusion::new(&["/".to_owned()]).is_err()
+                && Exclusion::new(&["[".to_owned()]).is_err()
+        );
         assert!(Exclusion::new(&["./secret".to_owned()]).unwrap().has(b"", b"secret"));
         for silent in ["d//e", "d/e/../e", "..", "./", "a/./b"] {
             assert!(Exclusion::new(&[silent.to_owned()]).is_err(), "{silent}");

@@ -27,7 +27,11 @@ impl Extents {
         Self { size, leaves: size.div_ceil(LEAF), next: 0, data_end: 0 }
     }
 
-    pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, FileError> {
+    pub(crate) fn batch(
+        &mut self,
+        file: BorrowedFd<'_>,
+        leaf_count_max: u64,
+    ) -> Result<Vec<Span>, FileError> {
         let (mut spans, mut room) = (Vec::new(), leaf_count_max);
         while self.next < self.leaves && room > 0 && spans.len() < SPAN_COUNT_MAX {
             if self.next < self.data_end {

@@ -47,7 +47,11 @@ pub(crate) fn read_small(
     content.finish(frames, previous)
 }
 
-fn put_indirect(frames: &Frames<'_>, previous: Option<PreviousFile<'_>>, payload: &[u8]) -> Result<BlockHandle, Error> {
+fn put_indirect(
+    frames: &Frames<'_>,
+    previous: Option<PreviousFile<'_>>,
+    payload: &[u8],
+) -> Result<BlockHandle, Error> {
     match previous {
         Some(previous) => previous.put_indirect(frames, payload),
         None => frames.put(FrameKind::Indirect, payload),
@@ -55,7 +59,8 @@ fn put_indirect(frames: &Frames<'_>, previous: Option<PreviousFile<'_>>, payload
 }
 
 fn is_private(bytes: &[u8]) -> bool {
-    bytes.starts_with(b"vouch ") && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
+    bytes.starts_with(b"vouch ")
+        && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
 
 pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, FileError> {
@@ -163,7 +168,11 @@ impl LargeContent {
         Ok(())
     }
 
-    pub(crate) fn finish(self, frames: &Frames<'_>, previous: Option<PreviousFile<'_>>) -> Result<(Blob, u64), FileError> {
+    pub(crate) fn finish(
+        self,
+        frames: &Frames<'_>,
+        previous: Option<PreviousFile<'_>>,
+    ) -> Result<(Blob, u64), FileError> {
         let mut put = |_, payload: &[u8]| put_indirect(frames, previous, payload);
         Ok((self.builder.finish(self.size, &mut put)?, self.space))
     }
@@ -184,7 +193,9 @@ pub(crate) fn read_group(
             buffer.resize(GROUP_LEAF_COUNT * LEAF_LEN_MAX, 0);
         }
         read_exact(file, &mut buffer[..len], start)?;
-        for (number, (leaf, handle)) in (group.first..).zip(buffer[..len].chunks(LEAF_LEN_MAX).zip(leaves)) {
+        for (number, (leaf, handle)) in
+            (group.first..).zip(buffer[..len].chunks(LEAF_LEN_MAX).zip(leaves))
+        {
             *handle = match previous {
                 _ if is_zero(leaf) => None,
                 Some(previous) => Some(previous.put_leaf(frames, number, leaf)?),
@@ -215,7 +226,8 @@ fn leaf_len(leaf: u64, size: u64) -> u64 {
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    bytes.first().is_none_or(|&b| b == 0) && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
+    bytes.first().is_none_or(|&b| b == 0)
+        && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
 }
 
 thread_local! {

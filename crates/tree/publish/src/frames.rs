@@ -68,7 +68,8 @@ impl<'a> Frames<'a> {
         let mut counted = counted.lock();
         let is_new = !is_known && counted.new.insert(*handle);
         let PutCounts { new_frames, new_bytes, shared_frames, shared_bytes } = &mut counted.counts;
-        let (frames, bytes) = if is_new { (new_frames, new_bytes) } else { (shared_frames, shared_bytes) };
+        let (frames, bytes) =
+            if is_new { (new_frames, new_bytes) } else { (shared_frames, shared_bytes) };
         *frames += 1;
         *bytes += stored.len() as u64;
         Ok(())
@@ -80,7 +81,11 @@ impl<'a> Frames<'a> {
     }
 
     /// `None` if missing or damaged.
-    pub(crate) fn get(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn get(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+    ) -> Result<Option<Vec<u8>>, Error> {
         let Some(stored) = self.writer.get(handle)? else { return Ok(None) };
         Ok(frame::open(&self.iv, handle, kind, &stored).ok().map(std::borrow::Cow::into_owned))
     }

@@ -33,7 +33,10 @@ mod walk;
 mod xattrs;
 
 pub use error::{Error, Fault};
-pub use options::{DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Skipped, SnapshotSource, Summary};
+pub use options::{
+    DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Skipped, SnapshotSource,
+    Summary,
+};
 pub use republish::{Republication, Republished, republish};
 pub use revision::{check_options, publish};
 pub use source_check::check_outside_source;

@@ -106,7 +106,9 @@ pub(crate) fn link_group(iv: &Iv, attributes: &Attributes) -> u64 {
 }
 
 fn held_len(inode: &Inode) -> usize {
-    let blob = |b: &vouch_tree::Blob| if let vouch_tree::BlobBody::Inline(bytes) = &b.body { bytes.len() } else { 0 };
+    let blob = |b: &vouch_tree::Blob| {
+        if let vouch_tree::BlobBody::Inline(bytes) = &b.body { bytes.len() } else { 0 }
+    };
     let content = match &inode.content {
         vouch_tree::Content::Regular { blob: content, .. } => blob(content),
         vouch_tree::Content::Symlink(target) => target.len(),

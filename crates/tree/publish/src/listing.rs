@@ -16,7 +16,8 @@ pub(crate) struct Listing {
 impl Listing {
     pub(crate) fn read(dir: BorrowedFd<'_>) -> Result<Self, FileError> {
         let mut listing = Self::default();
-        rustix::fs::seek(dir, SeekFrom::Start(0)).map_err(FileError::system("list the directory"))?;
+        rustix::fs::seek(dir, SeekFrom::Start(0))
+            .map_err(FileError::system("list the directory"))?;
         BUFFER.with_borrow_mut(|buffer| {
             buffer.clear();
             buffer.reserve_exact(BUFFER_LEN);
@@ -40,8 +41,13 @@ impl Listing {
     }
 
     fn push(&mut self, name: &[u8]) -> Result<(), FileError> {
-        if name.is_empty() || name.len() > vouch_tree::name::FILE_NAME_LEN_MAX || name.contains(&b'/') {
-            return Err(FileError::Unsupported("holds a name that is longer than 255 bytes or has a '/'"));
+        if name.is_empty()
+            || name.len() > vouch_tree::name::FILE_NAME_LEN_MAX
+            || name.contains(&b'/')
+        {
+            return Err(FileError::Unsupported(
+                "holds a name that is longer than 255 bytes or has a '/'",
+            ));
         }
         self.names.push((self.bytes.len() as u64) << 8 | name.len() as u64);
         self.bytes.extend_from_slice(name);

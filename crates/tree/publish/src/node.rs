@@ -88,8 +88,21 @@ impl Node {
         Self::new(None, path, 0, attributes, false, Some(Arc::new(open)))
     }
 
-    pub(crate) fn child(parent: &Arc<Self>, index: usize, name: &[u8], attributes: Attributes, closed: bool) -> Self {
-        let child = Self::new(Some((parent.clone(), index)), name, parent.depth + 1, attributes, closed, None);
+    pub(crate) fn child(
+        parent: &Arc<Self>,
+        index: usize,
+        name: &[u8],
+        attributes: Attributes,
+        closed: bool,
+    ) -> Self {
+        let child = Self::new(
+            Some((parent.clone(), index)),
+            name,
+            parent.depth + 1,
+            attributes,
+            closed,
+            None,
+        );
         child.repeated.store(parent.is_repeated(), Ordering::Relaxed);
         child
     }
@@ -102,7 +115,14 @@ impl Node {
         closed: bool,
         open: Option<Arc<OpenDirectory>>,
     ) -> Self {
-        let snapshot = DirectorySnapshot { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None, previous: None };
+        let snapshot = DirectorySnapshot {
+            attributes,
+            racy: true,
+            opaque: false,
+            listing: Arc::default(),
+            earlier: None,
+            previous: None,
+        };
         let state = State {
             snapshot,
             pages: Pages::new(None, None, 0),
@@ -113,7 +133,9 @@ impl Node {
             memory: Memory::Cache,
         };
         // The directory that is published was named by the publisher.
-        let is_private = parent.as_ref().is_some_and(|(parent, _)| parent.is_private || !attributes.is_open_to_others());
+        let is_private = parent
+            .as_ref()
+            .is_some_and(|(parent, _)| parent.is_private || !attributes.is_open_to_others());
         Self {
             is_private,
             private_count: AtomicU64::new(0),
@@ -189,7 +211,11 @@ impl Node {
     }
 
     /// `None`: absent, or a page is missing.
-    pub(crate) fn previous_inode(&self, frames: &Frames<'_>, name: &[u8]) -> Result<Option<Inode>, Error> {
+    pub(crate) fn previous_inode(
+        &self,
+        frames: &Frames<'_>,
+        name: &[u8],
+    ) -> Result<Option<Inode>, Error> {
         let Some(mut page) = self.state.lock().snapshot.previous else { return Ok(None) };
         if let Some(last) = &*self.previous_page.lock()
             && last.entries().first().is_some_and(|entry| entry.name.as_bytes() <= name)
@@ -225,7 +251,10 @@ impl Node {
             })
     }
 
-    pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, FileError> {
+    pub(crate) fn directory(
+        &self,
+        descriptors: &Descriptors,
+    ) -> Result<Arc<OpenDirectory>, FileError> {
         // From the nearest open parent. Each directory must be the same.
         let mut closed = Vec::new();
         let mut node = self;
@@ -238,7 +267,9 @@ impl Node {
             node = parent;
         };
         for node in closed.into_iter().rev() {
-            let next = descriptors.directory(open.as_fd(), &node.name).map_err(FileError::system("open the directory"))?;
+            let next = descriptors
+                .directory(open.as_fd(), &node.name)
+                .map_err(FileError::system("open the directory"))?;
             if Attributes::of_fd(next.as_fd(), descriptors.alias)?.identity() != node.identity {
                 return Err(FileError::Vanished);
             }
@@ -276,7 +307,12 @@ impl Node {
         let state = &mut *guard;
         let len = state.window.len();
         for (i, outcome) in std::mem::take(&mut state.window).into_iter().enumerate() {
-            state.pages.push(frames, &state.snapshot.listing, state.start + i, outcome.unwrap_or(Outcome::SKIPPED))?;
+            state.pages.push(
+                frames,
+                &state.snapshot.listing,
+                state.start + i,
+                outcome.unwrap_or(Outcome::SKIPPED),
+            )?;
         }
         state.start += len;
         let left = state.snapshot.listing.len() - state.start;
@@ -286,7 +322,8 @@ impl Node {
             return Ok(Next::Window(state.start..state.start + len));
         }
         let pages = std::mem::replace(&mut state.pages, Pages::new(None, None, 0));
-        let (record, same) = pages.finish(frames, &state.snapshot.listing, state.snapshot.opaque)?;
+        let (record, same) =
+            pages.finish(frames, &state.snapshot.listing, state.snapshot.opaque)?;
         let (snapshot, vanished, repeats) = (state.snapshot.clone(), state.vanished, state.repeats);
         Ok(Next::Finish(Box::new(Finished { snapshot, record, same, vanished, repeats })))
     }

@@ -69,13 +69,24 @@ struct Building {
 
 impl Pages {
     /// `previous`: pages whose frames are kept where the new ones are equal.
-    pub(crate) fn new(earlier: Option<Arc<Earlier>>, previous: Option<PageRef>, len: usize) -> Self {
+    pub(crate) fn new(
+        earlier: Option<Arc<Earlier>>,
+        previous: Option<PageRef>,
+        len: usize,
+    ) -> Self {
         Self { earlier, previous, prints: Vec::with_capacity(len), work: Work::Same }
     }
 
-    pub(crate) fn push(&mut self, frames: &Frames<'_>, listing: &Listing, index: usize, outcome: Outcome) -> Result<(), PagesError> {
+    pub(crate) fn push(
+        &mut self,
+        frames: &Frames<'_>,
+        listing: &Listing,
+        index: usize,
+        outcome: Outcome,
+    ) -> Result<(), PagesError> {
         if let Work::Same = self.work {
-            let same = matches!(outcome.slot, Slot::Same) && self.earlier.as_ref().is_some_and(|e| e.is_at(index, &outcome.print));
+            let same = matches!(outcome.slot, Slot::Same)
+                && self.earlier.as_ref().is_some_and(|e| e.is_at(index, &outcome.print));
             if same {
                 self.prints.push(outcome.print);
                 return Ok(());
@@ -94,7 +105,12 @@ impl Pages {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self, frames: &Frames<'_>, listing: &Listing, opaque: bool) -> Result<(Record, bool), PagesError> {
+    pub(crate) fn finish(
+        mut self,
+        frames: &Frames<'_>,
+        listing: &Listing,
+        opaque: bool,
+    ) -> Result<(Record, bool), PagesError> {
         if let Work::Same = self.work {
             if let Some(earlier) = &self.earlier
                 && earlier.record.prints.len() == self.prints.len()
@@ -105,14 +121,26 @@ impl Pages {
             self.begin_building(frames, listing, self.prints.len())?;
         }
         let Work::Building(work) = self.work else { return Err(PagesError::Mismatch) };
-        let top = work.builder.finish(&mut |kind, payload: &[u8]| put_page(frames, work.previous, kind, payload))?;
-        Ok((Record { top, subdirs: work.subdirs, opaque, counts: work.counts, prints: self.prints }, false))
+        let top = work
+            .builder
+            .finish(&mut |kind, payload: &[u8]| put_page(frames, work.previous, kind, payload))?;
+        Ok((
+            Record { top, subdirs: work.subdirs, opaque, counts: work.counts, prints: self.prints },
+            false,
+        ))
     }
 
-    fn begin_building(&mut self, frames: &Frames<'_>, listing: &Listing, len: usize) -> Result<(), PagesError> {
+    fn begin_building(
+        &mut self,
+        frames: &Frames<'_>,
+        listing: &Listing,
+        len: usize,
+    ) -> Result<(), PagesError> {
         let top = self.earlier.as_ref().and_then(|e| e.record.top);
-        let (builder, cursor, previous) = (DirectoryBuilder::new(), Cursor::new(top), self.previous);
-        let mut work = Box::new(Building { builder, cursor, previous, subdirs: 0, counts: Counts::default() });
+        let (builder, cursor, previous) =
+            (DirectoryBuilder::new(), Cursor::new(top), self.previous);
+        let mut work =
+            Box::new(Building { builder, cursor, previous, subdirs: 0, counts: Counts::default() });
         for index in 0..len {
             let name = listing.name(index);
             let inode = work.cursor.find(frames, name)?.ok_or(PagesError::Mismatch)?;
@@ -137,11 +165,15 @@ impl Building {
                 self.subdirs = self.subdirs.saturating_add(1);
             }
             Content::Symlink(_) => counts.symlinks += 1,
-            Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => counts.others += 1,
+            Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => {
+                counts.others += 1
+            }
         }
         counts.with_xattrs += u64::from(inode.xattrs.size > 0);
         let previous = self.previous;
-        self.builder.push(name, inode, &mut |kind, payload: &[u8]| put_page(frames, previous, kind, payload))?;
+        self.builder.push(name, inode, &mut |kind, payload: &[u8]| {
+            put_page(frames, previous, kind, payload)
+        })?;
         Ok(())
     }
 }

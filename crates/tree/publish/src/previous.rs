@@ -34,7 +34,12 @@ pub(crate) struct PreviousFile<'a> {
 }
 
 impl PreviousFile<'_> {
-    pub(crate) fn put_leaf(&self, frames: &Frames<'_>, leaf: u64, payload: &[u8]) -> Result<BlockHandle, Error> {
+    pub(crate) fn put_leaf(
+        &self,
+        frames: &Frames<'_>,
+        leaf: u64,
+        payload: &[u8],
+    ) -> Result<BlockHandle, Error> {
         let mut old = None;
         let put = frames.put_or_keep(FrameKind::Leaf, payload, || {
             old = match self.blob(frames)? {
@@ -49,13 +54,22 @@ impl PreviousFile<'_> {
         Ok(put)
     }
 
-    pub(crate) fn put_indirect(&self, frames: &Frames<'_>, payload: &[u8]) -> Result<BlockHandle, Error> {
+    pub(crate) fn put_indirect(
+        &self,
+        frames: &Frames<'_>,
+        payload: &[u8],
+    ) -> Result<BlockHandle, Error> {
         frames.put_or_keep(FrameKind::Indirect, payload, || {
             let Some(blob) = self.blob(frames)? else { return Ok(None) };
             if self.blob.indirects.get().is_none() {
                 let _ = self.blob.indirects.set(indirects(frames, blob)?);
             }
-            Ok(self.blob.indirects.get().and_then(|known| known.get(blake3::hash(payload).as_bytes())).copied())
+            Ok(self
+                .blob
+                .indirects
+                .get()
+                .and_then(|known| known.get(blake3::hash(payload).as_bytes()))
+                .copied())
         })
     }
 
@@ -74,7 +88,12 @@ impl PreviousFile<'_> {
         Ok(self.blob.found.get().and_then(Option::as_ref))
     }
 
-    fn leaf(&self, frames: &Frames<'_>, blob: &Blob, leaf: u64) -> Result<Option<BlockHandle>, Error> {
+    fn leaf(
+        &self,
+        frames: &Frames<'_>,
+        blob: &Blob,
+        leaf: u64,
+    ) -> Result<Option<BlockHandle>, Error> {
         let (mut handle, depth) = match blob.body {
             BlobBody::Leaf(handle) if leaf == 0 => return Ok(Some(handle)),
             BlobBody::Tree { depth, top } => (top, depth),
@@ -83,14 +102,20 @@ impl PreviousFile<'_> {
         let mut rest = leaf;
         for depth in (1..=u32::from(depth)).rev() {
             let below = (FANOUT as u64).pow(depth - 1);
-            let child = self.indirect(frames, handle)?.and_then(|page| page.child(usize::try_from(rest / below).ok()?));
+            let child = self
+                .indirect(frames, handle)?
+                .and_then(|page| page.child(usize::try_from(rest / below).ok()?));
             let Some(child) = child else { return Ok(None) };
             (handle, rest) = (child, rest % below);
         }
         Ok(Some(handle))
     }
 
-    fn indirect(&self, frames: &Frames<'_>, handle: BlockHandle) -> Result<Option<Arc<Indirect>>, Error> {
+    fn indirect(
+        &self,
+        frames: &Frames<'_>,
+        handle: BlockHandle,
+    ) -> Result<Option<Arc<Indirect>>, Error> {
         if let Some((last, page)) = &*self.blob.last_indirect.lock()
             && *last == handle
         {
@@ -121,15 +146,26 @@ fn indirects(frames: &Frames<'_>, blob: &Blob) -> Result<HashMap<[u8; 32], Block
 }
 
 /// Puts a page of a directory whose previous pages are below `top`.
-pub(crate) fn put_page(frames: &Frames<'_>, top: Option<PageRef>, kind: FrameKind, payload: &[u8]) -> Result<BlockHandle, Error> {
+pub(crate) fn put_page(
+    frames: &Frames<'_>,
+    top: Option<PageRef>,
+    kind: FrameKind,
+    payload: &[u8],
+) -> Result<BlockHandle, Error> {
     let Some(mut page) = top else { return frames.put(kind, payload) };
     frames.put_or_keep(kind, payload, || {
         let (height, first) = if kind == FrameKind::DirLeaf {
-            let Some(entry) = LeafPage::from_xdr(payload).ok().and_then(|page| page.entries().first().cloned()) else { return Ok(None) };
+            let Some(entry) =
+                LeafPage::from_xdr(payload).ok().and_then(|page| page.entries().first().cloned())
+            else {
+                return Ok(None);
+            };
             (0, entry.name)
         } else {
             let Ok(own) = InteriorPage::from_xdr(payload) else { return Ok(None) };
-            let Some(first) = own.children().first().map(|child| child.first.clone()) else { return Ok(None) };
+            let Some(first) = own.children().first().map(|child| child.first.clone()) else {
+                return Ok(None);
+            };
             (own.height(), first)
         };
         while page.height > height {

@@ -9,7 +9,11 @@ pub(crate) fn printable(path: &[u8]) -> String {
         for c in chunk.valid().chars() {
             // Direction marks could disguise a name.
             let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-            if c == '\\' || c.is_control() || turns { out.extend(c.escape_default()) } else { out.push(c) }
+            if c == '\\' || c.is_control() || turns {
+                out.extend(c.escape_default())
+            } else {
+                out.push(c)
+            }
         }
         for byte in chunk.invalid() {
             let _ = write!(out, "\\x{byte:02x}");

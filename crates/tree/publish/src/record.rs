@@ -20,7 +20,12 @@ pub(crate) struct Record {
 
 impl Record {
     pub(crate) fn content(&self) -> Content {
-        Content::Directory { entries: self.prints.len() as u64, subdirs: self.subdirs, opaque: self.opaque, top: self.top }
+        Content::Directory {
+            entries: self.prints.len() as u64,
+            subdirs: self.subdirs,
+            opaque: self.opaque,
+            top: self.top,
+        }
     }
 
     pub(crate) fn content_bytes(&self) -> Vec<u8> {
@@ -50,7 +55,10 @@ impl Xdr for Record {
         let (subdirs, opaque) = (r.u32()?, r.bool()?);
         let top = r.optional(PageRef::decode)?;
         let counts = Counts::decode(r)?;
-        let len = usize::try_from(entries).ok().and_then(|n| n.checked_mul(Fingerprint::LEN)).ok_or(XdrError::Invalid("entries"))?;
+        let len = usize::try_from(entries)
+            .ok()
+            .and_then(|n| n.checked_mul(Fingerprint::LEN))
+            .ok_or(XdrError::Invalid("entries"))?;
         let mut prints = Vec::with_capacity(r.remaining() / Fingerprint::LEN);
         for chunk in r.take(len)?.as_chunks::<{ Fingerprint::LEN }>().0 {
             prints.push(Fingerprint::from_bytes(*chunk));
@@ -99,7 +107,8 @@ mod tests {
 
     #[test]
     fn records_round_trip_and_truncated_ones_are_refused() {
-        let record = Record { subdirs: 3, prints: (1..9).map(print).collect(), ..Record::default() };
+        let record =
+            Record { subdirs: 3, prints: (1..9).map(print).collect(), ..Record::default() };
         let bytes = record.to_xdr();
         assert_eq!(Record::from_xdr(&bytes).unwrap(), record);
         assert!(Record::from_xdr(&bytes[..bytes.len() - 1]).is_err());
@@ -107,9 +116,16 @@ mod tests {
 
     #[test]
     fn moved_entries_are_found_and_untrusted_ones_never() {
-        let record = Record { prints: vec![print(5), Fingerprint::UNTRUSTED, print(1)], ..Record::default() };
+        let record = Record {
+            prints: vec![print(5), Fingerprint::UNTRUSTED, print(1)],
+            ..Record::default()
+        };
         let earlier = Earlier::new(record);
-        assert!(earlier.contains(0, &print(5)) && earlier.contains(0, &print(1)) && !earlier.contains(2, &print(2)));
+        assert!(
+            earlier.contains(0, &print(5))
+                && earlier.contains(0, &print(1))
+                && !earlier.contains(2, &print(2))
+        );
         assert!(!earlier.contains(1, &Fingerprint::UNTRUSTED));
     }
 }

@@ -33,7 +33,11 @@ pub struct Republished {
 }
 
 /// Stores no content. The stat cache is void afterwards: the next publication reads every file.
-pub fn republish(writer: &Writer, signer: &Signer<'_>, options: &Republication) -> Result<Republished, Error> {
+pub fn republish(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    options: &Republication,
+) -> Result<Republished, Error> {
     let head = Head::read(writer)?.ok_or_else(|| Error::NoRevision(options.of.to_string()))?;
     check_key(writer, signer, options.start, false, Some(&head))?;
     if let Some(message) = &options.message {
@@ -63,7 +67,8 @@ pub fn republish(writer: &Writer, signer: &Signer<'_>, options: &Republication) 
     }
     let (handle, _) = put_signed(writer, signer, &first)?;
     let start = i64::try_from(first.start).unwrap_or(i64::MAX);
-    let earlier = Revision { number: first.revision, start, fsinfo: handle, tag: options.tag.clone() };
+    let earlier =
+        Revision { number: first.revision, start, fsinfo: handle, tag: options.tag.clone() };
     let second = Fsinfo {
         revision: first.revision + 1,
         start: first.start,
@@ -78,8 +83,14 @@ pub fn republish(writer: &Writer, signer: &Signer<'_>, options: &Republication) 
 
 fn kept(writer: &Writer, number: u64) -> Result<Fsinfo, Error> {
     let missing = || Error::NoRevision(number.to_string());
-    let revision = writer.revisions().into_iter().find(|revision| revision.number == number).ok_or_else(missing)?;
+    let revision = writer
+        .revisions()
+        .into_iter()
+        .find(|revision| revision.number == number)
+        .ok_or_else(missing)?;
     let stored = writer.get(&revision.fsinfo)?.ok_or_else(missing)?;
-    let payload = vouch_tree::frame::open(&writer.iv(), &revision.fsinfo, FrameKind::Fsinfo, &stored).map_err(|_| missing())?;
+    let payload =
+        vouch_tree::frame::open(&writer.iv(), &revision.fsinfo, FrameKind::Fsinfo, &stored)
+            .map_err(|_| missing())?;
     SignedFsinfo::from_xdr(&payload).and_then(|signed| signed.unverified()).map_err(Error::Head)
 }

@@ -6,7 +6,9 @@ use vouch_tree::blob::INLINE_LEN_MAX;
 use vouch_tree::fsinfo::{MESSAGE_XATTR, TAG_LEN_MAX};
 use vouch_tree::time_text::Utc;
 use vouch_tree::xattr::Xattrs;
-use vouch_tree::{Blob, BlobBody, BlockHandle, Content, Counts, FrameKind, Fsinfo, Inode, SignedFsinfo, frame};
+use vouch_tree::{
+    Blob, BlobBody, BlockHandle, Content, Counts, FrameKind, Fsinfo, Inode, SignedFsinfo, frame,
+};
 use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Revision, Writer};
 use vouch_xdr::Xdr as _;
 
@@ -19,17 +21,30 @@ use crate::printable::printable;
 use crate::walk::{Found, Walk, opaque_components};
 
 /// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
-pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
+pub fn publish(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
     if *options.name.hostid() != writer.hostid() {
-        return Err(Error::Option(format!("the name {} is not of this database, whose HOSTID is {}", options.name, writer.hostid())));
+        return Err(Error::Option(format!(
+            "the name {} is not of this database, whose HOSTID is {}",
+            options.name,
+            writer.hostid()
+        )));
     }
     check_options(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
     let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
         true => Cache::none(),
-        false => Cache::open(&writer.publisher_dir()?, before.as_ref().map(|head| &head.handle), options.rehash),
+        false => Cache::open(
+            &writer.publisher_dir()?,
+            before.as_ref().map(|head| &head.handle),
+            options.rehash,
+        ),
     };
     let frames = Frames::new(writer, options.level, options.is_dry_run);
     let previous = before.as_ref().and_then(|head| match &head.fsinfo.root.content {
@@ -41,7 +56,15 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
         RefusePrivate::First => before.is_none(),
         RefusePrivate::Always => true,
     };
-    let mut found = Walk::run(frames, options, progress, &cache, identity_of(writer), previous, refuses_private)?;
+    let mut found = Walk::run(
+        frames,
+        options,
+        progress,
+        &cache,
+        identity_of(writer),
+        previous,
+        refuses_private,
+    )?;
     if progress.is_stopped() {
         return Err(Error::Stopped);
     }
@@ -52,7 +75,9 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
     found.counts.with_xattrs -= u64::from(found.root.xattrs.size > 0);
     set_message(&mut found.root, options.message.as_deref())?;
     found.counts.with_xattrs += u64::from(found.root.xattrs.size > 0);
-    let deleted_files = before.as_ref().map_or(0, |head| files_of(&head.fsinfo.counts).saturating_sub(files_of(&found.counts)));
+    let deleted_files = before
+        .as_ref()
+        .map_or(0, |head| files_of(&head.fsinfo.counts).saturating_sub(files_of(&found.counts)));
     let fsinfo = Fsinfo {
         hostid: writer.hostid(),
         revision: before.as_ref().map_or(1, |head| head.fsinfo.revision + 1),
@@ -65,7 +90,17 @@ pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress
         tag: options.tag.clone().unwrap_or_default(),
     };
     if let Some(counts) = found.counted {
-        return Ok(summary(writer, signer, options, progress, &fsinfo, found, deleted_files, counts, began));
+        return Ok(summary(
+            writer,
+            signer,
+            options,
+            progress,
+            &fsinfo,
+            found,
+            deleted_files,
+            counts,
+            began,
+        ));
     }
     let (handle, counts) = commit(writer, signer, &fsinfo, options.keep, None)?;
     cache.commit(&handle, found.counts.directories);
@@ -83,7 +118,8 @@ fn check_deleted(options: &Options, now: &Counts, before: Option<&Head>) -> Resu
     let is_too_many = match max {
         DeletionMax::Files(max) => deleted > max,
         DeletionMax::Percent(max) => {
-            (deleted >= DELETED_COUNT_MIN || left == 0) && u128::from(deleted) * 100 > u128::from(before) * u128::from(max)
+            (deleted >= DELETED_COUNT_MIN || left == 0)
+                && u128::from(deleted) * 100 > u128::from(before) * u128::from(max)
         }
     };
     if is_too_many {
@@ -99,12 +135,20 @@ pub(crate) fn set_message(root: &mut Inode, message: Option<&str>) -> Result<(),
         let too_many = "the directory has too many extended attributes for a message";
         return if message.is_some() { Err(Error::Option(too_many.to_owned())) } else { Ok(()) };
     };
-    let old = if bytes.is_empty() { Xattrs::new(Vec::new()) } else { Xattrs::from_xdr(bytes).map_err(Error::Head)? };
-    let mut pairs: Vec<_> = old.pairs().iter().filter(|(name, _)| name != MESSAGE_XATTR).cloned().collect();
+    let old = if bytes.is_empty() {
+        Xattrs::new(Vec::new())
+    } else {
+        Xattrs::from_xdr(bytes).map_err(Error::Head)?
+    };
+    let mut pairs: Vec<_> =
+        old.pairs().iter().filter(|(name, _)| name != MESSAGE_XATTR).cloned().collect();
     pairs.extend(message.map(|message| (MESSAGE_XATTR.to_vec(), message.as_bytes().to_vec())));
     let bytes = if pairs.is_empty() { Vec::new() } else { Xattrs::new(pairs).to_xdr() };
     if bytes.len() > INLINE_LEN_MAX {
-        return Err(Error::Option("the message and the extended attributes of the directory are too long together".to_owned()));
+        return Err(Error::Option(
+            "the message and the extended attributes of the directory are too long together"
+                .to_owned(),
+        ));
     }
     root.xattrs = Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) };
     Ok(())
@@ -118,7 +162,9 @@ pub(crate) struct Head {
 
 impl Head {
     pub(crate) fn read(writer: &Writer) -> Result<Option<Self>, Error> {
-        let (Some(bytes), Some(last)) = (writer.head(), writer.revisions().pop()) else { return Ok(None) };
+        let (Some(bytes), Some(last)) = (writer.head(), writer.revisions().pop()) else {
+            return Ok(None);
+        };
         let signed = SignedFsinfo::from_xdr(&bytes).map_err(Error::Head)?;
         let fsinfo = signed.unverified().map_err(Error::Head)?;
         Ok(Some(Self { fsinfo, cert_serial: signed.cert().serial, handle: last.fsinfo }))
@@ -148,14 +194,21 @@ pub fn check_options(options: &Options) -> Result<(), Error> {
 
 pub(crate) fn check_tag(tag: &str) -> Result<(), Error> {
     if tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control) {
-        return Err(Error::Option(format!("a tag has 1 to {TAG_LEN_MAX} bytes and no control characters")));
+        return Err(Error::Option(format!(
+            "a tag has 1 to {TAG_LEN_MAX} bytes and no control characters"
+        )));
     }
     Ok(())
 }
 
 pub(crate) fn check_message(message: &str) -> Result<(), Error> {
-    if message.is_empty() || message.len() > MESSAGE_LEN_MAX || message.chars().any(char::is_control) {
-        return Err(Error::Option(format!("a message has 1 to {MESSAGE_LEN_MAX} bytes and no control characters")));
+    if message.is_empty()
+        || message.len() > MESSAGE_LEN_MAX
+        || message.chars().any(char::is_control)
+    {
+        return Err(Error::Option(format!(
+            "a message has 1 to {MESSAGE_LEN_MAX} bytes and no control characters"
+        )));
     }
     Ok(())
 }
@@ -172,10 +225,15 @@ pub(crate) fn check_key(
     }
     let cert = &signer.cert;
     if !cert.is_signed_by(&writer.hostid()) {
-        return Err(Error::Key(format!("the signing key's certificate is not by the root key of {}", writer.hostid())));
+        return Err(Error::Key(format!(
+            "the signing key's certificate is not by the root key of {}",
+            writer.hostid()
+        )));
     }
     if signer.key.public() != cert.signing {
-        return Err(Error::Key("the signing key differs from the key in its certificate".to_owned()));
+        return Err(Error::Key(
+            "the signing key differs from the key in its certificate".to_owned(),
+        ));
     }
     if start < cert.not_before || start >= cert.not_after {
         return Err(Error::Key(format!(
@@ -193,7 +251,11 @@ pub(crate) fn check_key(
             )));
         }
         if start < head.fsinfo.start && !clock_was_ahead {
-            return Err(Error::Clock { revision: head.fsinfo.revision, start: head.fsinfo.start, now: start });
+            return Err(Error::Clock {
+                revision: head.fsinfo.revision,
+                start: head.fsinfo.start,
+                now: start,
+            });
         }
     }
     Ok(())
@@ -225,7 +287,11 @@ pub(crate) fn commit(
     Ok((handle, counts))
 }
 
-pub(crate) fn put_signed(writer: &Writer, signer: &Signer<'_>, fsinfo: &Fsinfo) -> Result<(BlockHandle, Vec<u8>), Error> {
+pub(crate) fn put_signed(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    fsinfo: &Fsinfo,
+) -> Result<(BlockHandle, Vec<u8>), Error> {
     let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert).to_xdr();
     let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
     let handle = writer.iv().handle_of(&stored);

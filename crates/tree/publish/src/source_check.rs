@@ -26,8 +26,13 @@ fn holds(options: &Options, place: &Path) -> bool {
     let Ok(source) = fs::metadata(&options.source) else { return false };
     let absolute = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
     // A missing path is judged by its nearest existing parent.
-    let Some(existing) = absolute.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
-    let is_source = |above: &Path| fs::metadata(above).is_ok_and(|at| (at.dev(), at.ino()) == (source.dev(), source.ino()));
-    let elsewhere = options.one_file_system && fs::metadata(&existing).is_ok_and(|at| at.dev() != source.dev());
+    let Some(existing) = absolute.ancestors().find_map(|above| above.canonicalize().ok()) else {
+        return false;
+    };
+    let is_source = |above: &Path| {
+        fs::metadata(above).is_ok_and(|at| (at.dev(), at.ino()) == (source.dev(), source.ino()))
+    };
+    let elsewhere =
+        options.one_file_system && fs::metadata(&existing).is_ok_and(|at| at.dev() != source.dev());
     !elsewhere && existing.ancestors().any(is_source)
 }

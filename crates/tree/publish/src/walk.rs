@@ -118,14 +118,23 @@ impl<'a> Walk<'a> {
         }
         let (counts, skipped_count) = (walk.totals.into_inner(), walk.skipped_count.into_inner());
         let root = walk.root.into_inner().ok_or(Error::Stopped)?;
-        let (private_count, private_example) = (walk.private_count.into_inner(), walk.private_example.into_inner());
+        let (private_count, private_example) =
+            (walk.private_count.into_inner(), walk.private_example.into_inner());
         let (skipped, counted) = (walk.skipped.into_inner(), walk.frames.counted());
         Ok(Found { root, counts, skipped, skipped_count, private_count, private_example, counted })
     }
 
-    pub(crate) fn check_public(&self, attributes: &Attributes, path: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn check_public(
+        &self,
+        attributes: &Attributes,
+        path: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), Error> {
         if self.options.private.contains(&attributes.identity()) {
-            let what = if attributes.is_directory() { "this is the directory of the keys" } else { "this is a private key" };
+            let what = if attributes.is_directory() {
+                "this is the directory of the keys"
+            } else {
+                "this is a private key"
+            };
             return Err(Error::Private { path: printable(&path()), what });
         }
         Ok(())
@@ -149,8 +158,11 @@ impl<'a> Walk<'a> {
         while !self.is_stopped() {
             let above = match node.advance(&self.frames) {
                 Ok(Next::Window(window)) => {
-                    let mut chunks: Vec<_> =
-                        window.clone().step_by(CHUNK_LEN).map(|start| start..window.end.min(start + CHUNK_LEN)).collect();
+                    let mut chunks: Vec<_> = window
+                        .clone()
+                        .step_by(CHUNK_LEN)
+                        .map(|start| start..window.end.min(start + CHUNK_LEN))
+                        .collect();
                     node.expect(chunks.len());
                     let first = chunks.remove(0);
                     for chunk in chunks.into_iter().rev() {
@@ -214,29 +226,42 @@ impl<'a> Walk<'a> {
         let open = node.directory(&self.descriptors)?;
         let now = self.as_of(now());
         let attributes = Attributes::of_fd(open.as_fd(), self.alias)?;
-        let mut listing = if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
+        let mut listing =
+            if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
         if !self.exclusion.is_empty() {
             let above = node.relative_path();
             listing.retain(|name| !self.exclusion.has(&above, name));
         }
-        let opaque = listing.contains(OPAQUE_MARKER.as_bytes()) || self.opaque.iter().any(|components| node.is_at(components));
+        let opaque = listing.contains(OPAQUE_MARKER.as_bytes())
+            || self.opaque.iter().any(|components| node.is_at(components));
         let earlier = match node.memory() {
             Memory::Own(earlier) => Some(earlier),
             Memory::Nothing => None,
-            Memory::Cache if node.is_repeated() => self.cache.get_fresh(node.identity()).map(|r| Arc::new(Earlier::new(r))),
+            Memory::Cache if node.is_repeated() => {
+                self.cache.get_fresh(node.identity()).map(|r| Arc::new(Earlier::new(r)))
+            }
             Memory::Cache if self.options.rehash => None,
             Memory::Cache => self.cache.get(node.identity()).map(|r| Arc::new(Earlier::new(r))),
         };
         let previous = match (&earlier, node.parent()) {
             (Some(earlier), _) => earlier.record.top,
             (None, None) => self.previous,
-            (None, Some((parent, _))) => match parent.previous_inode(&self.frames, node.name())?.map(|inode| inode.content) {
-                Some(Content::Directory { top, .. }) => top,
-                _ => None,
-            },
+            (None, Some((parent, _))) => {
+                match parent.previous_inode(&self.frames, node.name())?.map(|inode| inode.content) {
+                    Some(Content::Directory { top, .. }) => top,
+                    _ => None,
+                }
+            }
         };
         self.progress.dirs.fetch_add(1, Ordering::Relaxed);
-        node.begin(DirectorySnapshot { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier, previous });
+        node.begin(DirectorySnapshot {
+            attributes,
+            racy: attributes.is_racy(now),
+            opaque,
+            listing: Arc::new(listing),
+            earlier,
+            previous,
+        });
         Ok(())
     }
 
@@ -244,9 +269,12 @@ impl<'a> Walk<'a> {
     fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, FileError> {
         let Finished { snapshot, record, same, vanished, repeats } = finished;
         let open = node.directory(&self.descriptors)?;
-        let print = snapshot.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
+        let print =
+            snapshot.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
         let above = node.parent().map(|(parent, index)| (parent.snapshot(), index));
-        let is_same = above.is_some_and(|(snapshot, index)| snapshot.earlier.is_some_and(|e| e.contains(index, &print)));
+        let is_same = above.is_some_and(|(snapshot, index)| {
+            snapshot.earlier.is_some_and(|e| e.contains(index, &print))
+        });
         let slot = if is_same {
             Slot::Same
         } else {
@@ -268,19 +296,27 @@ impl<'a> Walk<'a> {
         self.cache.put(node.identity(), &record, same);
         if node.parent().is_none() {
             if let Slot::New(inode) = &slot {
-                self.add(&Counts { with_xattrs: u64::from(inode.xattrs.size > 0), ..Counts::default() });
+                self.add(&Counts {
+                    with_xattrs: u64::from(inode.xattrs.size > 0),
+                    ..Counts::default()
+                });
                 *self.root.lock() = Some((**inode).clone());
             }
             return Ok(Some(Outcome::SKIPPED));
         }
-        Ok(Some(Outcome { slot, print: if snapshot.racy { Fingerprint::UNTRUSTED } else { print } }))
+        Ok(Some(Outcome {
+            slot,
+            print: if snapshot.racy { Fingerprint::UNTRUSTED } else { print },
+        }))
     }
 
     /// When the content that is read was current: a live file may have changed since the snapshot
     /// without showing it in its times.
     pub(crate) fn as_of(&self, now: Timestamp) -> Timestamp {
         match &self.options.snapshot {
-            Some(snapshot) => Timestamp { s: snapshot.taken_s.unwrap_or(i64::MIN).min(now.s), ns: 0 },
+            Some(snapshot) => {
+                Timestamp { s: snapshot.taken_s.unwrap_or(i64::MIN).min(now.s), ns: 0 }
+            }
             None => now,
         }
     }
@@ -325,7 +361,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree::Blob, content: Content) -> Inode {
+pub(crate) fn inode(
+    attributes: &Attributes,
+    link_group: u64,
+    xattrs: vouch_tree::Blob,
+    content: Content,
+) -> Inode {
     Inode {
         mode: attributes.permissions(),
         uid: attributes.uid,
@@ -338,13 +379,21 @@ pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree
     }
 }
 
-fn open_source(descriptors: &mut Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
+fn open_source(
+    descriptors: &mut Descriptors,
+    options: &Options,
+) -> Result<(Node, Attributes), Error> {
     use std::os::unix::ffi::OsStrExt as _;
     let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
-    let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
-    let attributes = |alias| Attributes::of_fd(open.as_fd(), alias).map_err(|t| t.at(path.as_os_str().as_bytes()));
+    let open = descriptors
+        .directory(rustix::fs::CWD, path.as_os_str().as_bytes())
+        .map_err(|e| Error::source_dir(&options.source, e))?;
+    let attributes = |alias| {
+        Attributes::of_fd(open.as_fd(), alias).map_err(|t| t.at(path.as_os_str().as_bytes()))
+    };
     if let Some(snapshot) = &options.snapshot {
-        descriptors.alias = DeviceAlias::new(attributes(DeviceAlias::default())?.dev, snapshot.live_device);
+        descriptors.alias =
+            DeviceAlias::new(attributes(DeviceAlias::default())?.dev, snapshot.live_device);
     }
     let attributes = attributes(descriptors.alias)?;
     // Without a trailing slash: names are appended.
@@ -358,13 +407,22 @@ pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, 
     use std::path::Component;
     let mut all = Vec::new();
     for path in &options.opaque {
-        let bad = |why: &str| Error::Option(format!("opaque directory {}: {why}", printable(path.as_os_str().as_bytes())));
+        let bad = |why: &str| {
+            Error::Option(format!(
+                "opaque directory {}: {why}",
+                printable(path.as_os_str().as_bytes())
+            ))
+        };
         let mut components = Vec::new();
         for component in path.components() {
             match component {
                 Component::Normal(name) => components.push(name.as_bytes().to_vec()),
                 Component::CurDir => {}
-                _ => return Err(bad("give it relative to the directory that is published, without '..'")),
+                _ => {
+                    return Err(bad(
+                        "give it relative to the directory that is published, without '..'",
+                    ));
+                }
             }
         }
         let at = std::fs::symlink_metadata(options.source.join(path));

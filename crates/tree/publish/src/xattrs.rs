@@ -24,7 +24,9 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
     let path = match place {
         Place::Open(_) => Vec::new(),
         // The open directory itself, whatever its path is now.
-        Place::Named(dir, name) => [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat(),
+        Place::Named(dir, name) => {
+            [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat()
+        }
     };
     BUFFERS.with_borrow_mut(|(names, value)| {
         names.resize(LIST_LEN_MAX, 0);
@@ -36,7 +38,9 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
             Ok(len) => len,
             Err(Errno::OPNOTSUPP) => 0,
             Err(Errno::RANGE | Errno::TOOBIG) => {
-                return Err(FileError::Unsupported("has more than 64 KiB of names of extended attributes"));
+                return Err(FileError::Unsupported(
+                    "has more than 64 KiB of names of extended attributes",
+                ));
             }
             Err(error) => return Err(FileError::system("list the extended attributes")(error)),
         };
@@ -48,11 +52,15 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             let got = match place {
                 Place::Open(fd) => rustix::fs::fgetxattr(fd, name, value.as_mut_slice()),
-                Place::Named(..) => rustix::fs::lgetxattr(path.as_slice(), name, value.as_mut_slice()),
+                Place::Named(..) => {
+                    rustix::fs::lgetxattr(path.as_slice(), name, value.as_mut_slice())
+                }
             };
             let got = got.map_err(|error| match error {
                 Errno::NODATA => FileError::Changed,
-                Errno::RANGE | Errno::TOOBIG => FileError::Unsupported("has an extended attribute of more than 64 KiB"),
+                Errno::RANGE | Errno::TOOBIG => {
+                    FileError::Unsupported("has an extended attribute of more than 64 KiB")
+                }
                 error => FileError::system("read the extended attributes")(error),
             })?;
             total += (name.len() + got + 16) as u64;
@@ -61,7 +69,11 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
             }
             pairs.push((name.to_vec(), value[..got].to_vec()));
         }
-        if pairs.is_empty() { Ok(Blob::empty()) } else { blob_of_bytes(frames, &Xattrs::new(pairs).to_xdr()) }
+        if pairs.is_empty() {
+            Ok(Blob::empty())
+        } else {
+            blob_of_bytes(frames, &Xattrs::new(pairs).to_xdr())
+        }
     })
 }
 

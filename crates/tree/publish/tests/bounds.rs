@@ -23,7 +23,13 @@ fn child() {
     let options = Options::new(dir.join("source"), name, 1_000_000, 86_400);
     let summary = publish_into(&dir.join("db"), &options, &Progress::default()).unwrap();
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB").to_owned();
+    let peak = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .to_owned();
     fs::write(dir.join("peak"), peak).unwrap();
     eprintln!("{summary:?}");
 }
@@ -73,7 +79,8 @@ fn huge_sparse_file_stays_within_memory() {
         file.write_all_at(b"island", n * (50 << 20)).unwrap();
     }
     let file = fs::File::create(publisher.source().join("large")).unwrap();
-    let block: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let block: Vec<u8> =
+        (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     for n in 0..scale(2_000) {
         file.write_all_at(&block, n << 20).unwrap();
     }
@@ -91,7 +98,13 @@ fn deep_tree_needs_few_descriptors() {
             rustix::fs::mkdirat(dir.as_fd(), name, rustix::fs::Mode::from(0o755)).unwrap();
         }
         rustix::fs::symlinkat("a", dir.as_fd(), "link").unwrap();
-        dir = rustix::fs::openat(dir.as_fd(), "b", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+        dir = rustix::fs::openat(
+            dir.as_fd(),
+            "b",
+            rustix::fs::OFlags::DIRECTORY,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
     }
     peak_kib_under(&publisher, "ulimit -n 80");
     let counts = publisher.tree().fsinfo.counts;

@@ -48,7 +48,9 @@ fn killed_publication_keeps_previous_revision_and_frames() {
         for n in 0..40 {
             let dir = source.join(format!("{}", n % 7));
             fs::create_dir_all(&dir).unwrap();
-            let bytes: Vec<u8> = (0..random() % 200_000).map(|i| (i.wrapping_mul(round * 40 + n + 1) >> 3) as u8).collect();
+            let bytes: Vec<u8> = (0..random() % 200_000)
+                .map(|i| (i.wrapping_mul(round * 40 + n + 1) >> 3) as u8)
+                .collect();
             fs::write(dir.join(format!("{round}-{n}")), bytes).unwrap();
         }
     };
@@ -66,7 +68,10 @@ fn killed_publication_keeps_previous_revision_and_frames() {
         killed += u32::from(!child.wait().unwrap().success());
         let found = Database::verify(&publisher.db(), None).unwrap();
         let tree = publisher.tree();
-        assert!(tree.fsinfo.revision == revision || tree.fsinfo.revision == revision + 1, "{found:?}");
+        assert!(
+            tree.fsinfo.revision == revision || tree.fsinfo.revision == revision + 1,
+            "{found:?}"
+        );
         revision = tree.fsinfo.revision;
     }
     eprintln!("{killed} of 25 were killed before their end, {} committed", revision - 2);

@@ -47,12 +47,16 @@ fn unreadable_file_stops_publication_or_is_skipped() {
         assert_eq!(error.fault(), Fault::Input);
         let line = error.to_string();
         assert!(line.contains("secret") || line.contains("closed\\ndir"), "{line}");
-        assert!(line.contains("denied") && line.contains("--skip-unreadable") && !line.contains('\n'), "{line}");
+        assert!(
+            line.contains("denied") && line.contains("--skip-unreadable") && !line.contains('\n'),
+            "{line}"
+        );
         assert_eq!(publisher.tree().fsinfo.revision, 1);
         let mut options = publisher.options();
         options.skip_unreadable = true;
         let summary = publisher.publish(&options).unwrap();
-        let paths: Vec<_> = summary.skipped.iter().map(|s| s.path.rsplit('/').next().unwrap().to_owned()).collect();
+        let paths: Vec<_> =
+            summary.skipped.iter().map(|s| s.path.rsplit('/').next().unwrap().to_owned()).collect();
         assert_eq!(paths, ["closed\\ndir", "secret", "secret too"]);
         assert_eq!((summary.skipped_count, summary.counts.files), (3, 1));
     });
@@ -73,7 +77,11 @@ fn file_that_changes_once_is_read_again() {
                 std::thread::sleep(Duration::from_micros(100));
             }
             std::thread::sleep(Duration::from_millis(2));
-            std::io::Write::write_all(&mut fs::File::options().append(true).open(&file).unwrap(), b"more").unwrap();
+            std::io::Write::write_all(
+                &mut fs::File::options().append(true).open(&file).unwrap(),
+                b"more",
+            )
+            .unwrap();
         });
         publisher.publish_watched(&publisher.options(), &progress).unwrap()
     });
@@ -168,8 +176,11 @@ fn directory_swapped_for_link_is_not_followed() {
         }
         let tree = publisher.tree();
         for path in ["dir/below", "link/below"] {
-            if let Some(below) = tree.find(path.split('/').next().unwrap()).filter(vouch_tree::Inode::is_directory) {
-                let names: Vec<_> = tree.entries(&below).iter().map(|e| e.name.to_string()).collect();
+            if let Some(below) =
+                tree.find(path.split('/').next().unwrap()).filter(vouch_tree::Inode::is_directory)
+            {
+                let names: Vec<_> =
+                    tree.entries(&below).iter().map(|e| e.name.to_string()).collect();
                 assert_eq!(names, ["below"]);
                 assert!(tree.find(&format!("{path}/secret")).is_none());
             }
@@ -196,9 +207,26 @@ fn planned_database_or_keys_inside_source_are_refused() {
     let outside = publisher.dir.path().join("not/yet");
     check_outside_source(&options, &outside.join("db"), &outside.join("keys")).unwrap();
     symlink(&source, publisher.dir.path().join("link")).unwrap();
-    for inside in [source.join("db"), source.join("a/b/db"), publisher.dir.path().join("link/db"), source.clone()] {
-        assert!(matches!(check_outside_source(&options, &inside, &outside).unwrap_err(), Error::DatabaseInside { .. }), "{inside:?}");
-        assert!(matches!(check_outside_source(&options, &outside, &inside).unwrap_err(), Error::Private { .. }), "{inside:?}");
+    for inside in [
+        source.join("db"),
+        source.join("a/b/db"),
+        publisher.dir.path().join("link/db"),
+        source.clone(),
+    ] {
+        assert!(
+            matches!(
+                check_outside_source(&options, &inside, &outside).unwrap_err(),
+                Error::DatabaseInside { .. }
+            ),
+            "{inside:?}"
+        );
+        assert!(
+            matches!(
+                check_outside_source(&options, &outside, &inside).unwrap_err(),
+                Error::Private { .. }
+            ),
+            "{inside:?}"
+        );
     }
     assert!(!outside.exists() && !source.join("db").exists());
 }
@@ -209,14 +237,18 @@ fn private_keys_are_never_published() {
     let (source, keys) = (publisher.source(), publisher.dir.path().join("keys"));
     fs::create_dir(&keys).unwrap();
     fs::write(keys.join("signing.key"), "a key of a format to come").unwrap();
-    let identity = |path: &std::path::Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).unwrap();
+    let identity =
+        |path: &std::path::Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).unwrap();
     let mut options = publisher.options();
     options.private = vec![identity(&keys), identity(&keys.join("signing.key"))];
     options.skip_unreadable = true;
     publisher.publish(&options).unwrap();
     let refused = |options: &Options, path: &str| {
         let error = publisher.publish(options).unwrap_err();
-        assert!(matches!(&error, Error::Private { path: found, .. } if found.ends_with(path)), "{error}");
+        assert!(
+            matches!(&error, Error::Private { path: found, .. } if found.ends_with(path)),
+            "{error}"
+        );
         assert!(error.to_string().contains("outside"), "{error}");
         assert_eq!(publisher.tree().fsinfo.revision, 1);
     };
@@ -232,7 +264,8 @@ fn private_keys_are_never_published() {
         fs::write(source.join("d/copy"), text.as_bytes()).unwrap();
         refused(&publisher.options(), "d/copy");
     }
-    fs::write(source.join("d/copy"), "vouch signing key v1 is how the file of a key begins\n").unwrap();
+    fs::write(source.join("d/copy"), "vouch signing key v1 is how the file of a key begins\n")
+        .unwrap();
     publisher.publish_and_compare();
 }
 
@@ -244,7 +277,10 @@ fn source_that_is_no_directory_is_named() {
         fs::write(publisher.dir.path().join("file"), "x").unwrap();
         options.source = publisher.dir.path().join(name);
         let error = publisher.publish(&options).unwrap_err();
-        assert!(matches!(error, Error::Source { .. }) && error.to_string().contains(name), "{error}");
+        assert!(
+            matches!(error, Error::Source { .. }) && error.to_string().contains(name),
+            "{error}"
+        );
     }
     symlink(publisher.source(), publisher.dir.path().join("way")).unwrap();
     options.source = publisher.dir.path().join("way");

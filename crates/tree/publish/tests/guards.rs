@@ -7,7 +7,9 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use reference::{Publisher, let_timestamps_age};
 use vouch_tree::key::SecretKey;
-use vouch_tree_publish::{DeletionMax, Error, Options, RefusePrivate, Republication, Signer, republish};
+use vouch_tree_publish::{
+    DeletionMax, Error, Options, RefusePrivate, Republication, Signer, republish,
+};
 use vouch_tree_store::{Database, WriteOptions};
 
 fn publisher(count: usize) -> Publisher {
@@ -22,9 +24,13 @@ fn publisher(count: usize) -> Publisher {
 #[test]
 fn emptied_source_is_refused_unless_allowed() {
     let publisher = publisher(40);
-    let guarded = |deletion_max| Options { deletion_max: Some(deletion_max), ..publisher.options() };
+    let guarded =
+        |deletion_max| Options { deletion_max: Some(deletion_max), ..publisher.options() };
     (0..20).for_each(|n| fs::remove_file(publisher.source().join(format!("{n:03}"))).unwrap());
-    assert!(matches!(publisher.publish(&guarded(DeletionMax::Files(19))), Err(Error::Deleted { deleted: 20, before: 40, .. })));
+    assert!(matches!(
+        publisher.publish(&guarded(DeletionMax::Files(19))),
+        Err(Error::Deleted { deleted: 20, before: 40, .. })
+    ));
     assert_eq!(publisher.publish(&guarded(DeletionMax::Percent(50))).unwrap().deleted_files, 20);
     (20..40).for_each(|n| fs::remove_file(publisher.source().join(format!("{n:03}"))).unwrap());
     let refused = publisher.publish(&guarded(DeletionMax::Percent(50))).unwrap_err();
@@ -42,10 +48,13 @@ fn private_files_are_counted_and_refused() {
         fs::set_permissions(source.join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
     fs::write(source.join("000"), "private content ".repeat(1000)).unwrap();
-    let refusing = |refuse_private| publisher.publish(&Options { refuse_private, ..publisher.options() });
+    let refusing =
+        |refuse_private| publisher.publish(&Options { refuse_private, ..publisher.options() });
     assert!(matches!(refusing(RefusePrivate::Always), Err(Error::PrivateFiles { count: 3, .. })));
     let packs = fs::read_dir(publisher.db().join("packs")).unwrap();
-    let data = packs.filter(|pack| pack.as_ref().unwrap().file_name().to_string_lossy().starts_with("d-")).count();
+    let data = packs
+        .filter(|pack| pack.as_ref().unwrap().file_name().to_string_lossy().starts_with("d-"))
+        .count();
     assert_eq!(data, 0, "private content is never stored");
     assert_eq!(refusing(RefusePrivate::First).unwrap().private_count, 3);
     // Unchanged files count too.
@@ -72,7 +81,12 @@ fn dry_run_counts_and_stores_nothing() {
     fs::write(publisher.source().join("same"), "n".repeat(5000)).unwrap();
     let_timestamps_age();
     let files = || {
-        let below = |dir: &str| fs::read_dir(publisher.db().join(dir)).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let below = |dir: &str| {
+            fs::read_dir(publisher.db().join(dir))
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect::<Vec<_>>()
+        };
         (below("packs"), below("index"), fs::read(publisher.db().join("manifest")).unwrap())
     };
     let before = files();
@@ -80,7 +94,10 @@ fn dry_run_counts_and_stores_nothing() {
     assert_eq!(files(), before);
     // The fsinfo is not counted.
     let done = publisher.publish(&publisher.options()).unwrap();
-    assert_eq!((would.revision, would.counts, would.new_frames), (done.revision, done.counts, done.new_frames - 1));
+    assert_eq!(
+        (would.revision, would.counts, would.new_frames),
+        (done.revision, done.counts, done.new_frames - 1)
+    );
 }
 
 #[test]
@@ -103,7 +120,14 @@ fn older_content_is_published_again_and_tags_move() {
     let again = |of, tag: Option<&str>, keeps_newest| {
         let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
         let tag = tag.map(str::to_owned);
-        let options = Republication { of, start: publisher.start, duration_s: None, tag, message: None, keeps_newest };
+        let options = Republication {
+            of,
+            start: publisher.start,
+            duration_s: None,
+            tag,
+            message: None,
+            keeps_newest,
+        };
         republish(&writer, &Signer { key: &signing, cert: publisher.cert() }, &options)
     };
     let second = publisher.tree().fsinfo;
@@ -111,7 +135,14 @@ fn older_content_is_published_again_and_tags_move() {
     assert_eq!((moved.revision, moved.newest), (3, 4));
     let now = publisher.tree().fsinfo;
     assert_eq!((&now.root, now.revision, now.tag.as_str()), (&second.root, 4, ""));
-    let tags = || Database::open_read(&publisher.db()).unwrap().revisions().iter().map(|r| r.tag.clone()).collect::<Vec<_>>();
+    let tags = || {
+        Database::open_read(&publisher.db())
+            .unwrap()
+            .revisions()
+            .iter()
+            .map(|r| r.tag.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(tags(), [None, None, Some("stable".to_owned()), None]);
     again(4, Some("stable"), true).unwrap();
     assert_eq!(tags(), [None, None, None, None, Some("stable".to_owned())]);

@@ -149,7 +149,12 @@ fn lost_or_damaged_cache_only_costs_reading() {
     let_timestamps_age();
     publisher.publish_and_compare();
     assert_eq!(publisher.publish_and_compare().files_read, 0);
-    for damage in [b"garbage".to_vec(), of_first[..of_first.len() / 2].to_vec(), vec![0; of_first.len()], Vec::new()] {
+    for damage in [
+        b"garbage".to_vec(),
+        of_first[..of_first.len() / 2].to_vec(),
+        vec![0; of_first.len()],
+        Vec::new(),
+    ] {
         fs::write(&cache, damage).unwrap();
         assert_eq!(publisher.publish_and_compare().files_read, 300);
     }

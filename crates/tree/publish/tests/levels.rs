@@ -35,7 +35,8 @@ fn publisher() -> Publisher {
 #[test]
 fn another_level_keeps_frames_of_equal_content() {
     let publisher = publisher();
-    let again = publisher.publish(&Options { level: 12, rehash: true, ..publisher.options() }).unwrap();
+    let again =
+        publisher.publish(&Options { level: 12, rehash: true, ..publisher.options() }).unwrap();
     assert_eq!((again.files_read, again.new_frames), (1501, 1), "only the signed fsinfo is new");
     publisher.tree().compare(&publisher.source());
     fs::remove_file(publisher.db().join("publisher/stat.redb")).unwrap();

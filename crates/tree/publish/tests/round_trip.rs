@@ -23,15 +23,31 @@ fn files_of_every_size_class_round_trip() {
     let publisher = Publisher::new();
     let source = publisher.source();
     let leaf = 128 * 1024;
-    for size in [0, 1, 1023, 1024, 1025, leaf - 1, leaf, leaf + 1, 8 * leaf, 8 * leaf + 1, 20 * leaf + 77, 600 * leaf + 5] {
-        let bytes: Vec<u8> = (0..size as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for size in [
+        0,
+        1,
+        1023,
+        1024,
+        1025,
+        leaf - 1,
+        leaf,
+        leaf + 1,
+        8 * leaf,
+        8 * leaf + 1,
+        20 * leaf + 77,
+        600 * leaf + 5,
+    ] {
+        let bytes: Vec<u8> =
+            (0..size as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         fs::write(source.join(size.to_string()), bytes).unwrap();
     }
     fs::write(source.join("zeros"), vec![0; 3 * leaf]).unwrap();
     let summary = publisher.publish_and_compare();
     assert_eq!((summary.counts.files, summary.files_read), (13, 13));
     let zeros = publisher.tree().find("zeros").unwrap();
-    assert!(matches!(zeros.content, Content::Regular { blob, space: 0 } if blob.body == BlobBody::Hole));
+    assert!(
+        matches!(zeros.content, Content::Regular { blob, space: 0 } if blob.body == BlobBody::Hole)
+    );
 }
 
 #[test]
@@ -88,18 +104,36 @@ fn every_file_type_round_trips_with_metadata() {
         fs::create_dir(&dir).unwrap();
         fs::set_permissions(&dir, fs::Permissions::from_mode(mode | 0o700)).unwrap();
     }
-    for (name, tv_sec, tv_nsec) in [("old", -86_400 * 365, 999_999_999), ("epoch", 0, 0), ("new", 4_000_000_000, 1)] {
+    for (name, tv_sec, tv_nsec) in
+        [("old", -86_400 * 365, 999_999_999), ("epoch", 0, 0), ("new", 4_000_000_000, 1)]
+    {
         fs::write(source.join(name), "x").unwrap();
         let time = rustix::fs::Timespec { tv_sec, tv_nsec };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(CWD, source.join(name), &times, rustix::fs::AtFlags::empty()).unwrap();
+        rustix::fs::utimensat(CWD, source.join(name), &times, rustix::fs::AtFlags::empty())
+            .unwrap();
     }
     if is_root() {
         let disk = rustix::fs::makedev(259, 70_000);
-        rustix::fs::mknodat(CWD, source.join("block"), FileType::BlockDevice, Mode::from(0o660), disk).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            source.join("block"),
+            FileType::BlockDevice,
+            Mode::from(0o660),
+            disk,
+        )
+        .unwrap();
         let null = rustix::fs::makedev(1, 3);
-        rustix::fs::mknodat(CWD, source.join("char"), FileType::CharacterDevice, Mode::from(0o666), null).unwrap();
-        std::os::unix::fs::lchown(source.join("dangling"), Some(12_345), Some(u32::MAX - 1)).unwrap();
+        rustix::fs::mknodat(
+            CWD,
+            source.join("char"),
+            FileType::CharacterDevice,
+            Mode::from(0o666),
+            null,
+        )
+        .unwrap();
+        std::os::unix::fs::lchown(source.join("dangling"), Some(12_345), Some(u32::MAX - 1))
+            .unwrap();
     } else {
         skip("device nodes and foreign owners need root");
     }
@@ -112,7 +146,11 @@ fn names_may_be_any_bytes() {
     use std::os::unix::ffi::OsStrExt as _;
     let publisher = Publisher::new();
     let source = publisher.source();
-    let names = (1..=255u8).filter(|b| !b"/.".contains(b)).map(|b| vec![b]).chain([vec![b'n'; 255], vec![0xff; 255], b"...".to_vec()]);
+    let names = (1..=255u8).filter(|b| !b"/.".contains(b)).map(|b| vec![b]).chain([
+        vec![b'n'; 255],
+        vec![0xff; 255],
+        b"...".to_vec(),
+    ]);
     for name in names {
         fs::write(source.join(std::ffi::OsStr::from_bytes(&name)), &name).unwrap();
     }
@@ -126,7 +164,9 @@ fn extended_attributes_of_every_name_space_round_trip() {
     fs::create_dir(source.join("dir")).unwrap();
     fs::write(source.join("file"), "x").unwrap();
     symlink("file", source.join("link")).unwrap();
-    let set = |name: &str, attribute: &str, value: &[u8]| rustix::fs::lsetxattr(source.join(name), attribute, value, XattrFlags::empty());
+    let set = |name: &str, attribute: &str, value: &[u8]| {
+        rustix::fs::lsetxattr(source.join(name), attribute, value, XattrFlags::empty())
+    };
     if let Err(error) = set("file", "user.short", b"value") {
         return skip(&format!("extended attributes: {error}"));
     }
@@ -138,8 +178,17 @@ fn extended_attributes_of_every_name_space_round_trip() {
     let acl: Vec<u8> = [2u32.to_le_bytes().to_vec()]
         .into_iter()
         .chain(
-            [(1u16, 6u16, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 4, u32::MAX)]
-                .map(|(tag, perm, id)| [tag.to_le_bytes().to_vec(), perm.to_le_bytes().to_vec(), id.to_le_bytes().to_vec()].concat()),
+            [
+                (1u16, 6u16, u32::MAX),
+                (2, 4, 1000),
+                (4, 4, u32::MAX),
+                (16, 6, u32::MAX),
+                (32, 4, u32::MAX),
+            ]
+            .map(|(tag, perm, id)| {
+                [tag.to_le_bytes().to_vec(), perm.to_le_bytes().to_vec(), id.to_le_bytes().to_vec()]
+                    .concat()
+            }),
         )
         .flatten()
         .collect();
@@ -149,7 +198,12 @@ fn extended_attributes_of_every_name_space_round_trip() {
     let mut with_xattrs = 3;
     if is_root() {
         set("link", "trusted.link", b"t").unwrap();
-        set("file", "security.capability", &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        set(
+            "file",
+            "security.capability",
+            &[1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        )
+        .unwrap();
         with_xattrs += 1;
     } else {
         skip("trusted and security attributes need root");
@@ -175,10 +229,20 @@ fn opaque_directories_are_marked() {
     publisher.publish(&options).unwrap();
     let tree = publisher.tree();
     tree.compare(&source);
-    let is_opaque = |path: &str| matches!(tree.find(path).unwrap().content, Content::Directory { opaque: true, .. });
-    assert!(is_opaque("by-option/below") && is_opaque("by-marker") && !is_opaque("by-option") && !is_opaque("plain"));
+    let is_opaque = |path: &str| {
+        matches!(tree.find(path).unwrap().content, Content::Directory { opaque: true, .. })
+    };
+    assert!(
+        is_opaque("by-option/below")
+            && is_opaque("by-marker")
+            && !is_opaque("by-option")
+            && !is_opaque("plain")
+    );
     publisher.publish(&publisher.options()).unwrap();
-    assert!(matches!(publisher.tree().find("by-option/below").unwrap().content, Content::Directory { opaque: false, .. }));
+    assert!(matches!(
+        publisher.tree().find("by-option/below").unwrap().content,
+        Content::Directory { opaque: false, .. }
+    ));
     options.opaque = vec!["nowhere".into()];
     assert!(publisher.publish(&options).is_err());
 }
@@ -192,7 +256,8 @@ fn other_file_systems_are_left_out_when_asked() {
     let source = publisher.source();
     let mount = source.join("mounted");
     fs::create_dir(&mount).unwrap();
-    let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&mount).status();
+    let mounted =
+        std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&mount).status();
     if !mounted.is_ok_and(|status| status.success()) {
         return skip("cannot mount a tmpfs");
     }
@@ -233,7 +298,14 @@ fn depth_and_path_length_are_unlimited() {
         assert_eq!(summary.counts.directories, 3_001);
         let again = publisher.publish_and_compare();
         assert_eq!(again.counts, summary.counts);
-        assert!(std::process::Command::new("rm").arg("-rf").arg(publisher.source()).status().unwrap().success());
+        assert!(
+            std::process::Command::new("rm")
+                .arg("-rf")
+                .arg(publisher.source())
+                .status()
+                .unwrap()
+                .success()
+        );
     });
     compared.unwrap().join().unwrap();
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, Reply, begin_record, end_record};
 use vouch_tree::protocol::{
-    GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, PutStatementArgs, PutStatementResult, VERSION,
+    GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, PutStatementArgs,
+    PutStatementResult, VERSION,
 };
 use vouch_tree_cache::Wanted;
 use vouch_xdr::{Writer, Xdr as _};
@@ -32,7 +33,12 @@ pub(super) struct Serving<'a> {
 impl Service for Serving<'_> {
     type File = ServedFile;
 
-    fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
+    fn answer(
+        &self,
+        request: &Incoming<'_>,
+        fetched: Option<Fetched>,
+        output: &mut Output<ServedFile>,
+    ) -> Result<After, Fault> {
         let mut fetch = Fetch { caller: &self.caller, fetched };
         match request {
             Incoming::Rpc(record) => self.replica.call(record, &mut fetch, output),
@@ -60,7 +66,12 @@ impl Fetch<'_> {
 }
 
 impl Replica {
-    fn call(&self, record: &[u8], fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<After, Fault> {
+    fn call(
+        &self,
+        record: &[u8],
+        fetch: &mut Fetch<'_>,
+        output: &mut Output<ServedFile>,
+    ) -> Result<After, Fault> {
         let call = match Call::decode(record) {
             Ok(call) => call,
             Err(error) => {
@@ -99,7 +110,12 @@ impl From<vouch_xdr::Error> for Refusal {
 
 impl Replica {
     /// `None`: answered later.
-    fn dispatch(&self, call: &Call<'_>, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> Result<Option<Request>, Refusal> {
+    fn dispatch(
+        &self,
+        call: &Call<'_>,
+        fetch: &mut Fetch<'_>,
+        output: &mut Output<ServedFile>,
+    ) -> Result<Option<Request>, Refusal> {
         // All data is public. Refuses flavours that would wrap the answer (RFC 5531 §9).
         if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
             return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
@@ -110,7 +126,9 @@ impl Replica {
         if call.version != VERSION {
             return Err(Refusal::Outcome(Accepted::ProgMismatch { low: VERSION, high: VERSION }));
         }
-        match Procedure::from_number(call.procedure).ok_or(Refusal::Outcome(Accepted::ProcUnavail))? {
+        match Procedure::from_number(call.procedure)
+            .ok_or(Refusal::Outcome(Accepted::ProcUnavail))?
+        {
             Procedure::Null => {
                 if !call.args.is_empty() {
                     return Err(Refusal::Outcome(Accepted::GarbageArgs));
@@ -118,13 +136,26 @@ impl Replica {
                 push_reply(&Reply::accepted(call.xid, Accepted::Success(&[])), output);
                 Ok(Some(Request::Null))
             }
-            Procedure::GetFsinfo => Ok(Some(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output))),
-            Procedure::GetData => self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, fetch, output),
-            Procedure::PutStatement => Ok(Some(self.put_statement(call.xid, &PutStatementArgs::from_xdr(call.args)?, output))),
+            Procedure::GetFsinfo => {
+                Ok(Some(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output)))
+            }
+            Procedure::GetData => {
+                self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, fetch, output)
+            }
+            Procedure::PutStatement => Ok(Some(self.put_statement(
+                call.xid,
+                &PutStatementArgs::from_xdr(call.args)?,
+                output,
+            ))),
         }
     }
 
-    fn get_fsinfo(&self, xid: u32, args: &GetFsinfoArgs, output: &mut Output<ServedFile>) -> Request {
+    fn get_fsinfo(
+        &self,
+        xid: u32,
+        args: &GetFsinfoArgs,
+        output: &mut Output<ServedFile>,
+    ) -> Request {
         let offer = self.trees.get(&args.hostid).map(|tree| tree.newest_offer());
         match offer.as_ref().and_then(|offer| offer.record(args.companions)) {
             Some(record) => {
@@ -136,13 +167,21 @@ impl Replica {
                 Request::FsinfoOk
             }
             None => {
-                push_reply(&Reply::accepted(xid, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())), output);
+                push_reply(
+                    &Reply::accepted(xid, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())),
+                    output,
+                );
                 Request::FsinfoNoTree
             }
         }
     }
 
-    fn put_statement(&self, xid: u32, args: &PutStatementArgs, output: &mut Output<ServedFile>) -> Request {
+    fn put_statement(
+        &self,
+        xid: u32,
+        args: &PutStatementArgs,
+        output: &mut Output<ServedFile>,
+    ) -> Request {
         let result = match &self.statements {
             Some(store) => store.put(&self.trees, &args.statement),
             None => PutStatementResult::NotAccepted,

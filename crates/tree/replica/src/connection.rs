@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use vouch_oncrpc::RecordError;
 
-use super::limits::{IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, OWN_LEN_MAX, PIECES_MAX, STALL_LEN_MIN};
+use super::limits::{
+    IDLE_CROWDED_MAX, Limits, OUTPUT_LEN_MAX, OWN_LEN_MAX, PIECES_MAX, STALL_LEN_MIN,
+};
 use super::output::Output;
 use super::request::{Incoming, RequestReader};
 
@@ -12,7 +14,12 @@ pub(super) trait Service {
     type File: Clone + PartialEq;
 
     /// `fetched`: the wait after [`After::Again`] is over.
-    fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<Self::File>) -> Result<After, Fault>;
+    fn answer(
+        &self,
+        request: &Incoming<'_>,
+        fetched: Option<Fetched>,
+        output: &mut Output<Self::File>,
+    ) -> Result<After, Fault>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +83,16 @@ impl<F: Clone + PartialEq> Connection<F> {
     pub(super) fn new(now: Instant) -> Self {
         let (reader, output) = (RequestReader::Unknown, Output::new());
         let (undecoded, waiting, is_ending) = (Vec::new(), None, false);
-        Self { reader, undecoded, output, waiting, is_ending, phase: Phase::Idle, since: now, taken: 0 }
+        Self {
+            reader,
+            undecoded,
+            output,
+            waiting,
+            is_ending,
+            phase: Phase::Idle,
+            since: now,
+            taken: 0,
+        }
     }
 
     pub(super) const fn output(&self) -> &Output<F> {
@@ -104,7 +120,11 @@ impl<F: Clone + PartialEq> Connection<F> {
     }
 
     /// Stops when the output is full; [`Connection::resume`] continues.
-    pub(super) fn feed<S: Service<File = F>>(&mut self, mut input: &[u8], service: &S) -> Result<(), Fault> {
+    pub(super) fn feed<S: Service<File = F>>(
+        &mut self,
+        mut input: &[u8],
+        service: &S,
+    ) -> Result<(), Fault> {
         debug_assert!(self.undecoded.is_empty(), "the first message is decoded first");
         self.decode(&mut input, service)?;
         self.undecoded = input.to_vec();
@@ -119,7 +139,11 @@ impl<F: Clone + PartialEq> Connection<F> {
         Ok(())
     }
 
-    fn decode<S: Service<File = F>>(&mut self, input: &mut &[u8], service: &S) -> Result<(), Fault> {
+    fn decode<S: Service<File = F>>(
+        &mut self,
+        input: &mut &[u8],
+        service: &S,
+    ) -> Result<(), Fault> {
         while !self.is_full() && !self.is_ending && !self.is_waiting() {
             let (request, fetched) = match self.waiting.take() {
                 Some(waited) => waited,
@@ -143,7 +167,9 @@ impl<F: Clone + PartialEq> Connection<F> {
 
     fn is_full(&self) -> bool {
         let output = &self.output;
-        output.pieces().len() >= PIECES_MAX || output.len() >= OUTPUT_LEN_MAX || output.own_len() >= OWN_LEN_MAX
+        output.pieces().len() >= PIECES_MAX
+            || output.len() >= OUTPUT_LEN_MAX
+            || output.own_len() >= OWN_LEN_MAX
     }
 
     pub(super) fn sent(&mut self, n: u64) {
@@ -172,7 +198,9 @@ impl<F: Clone + PartialEq> Connection<F> {
         let silence = now.saturating_duration_since(self.since);
         let past = |max: Duration| silence >= max;
         match self.phase {
-            Phase::Idle if past(limits.idle_max) || (crowded && past(IDLE_CROWDED_MAX)) => Some(Fault::Idle),
+            Phase::Idle if past(limits.idle_max) || (crowded && past(IDLE_CROWDED_MAX)) => {
+                Some(Fault::Idle)
+            }
             Phase::Request if past(limits.stall_max) => Some(Fault::SlowRequest),
             Phase::Reply if past(limits.stall_max) => {
                 if self.taken < STALL_LEN_MIN {
@@ -204,10 +232,17 @@ mod tests {
     impl Service for Pieces {
         type File = u8;
 
-        fn answer(&self, request: &Incoming<'_>, fetched: Option<Fetched>, output: &mut Output<u8>) -> Result<After, Fault> {
+        fn answer(
+            &self,
+            request: &Incoming<'_>,
+            fetched: Option<Fetched>,
+            output: &mut Output<u8>,
+        ) -> Result<After, Fault> {
             let record = match request {
                 Incoming::Rpc(record) => record,
-                Incoming::Http(head) if head.starts_with(b"GET /wait") && fetched.is_none() => return Ok(After::Again),
+                Incoming::Http(head) if head.starts_with(b"GET /wait") && fetched.is_none() => {
+                    return Ok(After::Again);
+                }
                 Incoming::Http(head) => {
                     output.push_bytes(&[0; 400]);
                     return Ok(After::of(!head.starts_with(b"GET /last")));
@@ -253,7 +288,9 @@ mod tests {
     #[test]
     fn flood_of_requests_stays_within_connection_memory() {
         // Each record adds 128 pieces, like the largest GETDATA.
-        for (request, all_waits) in [(request(64), true), (b"GET /a HTTP/1.1\r\n\r\n".to_vec(), false)] {
+        for (request, all_waits) in
+            [(request(64), true), (b"GET /a HTTP/1.1\r\n\r\n".to_vec(), false)]
+        {
             let mut connection = Connection::new(Instant::now());
             let input = request.repeat(READ_LEN_MAX / request.len() + 1);
             connection.feed(&input[..READ_LEN_MAX], &Pieces).unwrap();
@@ -270,15 +307,27 @@ mod tests {
     #[test]
     fn long_and_foreign_requests_are_faults() {
         for stream in [&record_mark(REQUEST_LEN_MAX + 1)[..], &request(0), b"\x16\x03\x01"] {
-            assert_eq!(Connection::new(Instant::now()).feed(stream, &Pieces), Err(Fault::BadRequest), "{stream:?}");
+            assert_eq!(
+                Connection::new(Instant::now()).feed(stream, &Pieces),
+                Err(Fault::BadRequest),
+                "{stream:?}"
+            );
         }
     }
 
     #[test]
     fn requests_after_the_last_are_not_answered() {
         let mut connection = Connection::new(Instant::now());
-        connection.feed(b"GET /a HTTP/1.1\r\n\r\nGET /last HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n", &Pieces).unwrap();
-        assert_eq!((connection.output().len(), connection.is_ending(), connection.has_undecoded()), (800, true, false));
+        connection
+            .feed(
+                b"GET /a HTTP/1.1\r\n\r\nGET /last HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
+                &Pieces,
+            )
+            .unwrap();
+        assert_eq!(
+            (connection.output().len(), connection.is_ending(), connection.has_undecoded()),
+            (800, true, false)
+        );
     }
 
     #[test]
@@ -295,7 +344,10 @@ mod tests {
             connection.wake(how);
         }
         connection.resume(&Pieces).unwrap();
-        assert_eq!((connection.output().len(), connection.is_waiting(), connection.has_undecoded()), (800, false, false));
+        assert_eq!(
+            (connection.output().len(), connection.is_waiting(), connection.has_undecoded()),
+            (800, false, false)
+        );
     }
 
     #[test]
@@ -303,7 +355,10 @@ mod tests {
         let now = Instant::now();
         let mut connection: Connection<u8> = Connection::new(now);
         connection.rest(now);
-        assert_eq!(connection.expire(now + limits().idle_max - Duration::from_secs(1), &limits(), false), None);
+        assert_eq!(
+            connection.expire(now + limits().idle_max - Duration::from_secs(1), &limits(), false),
+            None
+        );
         assert_eq!(connection.expire(now + limits().idle_max, &limits(), false), Some(Fault::Idle));
         assert_eq!(connection.expire(now + IDLE_CROWDED_MAX, &limits(), true), Some(Fault::Idle));
     }

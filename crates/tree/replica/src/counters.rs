@@ -84,7 +84,8 @@ impl Closed {
 }
 
 /// Powers of four from 4 µs to 4.2 s. Larger values appear only in the total count.
-pub(super) const LATENCY_US_MAX: [u64; 11] = [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
+pub(super) const LATENCY_US_MAX: [u64; 11] =
+    [4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304];
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -121,7 +122,8 @@ impl Counters {
 
     pub(super) fn latency(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());
+        let bucket =
+            LATENCY_US_MAX.iter().position(|&max| us <= max).unwrap_or(LATENCY_US_MAX.len());
         self.latency[bucket].add(1);
         self.latency_us.add(us);
     }

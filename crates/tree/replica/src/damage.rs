@@ -35,8 +35,19 @@ enum Place {
 impl Damage {
     pub(super) fn of_pack(place: &Span<ServedFile>, error: &io::Error) -> Self {
         let path = place.file.0.path().to_owned();
-        let what = format!("{}: the pack ends early or can't be read at byte {}: {error}", path.display(), place.offset);
-        Self { place: Place::Pack { path, offset: place.offset, len: place.len.min(READ_BACK_LEN_MAX) }, what }
+        let what = format!(
+            "{}: the pack ends early or can't be read at byte {}: {error}",
+            path.display(),
+            place.offset
+        );
+        Self {
+            place: Place::Pack {
+                path,
+                offset: place.offset,
+                len: place.len.min(READ_BACK_LEN_MAX),
+            },
+            what,
+        }
     }
 
     pub(super) fn of_frame(handle: &BlockHandle, error: &vouch_tree_store::Error) -> Self {

@@ -2,7 +2,8 @@
 
 use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
 use vouch_tree::protocol::{
-    FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM, PutStatementArgs, PutStatementResult, VERSION,
+    FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM,
+    PutStatementArgs, PutStatementResult, VERSION,
 };
 use vouch_tree::{BlockHandle, HostId};
 use vouch_xdr::{Writer, Xdr as _};
@@ -27,7 +28,9 @@ fn record(message: impl FnOnce(&mut Writer)) -> Vec<u8> {
 
 fn call(xid: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
     let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    record(|w| Call { xid, program: PROGRAM, version: VERSION, procedure, cred, verf, args }.encode(w))
+    record(|w| {
+        Call { xid, program: PROGRAM, version: VERSION, procedure, cred, verf, args }.encode(w)
+    })
 }
 
 fn reply(xid: u32, outcome: Accepted<'_>) -> Vec<u8> {
@@ -49,13 +52,22 @@ fn null_and_refusal_match_vectors() {
 fn getfsinfo() {
     let args = GetFsinfoArgs { hostid: hostid(), companions: true };
     assert_eq!(call(2, 1, &args.to_xdr()), vector("call-getfsinfo"));
-    let offer =
-        FsinfoOffer { signed_fsinfo: b"fsinfo".to_vec(), statements: vec![b"stmt".to_vec()], companions: vec![b"\x03\0page!".to_vec()] };
+    let offer = FsinfoOffer {
+        signed_fsinfo: b"fsinfo".to_vec(),
+        statements: vec![b"stmt".to_vec()],
+        companions: vec![b"\x03\0page!".to_vec()],
+    };
     let results = GetFsinfoResult::Ok(offer);
     assert_eq!(reply(2, Accepted::Success(&results.to_xdr())), vector("reply-getfsinfo"));
-    assert_eq!(reply(3, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())), vector("reply-getfsinfo-no-tree"));
+    assert_eq!(
+        reply(3, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())),
+        vector("reply-getfsinfo-no-tree")
+    );
     let record = vector("reply-getfsinfo");
-    let Ok(Reply { body: vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(read), .. }, .. }) = Reply::decode(&record[4..])
+    let Ok(Reply {
+        body: vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(read), .. },
+        ..
+    }) = Reply::decode(&record[4..])
     else {
         panic!("the reply is read")
     };
@@ -78,5 +90,8 @@ fn getdata() {
 fn putstatement() {
     let args = PutStatementArgs { statement: b"stmt".to_vec() };
     assert_eq!(call(6, 3, &args.to_xdr()), vector("call-putstatement"));
-    assert_eq!(reply(6, Accepted::Success(&PutStatementResult::Known.to_xdr())), vector("reply-putstatement"));
+    assert_eq!(
+        reply(6, Accepted::Success(&PutStatementResult::Known.to_xdr())),
+        vector("reply-putstatement")
+    );
 }

@@ -128,17 +128,26 @@ impl Server {
     /// Restricts the calling thread and its later threads: call this early.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
         if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
-            return Err(ServeError::Config("a replica needs a database and an address to listen on"));
+            return Err(ServeError::Config(
+                "a replica needs a database and an address to listen on",
+            ));
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // A pack from a bucket blocks a thread.
-        let usual = if config.databases.iter().any(|path| is_bucket_address(path)) { cores.max(BUCKET_THREADS_MIN) } else { cores };
+        let usual = if config.databases.iter().any(|path| is_bucket_address(path)) {
+            cores.max(BUCKET_THREADS_MIN)
+        } else {
+            cores
+        };
         let threads = config.threads.unwrap_or(usual).max(1);
-        config.limits.connections_max = config.limits.connections_max.min(descriptors_for_connections()?).max(1);
+        config.limits.connections_max =
+            config.limits.connections_max.min(descriptors_for_connections()?).max(1);
         let (trees, waiting) = open_trees(&config.databases, config.cache.as_ref())?;
         let trees = Arc::new(trees);
         let statements = config.statements.as_deref().map(|path| {
-            StatementStore::open(path).map(Arc::new).map_err(|source| ServeError::Statements { path: path.to_owned(), source })
+            StatementStore::open(path)
+                .map(Arc::new)
+                .map_err(|source| ServeError::Statements { path: path.to_owned(), source })
         });
         let statements = statements.transpose()?;
         if let Some(store) = &statements {
@@ -147,25 +156,43 @@ impl Server {
         let (of_thread, addresses) = listeners(&config, threads)?;
         let tls = config.tls.map(Tls::load).transpose()?;
         if config.is_tls_only && tls.is_none() {
-            return Err(ServeError::Config("a replica that refuses clear text needs a certificate"));
+            return Err(ServeError::Config(
+                "a replica that refuses clear text needs a certificate",
+            ));
         }
         let is_tls_only = config.is_tls_only;
-        let shared = Arc::new(Shared { limits: config.limits, tls, is_tls_only, open: AtomicUsize::new(0), stop: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            limits: config.limits,
+            tls,
+            is_tls_only,
+            open: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+        });
 
         let page = config
             .metrics
-            .map(|address| TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source }))
+            .map(|address| {
+                TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source })
+            })
             .transpose()?;
 
         let counters: Vec<_> = (0..threads).map(|_| Arc::new(Counters::default())).collect();
         let workers = of_thread.into_iter().zip(&counters).map(|(listeners, counters)| {
-            let replica = Replica { trees: trees.clone(), statements: statements.clone(), counters: counters.clone() };
+            let replica = Replica {
+                trees: trees.clone(),
+                statements: statements.clone(),
+                counters: counters.clone(),
+            };
             Worker::new(listeners, replica, shared.clone())
         });
-        let workers = workers.collect::<io::Result<_>>().map_err(|source| ServeError::System { doing: "epoll", source })?;
+        let workers = workers
+            .collect::<io::Result<_>>()
+            .map_err(|source| ServeError::System { doing: "epoll", source })?;
         let listeners = StatusListeners {
             page,
-            sockets: StatusSocket::open(DaemonKind::Serve, config.runtime_directory.as_deref()).into_iter().collect(),
+            sockets: StatusSocket::open(DaemonKind::Serve, config.runtime_directory.as_deref())
+                .into_iter()
+                .collect(),
         };
         let report = Report {
             trees,
@@ -180,8 +207,20 @@ impl Server {
         if config.cache.is_some() {
             tracing::info!("sandbox: threads that fetch for the cache are not restricted");
         }
-        enter_sandbox(&local_dirs, statements.as_ref().map(|store| store.directory()), config.sandbox)?;
-        Ok(Self { workers, listeners, report: Arc::new(report), statements, scrub_rate: config.scrub_rate, addresses, waiting })
+        enter_sandbox(
+            &local_dirs,
+            statements.as_ref().map(|store| store.directory()),
+            config.sandbox,
+        )?;
+        Ok(Self {
+            workers,
+            listeners,
+            report: Arc::new(report),
+            statements,
+            scrub_rate: config.scrub_rate,
+            addresses,
+            waiting,
+        })
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -198,18 +237,27 @@ impl Server {
         let wakers: Vec<_> = self.workers.iter().map(Worker::waker).collect();
         let mut threads: Vec<JoinHandle<io::Result<()>>> = Vec::new();
         for (i, worker) in std::mem::take(&mut self.workers).into_iter().enumerate() {
-            threads.push(thread::Builder::new().name(format!("serve-{i}")).spawn(move || worker.run()).map_err(system)?);
+            threads.push(
+                thread::Builder::new()
+                    .name(format!("serve-{i}"))
+                    .spawn(move || worker.run())
+                    .map_err(system)?,
+            );
         }
         let page_stop = Arc::new(Notify::new());
         let listeners = std::mem::take(&mut self.listeners);
         let page = (!listeners.is_empty()).then(|| {
             let (report, stop) = (self.report.clone(), page_stop.clone());
-            thread::Builder::new().name("status".into()).spawn(move || status_server::run(listeners, &report, &stop))
+            thread::Builder::new()
+                .name("status".into())
+                .spawn(move || status_server::run(listeners, &report, &stop))
         });
         let page = page.transpose().map_err(system)?;
         let scrub = (self.scrub_rate > 0).then(|| {
             let shared = self.report.shared.clone();
-            let scrubber = Scrubber::new(self.report.trees.clone(), self.scrub_rate, move || shared.stop.load(Ordering::Acquire));
+            let scrubber = Scrubber::new(self.report.trees.clone(), self.scrub_rate, move || {
+                shared.stop.load(Ordering::Acquire)
+            });
             thread::Builder::new().name("scrub".into()).spawn(move || scrubber.run())
         });
         let scrub = scrub.transpose().map_err(system)?;
@@ -224,7 +272,8 @@ impl Server {
                 looked_ago = Duration::ZERO;
                 self.look_for_news();
             }
-            ended = threads.iter().any(JoinHandle::is_finished) || page.as_ref().is_some_and(JoinHandle::is_finished);
+            ended = threads.iter().any(JoinHandle::is_finished)
+                || page.as_ref().is_some_and(JoinHandle::is_finished);
         }
         self.report.shared.stop.store(true, Ordering::Release);
         for waker in wakers {
@@ -254,7 +303,9 @@ impl Server {
                     tracing::info!(path = %tree.path().display(), ?revision, "database has changed");
                     tree.log_revocation();
                 }
-                Ok(false) if before.is_some() => tracing::info!(path = %tree.path().display(), "database is well again"),
+                Ok(false) if before.is_some() => {
+                    tracing::info!(path = %tree.path().display(), "database is well again")
+                }
                 Ok(false) => {}
                 Err(trouble) => {
                     self.report.reload_failures.add(1);
@@ -282,7 +333,10 @@ impl Server {
     }
 }
 
-fn listeners(config: &ServeConfig, threads: usize) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), ServeError> {
+fn listeners(
+    config: &ServeConfig,
+    threads: usize,
+) -> Result<(Vec<Vec<TcpListener>>, Vec<SocketAddr>), ServeError> {
     let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for passed in &config.passed {
@@ -301,15 +355,21 @@ fn listeners(config: &ServeConfig, threads: usize) -> Result<(Vec<Vec<TcpListene
     Ok((of_thread, addresses))
 }
 
-fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Trees, Vec<PathBuf>), ServeError> {
+fn open_trees(
+    paths: &[PathBuf],
+    cache: Option<&Arc<TreeCache>>,
+) -> Result<(Trees, Vec<PathBuf>), ServeError> {
     let trees = Trees::default();
     let mut failed = Vec::new();
     for path in paths {
         match Tree::open(path, cache.cloned()) {
             Ok(tree) => {
-                let (hostid, revision) = (*tree.hostid(), tree.offer().revision.map(|revision| revision.number));
+                let (hostid, revision) =
+                    (*tree.hostid(), tree.offer().revision.map(|revision| revision.number));
                 tree.log_revocation();
-                trees.add(tree).map_err(|first| ServeError::SameTree { first, second: path.clone() })?;
+                trees
+                    .add(tree)
+                    .map_err(|first| ServeError::SameTree { first, second: path.clone() })?;
                 tracing::info!(path = %path.display(), %hostid, ?revision, "database opened");
             }
             Err(error) => failed.push((path.clone(), error)),
@@ -324,15 +384,21 @@ fn open_trees(paths: &[PathBuf], cache: Option<&Arc<TreeCache>>) -> Result<(Tree
     Ok((trees, failed.into_iter().map(|(path, _)| path).collect()))
 }
 
-fn enter_sandbox(databases: &[PathBuf], statements: Option<&Path>, mode: SandboxMode) -> Result<(), ServeError> {
+fn enter_sandbox(
+    databases: &[PathBuf],
+    statements: Option<&Path>,
+    mode: SandboxMode,
+) -> Result<(), ServeError> {
     if mode != SandboxMode::Off && databases.iter().any(|path| is_bucket_address(path)) {
         tracing::warn!("sandbox: threads that read from buckets are not restricted");
     }
     // Only the parent directory can permit a missing database.
-    let read: Vec<&Path> = databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
+    let read: Vec<&Path> =
+        databases.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
     // A publisher may be another user; Landlock limits this right to the databases.
     let capabilities = CapabilitySet::DAC_READ_SEARCH;
-    let access = Access { read: &read, write: statements.as_slice(), connects: false, capabilities };
+    let access =
+        Access { read: &read, write: statements.as_slice(), connects: false, capabilities };
     Ok(sandbox::enter(&access, mode)?)
 }
 
@@ -345,8 +411,9 @@ fn local_dirs(trees: &Trees, databases: &[PathBuf]) -> Vec<PathBuf> {
 
 fn descriptors_for_connections() -> Result<usize, ServeError> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-        .map_err(|errno| ServeError::System { doing: "limit on open files", source: errno.into() })?;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).map_err(|errno| {
+        ServeError::System { doing: "limit on open files", source: errno.into() }
+    })?;
     let all = usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
 }

@@ -79,7 +79,11 @@ impl<F: Clone + PartialEq> Output<F> {
         }
         self.len += span.len;
         match self.pieces.back_mut() {
-            Some(Piece::File(last)) if last.file == span.file && last.offset + last.len == span.offset => last.len += span.len,
+            Some(Piece::File(last))
+                if last.file == span.file && last.offset + last.len == span.offset =>
+            {
+                last.len += span.len
+            }
             _ => self.pieces.push_back(Piece::File(span)),
         }
     }
@@ -110,7 +114,9 @@ impl<F: Clone + PartialEq> Output<F> {
 
     #[cfg(test)]
     pub(super) fn held_len(&self) -> usize {
-        let own = |piece: &Piece<F>| if let Piece::Own { bytes, .. } = piece { bytes.capacity() } else { 0 };
+        let own = |piece: &Piece<F>| {
+            if let Piece::Own { bytes, .. } = piece { bytes.capacity() } else { 0 }
+        };
         self.pieces.capacity() * size_of::<Piece<F>>() + self.pieces.iter().map(own).sum::<usize>()
     }
 }

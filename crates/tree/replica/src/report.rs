@@ -123,8 +123,10 @@ impl Report {
         let mut trees = self.served_trees(now);
         trees.iter_mut().for_each(|tree| tree.database = None);
         let healthy = !trees.is_empty() && trees.iter().all(|tree| tree.state == TreeState::Fresh);
-        let health = Health { healthy, connections: self.shared.open.load(Ordering::Relaxed), trees };
-        let json = serde_json::to_string_pretty(&health).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
+        let health =
+            Health { healthy, connections: self.shared.open.load(Ordering::Relaxed), trees };
+        let json = serde_json::to_string_pretty(&health)
+            .unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
         (healthy, json + "\n")
     }
 
@@ -135,14 +137,28 @@ impl Report {
     pub(super) fn metrics(&self) -> String {
         use Metric::{Counter, Gauge};
         let mut page = Exposition::of_daemon();
-        page.single("vouch_connections", Gauge, "Connections open now.", self.shared.open.load(Ordering::Relaxed));
-        page.single("vouch_connections_max", Gauge, "Connection limit.", self.shared.limits.connections_max);
+        page.single(
+            "vouch_connections",
+            Gauge,
+            "Connections open now.",
+            self.shared.open.load(Ordering::Relaxed),
+        );
+        page.single(
+            "vouch_connections_max",
+            Gauge,
+            "Connection limit.",
+            self.shared.limits.connections_max,
+        );
         let totals: [(&str, &str, OneCount); 5] = [
             ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
-            ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| &c.refused),
-            ("vouch_accept_failures_total", "Pauses because the system had no descriptor or memory for a connection.", |c| {
-                &c.accept_failed
+            ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| {
+                &c.refused
             }),
+            (
+                "vouch_accept_failures_total",
+                "Pauses because the system had no descriptor or memory for a connection.",
+                |c| &c.accept_failed,
+            ),
             ("vouch_received_bytes_total", "Bytes of requests.", |c| &c.received_len),
             ("vouch_sent_bytes_total", "Bytes of answers.", |c| &c.sent_len),
         ];
@@ -151,7 +167,11 @@ impl Report {
         }
         page.family("vouch_connections_closed_total", Counter, "Connections ended, by reason.");
         for (reason, name) in Closed::ALL {
-            page.sample("vouch_connections_closed_total", &[("reason", name)], self.sum(|c| c.closed(reason)));
+            page.sample(
+                "vouch_connections_closed_total",
+                &[("reason", name)],
+                self.sum(|c| c.closed(reason)),
+            );
         }
         page.family("vouch_requests_total", Counter, "Requests, by procedure and result.");
         for (request, procedure, result) in Request::ALL {
@@ -159,10 +179,22 @@ impl Report {
             page.sample("vouch_requests_total", &labels, self.sum(|c| c.requests(request)));
         }
         page.family("vouch_handles_total", Counter, "Requested frames, by result.");
-        page.sample("vouch_handles_total", &[("result", "found")], self.sum(|c| c.handles_found.get()));
-        page.sample("vouch_handles_total", &[("result", "not_found")], self.sum(|c| c.handles_missing.get()));
+        page.sample(
+            "vouch_handles_total",
+            &[("result", "found")],
+            self.sum(|c| c.handles_found.get()),
+        );
+        page.sample(
+            "vouch_handles_total",
+            &[("result", "not_found")],
+            self.sum(|c| c.handles_missing.get()),
+        );
         self.latencies(&mut page);
-        page.family("vouch_reloads_total", Counter, "Looks at databases that found a new state or failed.");
+        page.family(
+            "vouch_reloads_total",
+            Counter,
+            "Looks at databases that found a new state or failed.",
+        );
         page.sample("vouch_reloads_total", &[("result", "ok")], self.reloads.get());
         page.sample("vouch_reloads_total", &[("result", "failed")], self.reload_failures.get());
         self.tree_samples(&mut page);
@@ -172,7 +204,11 @@ impl Report {
 
     fn latencies(&self, page: &mut Exposition) {
         let name = "vouch_answer_seconds";
-        page.family(name, Metric::Histogram, "From reading requests to handing the last byte of their answers to the kernel.");
+        page.family(
+            name,
+            Metric::Histogram,
+            "From reading requests to handing the last byte of their answers to the kernel.",
+        );
         let mut buckets = [0; LATENCY_US_MAX.len() + 1];
         let mut us = 0;
         for counters in &self.threads {
@@ -191,7 +227,8 @@ impl Report {
 
     fn tree_samples(&self, page: &mut Exposition) {
         let trees = self.trees.all();
-        let offers: Vec<_> = trees.iter().map(|tree| (tree.hostid().to_string(), tree.offer().revision)).collect();
+        let offers: Vec<_> =
+            trees.iter().map(|tree| (tree.hostid().to_string(), tree.offer().revision)).collect();
         for (name, help, value) in TREE_GAUGES {
             page.family(name, Metric::Gauge, help);
             for (hostid, revision) in &offers {
@@ -203,22 +240,45 @@ impl Report {
         for (name, kind, help, value) in SCRUB_SAMPLES {
             page.family(name, kind, help);
             for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-                page.sample(name, &[("tree", hostid)], value(tree.scrubbed()).load(Ordering::Relaxed));
+                page.sample(
+                    name,
+                    &[("tree", hostid)],
+                    value(tree.scrubbed()).load(Ordering::Relaxed),
+                );
             }
         }
-        page.family("vouch_tree_revoked", Metric::Gauge, "Whether the key of the tree is revoked: clients refuse it.");
+        page.family(
+            "vouch_tree_revoked",
+            Metric::Gauge,
+            "Whether the key of the tree is revoked: clients refuse it.",
+        );
         for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-            page.sample("vouch_tree_revoked", &[("tree", hostid)], u8::from(tree.offer().revoked.is_some()));
+            page.sample(
+                "vouch_tree_revoked",
+                &[("tree", hostid)],
+                u8::from(tree.offer().revoked.is_some()),
+            );
         }
-        page.family("vouch_tree_broken", Metric::Gauge, "Whether the last look at the database failed.");
+        page.family(
+            "vouch_tree_broken",
+            Metric::Gauge,
+            "Whether the last look at the database failed.",
+        );
         for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-            page.sample("vouch_tree_broken", &[("tree", hostid)], u8::from(tree.trouble().is_some()));
+            page.sample(
+                "vouch_tree_broken",
+                &[("tree", hostid)],
+                u8::from(tree.trouble().is_some()),
+            );
         }
     }
 
     fn cache_samples(&self, page: &mut Exposition) {
         let trees = self.trees.all();
-        let caches: Vec<_> = trees.iter().filter_map(|tree| Some((tree.hostid().to_string(), tree.cache.as_ref()?.counts()))).collect();
+        let caches: Vec<_> = trees
+            .iter()
+            .filter_map(|tree| Some((tree.hostid().to_string(), tree.cache.as_ref()?.counts())))
+            .collect();
         if caches.is_empty() {
             return;
         }
@@ -248,11 +308,30 @@ const TREE_GAUGES: [TreeGauge; 5] = [
 type CacheSample = (&'static str, Metric, &'static str, fn(&CacheCounts) -> u64);
 
 const CACHE_SAMPLES: [CacheSample; 7] = [
-    ("vouch_cache_hits_total", Metric::Counter, "Requests for frames or bytes that the cache had.", |counts| counts.hits),
-    ("vouch_cache_fetched_frames_total", Metric::Counter, "Frames fetched from replicas.", |counts| counts.fetched),
-    ("vouch_cache_fetched_bytes_total", Metric::Counter, "Their bytes.", |counts| counts.fetched_len),
-    ("vouch_cache_failed_frames_total", Metric::Counter, "Frames that no replica has sent.", |counts| counts.failed),
-    ("vouch_cache_evictions_total", Metric::Counter, "Packs removed for room.", |counts| counts.evictions),
+    (
+        "vouch_cache_hits_total",
+        Metric::Counter,
+        "Requests for frames or bytes that the cache had.",
+        |counts| counts.hits,
+    ),
+    (
+        "vouch_cache_fetched_frames_total",
+        Metric::Counter,
+        "Frames fetched from replicas.",
+        |counts| counts.fetched,
+    ),
+    ("vouch_cache_fetched_bytes_total", Metric::Counter, "Their bytes.", |counts| {
+        counts.fetched_len
+    }),
+    (
+        "vouch_cache_failed_frames_total",
+        Metric::Counter,
+        "Frames that no replica has sent.",
+        |counts| counts.failed,
+    ),
+    ("vouch_cache_evictions_total", Metric::Counter, "Packs removed for room.", |counts| {
+        counts.evictions
+    }),
     ("vouch_cache_bytes", Metric::Gauge, "Disk space in use.", |counts| counts.used_len),
     ("vouch_cache_quota_bytes", Metric::Gauge, "Quota of the disk space.", |counts| counts.quota),
 ];
@@ -260,9 +339,18 @@ const CACHE_SAMPLES: [CacheSample; 7] = [
 type ScrubSample = (&'static str, Metric, &'static str, fn(&ScrubCounts) -> &AtomicU64);
 
 const SCRUB_SAMPLES: [ScrubSample; 3] = [
-    ("vouch_tree_scrub_bytes_total", Metric::Counter, "Bytes hashed by the scrub.", |counts| &counts.bytes),
-    ("vouch_tree_scrub_passes_total", Metric::Counter, "Complete passes of the scrub.", |counts| &counts.passes),
-    ("vouch_tree_scrub_damaged_frames", Metric::Gauge, "Damaged frames in the last pass of the scrub.", |counts| &counts.damaged_frames),
+    ("vouch_tree_scrub_bytes_total", Metric::Counter, "Bytes hashed by the scrub.", |counts| {
+        &counts.bytes
+    }),
+    ("vouch_tree_scrub_passes_total", Metric::Counter, "Complete passes of the scrub.", |counts| {
+        &counts.passes
+    }),
+    (
+        "vouch_tree_scrub_damaged_frames",
+        Metric::Gauge,
+        "Damaged frames in the last pass of the scrub.",
+        |counts| &counts.damaged_frames,
+    ),
 ];
 
 impl ServedTree {

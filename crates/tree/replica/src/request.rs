@@ -52,7 +52,10 @@ impl RequestReader {
         match self {
             Self::Unknown => Ok(None),
             Self::Rpc(reader) => Ok(reader.next(input)?.map(Incoming::Rpc)),
-            Self::Http(reader) => reader.next(input).map(|head| head.map(Incoming::Http)).map_err(|_| Fault::BadRequest),
+            Self::Http(reader) => reader
+                .next(input)
+                .map(|head| head.map(Incoming::Http))
+                .map_err(|_| Fault::BadRequest),
         }
     }
 

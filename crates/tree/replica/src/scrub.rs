@@ -22,7 +22,11 @@ pub(super) struct Scrubber {
 }
 
 impl Scrubber {
-    pub(super) fn new(trees: Arc<Trees>, bytes_per_s: u64, stop: impl Fn() -> bool + Send + 'static) -> Self {
+    pub(super) fn new(
+        trees: Arc<Trees>,
+        bytes_per_s: u64,
+        stop: impl Fn() -> bool + Send + 'static,
+    ) -> Self {
         Self { trees, bytes_per_s: bytes_per_s.max(1), stop: Box::new(stop), due: Instant::now() }
     }
 
@@ -41,14 +45,19 @@ impl Scrubber {
     fn scrub(&mut self, tree: &Tree) {
         let mut scrub = match tree.snapshot().scrub() {
             Ok(scrub) => scrub,
-            Err(error) => return tracing::warn!(path = %tree.path().display(), %error, "the index can't be read; no scrub"),
+            Err(error) => {
+                return tracing::warn!(path = %tree.path().display(), %error, "the index can't be read; no scrub");
+            }
         };
         let mut damaged = 0;
         while let Some(result) = scrub.next(&mut |len| self.pace(tree, len)) {
             match result {
                 Ok(pack) => {
                     damaged += pack.damaged_frames;
-                    tree.note_scrubbed(&pack.path, pack.problem.as_deref().filter(|_| pack.damaged_frames > 0));
+                    tree.note_scrubbed(
+                        &pack.path,
+                        pack.problem.as_deref().filter(|_| pack.damaged_frames > 0),
+                    );
                 }
                 Err(error) => {
                     damaged += 1;
@@ -66,7 +75,8 @@ impl Scrubber {
         tree.scrubbed().bytes.fetch_add(len, Ordering::Relaxed);
         let now = Instant::now();
         // Does not make up for idle time.
-        self.due = self.due.max(now) + Duration::from_secs_f64(len as f64 / self.bytes_per_s as f64);
+        self.due =
+            self.due.max(now) + Duration::from_secs_f64(len as f64 / self.bytes_per_s as f64);
         self.due - now < WAIT_MIN || self.sleep(self.due - now)
     }
 

@@ -71,7 +71,9 @@ pub(super) fn step<F: AsFd + Clone + PartialEq>(
         return send_span(socket, span);
     }
     let more = gather(output, buffer, SENDFILE_LEN_MIN)?;
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | if more { SendFlags::MORE } else { SendFlags::empty() };
+    let flags = SendFlags::NOSIGNAL
+        | SendFlags::DONTWAIT
+        | if more { SendFlags::MORE } else { SendFlags::empty() };
     let bytes = &buffer.bytes[..buffer.len];
     match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, flags)) {
         Ok(n) if n < bytes.len() => Ok(Step::Full(n as u64)),
@@ -81,11 +83,16 @@ pub(super) fn step<F: AsFd + Clone + PartialEq>(
     }
 }
 
-fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<Step, SendError<F>> {
+fn send_span<F: AsFd + Clone>(
+    socket: BorrowedFd<'_>,
+    span: &Span<F>,
+) -> Result<Step, SendError<F>> {
     let mut at = span.offset;
     let len = usize::try_from(span.len).unwrap_or(usize::MAX);
     let failed = |error| SendError::File { place: span.clone(), error };
-    match rustix::io::retry_on_intr(|| rustix::fs::sendfile(socket, span.file.as_fd(), Some(&mut at), len)) {
+    match rustix::io::retry_on_intr(|| {
+        rustix::fs::sendfile(socket, span.file.as_fd(), Some(&mut at), len)
+    }) {
         Ok(0) => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         Ok(n) => Ok(Step::Sent(n as u64)),
         Err(rustix::io::Errno::AGAIN) => Ok(Step::Full(0)),
@@ -94,20 +101,29 @@ fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<
     }
 }
 
-pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &'a mut SendBuffer) -> Result<&'a [u8], SendError<F>> {
+pub(super) fn copied<'a, F: AsFd + Clone + PartialEq>(
+    output: &Output<F>,
+    buffer: &'a mut SendBuffer,
+) -> Result<&'a [u8], SendError<F>> {
     gather(output, buffer, u64::MAX)?;
     Ok(&buffer.bytes[..buffer.len])
 }
 
 /// Fills the buffer up to a run for sendfile. True if more follows.
-fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer, sendfile_len_min: u64) -> Result<bool, SendError<F>> {
+fn gather<F: AsFd + Clone + PartialEq>(
+    output: &Output<F>,
+    buffer: &mut SendBuffer,
+    sendfile_len_min: u64,
+) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {
         match piece {
             Piece::Own { bytes, sent } => buffer.append(&bytes[*sent..]),
             Piece::Shared { bytes, sent } => buffer.append(&bytes[*sent..]),
             Piece::File(span) if span.len >= sendfile_len_min => return Ok(true),
-            Piece::File(span) => buffer.append_file(span).map_err(|error| SendError::File { place: span.clone(), error })?,
+            Piece::File(span) => buffer
+                .append_file(span)
+                .map_err(|error| SendError::File { place: span.clone(), error })?,
         }
         if buffer.len == SEND_BUFFER_LEN {
             break;
@@ -152,7 +168,9 @@ mod tests {
         let (file, bytes) = file(300_000);
         let mut output = Output::new();
         let mut expected = Vec::new();
-        for (offset, len) in [(0, 100), (5, 16_000), (20_000, 200_000), (1, 16_384), (7, 16_383), (299_999, 1)] {
+        for (offset, len) in
+            [(0, 100), (5, 16_000), (20_000, 200_000), (1, 16_384), (7, 16_383), (299_999, 1)]
+        {
             output.push_bytes(b"head");
             output.push_shared(vec![9; 70_000].into(), 3);
             output.push_span(Span { file: file.clone(), offset: offset as u64, len: len as u64 });
@@ -188,7 +206,13 @@ mod tests {
         for len in [200, SENDFILE_LEN_MIN] {
             let mut output = Output::new();
             output.push_span(Span { file: file.clone(), offset: 100, len });
-            assert!(matches!(step(here.as_fd(), &output, &mut SendBuffer::new()), Err(SendError::File { .. })), "{len}");
+            assert!(
+                matches!(
+                    step(here.as_fd(), &output, &mut SendBuffer::new()),
+                    Err(SendError::File { .. })
+                ),
+                "{len}"
+            );
         }
     }
 
@@ -198,6 +222,9 @@ mod tests {
         drop(there);
         let mut output: Output<Shared> = Output::new();
         output.push_bytes(b"x");
-        assert!(matches!(step(here.as_fd(), &output, &mut SendBuffer::new()), Err(SendError::Peer)));
+        assert!(matches!(
+            step(here.as_fd(), &output, &mut SendBuffer::new()),
+            Err(SendError::Peer)
+        ));
     }
 }

@@ -30,7 +30,12 @@ impl StatementStore {
     pub(super) fn open(directory: &Path) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         File::open(directory)?.sync_all()?;
-        Ok(Self { directory: directory.to_owned(), writing: Mutex::default(), started: Instant::now(), checks: AtomicU64::new(0) })
+        Ok(Self {
+            directory: directory.to_owned(),
+            writing: Mutex::default(),
+            started: Instant::now(),
+            checks: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -66,7 +71,9 @@ impl StatementStore {
         if bytes.len() > STATEMENT_LEN_MAX {
             return PutStatementResult::Invalid;
         }
-        let Ok(statement) = KeyStatement::from_xdr(bytes) else { return PutStatementResult::Invalid };
+        let Ok(statement) = KeyStatement::from_xdr(bytes) else {
+            return PutStatementResult::Invalid;
+        };
         let Some(tree) = trees.get(&statement.hostid()) else { return PutStatementResult::NoTree };
         if tree.statements().iter().any(|known| known == bytes) {
             return PutStatementResult::Known;
@@ -78,10 +85,15 @@ impl StatementStore {
             return PutStatementResult::Invalid;
         }
         let _turn = self.writing.lock();
-        let known: Vec<KeyStatement> = tree.statements().iter().filter_map(|known| KeyStatement::from_xdr(known).ok()).collect();
+        let known: Vec<KeyStatement> = tree
+            .statements()
+            .iter()
+            .filter_map(|known| KeyStatement::from_xdr(known).ok())
+            .collect();
         // It would not be in force, so it tells clients nothing new.
         if let Some(known) = effective_statement(tree.hostid(), &known)
-            && (known.is_revocation() || !statement.is_revocation() && known.time() >= statement.time())
+            && (known.is_revocation()
+                || !statement.is_revocation() && known.time() >= statement.time())
         {
             return PutStatementResult::Known;
         }
@@ -107,7 +119,8 @@ impl StatementStore {
     }
 
     fn path(&self, hostid: &HostId, is_revocation: bool) -> PathBuf {
-        self.directory.join(format!("{hostid}.{}", if is_revocation { "revocation" } else { "forwarding" }))
+        self.directory
+            .join(format!("{hostid}.{}", if is_revocation { "revocation" } else { "forwarding" }))
     }
 
     fn may_check(&self) -> bool {

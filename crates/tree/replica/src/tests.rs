@@ -7,11 +7,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use vouch_oncrpc::{
-    Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record, record_mark,
+    Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, RecordReader, Reply, ReplyBody,
+    begin_record, end_record, record_mark,
 };
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, HANDLES_MAX, PROGRAM, VERSION};
-use vouch_tree::{Blob, BlockHandle, Content, Counts, FrameKind, Fsinfo, HostId, Inode, SignedFsinfo, Timestamp, frame};
+use vouch_tree::protocol::{
+    FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, HANDLES_MAX, PROGRAM,
+    VERSION,
+};
+use vouch_tree::{
+    Blob, BlockHandle, Content, Counts, FrameKind, Fsinfo, HostId, Inode, SignedFsinfo, Timestamp,
+    frame,
+};
 use vouch_tree_store::conformance::{self, IV};
 use vouch_tree_store::{Database, FrameSink as _, NewRevision, WriteOptions, Writer};
 use vouch_xdr::{Writer as XdrWriter, Xdr as _};
@@ -37,7 +44,9 @@ impl TestTree {
         let dir = tempfile::tempdir().unwrap();
         Database::create(&dir.path().join("db"), hostid(seed), IV).unwrap();
         let lens = [11, 18, 100, 1000, 16_000, 16_384, 70_000, 131_074];
-        let frames = (0..80).map(|i| conformance::frame(FrameKind::Leaf, i, lens[i as usize % lens.len()])).collect();
+        let frames = (0..80)
+            .map(|i| conformance::frame(FrameKind::Leaf, i, lens[i as usize % lens.len()]))
+            .collect();
         let made = Self { dir, seed, frames };
         let writer = made.writer();
         made.frames.iter().for_each(|(handle, bytes)| assert!(writer.put(handle, bytes).unwrap()));
@@ -59,7 +68,16 @@ impl TestTree {
         let previous = writer.revisions().last().map(|r| r.fsinfo);
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
         let mtime = Timestamp::default();
-        let root_inode = Inode { mode: 0o755, uid: 0, gid: 0, mtime, nlink: 2, link_group: 0, xattrs: Blob::empty(), content };
+        let root_inode = Inode {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            mtime,
+            nlink: 2,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        };
         let fsinfo = Fsinfo {
             hostid: hostid(self.seed),
             revision,
@@ -71,13 +89,27 @@ impl TestTree {
             counts: Counts::default(),
             tag: String::new(),
         };
-        let signed = SignedFsinfo::sign(&fsinfo, &key, SigningCert::issue(&root, key.public(), 1, 0, u64::MAX)).to_xdr();
+        let signed = SignedFsinfo::sign(
+            &fsinfo,
+            &key,
+            SigningCert::issue(&root, key.public(), 1, 0, u64::MAX),
+        )
+        .to_xdr();
         let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
         let handle = IV.handle_of(&stored);
         writer.put(&handle, &stored).unwrap();
         let companions = vec![self.frames[3].0];
         let (start, tag, keep, supersedes) = (0, None, None, false);
-        let new = NewRevision { number: revision, start, fsinfo: handle, signed: signed.clone(), tag, companions, keep, supersedes };
+        let new = NewRevision {
+            number: revision,
+            start,
+            fsinfo: handle,
+            signed: signed.clone(),
+            tag,
+            companions,
+            keep,
+            supersedes,
+        };
         writer.commit(new).unwrap();
         signed
     }
@@ -177,7 +209,15 @@ struct Client {
 }
 
 fn call_to<'a>(program: u32, version: u32, procedure: u32, args: &'a [u8]) -> Call<'a> {
-    Call { xid: 7, program, version, procedure, cred: OpaqueAuth::NONE, verf: OpaqueAuth::NONE, args }
+    Call {
+        xid: 7,
+        program,
+        version,
+        procedure,
+        cred: OpaqueAuth::NONE,
+        verf: OpaqueAuth::NONE,
+        args,
+    }
 }
 
 fn record(call: &Call<'_>) -> Vec<u8> {
@@ -227,7 +267,11 @@ impl Client {
     }
 
     fn fsinfo(&mut self, hostid: HostId, companions: bool) -> Option<FsinfoOffer> {
-        match GetFsinfoResult::from_xdr(&self.results(1, &GetFsinfoArgs { hostid, companions }.to_xdr())).unwrap() {
+        match GetFsinfoResult::from_xdr(
+            &self.results(1, &GetFsinfoArgs { hostid, companions }.to_xdr()),
+        )
+        .unwrap()
+        {
             GetFsinfoResult::Ok(offer) => Some(offer),
             GetFsinfoResult::NoTree => None,
         }
@@ -235,7 +279,12 @@ impl Client {
 
     fn data(&mut self, hostid: HostId, handles: Vec<BlockHandle>) -> Vec<Option<Vec<u8>>> {
         let results = self.results(2, &GetDataArgs { hostid, handles }.to_xdr());
-        GetDataResult::from_xdr(&results).unwrap().frames.into_iter().map(|frame| frame.map(<[u8]>::to_vec)).collect()
+        GetDataResult::from_xdr(&results)
+            .unwrap()
+            .frames
+            .into_iter()
+            .map(|frame| frame.map(<[u8]>::to_vec))
+            .collect()
     }
 }
 
@@ -251,9 +300,11 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 fn stored_frames_arrive_and_missing_ones_are_reported() {
     let (made, _server, mut client) = served();
     let missing = BlockHandle::from_bytes([5; 32]);
-    let mut handles: Vec<_> = made.frames[..HANDLES_MAX - 1].iter().map(|(handle, _)| *handle).collect();
+    let mut handles: Vec<_> =
+        made.frames[..HANDLES_MAX - 1].iter().map(|(handle, _)| *handle).collect();
     handles.insert(10, missing);
-    let mut expected: Vec<_> = made.frames[..HANDLES_MAX - 1].iter().map(|(_, bytes)| Some(bytes.clone())).collect();
+    let mut expected: Vec<_> =
+        made.frames[..HANDLES_MAX - 1].iter().map(|(_, bytes)| Some(bytes.clone())).collect();
     expected.insert(10, None);
     assert!(client.data(hostid(1), handles.clone()) == expected);
     handles.reverse();
@@ -278,7 +329,9 @@ fn pipelined_requests_are_answered_to_slow_reader() {
         let reply = client.receive().unwrap();
         let reply = Reply::decode(&reply).unwrap();
         assert_eq!(reply.xid, xid);
-        let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = reply.body else { panic!("{reply:?}") };
+        let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = reply.body else {
+            panic!("{reply:?}")
+        };
         let frames = GetDataResult::from_xdr(results).unwrap().frames;
         assert!(frames == [Some(&made.frames[xid as usize % made.frames.len()].1[..]); 3]);
     }
@@ -287,7 +340,11 @@ fn pipelined_requests_are_answered_to_slow_reader() {
 #[test]
 fn half_closed_client_gets_its_answers() {
     let (made, _server, mut client) = served();
-    let args = GetDataArgs { hostid: hostid(1), handles: made.frames[..40].iter().map(|(handle, _)| *handle).collect() }.to_xdr();
+    let args = GetDataArgs {
+        hostid: hostid(1),
+        handles: made.frames[..40].iter().map(|(handle, _)| *handle).collect(),
+    }
+    .to_xdr();
     client.send(&record(&call_to(PROGRAM, VERSION, 2, &args)));
     client.socket.shutdown(std::net::Shutdown::Write).unwrap();
     assert!(client.receive().is_some());
@@ -305,7 +362,10 @@ fn committed_revision_is_offered_without_restart() {
         assert_eq!(client.fsinfo(hostid(1), false).map(|offer| offer.signed_fsinfo), Some(signed));
         let offer = client.fsinfo(hostid(1), true).unwrap();
         assert_eq!(offer.companions, [made.frames[3].1.clone()]);
-        assert_eq!(server.metric(&format!("vouch_tree_revision{{tree=\"{}\"}}", hostid(1))), revision);
+        assert_eq!(
+            server.metric(&format!("vouch_tree_revision{{tree=\"{}\"}}", hostid(1))),
+            revision
+        );
     }
 }
 
@@ -320,7 +380,9 @@ fn broken_tree_leaves_others_alone_and_late_one_is_served() {
     let mut client = server.connect();
     assert!(client.fsinfo(hostid(1), false).is_some());
     std::fs::rename(&hidden, two.path().join("manifest")).unwrap();
-    wait_until("the second database", || client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
+    wait_until("the second database", || {
+        client.data(hostid(2), vec![two.frames[0].0])[0].is_some()
+    });
     std::fs::remove_file(one.path().join("manifest")).unwrap();
     wait_until("the broken database is told", || server.http("/health").1.contains("broken"));
     assert_eq!(server.http("/health").0, 503);
@@ -334,7 +396,10 @@ fn start_needs_readable_databases_of_different_trees() {
     let nothing = config(vec![PathBuf::from("/nonexistent/db")]);
     assert!(matches!(Server::open(nothing), Err(ServeError::Database(_))));
     let (one, again) = (TestTree::new(1), TestTree::new(1));
-    assert!(matches!(Server::open(config(vec![one.path(), again.path()])), Err(ServeError::SameTree { .. })));
+    assert!(matches!(
+        Server::open(config(vec![one.path(), again.path()])),
+        Err(ServeError::SameTree { .. })
+    ));
 }
 
 #[test]
@@ -344,23 +409,41 @@ fn rpc_refusals_follow_the_rfc() {
     let mut outcome = |call: Call<'_>| {
         let reply = client.ask(&call);
         match Reply::decode(&reply).unwrap().body {
-            ReplyBody::Accepted { outcome: Accepted::Success(results), .. } => format!("Success({})", results.len()),
+            ReplyBody::Accepted { outcome: Accepted::Success(results), .. } => {
+                format!("Success({})", results.len())
+            }
             ReplyBody::Accepted { outcome, .. } => format!("{outcome:?}"),
             ReplyBody::Denied(denied) => format!("{denied:?}"),
         }
     };
     assert_eq!(outcome(call_to(PROGRAM, VERSION, 0, &[])), "Success(0)");
     assert_eq!(outcome(call_to(100_000, 2, 0, &[])), format!("{:?}", Accepted::ProgUnavail));
-    assert_eq!(outcome(call_to(PROGRAM, 9, 0, &[])), format!("{:?}", Accepted::ProgMismatch { low: 1, high: 1 }));
+    assert_eq!(
+        outcome(call_to(PROGRAM, 9, 0, &[])),
+        format!("{:?}", Accepted::ProgMismatch { low: 1, high: 1 })
+    );
     assert_eq!(outcome(call_to(PROGRAM, VERSION, 4, &[])), format!("{:?}", Accepted::ProcUnavail));
     for procedure in 0..4 {
-        assert_eq!(outcome(call_to(PROGRAM, VERSION, procedure, &[0; 12])), format!("{:?}", Accepted::GarbageArgs));
+        assert_eq!(
+            outcome(call_to(PROGRAM, VERSION, procedure, &[0; 12])),
+            format!("{:?}", Accepted::GarbageArgs)
+        );
     }
-    let too_many = GetDataArgs { hostid: hostid(1), handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1] }.to_xdr();
-    assert_eq!(outcome(call_to(PROGRAM, VERSION, 2, &too_many)), format!("{:?}", Accepted::GarbageArgs));
+    let too_many = GetDataArgs {
+        hostid: hostid(1),
+        handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1],
+    }
+    .to_xdr();
+    assert_eq!(
+        outcome(call_to(PROGRAM, VERSION, 2, &too_many)),
+        format!("{:?}", Accepted::GarbageArgs)
+    );
     let gss = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &[0; 20] };
     let denied = Denied::AuthError(AuthStat::REJECTED_CRED);
-    assert_eq!(outcome(Call { cred: gss, ..call_to(PROGRAM, VERSION, 0, &[]) }), format!("{denied:?}"));
+    assert_eq!(
+        outcome(Call { cred: gss, ..call_to(PROGRAM, VERSION, 0, &[]) }),
+        format!("{denied:?}")
+    );
     assert_eq!(server.metric("vouch_requests_total{procedure=\"other\",result=\"rejected\"}"), 9);
 }
 
@@ -371,13 +454,21 @@ fn garbage_closes_only_its_own_connection() {
     let mut good = server.connect();
     let oversized = record_mark(5000);
     let reply_not_call = [&record_mark(8)[..], &[0, 0, 0, 7, 0, 0, 0, 1]].concat();
-    for garbage in [&b"\x16\x03\x01 no TLS here"[..], &oversized, &reply_not_call, &[0xff; 100], &record_mark(0)] {
+    for garbage in [
+        &b"\x16\x03\x01 no TLS here"[..],
+        &oversized,
+        &reply_not_call,
+        &[0xff; 100],
+        &record_mark(0),
+    ] {
         let mut bad = server.connect();
         bad.send(garbage);
         assert_eq!(bad.receive(), None);
     }
     assert!(good.data(hostid(1), vec![made.frames[0].0])[0].is_some());
-    wait_until("the count", || server.metric("vouch_connections_closed_total{reason=\"bad_request\"}") == 5);
+    wait_until("the count", || {
+        server.metric("vouch_connections_closed_total{reason=\"bad_request\"}") == 5
+    });
 }
 
 #[test]
@@ -404,11 +495,18 @@ fn idle_and_stalled_peers_are_closed() {
     let server = start(config);
     let (idle, mut half, mut stalled) = (server.connect(), server.connect(), server.connect());
     half.send(&record_mark(100));
-    let handles: Vec<_> = made.frames.iter().filter(|(_, bytes)| bytes.len() > 100_000).map(|(handle, _)| *handle).collect();
+    let handles: Vec<_> = made
+        .frames
+        .iter()
+        .filter(|(_, bytes)| bytes.len() > 100_000)
+        .map(|(handle, _)| *handle)
+        .collect();
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
     stalled.send(&record(&call_to(PROGRAM, VERSION, 2, &args)).repeat(4));
     for reason in ["idle", "slow_request", "slow_reader"] {
-        wait_until(reason, || server.metric(&format!("vouch_connections_closed_total{{reason=\"{reason}\"}}")) == 1);
+        wait_until(reason, || {
+            server.metric(&format!("vouch_connections_closed_total{{reason=\"{reason}\"}}")) == 1
+        });
     }
     drop((idle, half, stalled));
 }
@@ -420,10 +518,17 @@ fn stop_sends_pending_answers_and_closes() {
     let mut idle = server.connect();
     assert!(idle.fsinfo(hostid(1), false).is_none());
     let mut busy = server.connect();
-    let handles: Vec<_> = made.frames.iter().filter(|(_, bytes)| bytes.len() > 100_000).map(|(handle, _)| *handle).collect();
+    let handles: Vec<_> = made
+        .frames
+        .iter()
+        .filter(|(_, bytes)| bytes.len() > 100_000)
+        .map(|(handle, _)| *handle)
+        .collect();
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
     busy.send(&record(&call_to(PROGRAM, VERSION, 2, &args)));
-    wait_until("the request", || server.metric("vouch_requests_total{procedure=\"getdata\",result=\"ok\"}") == 1);
+    wait_until("the request", || {
+        server.metric("vouch_requests_total{procedure=\"getdata\",result=\"ok\"}") == 1
+    });
     server.stop.store(true, Ordering::Release);
     assert_eq!(idle.receive(), None);
     assert!(busy.receive().is_some_and(|reply| reply.len() > 7 << 20));
@@ -441,7 +546,10 @@ fn health_distinguishes_fresh_and_expired_and_nothing_is_written() {
     assert_eq!(status, 200);
     let health: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((&health["healthy"], &health["trees"][0]["state"]), (&true.into(), &"fresh".into()));
-    assert_eq!((&health["trees"][0]["revision"], &health["trees"][0]["expires"]), (&1.into(), &u32::MAX.into()));
+    assert_eq!(
+        (&health["trees"][0]["revision"], &health["trees"][0]["expires"]),
+        (&1.into(), &u32::MAX.into())
+    );
     assert!(server.connect().fsinfo(hostid(1), true).is_some());
     assert_eq!(listing(&made.path()), before, "the server writes nothing to the database");
     made.commit(2, 10);

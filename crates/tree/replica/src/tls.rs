@@ -70,8 +70,15 @@ impl Tls {
     pub(super) fn directories(&self) -> Vec<PathBuf> {
         let files = [&self.files.certificate, &self.files.key];
         let linked = files.iter().filter_map(|file| file.canonicalize().ok());
-        let parent = |file: &Path| file.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }.to_owned());
-        files.iter().filter_map(|file| parent(file)).chain(linked.filter_map(|file| parent(&file))).collect()
+        let parent = |file: &Path| {
+            file.parent()
+                .map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir }.to_owned())
+        };
+        files
+            .iter()
+            .filter_map(|file| parent(file))
+            .chain(linked.filter_map(|file| parent(&file)))
+            .collect()
     }
 }
 
@@ -92,11 +99,18 @@ impl TlsFiles {
             return Err(failed(&self.certificate, "contains no certificate (PEM)".into()));
         }
         vouch_trust::warn_if_exposed(&self.key);
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| failed(&self.key, error.to_string()))?;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-            .map_err(|error| failed(&self.key, format!("can't be used with {}: {error}", self.certificate.display())))?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| failed(&self.key, error.to_string()))?;
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+                .map_err(|error| {
+                    failed(
+                        &self.key,
+                        format!("can't be used with {}: {error}", self.certificate.display()),
+                    )
+                })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

@@ -14,7 +14,9 @@ use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetF
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
 use vouch_tree_cache::{Cover, TreeCache, Wanted};
-use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address};
+use vouch_tree_store::{
+    Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address,
+};
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::damage::Damage;
@@ -142,7 +144,10 @@ pub(super) struct OfferedRevision {
 }
 
 impl Tree {
-    pub(super) fn open(path: &Path, cache: Option<Arc<TreeCache>>) -> vouch_tree_store::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        cache: Option<Arc<TreeCache>>,
+    ) -> vouch_tree_store::Result<Self> {
         let snapshot = Database::open_read(path)?;
         // Still served: intact parts are useful, and readers verify.
         let pack_trouble = match cache {
@@ -150,7 +155,13 @@ impl Tree {
             None => snapshot.check_packs().err().map(|error| error.to_string()),
         };
         let offer = Arc::new(Offer::new(&snapshot, &[]));
-        let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble, damage: None };
+        let state = State {
+            offer,
+            trouble: pack_trouble.clone(),
+            packs_checked: Instant::now(),
+            pack_trouble,
+            damage: None,
+        };
         Ok(Self {
             hostid: snapshot.hostid(),
             path: path.to_owned(),
@@ -175,16 +186,23 @@ impl Tree {
     pub(super) fn refresh(&self) -> Result<bool, String> {
         let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
             let found = self.snapshot.hostid();
-            if found == self.hostid { Ok(new) } else { Err(format!("the database is now that of another tree, {found}")) }
+            if found == self.hostid {
+                Ok(new)
+            } else {
+                Err(format!("the database is now that of another tree, {found}"))
+            }
         });
         match looked {
             Ok(new) => {
                 let new = self.has_news.swap(false, Ordering::AcqRel) || new;
                 let (damage, last) = (self.damage(), self.state.read().packs_checked);
                 let is_checked = self.cache.is_none();
-                let due = is_checked && (new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL);
-                let checked = due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
-                let is_mended = checked == Some(None) && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
+                let due = is_checked
+                    && (new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL);
+                let checked =
+                    due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
+                let is_mended = checked == Some(None)
+                    && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
                 // Serving threads may have noted damage meanwhile.
                 let mut state = self.state.write();
                 if new {
@@ -197,7 +215,11 @@ impl Tree {
                 if is_mended && state.damage == damage {
                     state.damage = None;
                 }
-                state.trouble = state.damage.as_ref().map(ToString::to_string).or_else(|| state.pack_trouble.clone());
+                state.trouble = state
+                    .damage
+                    .as_ref()
+                    .map(ToString::to_string)
+                    .or_else(|| state.pack_trouble.clone());
                 state.trouble.clone().map_or(Ok(new), Err)
             }
             Err(trouble) => {
@@ -291,7 +313,10 @@ impl Tree {
             is_due
         };
         // Errors are for `refresh`, which reports them.
-        if is_due && matches!(self.snapshot.refresh(), Ok(true)) && self.snapshot.hostid() == self.hostid {
+        if is_due
+            && matches!(self.snapshot.refresh(), Ok(true))
+            && self.snapshot.hostid() == self.hostid
+        {
             let mut state = self.state.write();
             state.offer = Arc::new(Offer::new(&self.snapshot, &self.received.read()));
             self.has_news.store(true, Ordering::Release);
@@ -301,14 +326,23 @@ impl Tree {
 
     pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Located> {
         let Some(cache) = &self.cache else {
-            return Ok(self.snapshot.locate(handle)?.map_or(Located::Missing, |location: Location| {
-                let (len, offset) = (location.record_len(), location.offset);
-                Located::Here(Span { file: ServedFile(location.pack), offset, len })
-            }));
+            return Ok(self.snapshot.locate(handle)?.map_or(
+                Located::Missing,
+                |location: Location| {
+                    let (len, offset) = (location.record_len(), location.offset);
+                    Located::Here(Span { file: ServedFile(location.pack), offset, len })
+                },
+            ));
         };
-        let Some((path, record)) = self.snapshot.place(handle)? else { return Ok(Located::Missing) };
+        let Some((path, record)) = self.snapshot.place(handle)? else {
+            return Ok(Located::Missing);
+        };
         Ok(match cache.cover(&path, &record) {
-            Cover::Ready(file) => Located::Here(Span { file: ServedFile(file), offset: record.start, len: record.end - record.start }),
+            Cover::Ready(file) => Located::Here(Span {
+                file: ServedFile(file),
+                offset: record.start,
+                len: record.end - record.start,
+            }),
             Cover::Absent(wanted) => Located::Absent(wanted),
             Cover::Unknown => Located::Missing,
         })
@@ -327,13 +361,24 @@ impl Offer {
         let revoked = revocation_reason(&view.hostid(), &statements);
         let manifest: Arc<[u8]> = view.manifest_with(&statements).into();
         // The manifest's checksum is here.
-        let manifest_tag = format!("\"{}\"", manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let manifest_tag = format!(
+            "\"{}\"",
+            manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        );
         if signed_fsinfo.is_empty() && statements.is_empty() {
-            return Self { revision: None, revoked, plain: None, with_companions: None, manifest, manifest_tag };
+            return Self {
+                revision: None,
+                revoked,
+                plain: None,
+                with_companions: None,
+                manifest,
+                manifest_tag,
+            };
         }
         let revision = OfferedRevision::read(&signed_fsinfo);
         let plain = FsinfoOffer { signed_fsinfo, statements, companions: Vec::new() };
-        let with_companions = FsinfoOffer { companions: companions(snapshot, &view), ..plain.clone() };
+        let with_companions =
+            FsinfoOffer { companions: companions(snapshot, &view), ..plain.clone() };
         Self {
             revision,
             revoked,
@@ -353,7 +398,8 @@ impl OfferedRevision {
     fn read(signed: &[u8]) -> Option<Self> {
         let signed = SignedFsinfo::from_xdr(signed).ok()?;
         let fsinfo = signed.unverified().ok()?;
-        let (number, start, end) = (fsinfo.revision, fsinfo.start, fsinfo.end().min(signed.cert().not_after));
+        let (number, start, end) =
+            (fsinfo.revision, fsinfo.start, fsinfo.end().min(signed.cert().not_after));
         Some(Self { number, start, end, files: fsinfo.counts.files, bytes: fsinfo.counts.bytes })
     }
 }

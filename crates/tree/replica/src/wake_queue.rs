@@ -21,7 +21,10 @@ impl Caller<'_> {
     pub(super) fn waker(&self) -> impl FnOnce(bool) + Send + 'static {
         let (wake_queue, ticket) = (Arc::clone(self.wake_queue), self.ticket);
         move |is_complete| {
-            wake_queue.ended.lock().push((ticket, if is_complete { Fetched::Complete } else { Fetched::Failed }));
+            wake_queue
+                .ended
+                .lock()
+                .push((ticket, if is_complete { Fetched::Complete } else { Fetched::Failed }));
             if let Err(error) = wake_queue.waker.wake() {
                 tracing::error!(%error, "a serving thread can't be woken");
             }

@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use super::answer::{Replica, Serving};
 use super::connection::{Connection, Fault};
 use super::counters::{Closed, Counters};
-use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX};
+use super::limits::{
+    ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX,
+};
 use super::send::{self, SendBuffer, SendError, Step};
 use super::tls::{HANDSHAKE, Session, Tls};
 use super::trees::ServedFile;
@@ -62,7 +64,11 @@ impl Listener {
 }
 
 impl Worker {
-    pub(super) fn new(listeners: Vec<std::net::TcpListener>, replica: Replica, shared: Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn new(
+        listeners: Vec<std::net::TcpListener>,
+        replica: Replica,
+        shared: Arc<Shared>,
+    ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
         let mut taken = Vec::with_capacity(listeners.len());
@@ -73,9 +79,20 @@ impl Worker {
         }
         let (read_buffer, send_buffer) = (Box::new([0; READ_LEN_MAX]), SendBuffer::new());
         let wake_queue = Arc::new(WakeQueue { ended: Mutex::default(), waker });
-        let scratch = WorkerScratch { replica, read_buffer, send_buffer, shared: shared.clone(), wake_queue };
+        let scratch =
+            WorkerScratch { replica, read_buffer, send_buffer, shared: shared.clone(), wake_queue };
         let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Self { poll, admitted: 0, listeners: taken, peers, free, again, scratch, shared, drain_until: None })
+        Ok(Self {
+            poll,
+            admitted: 0,
+            listeners: taken,
+            peers,
+            free,
+            again,
+            scratch,
+            shared,
+            drain_until: None,
+        })
     }
 
     pub(super) fn waker(&self) -> Arc<Waker> {
@@ -147,7 +164,9 @@ impl Worker {
             return Duration::ZERO;
         }
         let paused = self.listeners.iter().filter_map(|listener| listener.paused_until);
-        let until = paused.chain(self.drain_until.map(|_| Instant::now() + DRAIN_STEP)).fold(tick_at, Instant::min);
+        let until = paused
+            .chain(self.drain_until.map(|_| Instant::now() + DRAIN_STEP))
+            .fold(tick_at, Instant::min);
         until.saturating_duration_since(Instant::now())
     }
 
@@ -164,7 +183,11 @@ impl Worker {
                 Ok((socket, _)) => self.admit(socket, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => listener.ready = false,
                 // accept(2): pending errors of the new connection are its own.
-                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
                 Err(error) => {
                     listener.paused_until = Some(now + ACCEPT_PAUSE);
                     self.scratch.counters().accept_failed.add(1);
@@ -233,8 +256,13 @@ impl Worker {
         let crowded = self.shared.open.load(Ordering::Relaxed) > limits.connections_max / 10 * 9;
         for id in 0..self.peers.len() {
             let Some(peer) = &mut self.peers[id] else { continue };
-            let is_late = peer.is_handshaking() && now.duration_since(peer.admitted_at) >= limits.stall_max;
-            if let Some(fault) = peer.connection.expire(now, &limits, crowded).or(is_late.then_some(Fault::SlowRequest)) {
+            let is_late =
+                peer.is_handshaking() && now.duration_since(peer.admitted_at) >= limits.stall_max;
+            if let Some(fault) = peer
+                .connection
+                .expire(now, &limits, crowded)
+                .or(is_late.then_some(Fault::SlowRequest))
+            {
                 self.close(id, fault.into());
             }
         }
@@ -325,7 +353,8 @@ impl Peer {
 
     /// Edge-triggered: one registration is enough.
     fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
-        let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
+        let wanted =
+            if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
         let old = self.interest.replace(wanted);
         match old {
             None => registry.register(&mut self.socket, token, wanted),
@@ -337,7 +366,10 @@ impl Peer {
     /// Reads again once after each read, instead of waiting for an event: a served client soon asks
     /// again or leaves.
     fn may_look_again(&mut self) -> bool {
-        let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
+        let may = self.interest.is_none()
+            && !self.queued
+            && self.writable
+            && !std::mem::replace(&mut self.looked_again, true);
         self.readable |= may;
         may
     }
@@ -349,7 +381,11 @@ impl Peer {
         }
     }
 
-    fn continue_requests(&mut self, scratch: &mut WorkerScratch, now: Instant) -> Result<TurnEnd, Fault> {
+    fn continue_requests(
+        &mut self,
+        scratch: &mut WorkerScratch,
+        now: Instant,
+    ) -> Result<TurnEnd, Fault> {
         let (mut sent, mut reads) = (0, 0);
         loop {
             if let Some(end) = self.send_output(scratch, &mut sent) {
@@ -383,8 +419,14 @@ impl Peer {
                 return Some(if self.writable { TurnEnd::Again } else { TurnEnd::Wait });
             }
             let step = match &mut self.tls {
-                Some(tls) => tls.step(&self.socket, self.connection.output(), &mut scratch.send_buffer),
-                None => send::step(self.socket.as_fd(), self.connection.output(), &mut scratch.send_buffer),
+                Some(tls) => {
+                    tls.step(&self.socket, self.connection.output(), &mut scratch.send_buffer)
+                }
+                None => send::step(
+                    self.socket.as_fd(),
+                    self.connection.output(),
+                    &mut scratch.send_buffer,
+                ),
             };
             let n = match step {
                 Ok(Step::Sent(n)) => n,
@@ -406,7 +448,11 @@ impl Peer {
         None
     }
 
-    fn receive(&mut self, scratch: &mut WorkerScratch, reads: &mut u32) -> Result<Option<TurnEnd>, Fault> {
+    fn receive(
+        &mut self,
+        scratch: &mut WorkerScratch,
+        reads: &mut u32,
+    ) -> Result<Option<TurnEnd>, Fault> {
         if !self.flush_tls() || !self.readable {
             return Ok(Some(TurnEnd::Wait));
         }
@@ -417,7 +463,12 @@ impl Peer {
         let n = match (&self.socket).read(&mut scratch.read_buffer[..]) {
             Ok(0) => return Ok(Some(TurnEnd::Close(Closed::Peer))),
             Ok(n) => n,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
                 self.readable = error.kind() == io::ErrorKind::Interrupted;
                 return Ok(None);
             }

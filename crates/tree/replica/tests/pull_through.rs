@@ -51,8 +51,15 @@ impl Site {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
         let options = WriteOptions { pack_len_max: 1 << 20, ..WriteOptions::default() };
         let writer = Database::open_write(&self.path("db"), options).unwrap();
-        let options = Options { level: 0, ..Options::new(self.path("source"), self.name.clone(), now, 3600) };
-        publish(&writer, &Signer { key: &self.key, cert: self.cert }, &options, &Progress::default()).unwrap();
+        let options =
+            Options { level: 0, ..Options::new(self.path("source"), self.name.clone(), now, 3600) };
+        publish(
+            &writer,
+            &Signer { key: &self.key, cert: self.cert },
+            &options,
+            &Progress::default(),
+        )
+        .unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -93,23 +100,44 @@ impl Site {
     async fn open(&self, replica: String) -> vouch_tree_client::Result<Arc<Tree>> {
         let http = HttpOptions { proxies: vec!["DIRECT".into()], ..HttpOptions::default() };
         let connector = Arc::new(HttpConnector::new(http).unwrap());
-        let client = Client::new(ClientOptions { connector, deadline: Duration::from_secs(20), ..ClientOptions::default() }).unwrap();
-        client.open(&self.name, &TreeOptions { replicas: vec![replica], only_replicas: true, ..TreeOptions::default() }).await
+        let client = Client::new(ClientOptions {
+            connector,
+            deadline: Duration::from_secs(20),
+            ..ClientOptions::default()
+        })
+        .unwrap();
+        client
+            .open(
+                &self.name,
+                &TreeOptions {
+                    replicas: vec![replica],
+                    only_replicas: true,
+                    ..TreeOptions::default()
+                },
+            )
+            .await
     }
 
     async fn read(&self, replica: String, numbers: impl Fn(usize) -> usize) {
-        let tree = self.open(replica.clone()).await.unwrap_or_else(|error| panic!("{replica}: {error}"));
+        let tree =
+            self.open(replica.clone()).await.unwrap_or_else(|error| panic!("{replica}: {error}"));
         let reads = (0..FILES).map(|file| {
             let tree = &tree;
             async move {
                 let path = format!("dir{}/file{file}", file % 4);
                 let inode = tree.lookup_path(tree.revision()?.root(), path.as_bytes()).await?;
-                let Content::Regular { blob, .. } = &inode.content else { panic!("{path} is not a regular file") };
+                let Content::Regular { blob, .. } = &inode.content else {
+                    panic!("{path} is not a regular file")
+                };
                 tree.read(blob, 0, blob.size as usize).await
             }
         });
         for (file, bytes) in join_all(reads).await.into_iter().enumerate() {
-            assert!(bytes.unwrap_or_else(|error| panic!("{replica}, file {file}: {error}")) == content(numbers(file)), "file {file}");
+            assert!(
+                bytes.unwrap_or_else(|error| panic!("{replica}, file {file}: {error}"))
+                    == content(numbers(file)),
+                "file {file}"
+            );
         }
     }
 }
@@ -189,21 +217,40 @@ async fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 fn space(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    entries.map(|path| if path.is_dir() { space(&path) } else { path.metadata().map_or(0, |found| found.blocks() * 512) }).sum()
+    entries
+        .map(|path| {
+            if path.is_dir() {
+                space(&path)
+            } else {
+                path.metadata().map_or(0, |found| found.blocks() * 512)
+            }
+        })
+        .sum()
 }
 
 const LARGE: u64 = 1 << 30;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cold_clients_of_both_protocols_cost_the_origin_one_client() {
-    let clients: usize = std::env::var("VOUCH_CACHE_CLIENTS").ok().and_then(|count| count.parse().ok()).unwrap_or(10);
+    let clients: usize = std::env::var("VOUCH_CACHE_CLIENTS")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(10);
     let site = Site::new();
     let _origin = site.serve_origin();
     let (server, cache) = site.serve_cache(LARGE).await;
-    join_all((0..clients).map(|number| site.read(if number % 2 == 0 { server.rpc() } else { server.http() }, |file| file))).await;
+    join_all((0..clients).map(|number| {
+        site.read(if number % 2 == 0 { server.rpc() } else { server.http() }, |file| file)
+    }))
+    .await;
     let CacheCounts { fetched, fetched_len, failed, .. } = cache.counts();
-    let packs = std::fs::read_dir(site.path("db/packs")).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum::<u64>();
-    println!("{clients} clients: {fetched} frames, {fetched_len} bytes from the origin; its packs have {packs} bytes");
+    let packs = std::fs::read_dir(site.path("db/packs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum::<u64>();
+    println!(
+        "{clients} clients: {fetched} frames, {fetched_len} bytes from the origin; its packs have {packs} bytes"
+    );
     assert!(failed == 0 && fetched_len <= packs, "{fetched_len} bytes fetched of {packs}");
 }
 
@@ -220,7 +267,8 @@ async fn cache_serves_without_origin_and_after_restart_then_follows() {
     drop((server, cache));
 
     // Fetches bytes that changed on the disk again, and never serves them.
-    let pack = std::fs::read_dir(site.path("cache/packs")).unwrap().map(|entry| entry.unwrap().path());
+    let pack =
+        std::fs::read_dir(site.path("cache/packs")).unwrap().map(|entry| entry.unwrap().path());
     let pack = pack.max_by_key(|path| space_of(path)).unwrap();
     let mut bytes = std::fs::read(&pack).unwrap();
     let middle = bytes.len() / 2;
@@ -269,8 +317,11 @@ async fn packs_are_evicted_within_the_quota() {
     let site = Site::new();
     for number in 0..96 {
         std::fs::create_dir_all(site.path("source/large")).unwrap();
-        std::fs::write(site.path(&format!("source/large/{number}")), [content(13 + 28 * number), content(27 + 28 * number)].concat())
-            .unwrap();
+        std::fs::write(
+            site.path(&format!("source/large/{number}")),
+            [content(13 + 28 * number), content(27 + 28 * number)].concat(),
+        )
+        .unwrap();
     }
     site.publish();
     let _origin = site.serve_origin();
@@ -278,10 +329,16 @@ async fn packs_are_evicted_within_the_quota() {
     let (server, cache) = site.serve_cache(quota).await;
     let tree = site.open(server.http()).await.unwrap();
     for number in 0..96 {
-        let inode = tree.lookup_path(tree.revision().unwrap().root(), format!("large/{number}").as_bytes()).await.unwrap();
+        let inode = tree
+            .lookup_path(tree.revision().unwrap().root(), format!("large/{number}").as_bytes())
+            .await
+            .unwrap();
         let Content::Regular { blob, .. } = &inode.content else { panic!("not a regular file") };
         let bytes = tree.read(blob, 0, blob.size as usize).await.unwrap();
-        assert!(bytes == [content(13 + 28 * number), content(27 + 28 * number)].concat(), "file {number}");
+        assert!(
+            bytes == [content(13 + 28 * number), content(27 + 28 * number)].concat(),
+            "file {number}"
+        );
     }
     let counts = cache.counts();
     assert!(counts.evictions > 0 && counts.used_len <= quota, "{counts:?}");
@@ -295,7 +352,11 @@ async fn caches_follow_a_collection_that_moves_frames() {
     // The store keeps a segment of this many records when it writes a new one.
     std::fs::create_dir(site.path("source/many")).unwrap();
     for number in 0..5000u64 {
-        std::fs::write(site.path(&format!("source/many/{number}")), [number.to_be_bytes(); 150].concat()).unwrap();
+        std::fs::write(
+            site.path(&format!("source/many/{number}")),
+            [number.to_be_bytes(); 150].concat(),
+        )
+        .unwrap();
     }
     site.publish();
     let _origin = site.serve_origin();
@@ -308,7 +369,11 @@ async fn caches_follow_a_collection_that_moves_frames() {
     let writer = Database::open_write(&site.path("db"), WriteOptions::default()).unwrap();
     writer.retain(1).unwrap();
     drop(writer);
-    let collected = Database::collect(&site.path("db"), CollectOptions { pack_len_max: 1 << 20, ..CollectOptions::default() }).unwrap();
+    let collected = Database::collect(
+        &site.path("db"),
+        CollectOptions { pack_len_max: 1 << 20, ..CollectOptions::default() },
+    )
+    .unwrap();
     assert!(collected.moved_bytes > 0 && has_record_of_removed_pack(&site), "{collected:?}");
     site.write(6, 20);
     site.publish();

@@ -16,7 +16,11 @@ fn main() -> Result<(), AnyError> {
     let mib: usize = args.next().map_or(Ok(1024), |text| text.parse())?;
     let path = Path::new(&dir).join("rates.db");
     for frame_len in [128 << 10, 1 << 10] {
-        let result = measure(&path, frame_len, (mib << 20) / frame_len / if frame_len < 4096 { 8 } else { 1 });
+        let result = measure(
+            &path,
+            frame_len,
+            (mib << 20) / frame_len / if frame_len < 4096 { 8 } else { 1 },
+        );
         std::fs::remove_dir_all(&path)?;
         result?;
     }
@@ -25,16 +29,23 @@ fn main() -> Result<(), AnyError> {
 
 fn measure(path: &Path, frame_len: usize, count: usize) -> Result<(), AnyError> {
     Database::create(path, HostId::from_bytes([1; 32]), IV)?;
-    let frames: Vec<_> = (0..count as u64).map(|seed| frame(FrameKind::Leaf, seed, frame_len)).collect();
+    let frames: Vec<_> =
+        (0..count as u64).map(|seed| frame(FrameKind::Leaf, seed, frame_len)).collect();
     let writer = Database::open_write(path, WriteOptions::default())?;
-    let put_all = |frames: &[(vouch_tree::BlockHandle, Vec<u8>)]| -> Result<(), vouch_tree_store::Error> {
-        frames.iter().try_for_each(|(handle, bytes)| writer.put(handle, bytes).map(drop))
-    };
+    let put_all =
+        |frames: &[(vouch_tree::BlockHandle, Vec<u8>)]| -> Result<(), vouch_tree_store::Error> {
+            frames.iter().try_for_each(|(handle, bytes)| writer.put(handle, bytes).map(drop))
+        };
     for what in ["new", "shared"] {
         let start = Instant::now();
         std::thread::scope(|scope| {
-            let threads: Vec<_> = frames.chunks(count.div_ceil(2)).map(|half| scope.spawn(|| put_all(half))).collect();
-            threads.into_iter().try_for_each(|thread| thread.join().expect("putting does not panic"))
+            let threads: Vec<_> = frames
+                .chunks(count.div_ceil(2))
+                .map(|half| scope.spawn(|| put_all(half)))
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("putting does not panic"))
         })?;
         let s = start.elapsed().as_secs_f64();
         println!(

@@ -57,7 +57,9 @@ pub struct BucketLock {
 
 impl fmt::Debug for BucketLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BucketLock").field("has_leftovers", &self.has_leftovers).finish_non_exhaustive()
+        f.debug_struct("BucketLock")
+            .field("has_leftovers", &self.has_leftovers)
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,7 +103,9 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<Arc<dyn BucketDatabase>>> {
     }
     let invalid = |text: String| BucketError { kind: BucketErrorKind::Invalid, text };
     let address = path.to_str().ok_or_else(|| invalid(format!("{}: not UTF-8", path.display())))?;
-    let driver = DRIVER.get().ok_or_else(|| invalid(format!("{address}: this program has no driver for object storage")))?;
+    let driver = DRIVER.get().ok_or_else(|| {
+        invalid(format!("{address}: this program has no driver for object storage"))
+    })?;
     driver(address).map(Some)
 }
 

@@ -37,8 +37,17 @@ pub struct CollectOptions<'a> {
 impl Default for CollectOptions<'_> {
     fn default() -> Self {
         let disk = Arc::new(SystemDisk);
-        let (lock_wait, unfinished_age_max, pack_len_max) = (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
-        Self { lock_wait, unfinished_age_max, grace: None, garbage_percent_max: 30, pack_len_max, progress: None, disk }
+        let (lock_wait, unfinished_age_max, pack_len_max) =
+            (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
+        Self {
+            lock_wait,
+            unfinished_age_max,
+            grace: None,
+            garbage_percent_max: 30,
+            pack_len_max,
+            progress: None,
+            disk,
+        }
     }
 }
 
@@ -70,7 +79,8 @@ impl Database {
         let view = snapshot.view();
         // May come from a concurrent collection; retried with the lock.
         let early = Marks::new(view.index());
-        let early_done = mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
+        let early_done =
+            mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
         let write = WriteOptions {
             lock_wait: options.lock_wait,
             disk: options.disk.clone(),
@@ -94,7 +104,10 @@ fn mark(
     let mut walk = Walk { index, source, iv: manifest.iv, marks, progress, marked: 0 };
     for revision in &manifest.revisions {
         walk.mark(&revision.fsinfo, |MissingFrame { handle, why, .. }| {
-            Err(Error::damaged(path, format!("revision {} needs frame {handle}, which is {why}", revision.number)))
+            Err(Error::damaged(
+                path,
+                format!("revision {} needs frame {handle}, which is {why}", revision.number),
+            ))
         })?;
     }
     for handle in &manifest.companions {
@@ -116,7 +129,11 @@ struct Collection<'a> {
 }
 
 impl<'a> Collection<'a> {
-    fn new(writer: &'a Writer, early: Option<(&View, &Marks)>, options: &'a CollectOptions<'a>) -> Result<Self> {
+    fn new(
+        writer: &'a Writer,
+        early: Option<(&View, &Marks)>,
+        options: &'a CollectOptions<'a>,
+    ) -> Result<Self> {
         let manifest = writer.committed.lock().clone();
         let index = writer.index.read().index.clone();
         let marks = match early {
@@ -124,7 +141,15 @@ impl<'a> Collection<'a> {
             None => Marks::new(&index),
         };
         mark(writer.path(), &manifest, &index, writer, &marks, options.progress)?;
-        let mut new = Self { writer, options, index, marks, packs: manifest.packs, live: HashMap::new(), done: Collected::default() };
+        let mut new = Self {
+            writer,
+            options,
+            index,
+            marks,
+            packs: manifest.packs,
+            live: HashMap::new(),
+            done: Collected::default(),
+        };
         new.count_live_bytes()?;
         Ok(new)
     }
@@ -134,7 +159,8 @@ impl<'a> Collection<'a> {
         for_each_entry(&self.index, |position, entry| {
             if self.retains(position, entry)? {
                 done.live_frames += 1;
-                *live.entry(entry.place.pack).or_default() += u64::from(pack::record_len(entry.place.len));
+                *live.entry(entry.place.pack).or_default() +=
+                    u64::from(pack::record_len(entry.place.len));
             } else {
                 done.dropped_frames += 1;
             }
@@ -147,7 +173,10 @@ impl<'a> Collection<'a> {
     }
 
     fn retains(&self, position: Position, entry: &Entry) -> Result<bool> {
-        let is_history = || Ok(entry.place.kind == FrameKind::Fsinfo && self.index.position(&entry.handle)? == Some(position));
+        let is_history = || {
+            Ok(entry.place.kind == FrameKind::Fsinfo
+                && self.index.position(&entry.handle)? == Some(position))
+        };
         if self.marks.has(position) { Ok(true) } else { is_history() }
     }
 
@@ -165,7 +194,8 @@ impl<'a> Collection<'a> {
         self.done.removed_files += expired.removed_files;
         self.done.waiting_files = expired.waiting_files;
         let unfinished = self.writer.unfinished;
-        (self.done.unfinished_removed, self.done.unfinished_waiting) = (unfinished.removed, unfinished.waiting);
+        (self.done.unfinished_removed, self.done.unfinished_waiting) =
+            (unfinished.removed, unfinished.waiting);
         let manifest = self.writer.committed.lock();
         self.done.packs_after = manifest.packs.len() as u64;
         self.done.bytes_after = manifest.packs.iter().map(|pack| pack.len).sum();
@@ -173,7 +203,8 @@ impl<'a> Collection<'a> {
     }
 
     fn drop_dead(&self) -> Result<()> {
-        let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
+        let dead: HashSet<u32> =
+            self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
         if dead.is_empty() && self.done.dropped_frames == 0 {
             return Ok(());
         }
@@ -193,7 +224,11 @@ impl<'a> Collection<'a> {
             pending += moved;
             self.done.moved_bytes += moved;
             if let Some(progress) = self.options.progress {
-                progress(Progress { stage: "moving", done: self.done.moved_bytes, total: Some(total) });
+                progress(Progress {
+                    stage: "moving",
+                    done: self.done.moved_bytes,
+                    total: Some(total),
+                });
             }
             if pending >= MOVED_LEN_MAX {
                 self.next_generation(&Sweep { retains: None, packs: std::mem::take(&mut gone) })?;
@@ -201,13 +236,18 @@ impl<'a> Collection<'a> {
                 pending = 0;
             }
         }
-        if gone.is_empty() { Ok(()) } else { self.next_generation(&Sweep { retains: None, packs: gone }) }
+        if gone.is_empty() {
+            Ok(())
+        } else {
+            self.next_generation(&Sweep { retains: None, packs: gone })
+        }
     }
 
     /// A bucket is cleaned once: its objects have to be listed.
     fn free_space_early(&mut self) -> Result<()> {
         if self.writer.file_factory.layout.bucket().is_none() {
-            self.done.removed_files += self.writer.remove_expired_files(self.grace())?.removed_files;
+            self.done.removed_files +=
+                self.writer.remove_expired_files(self.grace())?.removed_files;
         }
         Ok(())
     }
@@ -218,13 +258,19 @@ impl<'a> Collection<'a> {
     }
 
     fn wasteful(&self) -> Vec<PackMeta> {
-        let is_small = |pack: &PackMeta| pack.len < u64::from(self.options.pack_len_max) / SMALL_PART;
+        let is_small =
+            |pack: &PackMeta| pack.len < u64::from(self.options.pack_len_max) / SMALL_PART;
         let live = |pack: &&PackMeta| self.live_len(pack) > 0;
-        let gather = |class| self.packs.iter().filter(live).filter(|p| p.class == class && is_small(p)).count() >= SMALL_COUNT_MIN;
-        let gathered: Vec<PackClass> = PackClass::BOTH.into_iter().filter(|&class| gather(class)).collect();
+        let gather = |class| {
+            self.packs.iter().filter(live).filter(|p| p.class == class && is_small(p)).count()
+                >= SMALL_COUNT_MIN
+        };
+        let gathered: Vec<PackClass> =
+            PackClass::BOTH.into_iter().filter(|&class| gather(class)).collect();
         let wasteful = |pack: &&PackMeta| {
             let garbage = pack.len.saturating_sub(pack::HEADER_LEN as u64 + self.live_len(pack));
-            garbage * 100 > pack.len * self.options.garbage_percent_max || (is_small(pack) && gathered.contains(&pack.class))
+            garbage * 100 > pack.len * self.options.garbage_percent_max
+                || (is_small(pack) && gathered.contains(&pack.class))
         };
         self.packs.iter().filter(live).filter(wasteful).copied().collect()
     }
@@ -242,7 +288,8 @@ impl<'a> Collection<'a> {
             }
         }
         if moved != self.live_len(pack) {
-            let what = format!("found {moved} bytes of live frames instead of {}", self.live_len(pack));
+            let what =
+                format!("found {moved} bytes of live frames instead of {}", self.live_len(pack));
             return Err(Error::damaged(&path, what));
         }
         Ok(moved)

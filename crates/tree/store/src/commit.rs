@@ -39,26 +39,41 @@ impl Writer {
         self.commit_revisions(Some(earlier), revision)
     }
 
-    fn commit_revisions(&self, earlier: Option<Revision>, revision: NewRevision) -> Result<PutCounts> {
+    fn commit_revisions(
+        &self,
+        earlier: Option<Revision>,
+        revision: NewRevision,
+    ) -> Result<PutCounts> {
         self.check_unbroken()?;
         check_limits(&revision)?;
         let mut committed = self.committed.lock();
         let newest = committed.revisions.last().map(|r| r.number);
-        if let Some(newest) = newest.filter(|newest| revision.number <= *newest && !revision.supersedes) {
+        if let Some(newest) =
+            newest.filter(|newest| revision.number <= *newest && !revision.supersedes)
+        {
             return Err(Error::RevisionOrder { newest, offered: revision.number });
         }
-        for handle in revision.companions.iter().chain([&revision.fsinfo]).chain(earlier.iter().map(|earlier| &earlier.fsinfo)) {
+        for handle in revision
+            .companions
+            .iter()
+            .chain([&revision.fsinfo])
+            .chain(earlier.iter().map(|earlier| &earlier.fsinfo))
+        {
             if !self.contains(handle)? {
                 return Err(Error::Incomplete { number: revision.number, handle: *handle });
             }
         }
         let mut next = committed.clone();
-        let NewRevision { number, start, fsinfo, signed, tag, companions, keep, supersedes } = revision;
+        let NewRevision { number, start, fsinfo, signed, tag, companions, keep, supersedes } =
+            revision;
         if supersedes {
             next.revisions.retain(|r| r.number < number);
         }
         for tag in [&tag, &earlier.as_ref().and_then(|earlier| earlier.tag.clone())] {
-            next.revisions.iter_mut().filter(|r| tag.is_some() && r.tag == *tag).for_each(|r| r.tag = None);
+            next.revisions
+                .iter_mut()
+                .filter(|r| tag.is_some() && r.tag == *tag)
+                .for_each(|r| r.tag = None);
         }
         next.revisions.extend(earlier);
         next.head = Some(Arc::from(signed));
@@ -97,7 +112,10 @@ impl Writer {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
         let mut next = committed.clone();
-        let Some(revision) = next.revisions.iter_mut().find(|r| r.tag.as_deref() == Some(tag)) else { return Ok(false) };
+        let Some(revision) = next.revisions.iter_mut().find(|r| r.tag.as_deref() == Some(tag))
+        else {
+            return Ok(false);
+        };
         revision.tag = None;
         self.write_generation(&mut committed, next, None)?;
         Ok(true)
@@ -117,7 +135,12 @@ impl Writer {
         Ok(dropped)
     }
 
-    pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
+    pub(crate) fn write_generation(
+        &self,
+        committed: &mut Manifest,
+        mut next: Manifest,
+        sweep: Option<&Sweep<'_>>,
+    ) -> Result<()> {
         let mut streams = self.streams.each_ref().map(|stream| stream.lock());
         let obsolete = self.break_on_error(self.make_durable(&mut streams, &mut next, sweep))?;
         next.generation += 1;
@@ -145,19 +168,28 @@ impl Writer {
             sealed.append(&mut stream.sealed);
         }
         if !sealed.is_empty() {
-            file_factory.disk.sync_dir(&file_factory.layout.packs()).map_err(Error::io("sync", &file_factory.layout.packs()))?;
+            file_factory
+                .disk
+                .sync_dir(&file_factory.layout.packs())
+                .map_err(Error::io("sync", &file_factory.layout.packs()))?;
         }
         check_limit("packs", next.packs.len() + sealed.len(), manifest::PACK_COUNT_MAX)?;
         next.packs.append(&mut sealed);
         next.packs.sort_by_key(|pack| pack.id);
-        let mut fresh: Vec<Entry> = streams.iter().flat_map(|stream| stream.fresh_entries()).collect();
+        let mut fresh: Vec<Entry> =
+            streams.iter().flat_map(|stream| stream.fresh_entries()).collect();
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let old = self.index.read().clone();
         next.packs.retain(|pack| sweep.is_none_or(|sweep| !sweep.packs.contains(&pack.id)));
         let obsolete = match sweep.and_then(|sweep| sweep.retains) {
             Some(retains) => self.replace_segments(&fresh, 0, true, retains)?,
             None if fresh.is_empty() => Vec::new(),
-            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| Ok(true))?,
+            None => self.replace_segments(
+                &fresh,
+                old.index.merge_from(0, fresh.len()),
+                true,
+                &|_, _| Ok(true),
+            )?,
         };
         streams.iter_mut().for_each(|stream| stream.fresh.clear());
         self.sync_segments(&old, next)?;
@@ -172,16 +204,28 @@ impl Writer {
             // Others are durable already.
             if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
                 let path = file_factory.layout.segment(segment.id());
-                file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
+                file_factory
+                    .disk
+                    .reopen(&path)
+                    .and_then(|file| file.sync())
+                    .map_err(Error::io("sync", &path))?;
             }
         }
-        let metas: Vec<_> = segments.iter().map(|s| SegmentMeta { id: s.id(), count: s.len() as u64 }).collect();
+        let metas: Vec<_> =
+            segments.iter().map(|s| SegmentMeta { id: s.id(), count: s.len() as u64 }).collect();
         if metas != next.segments {
-            file_factory.disk.sync_dir(&file_factory.layout.index()).map_err(Error::io("sync", &file_factory.layout.index()))?;
+            file_factory
+                .disk
+                .sync_dir(&file_factory.layout.index())
+                .map_err(Error::io("sync", &file_factory.layout.index()))?;
             next.segments = metas;
         }
         let committed = segments.len();
-        *index = Arc::new(RunIndex { index: index.index.clone(), committed, version: index.version + 1 });
+        *index = Arc::new(RunIndex {
+            index: index.index.clone(),
+            committed,
+            version: index.version + 1,
+        });
         Ok(())
     }
 
@@ -198,7 +242,12 @@ impl Writer {
     }
 
     /// Removes replaced segments that no manifest has named; of a bucket, local copies of all.
-    fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
+    fn remove_obsolete(
+        &self,
+        committed: &Manifest,
+        sweep: Option<&Sweep<'_>>,
+        obsolete: &[Arc<Segment>],
+    ) {
         let file_factory = &self.file_factory;
         let is_bucket = file_factory.layout.bucket().is_some();
         let was_named = |id: u32| committed.segments.iter().any(|segment| segment.id == id);
@@ -219,7 +268,12 @@ impl Writer {
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let one_at_a_time = self.index_edit.lock();
         let old = self.index.read().clone();
-        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _| Ok(true))?;
+        let replaced = self.replace_segments(
+            &fresh,
+            old.index.merge_from(old.committed, fresh.len()),
+            false,
+            &|_, _| Ok(true),
+        )?;
         drop(one_at_a_time);
         stream.fresh.clear();
         for segment in replaced {
@@ -229,7 +283,13 @@ impl Writer {
         Ok(())
     }
 
-    fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, retains: &RetainFn<'_>) -> Result<Vec<Arc<Segment>>> {
+    fn replace_segments(
+        &self,
+        fresh: &[Entry],
+        keep: usize,
+        durable: bool,
+        retains: &RetainFn<'_>,
+    ) -> Result<Vec<Arc<Segment>>> {
         let file_factory = &self.file_factory;
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
@@ -242,13 +302,13 @@ impl Writer {
         let path = file_factory.layout.segment(id);
         let mut out = SegmentWriter::create(&*file_factory.disk, &path)?;
         let of_fresh = replaced.len();
-        merge(
-            &runs,
-            &mut out,
-            |run, at, entry| {
-                if run == of_fresh { Ok(true) } else { retains(Position { segment: keep + run, at }, entry) }
-            },
-        )?;
+        merge(&runs, &mut out, |run, at, entry| {
+            if run == of_fresh {
+                Ok(true)
+            } else {
+                retains(Position { segment: keep + run, at }, entry)
+            }
+        })?;
         if out.count() == 0 {
             file_factory.disk.remove(&path).map_err(Error::io("remove", &path))?;
         } else {
@@ -264,10 +324,18 @@ impl Writer {
 
 fn check_limits(revision: &NewRevision) -> Result<()> {
     check_limit("bytes of a signed fsinfo", revision.signed.len(), manifest::HEAD_LEN_MAX)?;
-    check_limit("bytes of a tag", revision.tag.as_ref().map_or(0, String::len), manifest::TAG_LEN_MAX)?;
+    check_limit(
+        "bytes of a tag",
+        revision.tag.as_ref().map_or(0, String::len),
+        manifest::TAG_LEN_MAX,
+    )?;
     check_limit("companions", revision.companions.len(), manifest::COMPANION_COUNT_MAX)
 }
 
 fn check_limit(what: &'static str, found: usize, max: usize) -> Result<()> {
-    if found > max { Err(Error::Limit { what, found: found as u64, max: max as u64 }) } else { Ok(()) }
+    if found > max {
+        Err(Error::Limit { what, found: found as u64, max: max as u64 })
+    } else {
+        Ok(())
+    }
 }

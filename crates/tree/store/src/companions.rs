@@ -54,7 +54,16 @@ mod tests {
 
     fn inode(content: Content) -> Inode {
         let mtime = Timestamp { s: 1, ns: 0 };
-        Inode { mode: 0o644, uid: 0, gid: 0, mtime, nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+        Inode {
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            mtime,
+            nlink: 1,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 
     fn put(store: &MemoryStore, kind: FrameKind, payload: &[u8]) -> BlockHandle {
@@ -81,14 +90,21 @@ mod tests {
     }
 
     fn lens(store: &MemoryStore, root: &Inode) -> Vec<usize> {
-        companions(store, root).unwrap().iter().map(|handle| store.get(handle).unwrap().unwrap().len()).collect()
+        companions(store, root)
+            .unwrap()
+            .iter()
+            .map(|handle| store.get(handle).unwrap().unwrap().len())
+            .collect()
     }
 
     #[test]
     fn small_tree_comes_whole() {
         let store = MemoryStore::new();
         let below = directory(&store, vec![("leaf".into(), file(&store, 1, 2000))]);
-        let root = directory(&store, vec![("below".into(), below), ("file".into(), file(&store, 2, 3000))]);
+        let root = directory(
+            &store,
+            vec![("below".into(), below), ("file".into(), file(&store, 2, 3000))],
+        );
         let found = lens(&store, &root);
         assert_eq!(found.len(), 4);
         assert_eq!((found[2], found[3]), (3002, 2002), "breadth first");
@@ -98,20 +114,27 @@ mod tests {
     fn large_tree_fills_one_burst() {
         let store = MemoryStore::new();
         let of = |count: usize| {
-            let files = (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1500))).collect();
+            let files =
+                (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1500))).collect();
             lens(&store, &directory(&store, files))
         };
         assert!((4..=COMPANIONS_MAX).contains(&of(20).len()));
         for count in (10..400).step_by(10) {
             let (found, sum) = (of(count), of(count).iter().sum::<usize>());
-            assert!(sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX), "{count}: {found:?}");
+            assert!(
+                sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX),
+                "{count}: {found:?}"
+            );
         }
     }
 
     #[test]
     fn missing_frames_are_left_out() {
         let store = MemoryStore::new();
-        let lost = inode(Content::Regular { blob: Blob { size: 5000, body: BlobBody::Leaf(BlockHandle::from_bytes([7; 32])) }, space: 0 });
+        let lost = inode(Content::Regular {
+            blob: Blob { size: 5000, body: BlobBody::Leaf(BlockHandle::from_bytes([7; 32])) },
+            space: 0,
+        });
         assert_eq!(lens(&store, &directory(&store, vec![("lost".into(), lost)])).len(), 1);
         assert_eq!(lens(&store, &directory(&store, Vec::new())), [0; 0]);
     }

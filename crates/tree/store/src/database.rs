@@ -40,7 +40,13 @@ impl Database {
         Self::make(disk, path, hostid, iv, Duration::ZERO)
     }
 
-    fn make(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
+    fn make(
+        disk: &dyn Disk,
+        path: &Path,
+        hostid: HostId,
+        iv: Iv,
+        lock_wait: Duration,
+    ) -> Result<()> {
         let layout = Layout::open(path)?;
         if let Some(bucket) = layout.bucket() {
             return create_in(&layout, &**bucket, hostid, iv, lock_wait);
@@ -55,10 +61,12 @@ impl Database {
             disk.create_dir(&dir).map_err(Error::io("create", &dir))?;
         }
         if layout.manifest_next().exists() {
-            disk.remove(&layout.manifest_next()).map_err(Error::io("remove", &layout.manifest_next()))?;
+            disk.remove(&layout.manifest_next())
+                .map_err(Error::io("remove", &layout.manifest_next()))?;
         }
         Manifest::new(hostid, iv).write(&layout, disk)?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent =
+            path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(parent).map_err(Error::io("sync", parent))
     }
 
@@ -73,7 +81,13 @@ impl Database {
     }
 }
 
-fn create_in(layout: &Layout, bucket: &dyn BucketDatabase, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
+fn create_in(
+    layout: &Layout,
+    bucket: &dyn BucketDatabase,
+    hostid: HostId,
+    iv: Iv,
+    lock_wait: Duration,
+) -> Result<()> {
     let failed = || Error::io("create", layout.name());
     let exists = || Error::Exists { path: layout.name().to_owned() };
     if layout.refresh(Duration::ZERO)? {
@@ -97,13 +111,21 @@ fn create_in(layout: &Layout, bucket: &dyn BucketDatabase, hostid: HostId, iv: I
 /// of a database.
 fn check_empty(layout: &Layout) -> Result<()> {
     let root = layout.root();
-    let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));
+    let list = |dir: &Path| {
+        std::fs::read_dir(dir)
+            .and_then(Iterator::collect::<io::Result<Vec<_>>>)
+            .map_err(Error::io("list", dir))
+    };
     for entry in list(root)? {
         let found = entry.path();
         let is_ours = if found == layout.lock() {
             WriterLock::is_ours(&found)
-        } else if found == layout.packs() || found == layout.index() || entry.file_name() == "lost+found" {
-            entry.file_type().is_ok_and(|kind| kind.is_dir()) && list(&found).is_ok_and(|below| below.is_empty())
+        } else if found == layout.packs()
+            || found == layout.index()
+            || entry.file_name() == "lost+found"
+        {
+            entry.file_type().is_ok_and(|kind| kind.is_dir())
+                && list(&found).is_ok_and(|below| below.is_empty())
         } else {
             found == layout.manifest() || found == layout.manifest_next()
         };

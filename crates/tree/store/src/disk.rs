@@ -77,7 +77,8 @@ impl Disk for SystemDisk {
 
 impl DiskFile for File {
     fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
-        let mut slices: Vec<IoSlice<'_>> = parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut slices: Vec<IoSlice<'_>> =
+            parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
         let mut left = &mut slices[..];
         let mut file = self;
         while !left.is_empty() {

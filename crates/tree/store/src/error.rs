@@ -57,8 +57,12 @@ impl Error {
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
-            _ if source.get_ref().is_some_and(|inner| inner.is::<BucketError>()) => Self::of_bucket(source),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { doing, path, source },
+            _ if source.get_ref().is_some_and(|inner| inner.is::<BucketError>()) => {
+                Self::of_bucket(source)
+            }
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::NoSpace { doing, path, source }
+            }
             _ => Self::Io { doing, path, source },
         }
     }
@@ -67,12 +71,18 @@ impl Error {
     pub fn of_bucket(source: io::Error) -> Self {
         let text = source.to_string();
         let inner = source.into_inner().and_then(|inner| inner.downcast::<BucketError>().ok());
-        Self::Bucket(inner.map_or_else(|| BucketError { kind: BucketErrorKind::Unreachable, text }, |inner| *inner))
+        Self::Bucket(inner.map_or_else(
+            || BucketError { kind: BucketErrorKind::Unreachable, text },
+            |inner| *inner,
+        ))
     }
 
     /// Another writer holds the database, or has committed before.
     pub const fn is_busy(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::Bucket(BucketError { kind: BucketErrorKind::Busy, .. }))
+        matches!(
+            self,
+            Self::Busy { .. } | Self::Bucket(BucketError { kind: BucketErrorKind::Busy, .. })
+        )
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
@@ -82,7 +92,9 @@ impl Error {
     pub fn as_damage(&self) -> Option<String> {
         match self {
             Self::Damaged { path, what } => Some(format!("{}: {what}", path.display())),
-            Self::Io { path, .. } if self.is_missing_file() => Some(format!("{}: the file is missing", path.display())),
+            Self::Io { path, .. } if self.is_missing_file() => {
+                Some(format!("{}: the file is missing", path.display()))
+            }
             Self::Bucket(error) if self.is_missing_file() => Some(error.text.clone()),
             _ => None,
         }

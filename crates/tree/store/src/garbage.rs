@@ -30,19 +30,35 @@ impl Garbage {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.since.iter().map(|(name, since)| format!("{since} {name}\n")).collect::<String>().into_bytes()
+        self.since
+            .iter()
+            .map(|(name, since)| format!("{since} {name}\n"))
+            .collect::<String>()
+            .into_bytes()
     }
 
     /// Lists exactly these files. Times of files that were listed before stay.
     pub fn next(&self, unnamed: impl IntoIterator<Item = String>, now_s: u64) -> Self {
         // A future time comes from a wrong clock.
-        let since = |name: &String| self.since.get(name).copied().filter(|since| *since <= now_s).unwrap_or(now_s);
-        Self { since: unnamed.into_iter().map(|name| (since(&name), name)).map(|(since, name)| (name, since)).collect() }
+        let since = |name: &String| {
+            self.since.get(name).copied().filter(|since| *since <= now_s).unwrap_or(now_s)
+        };
+        Self {
+            since: unnamed
+                .into_iter()
+                .map(|name| (since(&name), name))
+                .map(|(since, name)| (name, since))
+                .collect(),
+        }
     }
 
     pub fn expired(&self, now_s: u64, grace: Duration) -> Vec<String> {
         let is_over = |since: u64| now_s.saturating_sub(since) >= grace.as_secs();
-        self.since.iter().filter(|(_, since)| is_over(**since)).map(|(name, _)| name.clone()).collect()
+        self.since
+            .iter()
+            .filter(|(_, since)| is_over(**since))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     pub fn len(&self) -> usize {
@@ -110,14 +126,18 @@ impl Writer {
         let layout = &self.file_factory.layout;
         let Some(bucket) = layout.bucket() else { return self.remove_expired_files(grace) };
         let (named, now_s) = (self.committed.lock().paths(), now_s());
-        let garbage = bucket.record_garbage(&named, now_s).map_err(Error::io("list", layout.name()))?;
+        let garbage =
+            bucket.record_garbage(&named, now_s).map_err(Error::io("list", layout.name()))?;
         let expired = garbage.expired(now_s, grace);
         if !expired.is_empty() {
             // A new generation: a writer that lost its lock cannot commit objects removed here.
             self.checkpoint()?;
             bucket.delete(&expired).map_err(Error::io("clean", layout.name()))?;
         }
-        Ok(Expired { removed_files: expired.len() as u64, waiting_files: (garbage.len() - expired.len()) as u64 })
+        Ok(Expired {
+            removed_files: expired.len() as u64,
+            waiting_files: (garbage.len() - expired.len()) as u64,
+        })
     }
 
     /// Of a directory. The files go before their record: after a crash, absent ones are skipped.
@@ -126,7 +146,8 @@ impl Writer {
         let mut garbage = self.garbage.lock();
         let now_s = now_s();
         let expired = garbage.next(garbage.names(), now_s).expired(now_s, grace);
-        let removed: HashSet<String> = expired.into_iter().filter(|name| self.removes(name)).collect();
+        let removed: HashSet<String> =
+            expired.into_iter().filter(|name| self.removes(name)).collect();
         let left = garbage.next(garbage.names().filter(|name| !removed.contains(name)), now_s);
         if left != *garbage {
             left.write(&file_factory.layout, &*file_factory.disk)?;
@@ -149,8 +170,16 @@ impl Writer {
 pub(crate) fn dropped_paths(before: &Manifest, next: &Manifest) -> Vec<String> {
     let packs: HashSet<u32> = next.packs.iter().map(|pack| pack.id).collect();
     let segments: HashSet<u32> = next.segments.iter().map(|segment| segment.id).collect();
-    let packs = before.packs.iter().filter(|pack| !packs.contains(&pack.id)).map(|pack| pack_path(pack.class, pack.id));
-    let segments = before.segments.iter().filter(|segment| !segments.contains(&segment.id)).map(|segment| segment_path(segment.id));
+    let packs = before
+        .packs
+        .iter()
+        .filter(|pack| !packs.contains(&pack.id))
+        .map(|pack| pack_path(pack.class, pack.id));
+    let segments = before
+        .segments
+        .iter()
+        .filter(|segment| !segments.contains(&segment.id))
+        .map(|segment| segment_path(segment.id));
     packs.chain(segments).collect()
 }
 
@@ -164,7 +193,8 @@ mod tests {
 
     #[test]
     fn files_expire_after_their_grace_period() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names =
+            |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let first = Garbage::default().next(names(&["b", "c"]), 100);
         assert_eq!(first.expired(100, Duration::from_secs(10)), [""; 0]);
         assert_eq!(first.expired(100, Duration::ZERO), ["b", "c"]);

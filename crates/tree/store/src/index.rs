@@ -18,7 +18,9 @@ pub(crate) struct Place {
 impl Place {
     /// `None` if the kind is unknown.
     pub(crate) fn from_record(record: &[u8]) -> Option<Place> {
-        let be32 = |at: usize| u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let be32 = |at: usize| {
+            u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+        };
         let kind = FrameKind::from_byte(record[40])?;
         Some(Place { pack: be32(32), offset: be32(36), len: be32(40) & LEN_MASK, kind })
     }
@@ -113,7 +115,11 @@ impl<'a> RunReader<'a> {
 
 /// `runs` are sorted, oldest first. `keep` gets the run, the position in it and the record; of
 /// equal kept handles the newest is written.
-pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
+pub(crate) fn merge(
+    runs: &[Run<'_>],
+    out: &mut SegmentWriter,
+    mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>,
+) -> Result<()> {
     let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {
         while let Some(entry) = readers[run].entry(*at)? {

@@ -44,7 +44,9 @@ impl Layout {
     pub(crate) fn readable_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
         let path = self.pack(class, id);
         match &self.bucket {
-            Some(bucket) if !path.exists() => bucket.local_pack(&pack_name(class, id), false).map_err(Error::io("read", &path)),
+            Some(bucket) if !path.exists() => {
+                bucket.local_pack(&pack_name(class, id), false).map_err(Error::io("read", &path))
+            }
             _ => Ok(path),
         }
     }
@@ -53,7 +55,9 @@ impl Layout {
     pub(crate) fn fresh_pack(&self, class: PackClass, id: u32) -> Result<PathBuf> {
         let path = self.pack(class, id);
         match &self.bucket {
-            Some(bucket) => bucket.local_pack(&pack_name(class, id), true).map_err(Error::io("read", &path)),
+            Some(bucket) => {
+                bucket.local_pack(&pack_name(class, id), true).map_err(Error::io("read", &path))
+            }
             None => Ok(path),
         }
     }
@@ -159,7 +163,9 @@ pub(crate) fn segment_name(id: u32) -> String {
 
 pub(crate) fn parse_pack_name(name: &str) -> Option<(PackClass, u32)> {
     let (letter, id) = name.strip_suffix(".pack")?.split_once('-')?;
-    let class = PackClass::BOTH.into_iter().find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
+    let class = PackClass::BOTH
+        .into_iter()
+        .find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
     Some((class, parse_id(id)?))
 }
 
@@ -184,7 +190,14 @@ mod tests {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap();
             assert_eq!(parse_pack_name(name), Some((class, 0xab_cdef)));
         }
-        for stranger in ["x-00000001.pack", "m-1.pack", "m-0000000G.pack", "m-00000001.pack~", "mm-00000001.pack", "-00000001.pack"] {
+        for stranger in [
+            "x-00000001.pack",
+            "m-1.pack",
+            "m-0000000G.pack",
+            "m-00000001.pack~",
+            "mm-00000001.pack",
+            "-00000001.pack",
+        ] {
             assert_eq!(parse_pack_name(stranger), None, "{stranger}");
         }
         assert_eq!(parse_segment_name("0000002a.segment"), Some(42));

@@ -32,7 +32,10 @@ mod verify;
 mod view;
 mod writer;
 
-pub use bucket::{BucketDatabase, BucketError, BucketErrorKind, BucketLock, OpenBucketFn, is_bucket_address, register_bucket_driver};
+pub use bucket::{
+    BucketDatabase, BucketError, BucketErrorKind, BucketLock, OpenBucketFn, is_bucket_address,
+    register_bucket_driver,
+};
 pub use collect::{CollectOptions, Collected};
 pub use companions::companions;
 pub use database::Database;

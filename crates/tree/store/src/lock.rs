@@ -20,8 +20,12 @@ pub(crate) struct WriterLock {
 
 impl WriterLock {
     pub(crate) fn is_ours(path: &Path) -> bool {
-        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
-        is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
+        let is_file = path
+            .symlink_metadata()
+            .is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
+        is_file
+            && std::fs::read(path)
+                .is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
     }
 
     pub(crate) fn take(layout: &Layout, wait: Duration) -> Result<Self> {
@@ -43,7 +47,10 @@ impl WriterLock {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => break,
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() >= deadline => {
-                    return Err(Error::Busy { path: layout.name().to_owned(), pid: holder(&mut file) });
+                    return Err(Error::Busy {
+                        path: layout.name().to_owned(),
+                        pid: holder(&mut file),
+                    });
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(RETRY_EVERY),
                 Err(rustix::io::Errno::INTR) => {}
@@ -51,9 +58,16 @@ impl WriterLock {
             }
         }
         // Informative: a full disk must not prevent a collection.
-        let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+        let _ = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
         let left = deadline.saturating_duration_since(Instant::now());
-        let bucket = layout.bucket().map(|bucket| bucket.lock(left)).transpose().map_err(Error::io("lock", layout.name()))?;
+        let bucket = layout
+            .bucket()
+            .map(|bucket| bucket.lock(left))
+            .transpose()
+            .map_err(Error::io("lock", layout.name()))?;
         Ok(Self { bucket, _file: file })
     }
 

@@ -151,13 +151,16 @@ impl Xdr for Manifest {
             next_segment: r.u32()?,
             packs: list(r, PACK_COUNT_MAX, |r| {
                 let (id, class, len) = (r.u32()?, r.u32()?, r.u64()?);
-                let class = PackClass::from_number(class).ok_or(vouch_xdr::Error::Unknown { what: "pack class", value: class })?;
+                let class = PackClass::from_number(class)
+                    .ok_or(vouch_xdr::Error::Unknown { what: "pack class", value: class })?;
                 if len > PACK_LEN_LIMIT {
                     return Err(vouch_xdr::Error::Invalid("pack length"));
                 }
                 Ok(PackMeta { id, class, len })
             })?,
-            segments: list(r, SEGMENT_COUNT_MAX, |r| Ok(SegmentMeta { id: r.u32()?, count: r.u64()? }))?,
+            segments: list(r, SEGMENT_COUNT_MAX, |r| {
+                Ok(SegmentMeta { id: r.u32()?, count: r.u64()? })
+            })?,
             head: r.optional(|r| r.opaque(HEAD_LEN_MAX).map(Arc::from))?,
             revisions: list(r, REVISION_COUNT_MAX, |r| {
                 Ok(Revision {
@@ -167,8 +170,12 @@ impl Xdr for Manifest {
                     tag: r.optional(|r| r.string(TAG_LEN_MAX).map(str::to_owned))?,
                 })
             })?,
-            statements: list(r, STATEMENT_COUNT_MAX, |r| r.opaque(STATEMENT_LEN_MAX).map(<[u8]>::to_vec))?,
-            companions: list(r, COMPANION_COUNT_MAX, |r| r.opaque_fixed().map(BlockHandle::from_bytes))?,
+            statements: list(r, STATEMENT_COUNT_MAX, |r| {
+                r.opaque(STATEMENT_LEN_MAX).map(<[u8]>::to_vec)
+            })?,
+            companions: list(r, COMPANION_COUNT_MAX, |r| {
+                r.opaque_fixed().map(BlockHandle::from_bytes)
+            })?,
         })
     }
 }

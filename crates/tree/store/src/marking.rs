@@ -21,11 +21,15 @@ impl Marks {
 
     pub(crate) fn set(&self, position: Position) -> bool {
         let bit = 1 << (position.at % 64);
-        self.segments[position.segment][position.at / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
+        self.segments[position.segment][position.at / 64].fetch_or(bit, Ordering::Relaxed) & bit
+            == 0
     }
 
     pub(crate) fn has(&self, position: Position) -> bool {
-        self.segments[position.segment][position.at / 64].load(Ordering::Relaxed) >> (position.at % 64) & 1 == 1
+        self.segments[position.segment][position.at / 64].load(Ordering::Relaxed)
+            >> (position.at % 64)
+            & 1
+            == 1
     }
 
     /// Marks the same handles in another index. O(marked × log).
@@ -43,7 +47,10 @@ impl Marks {
     }
 }
 
-pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry) -> Result<()>) -> Result<()> {
+pub(crate) fn for_each_entry(
+    index: &Index,
+    mut see: impl FnMut(Position, &Entry) -> Result<()>,
+) -> Result<()> {
     for (number, segment) in index.segments.iter().enumerate() {
         let mut scan = segment.scan();
         for at in 0..segment.len() {
@@ -72,7 +79,11 @@ pub(crate) struct Walk<'a> {
 
 impl Walk<'_> {
     /// Marked frames count as walked. `lack` decides whether to continue without a frame.
-    pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(MissingFrame) -> Result<()>) -> Result<()> {
+    pub(crate) fn mark(
+        &mut self,
+        fsinfo: &BlockHandle,
+        mut lack: impl FnMut(MissingFrame) -> Result<()>,
+    ) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {
             let Some(position) = self.index.position(&handle)? else {
@@ -94,10 +105,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn children(&self, kind: FrameKind, handle: &BlockHandle) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
+    fn children(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+    ) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
         let Some(bytes) = self.source.get(handle)? else { return Ok(Err("missing".to_owned())) };
         let opened = frame::open(&self.iv, handle, kind, &bytes).map_err(|error| error.to_string());
-        Ok(opened.and_then(|payload| references::of_payload(kind, &payload).map_err(|error| error.to_string())))
+        Ok(opened.and_then(|payload| {
+            references::of_payload(kind, &payload).map_err(|error| error.to_string())
+        }))
     }
 
     fn count(&mut self) {
@@ -105,7 +122,11 @@ impl Walk<'_> {
         if self.marked.is_multiple_of(PROGRESS_EVERY)
             && let Some(progress) = self.progress
         {
-            progress(Progress { stage: "marking", done: self.marked, total: Some(self.index.len()) });
+            progress(Progress {
+                stage: "marking",
+                done: self.marked,
+                total: Some(self.index.len()),
+            });
         }
     }
 }

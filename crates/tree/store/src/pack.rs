@@ -74,11 +74,21 @@ impl PackScan {
         let mut found = [0; HEADER_LEN];
         match reader.read_exact(&mut found) {
             Ok(()) if found == header(class, iv) && len >= HEADER_LEN as u64 => {}
-            Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => return Err(Error::io("read", path)(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::UnexpectedEof => {
+                return Err(Error::io("read", path)(error));
+            }
             _ => return Ok(None),
         }
         let body = Vec::with_capacity(FRAME_LEN_MAX + 3);
-        Ok(Some(Self { path: path.to_owned(), reader, class, iv: *iv, offset: HEADER_LEN as u64, end: len, body }))
+        Ok(Some(Self {
+            path: path.to_owned(),
+            reader,
+            class,
+            iv: *iv,
+            offset: HEADER_LEN as u64,
+            end: len,
+            body,
+        }))
     }
 
     pub(crate) fn whole_len(&self) -> u64 {
@@ -95,7 +105,9 @@ impl PackScan {
             return Ok(Scanned::Torn);
         }
         let frame_len = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-        if head[..4] != FOUND.to_be_bytes() || !(FRAME_LEN_MIN..=FRAME_LEN_MAX).contains(&(frame_len as usize)) {
+        if head[..4] != FOUND.to_be_bytes()
+            || !(FRAME_LEN_MIN..=FRAME_LEN_MAX).contains(&(frame_len as usize))
+        {
             return Ok(Scanned::Torn);
         }
         let record_len = u64::from(record_len(frame_len));

@@ -39,7 +39,9 @@ impl PackFile {
         let mut found = [0; pack::HEADER_LEN];
         match file.read_exact_at(&mut found, 0) {
             Ok(()) if found == pack::header(class, iv) => Ok(Self { id, file, path }),
-            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::io("read", &path)(error)),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Err(Error::io("read", &path)(error))
+            }
             _ => Err(Error::damaged(&path, "not a pack of this database")),
         }
     }
@@ -127,7 +129,10 @@ impl Location {
         let mut record = Vec::new();
         self.read_record(&mut record)?;
         if record[..pack::RECORD_HEAD_LEN] != pack::record_head(self.frame_len) {
-            return Err(Error::damaged(&self.pack.path, format!("no record at offset {}", self.offset)));
+            return Err(Error::damaged(
+                &self.pack.path,
+                format!("no record at offset {}", self.offset),
+            ));
         }
         record.truncate(pack::RECORD_HEAD_LEN + self.frame_len as usize);
         record.drain(..pack::RECORD_HEAD_LEN);
@@ -158,7 +163,13 @@ impl PackFiles {
         Self { open_count_max: OPEN_COUNT_MAX, open: RwLock::default() }
     }
 
-    pub(crate) fn open(&self, layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Arc<PackFile>> {
+    pub(crate) fn open(
+        &self,
+        layout: &Layout,
+        class: PackClass,
+        id: u32,
+        iv: &Iv,
+    ) -> Result<Arc<PackFile>> {
         if let Some(kept) = self.open.read().get(&id) {
             kept.used.store(true, Ordering::Relaxed);
             return Ok(kept.file.clone());
@@ -168,7 +179,11 @@ impl PackFiles {
         if open.len() >= self.open_count_max {
             Self::make_room(&mut open);
         }
-        Ok(open.entry(id).or_insert_with(|| OpenPackFile { file, used: AtomicBool::new(true) }).file.clone())
+        Ok(open
+            .entry(id)
+            .or_insert_with(|| OpenPackFile { file, used: AtomicBool::new(true) })
+            .file
+            .clone())
     }
 
     pub(crate) fn retain(&self, mut keep: impl FnMut(u32) -> bool) {

@@ -27,8 +27,13 @@ pub(crate) struct FileFactory {
 
 impl FileFactory {
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
-        let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
-        taken.map_err(|n| Error::Limit { what: "files created in this database", found: n.into(), max: u32::MAX.into() })
+        let taken =
+            counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+        taken.map_err(|n| Error::Limit {
+            what: "files created in this database",
+            found: n.into(),
+            max: u32::MAX.into(),
+        })
     }
 }
 
@@ -56,13 +61,29 @@ impl Unsynced {
 
 impl PackStream {
     pub(crate) fn new(class: PackClass) -> Self {
-        Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
+        Self {
+            class,
+            open: None,
+            fresh: HashMap::default(),
+            sealed: Vec::new(),
+            unsynced: VecDeque::new(),
+        }
     }
 
-    pub(crate) fn append(&mut self, file_factory: &FileFactory, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
+    pub(crate) fn append(
+        &mut self,
+        file_factory: &FileFactory,
+        handle: &BlockHandle,
+        kind: FrameKind,
+        frame: &[u8],
+    ) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
-        if self.open.as_ref().is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len_max) {
+        if self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len_max)
+        {
             self.seal()?;
         }
         let open = match &mut self.open {

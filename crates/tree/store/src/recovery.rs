@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use crate::bucket::BucketDatabase;
 use crate::garbage::{Garbage, now_s};
-use crate::layout::{PackClass, pack_name, pack_path, parse_pack_name, parse_segment_name, segment_name, segment_path};
+use crate::layout::{
+    PackClass, pack_name, pack_path, parse_pack_name, parse_segment_name, segment_name,
+    segment_path,
+};
 use crate::manifest::PackMeta;
 use crate::pack::{PACK_LEN_LIMIT, PackScan, Scanned};
 use crate::view::read_manifest;
@@ -43,10 +46,18 @@ impl Writer {
             named.extend(read_manifest(layout)?.0.paths());
         }
         let garbage = Garbage::read(layout)?;
-        let packs = names(&layout.packs())?.into_iter().filter_map(|name| parse_pack_name(&name)).map(|(class, id)| pack_path(class, id));
-        let segments = names(&layout.index())?.into_iter().filter_map(|name| parse_segment_name(&name)).map(segment_path);
+        let packs = names(&layout.packs())?
+            .into_iter()
+            .filter_map(|name| parse_pack_name(&name))
+            .map(|(class, id)| pack_path(class, id));
+        let segments = names(&layout.index())?
+            .into_iter()
+            .filter_map(|name| parse_segment_name(&name))
+            .map(segment_path);
         let mut removed = FileTotals::default();
-        for name in packs.chain(segments).filter(|name| !named.contains(name) && !garbage.lists(name)) {
+        for name in
+            packs.chain(segments).filter(|name| !named.contains(name) && !garbage.lists(name))
+        {
             let path = layout.root().join(name);
             removed.add(&path);
             self.remove(&path)?;
@@ -88,20 +99,33 @@ impl Writer {
         *self.garbage.lock() = recorded.next(garbage, now_s());
         self.remove_expired_files(GARBAGE_AGE_MAX)?;
         if adopted.new_frames > 0 {
-            tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "recovered frames that a killed writer had stored");
+            tracing::info!(
+                frames = adopted.new_frames,
+                bytes = adopted.new_bytes,
+                "recovered frames that a killed writer had stored"
+            );
         }
         Ok((adopted, unfinished))
     }
 
     /// New numbers come after those of leftover objects, which wait for a collection.
-    fn adopt_bucket_orphans(&self, bucket: &dyn BucketDatabase, orphans: Orphans) -> Result<(PutCounts, Unfinished)> {
+    fn adopt_bucket_orphans(
+        &self,
+        bucket: &dyn BucketDatabase,
+        orphans: Orphans,
+    ) -> Result<(PutCounts, Unfinished)> {
         let file_factory = &self.file_factory;
         if self.lock.has_leftovers() {
             self.skip_leftover_numbers(bucket)?;
         }
-        let staged: Vec<_> = names(&file_factory.layout.packs())?.iter().filter_map(|name| parse_pack_name(name)).collect();
+        let staged: Vec<_> = names(&file_factory.layout.packs())?
+            .iter()
+            .filter_map(|name| parse_pack_name(name))
+            .collect();
         for (_, id) in &staged {
-            file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            file_factory
+                .next_pack
+                .fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
         }
         let mut unfinished = Unfinished::default();
         for (class, id) in staged {
@@ -122,18 +146,26 @@ impl Writer {
 
     fn skip_leftover_numbers(&self, bucket: &dyn BucketDatabase) -> Result<()> {
         let file_factory = &self.file_factory;
-        let listed = |dir: &str, after: String| bucket.list(dir, &after).map_err(Error::io("list", file_factory.layout.name()));
-        let last = |counter: &std::sync::atomic::AtomicU32| counter.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1);
+        let listed = |dir: &str, after: String| {
+            bucket.list(dir, &after).map_err(Error::io("list", file_factory.layout.name()))
+        };
+        let last = |counter: &std::sync::atomic::AtomicU32| {
+            counter.load(std::sync::atomic::Ordering::Relaxed).saturating_sub(1)
+        };
         for class in PackClass::BOTH {
             for (name, _) in listed("packs", pack_name(class, last(&file_factory.next_pack)))? {
                 if let Some((_, id)) = parse_pack_name(&name) {
-                    file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+                    file_factory
+                        .next_pack
+                        .fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
                 }
             }
         }
         for (name, _) in listed("index", segment_name(last(&file_factory.next_segment)))? {
             if let Some(id) = parse_segment_name(&name) {
-                file_factory.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+                file_factory
+                    .next_segment
+                    .fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             }
         }
         Ok(())
@@ -141,7 +173,11 @@ impl Writer {
 
     fn store_again(&self, path: &Path, class: PackClass) -> Result<()> {
         let len = std::fs::metadata(path).map_err(Error::io("look at", path))?.len();
-        let Some(mut scan) = PackScan::open(path, class, &self.file_factory.iv, len.min(PACK_LEN_LIMIT))? else { return Ok(()) };
+        let Some(mut scan) =
+            PackScan::open(path, class, &self.file_factory.iv, len.min(PACK_LEN_LIMIT))?
+        else {
+            return Ok(());
+        };
         while let Scanned::Record { handle, frame, .. } = scan.next()? {
             self.put(&handle, frame)?;
         }
@@ -152,7 +188,9 @@ impl Writer {
         let file_factory = &self.file_factory;
         let path = file_factory.layout.pack(class, id);
         let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
-        let Some(mut scan) = PackScan::open(&path, class, &file_factory.iv, len.min(PACK_LEN_LIMIT))? else {
+        let Some(mut scan) =
+            PackScan::open(&path, class, &file_factory.iv, len.min(PACK_LEN_LIMIT))?
+        else {
             return self.remove(&path);
         };
         let mut stream = self.streams[class as usize].lock();
@@ -176,34 +214,51 @@ impl Writer {
         let whole = scan.whole_len();
         if whole < len {
             tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
-            self.break_on_error(file_factory.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
+            self.break_on_error(
+                file_factory.disk.truncate(&path, whole).map_err(Error::io("cut", &path)),
+            )?;
         }
         // Syncs at once: the file was read anyway.
-        self.break_on_error(file_factory.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
+        self.break_on_error(
+            file_factory
+                .disk
+                .reopen(&path)
+                .and_then(|file| file.sync())
+                .map_err(Error::io("sync", &path)),
+        )?;
         stream.sealed.push(PackMeta { id, class, len: whole });
         Ok(())
     }
 
     fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
         let layout = &self.file_factory.layout;
-        let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
+        let mut named: HashMap<u32, PackMeta> =
+            self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
         let mut unnamed = Vec::new();
         for name in names(&layout.packs())? {
             let Some((class, id)) = parse_pack_name(&name) else { continue };
-            self.file_factory.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            self.file_factory
+                .next_pack
+                .fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             let path = layout.pack(class, id);
             match named.remove(&id) {
                 None => unnamed.push((id, class)),
                 Some(meta) => {
                     let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
                     if meta.class != class || meta.len != len {
-                        return Err(Error::damaged(&path, format!("the pack has {len} bytes instead of {}", meta.len)));
+                        return Err(Error::damaged(
+                            &path,
+                            format!("the pack has {len} bytes instead of {}", meta.len),
+                        ));
                     }
                 }
             }
         }
         if let Some(missing) = named.values().min_by_key(|pack| pack.id) {
-            return Err(Error::damaged(&layout.pack(missing.class, missing.id), "the pack is missing"));
+            return Err(Error::damaged(
+                &layout.pack(missing.class, missing.id),
+                "the pack is missing",
+            ));
         }
         unnamed.sort_unstable_by_key(|(id, _)| *id);
         Ok(unnamed)
@@ -213,10 +268,13 @@ impl Writer {
     fn remove_unnamed_segments(&self, recorded: &Garbage) -> Result<Vec<String>> {
         let layout = &self.file_factory.layout;
         let mut garbage = Vec::new();
-        let named: HashSet<u32> = self.committed.lock().segments.iter().map(|segment| segment.id).collect();
+        let named: HashSet<u32> =
+            self.committed.lock().segments.iter().map(|segment| segment.id).collect();
         for name in names(&layout.index())? {
             let Some(id) = parse_segment_name(&name) else { continue };
-            self.file_factory.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            self.file_factory
+                .next_segment
+                .fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
             if recorded.lists(&segment_path(id)) && !named.contains(&id) {
                 garbage.push(segment_path(id));
             } else if !named.contains(&id) {
@@ -240,6 +298,10 @@ fn is_older(path: &Path, age: Duration) -> bool {
 }
 
 fn names(path: &Path) -> Result<Vec<String>> {
-    let list = || std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<std::io::Result<Vec<_>>>();
+    let list = || {
+        std::fs::read_dir(path)?
+            .map(|entry| Ok(entry?.file_name().into_string().ok()))
+            .collect::<std::io::Result<Vec<_>>>()
+    };
     Ok(list().map_err(Error::io("list", path))?.into_iter().flatten().collect())
 }

@@ -44,7 +44,8 @@ impl RemoteView {
     /// `bytes`: content of the file `manifest`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let manifest = Manifest::from_bytes(bytes, Path::new(Self::MANIFEST))?;
-        let mut packs: Vec<_> = manifest.packs.iter().map(|pack| (pack.id, pack.class, pack.len)).collect();
+        let mut packs: Vec<_> =
+            manifest.packs.iter().map(|pack| (pack.id, pack.class, pack.len)).collect();
         packs.sort_unstable_by_key(|(id, ..)| *id);
         Ok(Self { manifest, packs })
     }
@@ -85,7 +86,11 @@ impl RemoteView {
 
     /// Newest first. The first that has a handle counts.
     pub fn segments(&self) -> Vec<RemoteFile> {
-        let file = |id: u32, count: u64| RemoteFile { path: format!("index/{id:08x}.segment"), len: file_len(count), is_data: false };
+        let file = |id: u32, count: u64| RemoteFile {
+            path: format!("index/{id:08x}.segment"),
+            len: file_len(count),
+            is_data: false,
+        };
         self.manifest.segments.iter().rev().map(|segment| file(segment.id, segment.count)).collect()
     }
 
@@ -98,7 +103,12 @@ impl RemoteView {
     }
 
     /// `range`: from [`RemoteView::first_guess`] or [`RemoteSearch::Read`].
-    pub fn search(segment: &RemoteFile, range: &Range<u64>, bytes: &[u8], handle: &BlockHandle) -> Result<RemoteSearch> {
+    pub fn search(
+        segment: &RemoteFile,
+        range: &Range<u64>,
+        bytes: &[u8],
+        handle: &BlockHandle,
+    ) -> Result<RemoteSearch> {
         let count = count_of(segment);
         let first = (range.start.saturating_sub(HEADER_LEN as u64)) / RECORD_LEN as u64;
         let records = bytes.as_chunks::<RECORD_LEN>().0;
@@ -109,7 +119,9 @@ impl RemoteView {
                 Err(Error::damaged(Path::new(&segment.path), "the segment is cut"))
             };
         }
-        let at = match records.binary_search_by(|record| record[..BlockHandle::LEN].cmp(handle.as_bytes())) {
+        let at = match records
+            .binary_search_by(|record| record[..BlockHandle::LEN].cmp(handle.as_bytes()))
+        {
             Ok(at) => return Ok(RemoteSearch::Found(records[at])),
             Err(at) => at,
         };
@@ -133,9 +145,14 @@ impl RemoteView {
             let start = u64::from(place.offset) + RECORD_HEADER_LEN;
             let range = start..start + u64::from(place.len);
             let path = format!("packs/{}-{id:08x}.pack", class.letter());
-            (range.end <= len).then(|| RemoteFrame { file: RemoteFile { path, len, is_data: class == PackClass::Data }, range })
+            (range.end <= len).then(|| RemoteFrame {
+                file: RemoteFile { path, len, is_data: class == PackClass::Data },
+                range,
+            })
         });
-        found.ok_or_else(|| Error::damaged(Path::new("index"), "a record leads to no frame of the manifest's packs"))
+        found.ok_or_else(|| {
+            Error::damaged(Path::new("index"), "a record leads to no frame of the manifest's packs")
+        })
     }
 }
 
@@ -192,7 +209,10 @@ mod tests {
             for number in 0..count {
                 let (found, read) = find(&bytes, &file, &handle(2 * number));
                 assert!(found, "handle {number} of {count}");
-                assert!(!find(&bytes, &file, &handle(2 * number + 1)).0, "absent handle {number} of {count}");
+                assert!(
+                    !find(&bytes, &file, &handle(2 * number + 1)).0,
+                    "absent handle {number} of {count}"
+                );
                 reads += read;
             }
             assert!(reads as u64 <= count + count / 100 + 1, "{reads} reads for {count} handles");
@@ -207,7 +227,10 @@ mod tests {
         let range = RemoteView::first_guess(&file, &handle(2));
         let part = &bytes[range.start as usize..range.end as usize];
         for cut in [0, 1, RECORD_LEN, part.len() - 1] {
-            assert!(RemoteView::search(&file, &range, &part[..cut], &handle(2)).is_err(), "{cut} bytes");
+            assert!(
+                RemoteView::search(&file, &range, &part[..cut], &handle(2)).is_err(),
+                "{cut} bytes"
+            );
         }
     }
 }

@@ -39,11 +39,21 @@ impl Database {
         let disk = layout.disk(&options.disk);
         let (manifest, _) = read_manifest(&layout)?;
         let next_segment = first_free_segment(&layout)?.max(manifest.next_segment);
-        let mut rebuild =
-            Rebuild { layout: &layout, options, disk: &*disk, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
+        let mut rebuild = Rebuild {
+            layout: &layout,
+            options,
+            disk: &*disk,
+            manifest,
+            next_segment,
+            found: Vec::new(),
+            segments: Vec::new(),
+        };
         let built = rebuild.run();
         if built.is_err() {
-            rebuild.segments.iter().for_each(|segment| drop(disk.remove(&layout.segment(segment.id()))));
+            rebuild
+                .segments
+                .iter()
+                .for_each(|segment| drop(disk.remove(&layout.segment(segment.id()))));
         }
         built
     }
@@ -73,7 +83,10 @@ impl Rebuild<'_> {
         self.store_found()?;
         self.merge_all()?;
         self.commit()?;
-        Ok(Repaired { frames: self.segments.iter().map(|segment| segment.len() as u64).sum(), bytes })
+        Ok(Repaired {
+            frames: self.segments.iter().map(|segment| segment.len() as u64).sum(),
+            bytes,
+        })
     }
 
     fn scan(&mut self, pack: &PackMeta) -> Result<()> {
@@ -88,7 +101,11 @@ impl Rebuild<'_> {
                 }
                 Scanned::End => return Ok(()),
                 Scanned::Torn => {
-                    let what = format!("the pack is complete only up to byte {} of {}", scan.whole_len(), pack.len);
+                    let what = format!(
+                        "the pack is complete only up to byte {} of {}",
+                        scan.whole_len(),
+                        pack.len
+                    );
                     return Err(Error::damaged(&path, what));
                 }
             }
@@ -115,7 +132,10 @@ impl Rebuild<'_> {
         let parts = std::mem::take(&mut self.segments);
         let runs: Vec<Run<'_>> = parts.iter().map(Run::Segment).collect();
         let merged = self.write(&runs);
-        let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.disk.remove(&path));
+        let removed = parts
+            .iter()
+            .map(|part| self.layout.segment(part.id()))
+            .map(|path| self.disk.remove(&path));
         removed.for_each(drop);
         self.segments.extend(merged?);
         Ok(())
@@ -123,7 +143,11 @@ impl Rebuild<'_> {
 
     fn write(&mut self, runs: &[Run<'_>]) -> Result<Option<Segment>> {
         let id = self.next_segment;
-        self.next_segment = id.checked_add(1).ok_or(Error::Limit { what: "segments", found: id.into(), max: id.into() })?;
+        self.next_segment = id.checked_add(1).ok_or(Error::Limit {
+            what: "segments",
+            found: id.into(),
+            max: id.into(),
+        })?;
         write_segment(self.layout, self.disk, id, runs)
     }
 
@@ -131,7 +155,10 @@ impl Rebuild<'_> {
     fn commit(&mut self) -> Result<()> {
         let (layout, disk) = (self.layout, self.disk);
         disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
-        let metas = self.segments.iter().map(|segment| SegmentMeta { id: segment.id(), count: segment.len() as u64 });
+        let metas = self
+            .segments
+            .iter()
+            .map(|segment| SegmentMeta { id: segment.id(), count: segment.len() as u64 });
         let old = std::mem::replace(&mut self.manifest.segments, metas.collect());
         self.manifest.generation += 1;
         self.manifest.next_segment = self.next_segment;
@@ -148,7 +175,12 @@ impl Rebuild<'_> {
     }
 }
 
-fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &[Run<'_>]) -> Result<Option<Segment>> {
+fn write_segment(
+    layout: &Layout,
+    disk: &dyn crate::disk::Disk,
+    id: u32,
+    runs: &[Run<'_>],
+) -> Result<Option<Segment>> {
     let path = layout.segment(id);
     let mut out = SegmentWriter::create(disk, &path)?;
     merge(runs, &mut out, |_, _, _| Ok(true))?;
@@ -162,7 +194,11 @@ fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &
 
 fn first_free_segment(layout: &Layout) -> Result<u32> {
     let dir = layout.index();
-    let names = || std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
+    let names = || {
+        std::fs::read_dir(&dir)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<std::io::Result<Vec<_>>>()
+    };
     let names = names().map_err(Error::io("list", &dir))?;
     let used = names.iter().filter_map(|name| parse_segment_name(name.to_str()?));
     Ok(used.max().map_or(0, |id| id.saturating_add(1)))

@@ -33,7 +33,11 @@ impl Retention {
     }
 
     pub(crate) fn apply(&self, revisions: &mut Vec<Revision>) {
-        let (Some(newest), false) = (revisions.last().map(|revision| revision.start), self.is_empty()) else { return };
+        let (Some(newest), false) =
+            (revisions.last().map(|revision| revision.start), self.is_empty())
+        else {
+            return;
+        };
         let (mut daily, mut weekly) = (Periods::new(self.daily), Periods::new(self.weekly));
         let mut at = 0;
         let mut is_kept: Vec<bool> = revisions
@@ -45,7 +49,9 @@ impl Retention {
                 let day = revision.start.div_euclid(86_400);
                 let (of_day, of_week) = (daily.takes(day), weekly.takes((day + 3).div_euclid(7)));
                 let age_s = newest.saturating_sub(revision.start);
-                let is_young = self.within_s.is_some_and(|max| u64::try_from(age_s).is_ok_and(|age| age <= max));
+                let is_young = self
+                    .within_s
+                    .is_some_and(|max| u64::try_from(age_s).is_ok_and(|age| age <= max));
                 at <= self.last.max(1) || is_young || of_day || of_week || revision.tag.is_some()
             })
             .collect();
@@ -94,8 +100,14 @@ mod tests {
         assert_eq!(kept(Retention::from(2), None), [139, 140]);
         assert_eq!(kept(Retention { daily: 3, ..Default::default() }, None), [132, 136, 140]);
         assert_eq!(kept(Retention { weekly: 3, ..Default::default() }, Some(1)), [1, 84, 112, 140]);
-        assert_eq!(kept(Retention { within_s: Some(43_200), ..Default::default() }, None), [138, 139, 140]);
-        assert_eq!(kept(Retention { last: 2, daily: 2, weekly: 2, ..Default::default() }, None), [112, 136, 139, 140]);
+        assert_eq!(
+            kept(Retention { within_s: Some(43_200), ..Default::default() }, None),
+            [138, 139, 140]
+        );
+        assert_eq!(
+            kept(Retention { last: 2, daily: 2, weekly: 2, ..Default::default() }, None),
+            [112, 136, 139, 140]
+        );
         assert_eq!(kept(Retention::default(), None).len(), 140);
     }
 }

@@ -81,9 +81,15 @@ impl Scrub<'_> {
             match scan.next() {
                 Ok(Scanned::Record { offset, handle, frame, .. }) => {
                     match self.view.index().find(&handle) {
-                        Ok(Some(place)) if (place.pack, place.offset) == (pack.id, offset) => found += 1,
+                        Ok(Some(place)) if (place.pack, place.offset) == (pack.id, offset) => {
+                            found += 1
+                        }
                         Ok(Some(_)) => {}
-                        Ok(None) => problem = problem.or_else(|| Some(format!("the frame at offset {offset} is not in the index"))),
+                        Ok(None) => {
+                            problem = problem.or_else(|| {
+                                Some(format!("the frame at offset {offset} is not in the index"))
+                            })
+                        }
                         Err(error) => return Some(Err(error)),
                     }
                     if !pace(frame.len() as u64) {
@@ -114,7 +120,9 @@ mod tests {
     fn damaged(path: &Path) -> Vec<u64> {
         let snapshot = Database::open_read(path).unwrap();
         let mut scrub = snapshot.scrub().unwrap();
-        std::iter::from_fn(|| scrub.next(&mut |_| true)).map(|pack| pack.unwrap().damaged_frames).collect()
+        std::iter::from_fn(|| scrub.next(&mut |_| true))
+            .map(|pack| pack.unwrap().damaged_frames)
+            .collect()
     }
 
     #[test]
@@ -143,7 +151,14 @@ mod tests {
         let snapshot = Database::open_read(&path).unwrap();
         assert!(snapshot.scrub().unwrap().next(&mut |_| false).is_none());
         let mut scrub = snapshot.scrub().unwrap();
-        Database::collect(&path, CollectOptions { unfinished_age_max: std::time::Duration::ZERO, ..CollectOptions::default() }).unwrap();
+        Database::collect(
+            &path,
+            CollectOptions {
+                unfinished_age_max: std::time::Duration::ZERO,
+                ..CollectOptions::default()
+            },
+        )
+        .unwrap();
         assert!(scrub.next(&mut |_| true).is_none_or(|pack| pack.unwrap().damaged_frames == 0));
     }
 }

@@ -119,7 +119,10 @@ impl Segment {
         let mut count = [0; 8];
         self.read_at(&mut count, HEADER_LEN as u64 + records_len)?;
         if records_len != u64::from_be_bytes(count).saturating_mul(RECORD_LEN as u64) {
-            return Err(Error::damaged(&self.path, "the index segment does not have the length in its header"));
+            return Err(Error::damaged(
+                &self.path,
+                "the index segment does not have the length in its header",
+            ));
         }
         Ok((records_len / RECORD_LEN as u64) as usize)
     }
@@ -147,12 +150,16 @@ impl Segment {
         let mut checksum = [0; CHECKSUM_LEN];
         self.read_at(&mut checksum, body_len)?;
         if *hasher.finalize().as_bytes() != checksum {
-            return Err(Error::damaged(&self.path, "the index segment does not match its checksum"));
+            return Err(Error::damaged(
+                &self.path,
+                "the index segment does not match its checksum",
+            ));
         }
         let mut scan = self.scan();
         let mut last = None;
         for at in 0..self.count {
-            let handle: [u8; BlockHandle::LEN] = handle_of(scan.record(at)?).try_into().expect("a record begins with a handle");
+            let handle: [u8; BlockHandle::LEN] =
+                handle_of(scan.record(at)?).try_into().expect("a record begins with a handle");
             if last.is_some_and(|last| last >= handle) {
                 return Err(Error::damaged(&self.path, "the index segment is not sorted"));
             }
@@ -173,7 +180,10 @@ impl Segment {
 
     fn decode(&self, at: usize, bytes: &[u8]) -> Result<Entry> {
         let Some(place) = Place::from_record(bytes) else {
-            return Err(Error::damaged(&self.path, format!("record {at} has the unknown kind {}", bytes[40])));
+            return Err(Error::damaged(
+                &self.path,
+                format!("record {at} has the unknown kind {}", bytes[40]),
+            ));
         };
         let mut handle = [0; BlockHandle::LEN];
         handle.copy_from_slice(handle_of(bytes));
@@ -191,7 +201,8 @@ impl Segment {
         while low < high {
             let span = high - low;
             let at = if probes < INTERPOLATED_PROBES_MAX {
-                let share = key.saturating_sub(low_key) as f64 / (high_key.saturating_sub(low_key)).max(1) as f64;
+                let share = key.saturating_sub(low_key) as f64
+                    / (high_key.saturating_sub(low_key)).max(1) as f64;
                 low + ((share * span as f64) as usize).min(span - 1)
             } else {
                 low + span / 2
@@ -219,11 +230,20 @@ impl Segment {
     }
 
     /// Also returns the first record's position. One record from memory, a window from a file.
-    fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
+    fn around<'a>(
+        &'a self,
+        at: usize,
+        low: usize,
+        high: usize,
+        buffer: &'a mut [u8],
+    ) -> Result<(usize, &'a [u8])> {
         match &self.source {
             Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
             Source::File(..) => {
-                let first = at.saturating_sub(WINDOW_COUNT / 2).min(high.saturating_sub(WINDOW_COUNT)).max(low);
+                let first = at
+                    .saturating_sub(WINDOW_COUNT / 2)
+                    .min(high.saturating_sub(WINDOW_COUNT))
+                    .max(low);
                 let window = &mut buffer[..(high - first).min(WINDOW_COUNT) * RECORD_LEN];
                 self.read_at(window, offset_of(first))?;
                 Ok((first, window))
@@ -244,7 +264,9 @@ impl Segment {
                 out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
                 Ok(())
             }
-            Source::File(file, _) => file.read_exact_at(out, offset).map_err(read_error(&self.path)),
+            Source::File(file, _) => {
+                file.read_exact_at(out, offset).map_err(read_error(&self.path))
+            }
         }
     }
 }
@@ -287,7 +309,10 @@ fn handle_of(record: &[u8]) -> &[u8] {
 
 fn read_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::damaged(path, "the index segment ends early: it was cut short while it was in use"),
+        io::ErrorKind::UnexpectedEof => Error::damaged(
+            path,
+            "the index segment ends early: it was cut short while it was in use",
+        ),
         _ => Error::io("read", path)(error),
     }
 }
@@ -309,7 +334,14 @@ impl SegmentWriter {
         buffer.extend_from_slice(&MAGIC);
         buffer.extend_from_slice(&VERSION.to_be_bytes());
         buffer.extend_from_slice(&[0; 4]);
-        Ok(Self { path: path.to_owned(), file, buffer, hasher: blake3::Hasher::new(), count: 0, last: None })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            buffer,
+            hasher: blake3::Hasher::new(),
+            count: 0,
+            last: None,
+        })
     }
 
     pub(crate) fn push(&mut self, entry: &Entry) -> Result<()> {
@@ -355,7 +387,9 @@ fn be32(bytes: &[u8]) -> u32 {
 }
 
 fn be64(bytes: &[u8]) -> u64 {
-    u64::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]])
+    u64::from_be_bytes([
+        bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7],
+    ])
 }
 
 /// The kind is in the upper byte.
@@ -377,7 +411,9 @@ mod tests {
     use crate::disk::SystemDisk;
 
     fn made(dir: &Path, count: u32) -> (PathBuf, Vec<BlockHandle>) {
-        let mut handles: Vec<_> = (0..count).map(|n| BlockHandle::from_bytes(*blake3::hash(&n.to_be_bytes()).as_bytes())).collect();
+        let mut handles: Vec<_> = (0..count)
+            .map(|n| BlockHandle::from_bytes(*blake3::hash(&n.to_be_bytes()).as_bytes()))
+            .collect();
         handles.sort_unstable();
         let path = dir.join("00000000.segment");
         let mut out = SegmentWriter::create(&SystemDisk, &path).unwrap();
@@ -419,7 +455,10 @@ mod tests {
         let [read, held] = [0, u64::MAX].map(|max| Segment::open_within(&path, 0, max).unwrap());
         File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
         assert!(matches!(read.find(&handles[70]), Err(Error::Damaged { .. })));
-        assert!(matches!(read.entry(70), Err(Error::Damaged { .. })) && matches!(read.verify(), Err(Error::Damaged { .. })));
+        assert!(
+            matches!(read.entry(70), Err(Error::Damaged { .. }))
+                && matches!(read.verify(), Err(Error::Damaged { .. }))
+        );
         assert!(matches!(read.scan().entry(70), Err(Error::Damaged { .. })));
         assert_eq!(held.find(&handles[70]).unwrap(), Some(70));
         assert!(matches!(Segment::open(&path, 0), Err(Error::Damaged { .. })));

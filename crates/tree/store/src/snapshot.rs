@@ -62,8 +62,13 @@ impl Snapshot {
         let now = Instant::now();
         let mut retired = self.retired.lock();
         retired.retain(|_, (_, since)| same_tree && now.duration_since(*since) < RETIRED_AGE_MAX);
-        let dropped = if same_tree { dropped_paths(old.manifest(), new.manifest()) } else { Vec::new() };
-        retired.extend(dropped.into_iter().filter_map(|path| old.file_len(&path).map(|len| (path, (len, now)))));
+        let dropped =
+            if same_tree { dropped_paths(old.manifest(), new.manifest()) } else { Vec::new() };
+        retired.extend(
+            dropped
+                .into_iter()
+                .filter_map(|path| old.file_len(&path).map(|len| (path, (len, now)))),
+        );
     }
 
     pub fn view(&self) -> Arc<View> {
@@ -144,19 +149,22 @@ impl Snapshot {
     pub fn file(&self, path: &str) -> Result<Option<(Arc<PackFile>, u64)>> {
         let view = self.view();
         let named = view.file_len(path);
-        let Some(len) = named.or_else(|| self.retired.lock().get(path).map(|(len, _)| *len)) else { return Ok(None) };
-        let opened = if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
-            if named.is_some() {
-                self.files.open(&self.layout, class, id, &view.iv())
-            } else {
-                // A descriptor that is kept would keep the space of a removed pack.
-                PackFile::open(&self.layout, class, id, &view.iv()).map(Arc::new)
-            }
-        } else if let Some(id) = path.strip_prefix("index/").and_then(parse_segment_name) {
-            PackFile::open_segment(&self.layout, id).map(Arc::new)
-        } else {
+        let Some(len) = named.or_else(|| self.retired.lock().get(path).map(|(len, _)| *len)) else {
             return Ok(None);
         };
+        let opened =
+            if let Some((class, id)) = path.strip_prefix("packs/").and_then(parse_pack_name) {
+                if named.is_some() {
+                    self.files.open(&self.layout, class, id, &view.iv())
+                } else {
+                    // A descriptor that is kept would keep the space of a removed pack.
+                    PackFile::open(&self.layout, class, id, &view.iv()).map(Arc::new)
+                }
+            } else if let Some(id) = path.strip_prefix("index/").and_then(parse_segment_name) {
+                PackFile::open_segment(&self.layout, id).map(Arc::new)
+            } else {
+                return Ok(None);
+            };
         match opened {
             Ok(file) => Ok(Some((file, len))),
             Err(error) if error.is_missing_file() => Ok(None),
@@ -174,7 +182,10 @@ impl Snapshot {
             let path = self.layout.pack(pack.class, pack.id);
             let checked = match std::fs::metadata(&path) {
                 Ok(found) if found.len() >= pack.len => Ok(()),
-                Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes instead of {}", found.len(), pack.len))),
+                Ok(found) => Err(Error::damaged(
+                    &path,
+                    format!("the pack has {} bytes instead of {}", found.len(), pack.len),
+                )),
                 Err(error) => Err(Error::io("look at", &path)(error)),
             };
             if checked.is_err() && view.is_current(&self.layout)? {
@@ -196,9 +207,14 @@ impl Snapshot {
 
 /// A replica that starts again serves what it served before.
 fn listed_files(layout: &Layout) -> RetiredFiles {
-    let listed = if layout.bucket().is_none() { Garbage::read(layout).unwrap_or_default() } else { Garbage::default() };
+    let listed = if layout.bucket().is_none() {
+        Garbage::read(layout).unwrap_or_default()
+    } else {
+        Garbage::default()
+    };
     let now = Instant::now();
-    let len = |path: &String| std::fs::metadata(layout.root().join(path)).ok().map(|found| found.len());
+    let len =
+        |path: &String| std::fs::metadata(layout.root().join(path)).ok().map(|found| found.len());
     listed.names().filter_map(|path| len(&path).map(|len| (path, (len, now)))).collect()
 }
 
@@ -211,7 +227,10 @@ fn check_objects(layout: &Layout, bucket: &dyn BucketDatabase, view: &View) -> R
             Some(len) => format!("the pack has {len} bytes instead of {}", pack.len),
             None => "the pack is missing".to_owned(),
         };
-        return Err(Error::damaged(&layout.name().join("packs").join(pack_name(pack.class, pack.id)), what));
+        return Err(Error::damaged(
+            &layout.name().join("packs").join(pack_name(pack.class, pack.id)),
+            what,
+        ));
     }
     Ok(())
 }

@@ -62,7 +62,16 @@ impl<'a> Check<'a> {
     fn new(view: &'a View, snapshot: &'a Snapshot, progress: Option<&'a ProgressFn<'a>>) -> Self {
         let found = Marks::new(view.index());
         let (bytes_done, frames, unindexed) = Default::default();
-        Self { view, snapshot, progress, found, bytes_done, frames, unindexed, problems: Mutex::default() }
+        Self {
+            view,
+            snapshot,
+            progress,
+            found,
+            bytes_done,
+            frames,
+            unindexed,
+            problems: Mutex::default(),
+        }
     }
 
     fn index(&self) -> &Index {
@@ -103,7 +112,8 @@ impl<'a> Check<'a> {
                         if let Err(error) = self.check_pack(pack) {
                             self.problem(error.to_string());
                         }
-                        let done = self.bytes_done.fetch_add(pack.len, Ordering::Relaxed) + pack.len;
+                        let done =
+                            self.bytes_done.fetch_add(pack.len, Ordering::Relaxed) + pack.len;
                         if let Some(progress) = self.progress {
                             progress(Progress { stage: "hashing", done, total: Some(total) });
                         }
@@ -136,7 +146,12 @@ impl<'a> Check<'a> {
                 }
                 Scanned::End => return Ok(()),
                 Scanned::Torn => {
-                    self.problem(format!("{}: no whole record at offset {} of {}", shown.display(), scan.whole_len(), pack.len));
+                    self.problem(format!(
+                        "{}: no whole record at offset {} of {}",
+                        shown.display(),
+                        scan.whole_len(),
+                        pack.len
+                    ));
                     return Ok(());
                 }
             }
@@ -147,10 +162,14 @@ impl<'a> Check<'a> {
         let marks = Marks::new(self.index());
         let (index, iv) = (self.index(), self.view.iv());
         let source = Found { check: self, source: self.snapshot };
-        let mut walk = Walk { index, source: &source, iv, marks: &marks, progress: self.progress, marked: 0 };
+        let mut walk =
+            Walk { index, source: &source, iv, marks: &marks, progress: self.progress, marked: 0 };
         for revision in &self.view.manifest().revisions {
             let walked = walk.mark(&revision.fsinfo, |lack| {
-                self.problem(format!("revision {} needs {:?} frame {}: {}", revision.number, lack.kind, lack.handle, lack.why));
+                self.problem(format!(
+                    "revision {} needs {:?} frame {}: {}",
+                    revision.number, lack.kind, lack.handle, lack.why
+                ));
                 Ok(())
             });
             if let Err(error) = walked {
@@ -160,7 +179,10 @@ impl<'a> Check<'a> {
         let marked = walk.marked;
         let lost = crate::marking::for_each_entry(index, |position, entry| {
             if marks.has(position) && !self.found.has(position) {
-                self.problem(format!("{:?} frame {} is not where the index has it", entry.place.kind, entry.handle));
+                self.problem(format!(
+                    "{:?} frame {} is not where the index has it",
+                    entry.place.kind, entry.handle
+                ));
             }
             Ok(())
         });
@@ -186,7 +208,11 @@ struct Found<'a> {
 
 impl FrameSource for Found<'_> {
     fn get(&self, handle: &vouch_tree::BlockHandle) -> Result<Option<Vec<u8>>> {
-        let found = self.check.index().position(handle)?.is_some_and(|position| self.check.found.has(position));
+        let found = self
+            .check
+            .index()
+            .position(handle)?
+            .is_some_and(|position| self.check.found.has(position));
         if found { self.source.get(handle) } else { Ok(None) }
     }
 }

@@ -91,7 +91,13 @@ impl View {
             Some(&(_, len)) if end <= len => Ok(Some(place)),
             _ => {
                 let path = layout.pack(PackClass::of(place.kind), place.pack);
-                Err(Error::damaged(&path, format!("the index names a frame at {}..{end}, which the manifest does not", place.offset)))
+                Err(Error::damaged(
+                    &path,
+                    format!(
+                        "the index names a frame at {}..{end}, which the manifest does not",
+                        place.offset
+                    ),
+                ))
             }
         }
     }
@@ -103,7 +109,9 @@ impl View {
             let (manifest, stamp) = read_manifest(layout)?;
             let generation = manifest.generation;
             match Self::assemble(layout, manifest, stamp, before) {
-                Err(error) if error.is_missing_file() && tried != Some(generation) => tried = Some(generation),
+                Err(error) if error.is_missing_file() && tried != Some(generation) => {
+                    tried = Some(generation)
+                }
                 other => return other,
             }
         }
@@ -115,21 +123,37 @@ impl View {
         Ok(Stamp::of(&metadata) == self.stamp)
     }
 
-    fn assemble(layout: &Layout, manifest: Manifest, stamp: Stamp, before: Option<&Self>) -> Result<Self> {
+    fn assemble(
+        layout: &Layout,
+        manifest: Manifest,
+        stamp: Stamp,
+        before: Option<&Self>,
+    ) -> Result<Self> {
         // Another iv means another database at this path.
-        let before = before.filter(|b| b.manifest.iv == manifest.iv && b.manifest.generation <= manifest.generation);
+        let before = before.filter(|b| {
+            b.manifest.iv == manifest.iv && b.manifest.generation <= manifest.generation
+        });
         let open = |id, count| -> Result<Arc<Segment>> {
-            if let Some(segment) = before.and_then(|b| b.index.segments.iter().find(|s| s.id() == id)) {
+            if let Some(segment) =
+                before.and_then(|b| b.index.segments.iter().find(|s| s.id() == id))
+            {
                 return Ok(segment.clone());
             }
             let path = layout.segment(id);
             let segment = Segment::open(&path, id)?;
             if segment.len() as u64 != count {
-                return Err(Error::damaged(&path, "the index segment differs from the one named in the manifest"));
+                return Err(Error::damaged(
+                    &path,
+                    "the index segment differs from the one named in the manifest",
+                ));
             }
             Ok(Arc::new(segment))
         };
-        let segments = manifest.segments.iter().map(|meta| open(meta.id, meta.count)).collect::<Result<_>>()?;
+        let segments = manifest
+            .segments
+            .iter()
+            .map(|meta| open(meta.id, meta.count))
+            .collect::<Result<_>>()?;
         let packs = manifest.packs.iter().map(|pack| (pack.id, (pack.class, pack.len))).collect();
         Ok(Self { manifest, index: Index { segments }, packs, stamp })
     }

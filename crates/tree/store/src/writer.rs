@@ -37,7 +37,13 @@ pub struct WriteOptions {
 impl Default for WriteOptions {
     fn default() -> Self {
         let (pack_len_max, disk) = (pack::PACK_LEN_MAX, Arc::new(SystemDisk));
-        Self { lock_wait: Duration::ZERO, fresh_count_max: 128 << 10, pack_len_max, adopt: true, disk }
+        Self {
+            lock_wait: Duration::ZERO,
+            fresh_count_max: 128 << 10,
+            pack_len_max,
+            adopt: true,
+            disk,
+        }
     }
 }
 
@@ -117,7 +123,11 @@ impl Writer {
             next_pack: AtomicU32::new(manifest.next_pack),
             next_segment: AtomicU32::new(manifest.next_segment),
         };
-        let index = RunIndex { index: view.index().clone(), committed: manifest.segments.len(), version: 0 };
+        let index = RunIndex {
+            index: view.index().clone(),
+            committed: manifest.segments.len(),
+            version: 0,
+        };
         let mut writer = Self {
             file_factory,
             fresh_count_max: options.fresh_count_max.max(1),
@@ -205,7 +215,12 @@ impl Writer {
         &self.streams[class as usize]
     }
 
-    fn append(&self, handle: &BlockHandle, frame: &[u8], searched_index: &RunIndex) -> Result<bool> {
+    fn append(
+        &self,
+        handle: &BlockHandle,
+        frame: &[u8],
+        searched_index: &RunIndex,
+    ) -> Result<bool> {
         let kind = checked_kind(frame)?;
         let mutex = self.stream(PackClass::of(kind));
         let mut stream = mutex.lock();
@@ -251,14 +266,28 @@ impl Writer {
         Ok(())
     }
 
-    fn append_locked(&self, stream: &mut PackStream, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
+    fn append_locked(
+        &self,
+        stream: &mut PackStream,
+        handle: &BlockHandle,
+        frame: &[u8],
+    ) -> Result<()> {
         self.check_unbroken()?;
-        self.break_on_error(stream.append(&self.file_factory, handle, checked_kind(frame)?, frame))?;
+        self.break_on_error(stream.append(
+            &self.file_factory,
+            handle,
+            checked_kind(frame)?,
+            frame,
+        ))?;
         self.spill_when_full(stream)
     }
 
     pub(crate) fn spill_when_full(&self, stream: &mut PackStream) -> Result<()> {
-        if stream.fresh.len() >= self.fresh_count_max { self.break_on_error(self.spill(stream)) } else { Ok(()) }
+        if stream.fresh.len() >= self.fresh_count_max {
+            self.break_on_error(self.spill(stream))
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn check_unbroken(&self) -> Result<()> {
@@ -283,7 +312,8 @@ impl FrameSource for Writer {
         let Some(place) = self.place(handle)? else { return Ok(None) };
         let class = PackClass::of(place.kind);
         self.break_on_error(self.stream(class).lock().flush_for_reading(place.pack))?;
-        let pack = self.files.open(&self.file_factory.layout, class, place.pack, &self.file_factory.iv)?;
+        let pack =
+            self.files.open(&self.file_factory.layout, class, place.pack, &self.file_factory.iv)?;
         Location::new(pack, &place).read_frame().map(Some)
     }
 }
@@ -295,7 +325,11 @@ impl FrameSink for Writer {
 
     fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool> {
         checked_kind(frame)?;
-        debug_assert_eq!(self.file_factory.iv.handle_of(frame), *handle, "the caller vouches for the handle");
+        debug_assert_eq!(
+            self.file_factory.iv.handle_of(frame),
+            *handle,
+            "the caller vouches for the handle"
+        );
         self.check_unbroken()?;
         let index = self.index.read().clone();
         let new = !index.index.contains(handle)? && self.append(handle, frame, &index)?;
@@ -308,8 +342,13 @@ impl Drop for Writer {
     fn drop(&mut self) {
         if self.is_disk_full.load(Ordering::Relaxed) {
             match self.remove_unfinished() {
-                Ok(removed) => tracing::info!(bytes = removed.len, "the disk is full: what was stored since the last commit is removed"),
-                Err(error) => tracing::warn!(%error, "the disk is full, and what was stored since the last commit can't be removed"),
+                Ok(removed) => tracing::info!(
+                    bytes = removed.len,
+                    "the disk is full: what was stored since the last commit is removed"
+                ),
+                Err(error) => {
+                    tracing::warn!(%error, "the disk is full, and what was stored since the last commit can't be removed")
+                }
             }
         } else if self.broken.get().is_none() {
             for stream in &self.streams {
@@ -334,7 +373,11 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn add(&self, new: bool, len: u64) {
-        let (frames, bytes) = if new { (&self.new_frames, &self.new_bytes) } else { (&self.shared_frames, &self.shared_bytes) };
+        let (frames, bytes) = if new {
+            (&self.new_frames, &self.new_bytes)
+        } else {
+            (&self.shared_frames, &self.shared_bytes)
+        };
         frames.fetch_add(1, Ordering::Relaxed);
         bytes.fetch_add(len, Ordering::Relaxed);
     }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId};
-use vouch_tree_store::{Database, FrameSink, FrameSource, MemoryStore, Result, WriteOptions, Writer, conformance};
+use vouch_tree_store::{
+    Database, FrameSink, FrameSource, MemoryStore, Result, WriteOptions, Writer, conformance,
+};
 
 #[test]
 fn memory_store_conforms() {
@@ -17,7 +19,13 @@ fn writer_conforms() {
 
 #[test]
 fn writer_conforms_with_tiny_packs_and_segments() {
-    conformance::check(|| Packs::new(WriteOptions { pack_len_max: 200_000, fresh_count_max: 3, ..WriteOptions::default() }));
+    conformance::check(|| {
+        Packs::new(WriteOptions {
+            pack_len_max: 200_000,
+            fresh_count_max: 3,
+            ..WriteOptions::default()
+        })
+    });
 }
 
 struct Packs {

@@ -12,7 +12,9 @@ use fixtures::{HOSTID, leaf, try_revision};
 use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut, durable_manifests};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
-use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
+use vouch_tree_store::{
+    CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer,
+};
 
 fn leaves(number: u64) -> std::ops::Range<u64> {
     number * 7..number * 7 + 15 + number
@@ -23,12 +25,24 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     note(Note::Created);
     let open_with = |fresh_count_max| {
         let pack_len_max = 12_000;
-        Database::open_write(path, WriteOptions { disk: disk.clone(), pack_len_max, fresh_count_max, ..Default::default() })
+        Database::open_write(
+            path,
+            WriteOptions {
+                disk: disk.clone(),
+                pack_len_max,
+                fresh_count_max,
+                ..Default::default()
+            },
+        )
     };
     let open = || open_with(10);
     let collect = |grace| {
         let pack_len_max = 12_000;
-        Database::collect(path, CollectOptions { disk: disk.clone(), pack_len_max, grace, ..Default::default() }).map(drop)
+        Database::collect(
+            path,
+            CollectOptions { disk: disk.clone(), pack_len_max, grace, ..Default::default() },
+        )
+        .map(drop)
     };
     let commit = |writer: &Writer, number| {
         let mut new = try_revision(writer, number, leaves(number))?;
@@ -63,7 +77,9 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
 }
 
 fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
-    let notes = steps.iter().filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
+    let notes = steps
+        .iter()
+        .filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
     notes.fold((false, 0, 0), |(created, acknowledged, asked), note| match note {
         Note::Created => (true, acknowledged, asked),
         Note::Asked(number) => (created, acknowledged, number),
@@ -100,7 +116,12 @@ fn assert_no_unused_file(path: &Path, what: &str) {
     }
 }
 
-fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), earlier: &[Vec<u8>], what: &str) {
+fn check(
+    path: &Path,
+    (created, acknowledged, asked): (bool, u64, u64),
+    earlier: &[Vec<u8>],
+    what: &str,
+) {
     if !Database::exists(path) {
         assert!(!created, "{what}: a created database is missing");
         std::fs::create_dir_all(path).unwrap();
@@ -109,23 +130,40 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), earlier:
     let reader = Database::open_read(path).unwrap_or_else(|error| panic!("{what}: {error}"));
     let revisions = reader.revisions();
     let head = revisions.last().map_or(0, |revision| revision.number);
-    assert!((acknowledged..=asked).contains(&head), "{what}: revision {head}, {acknowledged} acknowledged, {asked} asked for");
+    assert!(
+        (acknowledged..=asked).contains(&head),
+        "{what}: revision {head}, {acknowledged} acknowledged, {asked} asked for"
+    );
     for revision in &revisions {
         for (handle, frame) in leaves(revision.number).map(leaf) {
-            assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: a leaf of revision {}", revision.number);
+            assert_eq!(
+                reader.get(&handle).unwrap(),
+                Some(frame),
+                "{what}: a leaf of revision {}",
+                revision.number
+            );
         }
     }
     assert_sound(path, what);
-    let writer = Database::open_write(path, options_without_sync()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let writer = Database::open_write(path, options_without_sync())
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
     for (handle, frame) in revisions.iter().flat_map(|revision| leaves(revision.number)).map(leaf) {
-        assert!(!writer.put(&handle, &frame).unwrap(), "{what}: the writer lacks a frame that the reader has");
+        assert!(
+            !writer.put(&handle, &frame).unwrap(),
+            "{what}: the writer lacks a frame that the reader has"
+        );
     }
     let mut next = try_revision(&writer, head + 1, 5..60).unwrap();
     next.keep = Some(1);
     writer.commit(next).unwrap();
     drop(writer);
     assert_sound(path, what);
-    let collect = |grace| Database::collect(path, CollectOptions { disk: options_without_sync().disk, grace, ..Default::default() });
+    let collect = |grace| {
+        Database::collect(
+            path,
+            CollectOptions { disk: options_without_sync().disk, grace, ..Default::default() },
+        )
+    };
     collect(None).unwrap();
     assert_complete(path, earlier, what);
     assert_sound(path, what);
@@ -133,7 +171,9 @@ fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), earlier:
     assert_sound(path, what);
     assert_no_unused_file(path, what);
     let reader = Database::open_read(path).unwrap();
-    (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing"));
+    (5..60).map(leaf).for_each(|(handle, frame)| {
+        assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing")
+    });
 }
 
 fn options_without_sync() -> WriteOptions {
@@ -163,7 +203,10 @@ fn power_cut_leaves_old_or_new_revision_intact() {
                 &to.join("db"),
                 acknowledged_revisions(&steps[..at]),
                 &earlier_manifests(&steps[..at], &from.join("db")),
-                &format!("after step {at} ({:?}), seed {seed}", at.checked_sub(1).map(|i| describe(&steps[i]))),
+                &format!(
+                    "after step {at} ({:?}), seed {seed}",
+                    at.checked_sub(1).map(|i| describe(&steps[i]))
+                ),
             );
             std::fs::remove_dir_all(&to).unwrap();
         }

@@ -40,7 +40,8 @@ fn adjacent_records_are_sent_as_one_run() {
     leaves.iter().for_each(|(handle, frame)| assert!(w.put(handle, frame).unwrap()));
     w.checkpoint().unwrap();
     let snapshot = Database::open_read(&path).unwrap();
-    let places: Vec<_> = leaves.iter().map(|(handle, _)| snapshot.locate(handle).unwrap().unwrap()).collect();
+    let places: Vec<_> =
+        leaves.iter().map(|(handle, _)| snapshot.locate(handle).unwrap().unwrap()).collect();
     assert!(places.windows(2).all(|pair| pair[1].follows(&pair[0]) && !pair[0].follows(&pair[1])));
     let mut wire = vec![0xee];
     places[0].read_record(&mut wire).unwrap();
@@ -71,7 +72,12 @@ fn second_writer_learns_who_holds_the_lock() {
         other => panic!("{other:?}"),
     }
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| Database::open_write(&path, WriteOptions { lock_wait: Duration::from_secs(20), ..Default::default() }));
+        let second = scope.spawn(|| {
+            Database::open_write(
+                &path,
+                WriteOptions { lock_wait: Duration::from_secs(20), ..Default::default() },
+            )
+        });
         std::thread::sleep(Duration::from_millis(50));
         drop(first);
         second.join().unwrap().unwrap();
@@ -101,13 +107,19 @@ fn next_writer_adopts_uncommitted_frames() {
     let (_dir, path, w) = written();
     (0..300).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
     drop(w);
-    assert_eq!(Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap(), None, "not committed, not seen");
+    assert_eq!(
+        Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap(),
+        None,
+        "not committed, not seen"
+    );
     let w = writer(&path);
     assert_eq!(w.adopted().new_frames, 300);
     assert!(!w.put(&leaf(5).0, &leaf(5).1).unwrap());
     w.commit(revision(&w, 1, 0..300)).unwrap();
     let snapshot = Database::open_read(&path).unwrap();
-    (0..300).map(leaf).for_each(|(handle, frame)| assert_eq!(snapshot.get(&handle).unwrap(), Some(frame)));
+    (0..300)
+        .map(leaf)
+        .for_each(|(handle, frame)| assert_eq!(snapshot.get(&handle).unwrap(), Some(frame)));
 }
 
 #[test]
@@ -115,9 +127,14 @@ fn revision_with_missing_frame_is_refused() {
     let (_dir, _, w) = written();
     let mut new = revision(&w, 1, 0..3);
     new.companions.push(leaf(77).0);
-    assert!(matches!(w.commit(new), Err(Error::Incomplete { number: 1, handle }) if handle == leaf(77).0));
+    assert!(
+        matches!(w.commit(new), Err(Error::Incomplete { number: 1, handle }) if handle == leaf(77).0)
+    );
     w.commit(revision(&w, 2, 0..3)).unwrap();
-    assert!(matches!(w.commit(revision(&w, 2, 0..4)), Err(Error::RevisionOrder { newest: 2, offered: 2 })));
+    assert!(matches!(
+        w.commit(revision(&w, 2, 0..4)),
+        Err(Error::RevisionOrder { newest: 2, offered: 2 })
+    ));
 }
 
 #[test]
@@ -129,7 +146,8 @@ fn old_revisions_are_dropped_and_tagged_ones_kept() {
         new.keep = (number > 3).then_some(2);
         w.commit(new).unwrap();
     }
-    let numbers = |w: &vouch_tree_store::Writer| w.revisions().iter().map(|r| r.number).collect::<Vec<_>>();
+    let numbers =
+        |w: &vouch_tree_store::Writer| w.revisions().iter().map(|r| r.number).collect::<Vec<_>>();
     assert_eq!(numbers(&w), [2, 5, 6]);
     assert!(w.drop_tag("release").unwrap());
     assert!(!w.drop_tag("release").unwrap());
@@ -149,7 +167,9 @@ fn statements_outlast_commits() {
 #[test]
 fn only_empty_directory_becomes_database() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, content) in [("lock", &b"my padlock's code"[..]), ("notes", b""), ("manifest.txt", b"x")] {
+    for (name, content) in
+        [("lock", &b"my padlock's code"[..]), ("notes", b""), ("manifest.txt", b"x")]
+    {
         let path = dir.path().join(name);
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join(name), content).unwrap();
@@ -162,7 +182,10 @@ fn only_empty_directory_becomes_database() {
     assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::Exists { .. })));
     let missing = dir.path().join("none");
     assert!(matches!(Database::open_read(&missing), Err(Error::NotFound { .. })));
-    assert!(matches!(Database::open_write(&missing, WriteOptions::default()), Err(Error::NotFound { .. })));
+    assert!(matches!(
+        Database::open_write(&missing, WriteOptions::default()),
+        Err(Error::NotFound { .. })
+    ));
     drop(writer(&path));
     let w = writer(&path);
     w.commit(revision(&w, 1, 0..3)).unwrap();
@@ -197,7 +220,13 @@ fn every_altered_byte_of_manifest_is_one_clear_error() {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
         std::fs::write(&file, &bad).unwrap();
-        assert!(matches!(Database::open_read(&path), Err(Error::Damaged { .. } | Error::Version { .. })), "byte {at}");
+        assert!(
+            matches!(
+                Database::open_read(&path),
+                Err(Error::Damaged { .. } | Error::Version { .. })
+            ),
+            "byte {at}"
+        );
         std::fs::write(&file, &good[..at]).unwrap();
         assert!(matches!(Database::open_read(&path), Err(Error::Damaged { .. })), "cut at {at}");
     }
@@ -206,7 +235,9 @@ fn every_altered_byte_of_manifest_is_one_clear_error() {
 #[test]
 fn many_small_commits_leave_few_segments() {
     let (_dir, path) = database();
-    let w = Database::open_write(&path, WriteOptions { fresh_count_max: 700, ..Default::default() }).unwrap();
+    let w =
+        Database::open_write(&path, WriteOptions { fresh_count_max: 700, ..Default::default() })
+            .unwrap();
     let mut seed = 0;
     for number in 1..=40 {
         for _ in 0..number * 30 {
@@ -216,7 +247,8 @@ fn many_small_commits_leave_few_segments() {
         }
         w.commit(revision(&w, number, 0..3)).unwrap();
     }
-    let segments = RemoteView::parse(&std::fs::read(path.join("manifest")).unwrap()).unwrap().segments().len();
+    let segments =
+        RemoteView::parse(&std::fs::read(path.join("manifest")).unwrap()).unwrap().segments().len();
     assert!(segments <= 4, "{segments} segments");
     let snapshot = Database::open_read(&path).unwrap();
     (0..seed).map(leaf).for_each(|(handle, _)| assert!(snapshot.contains(&handle).unwrap()));

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fixtures::{leaf, revision, try_revision};
 use power_cut::QuietDisk;
 use vouch_tree_store::disk::{Disk, DiskFile};
-use vouch_tree_store::{CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions};
+use vouch_tree_store::{
+    CollectOptions, Database, Error, FrameSink, FrameSource, Result, WriteOptions,
+};
 
 #[derive(Debug, Clone)]
 struct FullDisk {
@@ -25,7 +27,9 @@ impl FullDisk {
     }
 
     fn step(&self) -> io::Result<()> {
-        let spent = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let spent = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         spent.map(drop).map_err(|_| self.kind.into())
     }
 }
@@ -91,7 +95,12 @@ impl DiskFile for FullFile {
 
 fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let small = WriteOptions { disk: disk.clone(), pack_len_max: 12_000, fresh_count_max: 20, ..Default::default() };
+    let small = WriteOptions {
+        disk: disk.clone(),
+        pack_len_max: 12_000,
+        fresh_count_max: 20,
+        ..Default::default()
+    };
     let writer = Database::open_write(path, small)?;
     let put = try_revision(&writer, 2, 10..60).and_then(|mut new| {
         new.keep = Some(1);
@@ -99,12 +108,16 @@ fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     });
     if put.is_err() {
         let (handle, frame) = leaf(10_000);
-        assert!(matches!(writer.put(&handle, &frame), Err(Error::Broken { .. })), "a writer whose write failed writes on");
+        assert!(
+            matches!(writer.put(&handle, &frame), Err(Error::Broken { .. })),
+            "a writer whose write failed writes on"
+        );
         assert!(matches!(writer.checkpoint(), Err(Error::Broken { .. })));
     }
     put?;
     drop(writer);
-    Database::collect(path, CollectOptions { disk, pack_len_max: 12_000, ..Default::default() }).map(drop)
+    Database::collect(path, CollectOptions { disk, pack_len_max: 12_000, ..Default::default() })
+        .map(drop)
 }
 
 #[test]
@@ -112,27 +125,48 @@ fn full_disk_at_any_step_keeps_committed_revision() {
     for operations in 0.. {
         let dir = fixtures::fast_dir();
         let path = dir.path().join("db");
-        Database::create_on(&QuietDisk, &path, fixtures::HOSTID, vouch_tree_store::conformance::IV).unwrap();
-        let writer = Database::open_write(&path, WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }).unwrap();
+        Database::create_on(&QuietDisk, &path, fixtures::HOSTID, vouch_tree_store::conformance::IV)
+            .unwrap();
+        let writer = Database::open_write(
+            &path,
+            WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() },
+        )
+        .unwrap();
         writer.commit(revision(&writer, 1, 0..30)).unwrap();
         drop(writer);
-        let kind = if operations % 2 == 0 { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+        let kind =
+            if operations % 2 == 0 { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
         let done = publish(&path, &FullDisk::after(operations, kind));
         match &done {
-            Err(error @ Error::NoSpace { .. }) => assert!(error.to_string().contains("stays in force"), "{error}"),
+            Err(error @ Error::NoSpace { .. }) => {
+                assert!(error.to_string().contains("stays in force"), "{error}")
+            }
             Err(Error::Io { .. }) | Ok(()) => {}
             Err(other) => panic!("after {operations} operations: {other}"),
         }
         let reader = Database::open_read(&path).unwrap();
         let leaves = if reader.revisions().last().unwrap().number == 1 { 0..30 } else { 10..60 };
-        leaves.map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame)));
+        leaves
+            .map(leaf)
+            .for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame)));
         assert!(Database::verify(&path, None).unwrap().is_sound(), "after {operations} operations");
-        let writer = Database::open_write(&path, WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }).unwrap();
+        let writer = Database::open_write(
+            &path,
+            WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() },
+        )
+        .unwrap();
         if let Err(Error::NoSpace { .. }) = &done {
-            assert_eq!(writer.adopted().new_frames, 0, "after {operations} operations: a full disk gets back what was stored");
+            assert_eq!(
+                writer.adopted().new_frames,
+                0,
+                "after {operations} operations: a full disk gets back what was stored"
+            );
         }
         writer.commit(revision(&writer, 3, 0..70)).unwrap();
-        assert!(Database::verify(&path, None).unwrap().is_sound(), "after {operations} operations and going on");
+        assert!(
+            Database::verify(&path, None).unwrap().is_sound(),
+            "after {operations} operations and going on"
+        );
         if done.is_ok() && operations > 100 {
             return;
         }

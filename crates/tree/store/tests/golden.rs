@@ -39,7 +39,11 @@ fn files_are_written_as_documented() {
         if std::env::var_os("VOUCH_WRITE_GOLDEN").is_some() {
             std::fs::write(golden_path(golden), &found).unwrap();
         }
-        assert_eq!(found, std::fs::read_to_string(golden_path(golden)).unwrap_or_default(), "{file} is not {golden}.hex");
+        assert_eq!(
+            found,
+            std::fs::read_to_string(golden_path(golden)).unwrap_or_default(),
+            "{file} is not {golden}.hex"
+        );
     }
 }
 
@@ -59,7 +63,10 @@ fn documented_files_are_read() {
     assert_eq!(reader.statements(), [b"statement".to_vec()]);
     assert_eq!(reader.companions(), [IV.handle_of(FRAMES[1])]);
     let revisions = reader.revisions();
-    assert_eq!((revisions[0].number, revisions[0].start, revisions[0].tag.as_deref()), (7, 1_700_000_000, Some("first")));
+    assert_eq!(
+        (revisions[0].number, revisions[0].start, revisions[0].tag.as_deref()),
+        (7, 1_700_000_000, Some("first"))
+    );
     for frame in FRAMES {
         assert_eq!(reader.get(&IV.handle_of(frame)).unwrap().as_deref(), Some(frame));
     }
@@ -70,7 +77,10 @@ fn golden_path(name: &str) -> PathBuf {
 }
 
 fn hex_lines(bytes: &[u8]) -> String {
-    bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
+    bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n")
+        .collect()
 }
 
 fn from_hex(text: &str) -> Vec<u8> {

@@ -18,7 +18,12 @@ const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
 fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let path = Path::new(&path);
-    let options = || WriteOptions { pack_len_max: 50_000, fresh_count_max: 30, lock_wait: Duration::from_secs(10), ..Default::default() };
+    let options = || WriteOptions {
+        pack_len_max: 50_000,
+        fresh_count_max: 30,
+        lock_wait: Duration::from_secs(10),
+        ..Default::default()
+    };
     loop {
         let writer = Database::open_write(path, options()).unwrap();
         for _ in 0..3 {
@@ -30,7 +35,11 @@ fn child_that_writes_until_killed() {
         }
         drop(writer);
         for grace in [None, Some(Duration::ZERO)] {
-            Database::collect(path, CollectOptions { pack_len_max: 50_000, grace, ..Default::default() }).unwrap();
+            Database::collect(
+                path,
+                CollectOptions { pack_len_max: 50_000, grace, ..Default::default() },
+            )
+            .unwrap();
         }
     }
 }
@@ -50,7 +59,9 @@ fn killed_writer_loses_nothing_acknowledged() {
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let told = std::thread::spawn(move || {
-            let numbers = lines.map_while(std::result::Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
+            let numbers = lines
+                .map_while(std::result::Result::ok)
+                .filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
             numbers.max().unwrap_or(0_u64)
         });
         std::thread::sleep(Duration::from_millis(30 + random.roll(400)));
@@ -60,8 +71,13 @@ fn killed_writer_loses_nothing_acknowledged() {
         let reader = Database::open_read(&path).unwrap();
         let revisions = reader.revisions();
         let head = revisions.last().map_or(0, |r| r.number);
-        assert!(head >= acknowledged, "kill {round}: revision {acknowledged} was acknowledged, {head} is there");
-        for (handle, frame) in revisions.iter().flat_map(|r| r.number * 20..r.number * 20 + 60).map(leaf) {
+        assert!(
+            head >= acknowledged,
+            "kill {round}: revision {acknowledged} was acknowledged, {head} is there"
+        );
+        for (handle, frame) in
+            revisions.iter().flat_map(|r| r.number * 20..r.number * 20 + 60).map(leaf)
+        {
             assert_eq!(reader.get(&handle).unwrap(), Some(frame), "kill {round}");
         }
         let verified = Database::verify(&path, None).unwrap();

@@ -13,7 +13,9 @@ use fixtures::{HOSTID, leaf, revision};
 use power_cut::QuietDisk;
 use proptest::prelude::*;
 use vouch_tree_store::conformance::IV;
-use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Snapshot, WriteOptions, Writer};
+use vouch_tree_store::{
+    CollectOptions, Database, FrameSink, FrameSource, Snapshot, WriteOptions, Writer,
+};
 
 #[derive(Debug, Clone)]
 enum Action {
@@ -54,10 +56,24 @@ impl Run {
     fn new(dir: &tempfile::TempDir, fresh_count_max: usize, pack_len_max: u32) -> Self {
         let path = dir.path().join("db");
         Database::create_on(&QuietDisk, &path, HOSTID, IV).unwrap();
-        let options = WriteOptions { fresh_count_max, pack_len_max, disk: Arc::new(QuietDisk), ..Default::default() };
+        let options = WriteOptions {
+            fresh_count_max,
+            pack_len_max,
+            disk: Arc::new(QuietDisk),
+            ..Default::default()
+        };
         let writer = Some(Database::open_write(&path, options.clone()).unwrap());
         let reader = Database::open_read(&path).unwrap();
-        Self { path, options, writer, reader, stored: BTreeSet::new(), kept: BTreeMap::new(), number: 0, manifests: BTreeSet::new() }
+        Self {
+            path,
+            options,
+            writer,
+            reader,
+            stored: BTreeSet::new(),
+            kept: BTreeMap::new(),
+            number: 0,
+            manifests: BTreeSet::new(),
+        }
     }
 
     fn writer(&self) -> &Writer {
@@ -105,7 +121,11 @@ impl Run {
             Action::Collect { grace } => {
                 self.writer = None;
                 let (disk, pack_len_max) = (self.options.disk.clone(), self.options.pack_len_max);
-                Database::collect(&self.path, CollectOptions { disk, pack_len_max, grace, ..Default::default() }).unwrap();
+                Database::collect(
+                    &self.path,
+                    CollectOptions { disk, pack_len_max, grace, ..Default::default() },
+                )
+                .unwrap();
                 if grace.is_some() {
                     self.manifests.clear();
                 }
@@ -125,7 +145,11 @@ impl Run {
             assert_eq!(self.reader.get(&handle).unwrap(), Some(frame), "leaf {seed}");
         }
         for seed in 0..480 {
-            assert_eq!(self.writer().contains(&leaf(seed).0).unwrap(), self.stored.contains(&seed), "leaf {seed} is stored or not");
+            assert_eq!(
+                self.writer().contains(&leaf(seed).0).unwrap(),
+                self.stored.contains(&seed),
+                "leaf {seed} is stored or not"
+            );
         }
     }
 }

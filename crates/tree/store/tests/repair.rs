@@ -18,13 +18,18 @@ fn filled() -> (tempfile::TempDir, PathBuf) {
         writer.commit(new).unwrap();
     }
     drop(writer);
-    let at_once = CollectOptions { garbage_percent_max: 99, grace: Some(Duration::ZERO), ..CollectOptions::default() };
+    let at_once = CollectOptions {
+        garbage_percent_max: 99,
+        grace: Some(Duration::ZERO),
+        ..CollectOptions::default()
+    };
     Database::collect(&path, at_once).unwrap();
     (dir, path)
 }
 
 fn files(path: &Path, below: &str) -> Vec<PathBuf> {
-    let mut found: Vec<_> = fs::read_dir(path.join(below)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut found: Vec<_> =
+        fs::read_dir(path.join(below)).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();
     found
 }
@@ -60,7 +65,11 @@ fn damaged_index_is_rebuilt() {
         let repaired = Database::repair(&path, &CollectOptions::default()).unwrap();
         assert!(repaired.frames > 80, "{what}: {repaired:?}");
         assert_whole(&path, what);
-        assert_eq!(RemoteView::parse(&fs::read(path.join("manifest")).unwrap()).unwrap().segments().len(), 1, "{what}");
+        assert_eq!(
+            RemoteView::parse(&fs::read(path.join("manifest")).unwrap()).unwrap().segments().len(),
+            1,
+            "{what}"
+        );
         let writer = writer(&path);
         writer.commit(revision(&writer, 4, 40..130)).unwrap();
         drop(writer);
@@ -77,8 +86,14 @@ fn damaged_pack_is_refused_without_changes() {
     let bytes = fs::read(&pack).unwrap();
     fs::write(&pack, &bytes[..bytes.len() - 5]).unwrap();
     let (index, manifest) = (files(&path, "index"), fs::read(path.join("manifest")).unwrap());
-    assert!(matches!(Database::repair(&path, &CollectOptions::default()), Err(Error::Damaged { .. })));
-    assert_eq!((files(&path, "index"), fs::read(path.join("manifest")).unwrap()), (index, manifest));
+    assert!(matches!(
+        Database::repair(&path, &CollectOptions::default()),
+        Err(Error::Damaged { .. })
+    ));
+    assert_eq!(
+        (files(&path, "index"), fs::read(path.join("manifest")).unwrap()),
+        (index, manifest)
+    );
     fs::write(&pack, bytes).unwrap();
     assert_whole(&path, "put back");
 }

@@ -12,8 +12,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("host {}, port {}, HOSTID {}", name.host(), name.port(), name.hostid());
     if let Some(path) = args.next() {
         let cert = read_cert(&std::fs::read(path)?)?;
-        let verdict = if cert.is_signed_by(name.hostid()) { "belongs to this name" } else { "is of another tree" };
-        println!("certificate {} {verdict}, valid from {} to {}", cert.serial, Utc(cert.not_before), Utc(cert.not_after));
+        let verdict = if cert.is_signed_by(name.hostid()) {
+            "belongs to this name"
+        } else {
+            "is of another tree"
+        };
+        println!(
+            "certificate {} {verdict}, valid from {} to {}",
+            cert.serial,
+            Utc(cert.not_before),
+            Utc(cert.not_after)
+        );
     }
     Ok(())
 }

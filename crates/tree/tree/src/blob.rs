@@ -108,7 +108,10 @@ impl Xdr for Blob {
             3 => {
                 let depth = r.u32()?;
                 let top = BlockHandle::from_bytes(r.opaque_fixed()?);
-                BlobBody::Tree { depth: u8::try_from(depth).map_err(|_| XdrError::Invalid("blob depth"))?, top }
+                BlobBody::Tree {
+                    depth: u8::try_from(depth).map_err(|_| XdrError::Invalid("blob depth"))?,
+                    top,
+                }
             }
             value => return Err(XdrError::Unknown { what: "blob body", value }),
         };
@@ -159,7 +162,9 @@ impl Xdr for Indirect {
             return Err(XdrError::Invalid("indirect depth"));
         }
         let count = r.count(FANOUT)?;
-        let children = (0..count).map(|_| r.optional(|r| Ok(BlockHandle::from_bytes(r.opaque_fixed()?)))).collect::<Result<Vec<_>, _>>()?;
+        let children = (0..count)
+            .map(|_| r.optional(|r| Ok(BlockHandle::from_bytes(r.opaque_fixed()?))))
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self { depth: depth as u8, children })
     }
 }
@@ -178,13 +183,21 @@ impl BlobBuilder {
     }
 
     /// `put` stores complete indirect frames and returns their handles.
-    pub fn leaf<E>(&mut self, handle: BlockHandle, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
+    pub fn leaf<E>(
+        &mut self,
+        handle: BlockHandle,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<(), E> {
         self.leaves += 1;
         self.push(0, Some(handle), put)
     }
 
     /// Appends `count` leaves of zeros. O(log count) once aligned.
-    pub fn holes<E>(&mut self, mut count: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
+    pub fn holes<E>(
+        &mut self,
+        mut count: u64,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<(), E> {
         self.leaves += count;
         while count > 0 {
             let mut level = 0;
@@ -202,7 +215,11 @@ impl BlobBuilder {
 
     /// # Panics
     /// The leaves do not cover `size`, or `size` fits [`INLINE_LEN_MAX`].
-    pub fn finish<E>(mut self, size: u64, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Blob, E> {
+    pub fn finish<E>(
+        mut self,
+        size: u64,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<Blob, E> {
         assert!(size > INLINE_LEN_MAX as u64 && size <= SIZE_MAX, "small blobs are inline");
         assert_eq!(self.leaves, size.div_ceil(LEAF_LEN_MAX as u64), "leaves cover the size");
         let depth = depth_for(size);
@@ -239,7 +256,11 @@ impl BlobBuilder {
         if self.levels[level].len() == FANOUT { self.close(level, put) } else { Ok(()) }
     }
 
-    fn close<E>(&mut self, level: usize, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
+    fn close<E>(
+        &mut self,
+        level: usize,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<(), E> {
         let children = core::mem::take(&mut self.levels[level]);
         let handle = Self::put_indirect(level as u8 + 1, children, put)?;
         self.push(level + 1, handle, put)
@@ -294,7 +315,11 @@ mod tests {
         (blob, frames)
     }
 
-    fn leaf_at(blob: &Blob, frames: &HashMap<BlockHandle, Indirect>, n: u64) -> Option<BlockHandle> {
+    fn leaf_at(
+        blob: &Blob,
+        frames: &HashMap<BlockHandle, Indirect>,
+        n: u64,
+    ) -> Option<BlockHandle> {
         match blob.body {
             BlobBody::Leaf(handle) => Some(handle),
             BlobBody::Tree { mut depth, top } => {
@@ -334,7 +359,11 @@ mod tests {
                 let mut at = 0;
                 for &(count, hole) in &runs {
                     for n in [at, at + count / 2, at + count - 1] {
-                        assert_eq!(leaf_at(&blob, &frames, n), (!hole).then(|| handle(n)), "leaf {n} of {runs:?}");
+                        assert_eq!(
+                            leaf_at(&blob, &frames, n),
+                            (!hole).then(|| handle(n)),
+                            "leaf {n} of {runs:?}"
+                        );
                     }
                     at += count;
                 }

@@ -82,7 +82,9 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
         frame[0] = kind as u8;
         frame[1] = CODEC_ZSTD;
         // An error: the compressed payload does not fit, so compression does not pay.
-        if let Some(len) = COMPRESSOR.with_borrow_mut(|c| c.compress(level, payload, &mut frame[HEADER_LEN..])) {
+        if let Some(len) =
+            COMPRESSOR.with_borrow_mut(|c| c.compress(level, payload, &mut frame[HEADER_LEN..]))
+        {
             frame.truncate(HEADER_LEN + len);
             return frame;
         }
@@ -94,7 +96,12 @@ pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
 }
 
 /// Verifies handle and kind, then decompresses.
-pub fn open<'a>(iv: &Iv, handle: &BlockHandle, kind: FrameKind, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
+pub fn open<'a>(
+    iv: &Iv,
+    handle: &BlockHandle,
+    kind: FrameKind,
+    frame: &'a [u8],
+) -> Result<Cow<'a, [u8]>, Error> {
     verify(iv, handle, frame)?;
     payload(kind, frame)
 }
@@ -113,7 +120,8 @@ pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> 
 
 /// The payload of a frame, decompressed up to [`LEAF_LEN_MAX`]. Checks no hash: see [`verify`].
 pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
-    let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
+    let (&[found, codec], stored) =
+        frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
     if found != kind as u8 {
         return Err(Error::WrongKind { expected: kind, found });
     }
@@ -155,7 +163,9 @@ impl Decompressor {
         let context = self.context.as_mut().ok_or(Error::Corrupt)?;
         // Bounds the output, whatever length the frame claims.
         self.scratch.resize(LEAF_LEN_MAX, 0);
-        let len = context.decompress_to_buffer(stored, self.scratch.as_mut_slice()).map_err(|_| Error::Corrupt)?;
+        let len = context
+            .decompress_to_buffer(stored, self.scratch.as_mut_slice())
+            .map_err(|_| Error::Corrupt)?;
         Ok(self.scratch[..len].to_vec())
     }
 }
@@ -173,10 +183,19 @@ mod tests {
 
     #[test]
     fn round_trips_raw_and_compressed_frames() {
-        for payload in [vec![], vec![1; 63], vec![2; 4096], (0..=255).collect::<Vec<u8>>(), vec![9; LEAF_LEN_MAX]] {
+        for payload in [
+            vec![],
+            vec![1; 63],
+            vec![2; 4096],
+            (0..=255).collect::<Vec<u8>>(),
+            vec![9; LEAF_LEN_MAX],
+        ] {
             for level in [0, 1, 3] {
                 let frame = build(FrameKind::Leaf, &payload, level);
-                assert_eq!(open(&IV, &IV.handle_of(&frame), FrameKind::Leaf, &frame).unwrap(), payload);
+                assert_eq!(
+                    open(&IV, &IV.handle_of(&frame), FrameKind::Leaf, &frame).unwrap(),
+                    payload
+                );
             }
         }
     }
@@ -188,7 +207,10 @@ mod tests {
         for bit in 0..frame.len() * 8 {
             let mut bad = frame.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(open(&IV, &handle, FrameKind::DirLeaf, &bad), Err(Error::WrongHash { .. })));
+            assert!(matches!(
+                open(&IV, &handle, FrameKind::DirLeaf, &bad),
+                Err(Error::WrongHash { .. })
+            ));
         }
     }
 
@@ -196,15 +218,24 @@ mod tests {
     fn refuses_another_kind_and_decompression_bomb() {
         let opened = |kind, frame: &[u8]| open(&IV, &IV.handle_of(frame), kind, frame).map(|_| ());
         let leaf = build(FrameKind::Leaf, b"data", 0);
-        assert_eq!(opened(FrameKind::DirLeaf, &leaf), Err(Error::WrongKind { expected: FrameKind::DirLeaf, found: 1 }));
+        assert_eq!(
+            opened(FrameKind::DirLeaf, &leaf),
+            Err(Error::WrongKind { expected: FrameKind::DirLeaf, found: 1 })
+        );
         let bomb = zstd::bulk::compress(&vec![0; LEAF_LEN_MAX + 1], 3).unwrap();
-        assert_eq!(opened(FrameKind::Leaf, &[&[FrameKind::Leaf as u8, CODEC_ZSTD], &bomb[..]].concat()), Err(Error::Corrupt));
+        assert_eq!(
+            opened(FrameKind::Leaf, &[&[FrameKind::Leaf as u8, CODEC_ZSTD], &bomb[..]].concat()),
+            Err(Error::Corrupt)
+        );
     }
 
     #[test]
     fn handle_matches_published_blake3_vector_and_depends_on_the_iv() {
         let iv = Iv::from_bytes(*b"whats the Elvish word for friend");
-        assert_eq!(iv.handle_of(&[0]).to_string(), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
+        assert_eq!(
+            iv.handle_of(&[0]).to_string(),
+            "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b"
+        );
         assert_ne!(IV.handle_of(&[0]), iv.handle_of(&[0]));
     }
 }

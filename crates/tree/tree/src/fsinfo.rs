@@ -76,13 +76,22 @@ impl Fsinfo {
 
 impl Xdr for Counts {
     fn encode(&self, w: &mut Writer) {
-        for n in [self.files, self.directories, self.symlinks, self.others, self.bytes, self.with_xattrs] {
+        for n in
+            [self.files, self.directories, self.symlinks, self.others, self.bytes, self.with_xattrs]
+        {
             w.u64(n);
         }
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Ok(Self { files: r.u64()?, directories: r.u64()?, symlinks: r.u64()?, others: r.u64()?, bytes: r.u64()?, with_xattrs: r.u64()? })
+        Ok(Self {
+            files: r.u64()?,
+            directories: r.u64()?,
+            symlinks: r.u64()?,
+            others: r.u64()?,
+            bytes: r.u64()?,
+            with_xattrs: r.u64()?,
+        })
     }
 }
 
@@ -139,7 +148,11 @@ impl SignedFsinfo {
     /// `key` is not the certified key, or the certificate belongs to another root key.
     pub fn sign(fsinfo: &Fsinfo, key: &SecretKey, cert: SigningCert) -> Self {
         assert_eq!(key.public(), cert.signing, "the signing key matches its certificate");
-        assert_eq!(fsinfo.hostid, cert.root.hostid(), "the tree's own root key issued the certificate");
+        assert_eq!(
+            fsinfo.hostid,
+            cert.root.hostid(),
+            "the tree's own root key issued the certificate"
+        );
         let fsinfo = fsinfo.to_xdr();
         let signature = key.sign(Purpose::Fsinfo, &fsinfo);
         Self { fsinfo, cert, signature }
@@ -194,6 +207,10 @@ impl Xdr for SignedFsinfo {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Ok(Self { fsinfo: r.opaque(FSINFO_LEN_MAX)?.to_vec(), cert: SigningCert::decode(r)?, signature: r.opaque_fixed()? })
+        Ok(Self {
+            fsinfo: r.opaque(FSINFO_LEN_MAX)?.to_vec(),
+            cert: SigningCert::decode(r)?,
+            signature: r.opaque_fixed()?,
+        })
     }
 }

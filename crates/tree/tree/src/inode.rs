@@ -175,7 +175,10 @@ impl Xdr for Inode {
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
         let file_type = r.u32()?;
-        let mode = u16::try_from(r.u32()?).ok().filter(|m| m & !MODE_MASK == 0).ok_or(XdrError::Invalid("mode"))?;
+        let mode = u16::try_from(r.u32()?)
+            .ok()
+            .filter(|m| m & !MODE_MASK == 0)
+            .ok_or(XdrError::Invalid("mode"))?;
         let (uid, gid) = (r.u32()?, r.u32()?);
         let mtime = Timestamp::decode(r)?;
         let (nlink, link_group) = (r.u32()?, r.u64()?);
@@ -184,10 +187,17 @@ impl Xdr for Inode {
             Some(blob) => blob,
             None => const { Blob::empty() },
         };
-        let device = |r: &mut Reader<'_>| Ok::<_, XdrError>(DeviceNumber { major: r.u32()?, minor: r.u32()? });
+        let device = |r: &mut Reader<'_>| {
+            Ok::<_, XdrError>(DeviceNumber { major: r.u32()?, minor: r.u32()? })
+        };
         let content = match file_type {
             1 => Content::Regular { blob: Blob::decode(r)?, space: r.u64()? },
-            2 => Content::Directory { entries: r.u64()?, subdirs: r.u32()?, opaque: r.bool()?, top: r.optional(PageRef::decode)? },
+            2 => Content::Directory {
+                entries: r.u64()?,
+                subdirs: r.u32()?,
+                opaque: r.bool()?,
+                top: r.optional(PageRef::decode)?,
+            },
             3 => {
                 let target = r.opaque(SYMLINK_LEN_MAX)?;
                 if target.is_empty() || target.contains(&0) {
@@ -222,7 +232,8 @@ pub(crate) mod tests {
     fn any_blob() -> impl Strategy<Value = Blob> {
         use crate::blob::{BlobBody, depth_for};
         prop_oneof![
-            proptest::collection::vec(any::<u8>(), 0..=40).prop_map(|b| Blob { size: b.len() as u64, body: BlobBody::Inline(b) }),
+            proptest::collection::vec(any::<u8>(), 0..=40)
+                .prop_map(|b| Blob { size: b.len() as u64, body: BlobBody::Inline(b) }),
             (1025u64..=i64::MAX as u64).prop_map(|size| Blob { size, body: BlobBody::Hole }),
             (1025u64..=1 << 60, any_handle()).prop_map(|(size, top)| match depth_for(size) {
                 0 => Blob { size, body: BlobBody::Leaf(top) },
@@ -234,30 +245,42 @@ pub(crate) mod tests {
     pub(crate) fn any_inode() -> impl Strategy<Value = Inode> {
         let content = prop_oneof![
             (any_blob(), any::<u64>()).prop_map(|(blob, space)| Content::Regular { blob, space }),
-            (1u64.., any::<u32>(), any::<bool>(), any_handle()).prop_map(|(entries, subdirs, opaque, handle)| Content::Directory {
-                entries,
-                subdirs,
-                opaque,
-                top: Some(PageRef { height: 0, handle })
-            }),
+            (1u64.., any::<u32>(), any::<bool>(), any_handle()).prop_map(
+                |(entries, subdirs, opaque, handle)| Content::Directory {
+                    entries,
+                    subdirs,
+                    opaque,
+                    top: Some(PageRef { height: 0, handle })
+                }
+            ),
             Just(Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None }),
             proptest::collection::vec(1u8.., 1..100).prop_map(Content::Symlink),
             Just(Content::Fifo),
             Just(Content::Socket),
-            any::<[u32; 2]>().prop_map(|[major, minor]| Content::BlockDevice(DeviceNumber { major, minor })),
+            any::<[u32; 2]>()
+                .prop_map(|[major, minor]| Content::BlockDevice(DeviceNumber { major, minor })),
         ];
-        (0u16..=MODE_MASK, any::<[u32; 3]>(), any::<i64>(), 0u32..1_000_000_000, any::<u64>(), any_blob(), content).prop_map(
-            |(mode, [uid, gid, nlink], s, ns, link_group, xattrs, content)| Inode {
-                mode,
-                uid,
-                gid,
-                mtime: Timestamp { s, ns },
-                nlink,
-                link_group,
-                xattrs,
-                content,
-            },
+        (
+            0u16..=MODE_MASK,
+            any::<[u32; 3]>(),
+            any::<i64>(),
+            0u32..1_000_000_000,
+            any::<u64>(),
+            any_blob(),
+            content,
         )
+            .prop_map(|(mode, [uid, gid, nlink], s, ns, link_group, xattrs, content)| {
+                Inode {
+                    mode,
+                    uid,
+                    gid,
+                    mtime: Timestamp { s, ns },
+                    nlink,
+                    link_group,
+                    xattrs,
+                    content,
+                }
+            })
     }
 
     #[test]

@@ -35,14 +35,27 @@ impl InodeNumbering {
     }
 
     /// Hard links share one number.
-    pub fn of_file(&self, parent: InodeNumber, name: &[u8], inode: &Inode, attempt: u32) -> InodeNumber {
+    pub fn of_file(
+        &self,
+        parent: InodeNumber,
+        name: &[u8],
+        inode: &Inode,
+        attempt: u32,
+    ) -> InodeNumber {
         match inode.link_group {
             0 => self.number(PATH_TAG, inode.file_type(), attempt, parent.0, name),
             group => self.number(GROUP_TAG, inode.file_type(), attempt, group, b""),
         }
     }
 
-    fn number(&self, tag: u8, file_type: FileType, attempt: u32, of: u64, name: &[u8]) -> InodeNumber {
+    fn number(
+        &self,
+        tag: u8,
+        file_type: FileType,
+        attempt: u32,
+        of: u64,
+        name: &[u8],
+    ) -> InodeNumber {
         let mut input = [0; 14 + crate::name::FILE_NAME_LEN_MAX];
         input[0] = tag;
         input[1] = file_type as u8;
@@ -71,7 +84,16 @@ mod tests {
     fn file(len: usize, link_group: u64) -> Inode {
         let blob = Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) };
         let content = Content::Regular { blob, space: 0 };
-        Inode { mode: 0o644, uid: 1, gid: 2, mtime: Timestamp { s: 1, ns: 2 }, nlink: 1, link_group, xattrs: Blob::empty(), content }
+        Inode {
+            mode: 0o644,
+            uid: 1,
+            gid: 2,
+            mtime: Timestamp { s: 1, ns: 2 },
+            nlink: 1,
+            link_group,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 
     fn numbering() -> InodeNumbering {
@@ -87,7 +109,15 @@ mod tests {
         assert_ne!(n, numbering().of_file(InodeNumber::ROOT, b"b", &a, 0));
         assert_ne!(n, numbering().of_file(InodeNumber(9), b"a", &a, 0));
         assert_ne!(n, numbering().of_file(InodeNumber::ROOT, b"a", &a, 1));
-        assert_ne!(n, InodeNumbering::of_tree(&HostId::of_root_key(&[2; 32])).of_file(InodeNumber::ROOT, b"a", &a, 0));
+        assert_ne!(
+            n,
+            InodeNumbering::of_tree(&HostId::of_root_key(&[2; 32])).of_file(
+                InodeNumber::ROOT,
+                b"a",
+                &a,
+                0
+            )
+        );
     }
 
     #[test]

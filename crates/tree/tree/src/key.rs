@@ -38,8 +38,13 @@ pub struct PublicKey(pub [u8; 32]);
 impl PublicKey {
     /// Strict: refuses the encodings on which RFC 8032 lets implementations differ.
     pub fn verify(&self, purpose: Purpose, body: &[u8], signature: &[u8; 64]) -> bool {
-        VerifyingKey::from_bytes(&self.0)
-            .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
+        VerifyingKey::from_bytes(&self.0).is_ok_and(|key| {
+            key.verify_strict(
+                &purpose.message(body),
+                &ed25519_dalek::Signature::from_bytes(signature),
+            )
+            .is_ok()
+        })
     }
 
     /// The HOSTID of the tree, if this is its root key.
@@ -101,15 +106,29 @@ pub struct SigningCert {
 
 impl SigningCert {
     /// Signs a certificate. Times are seconds since 1970.
-    pub fn issue(root: &SecretKey, signing: PublicKey, serial: u64, not_before: u64, not_after: u64) -> Self {
-        let mut cert = Self { root: root.public(), signing, serial, not_before, not_after, signature: [0; 64] };
+    pub fn issue(
+        root: &SecretKey,
+        signing: PublicKey,
+        serial: u64,
+        not_before: u64,
+        not_after: u64,
+    ) -> Self {
+        let mut cert = Self {
+            root: root.public(),
+            signing,
+            serial,
+            not_before,
+            not_after,
+            signature: [0; 64],
+        };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());
         cert
     }
 
     /// Does not check dates.
     pub fn is_signed_by(&self, hostid: &HostId) -> bool {
-        self.root.hostid() == *hostid && self.root.verify(Purpose::Certificate, &self.body(), &self.signature)
+        self.root.hostid() == *hostid
+            && self.root.verify(Purpose::Certificate, &self.body(), &self.signature)
     }
 
     fn body(&self) -> Vec<u8> {
@@ -171,7 +190,10 @@ mod tests {
     fn keys_match_rfc_8032_vectors() {
         // RFC 8032 §7.1, test 1.
         let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
-        let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();
+        let seed: [u8; 32] =
+            hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+                .try_into()
+                .unwrap();
         let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
         assert_eq!(SecretKey::from_seed(&seed).public().0.to_vec(), public);
     }

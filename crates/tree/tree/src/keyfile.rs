@@ -69,7 +69,11 @@ pub enum Error {
 }
 
 /// The text of a key file; with `sealing`, encrypted, which takes 64 MiB and a moment.
-pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
+pub fn write_secret(
+    role: Role,
+    key: &SecretKey,
+    sealing: Option<&Sealing<'_>>,
+) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
     match sealing {
         None => {
@@ -83,9 +87,15 @@ pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) 
             }
             w.opaque_fixed(&sealing.salt);
             w.opaque_fixed(&sealing.nonce);
-            let cipher = cipher(sealing.passphrase, &sealing.salt, [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES])?;
+            let cipher = cipher(
+                sealing.passphrase,
+                &sealing.salt,
+                [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES],
+            )?;
             let payload = Payload { msg: key.seed(), aad: role.header().as_bytes() };
-            let sealed = cipher.encrypt(&XNonce::from(sealing.nonce), payload).map_err(|_| Error::Parameters)?;
+            let sealed = cipher
+                .encrypt(&XNonce::from(sealing.nonce), payload)
+                .map_err(|_| Error::Parameters)?;
             w.opaque(&sealed);
         }
     }
@@ -105,8 +115,14 @@ pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result
             let sealed = r.opaque(64)?;
             let cipher = cipher(passphrase.ok_or(Error::PassphraseNeeded)?, &salt, parameters)?;
             let payload = Payload { msg: sealed, aad: role.header().as_bytes() };
-            let opened = Zeroizing::new(cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| Error::WrongPassphrase)?);
-            Zeroizing::new(<[u8; 32]>::try_from(opened.as_slice()).map_err(|_| Error::WrongPassphrase)?)
+            let opened = Zeroizing::new(
+                cipher
+                    .decrypt(&XNonce::from(nonce), payload)
+                    .map_err(|_| Error::WrongPassphrase)?,
+            );
+            Zeroizing::new(
+                <[u8; 32]>::try_from(opened.as_slice()).map_err(|_| Error::WrongPassphrase)?,
+            )
         }
         value => return Err(XdrError::Unknown { what: "key file sealing", value }.into()),
     };
@@ -130,7 +146,11 @@ pub fn read_cert(text: &[u8]) -> Result<SigningCert, Error> {
     Ok(SigningCert::from_xdr(&unarmour(CERT_HEADER, text)?)?)
 }
 
-fn cipher(passphrase: &[u8], salt: &[u8; 16], [kib, passes, lanes]: [u32; 3]) -> Result<XChaCha20Poly1305, Error> {
+fn cipher(
+    passphrase: &[u8],
+    salt: &[u8; 16],
+    [kib, passes, lanes]: [u32; 3],
+) -> Result<XChaCha20Poly1305, Error> {
     if kib > ARGON2_KIB_MAX || passes > ARGON2_PASSES_MAX || lanes > ARGON2_LANES_MAX {
         return Err(Error::Parameters);
     }
@@ -150,8 +170,13 @@ fn unarmour(header: &'static str, text: &[u8]) -> Result<Vec<u8>, Error> {
     if text.len() > FILE_LEN_MAX {
         return Err(Error::Header(header));
     }
-    let rest = text.strip_prefix(header.as_bytes()).filter(|rest| rest.first() == Some(&b'\n')).ok_or(Error::Header(header))?;
-    let body = Zeroizing::new(rest.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect::<Vec<u8>>());
+    let rest = text
+        .strip_prefix(header.as_bytes())
+        .filter(|rest| rest.first() == Some(&b'\n'))
+        .ok_or(Error::Header(header))?;
+    let body = Zeroizing::new(
+        rest.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect::<Vec<u8>>(),
+    );
     BASE64.decode(&body).map_err(|_| XdrError::Invalid("base64").into())
 }
 
@@ -167,20 +192,38 @@ mod tests {
     fn round_trips_plain_and_encrypted_keys() {
         let plain = write_secret(Role::Signing, &key(), None).unwrap();
         assert!(!is_sealed(Role::Signing, plain.as_bytes()).unwrap());
-        assert_eq!(read_secret(Role::Signing, plain.as_bytes(), None).ok().unwrap().public(), key().public());
+        assert_eq!(
+            read_secret(Role::Signing, plain.as_bytes(), None).ok().unwrap().public(),
+            key().public()
+        );
 
         let sealing = Sealing { passphrase: b"correct horse", salt: [1; 16], nonce: [2; 24] };
         let sealed = write_secret(Role::Root, &key(), Some(&sealing)).unwrap();
         assert!(is_sealed(Role::Root, sealed.as_bytes()).unwrap());
-        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), Some(b"correct horse")).ok().unwrap().public(), key().public());
-        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), Some(b"battery")).err(), Some(Error::WrongPassphrase));
-        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), None).err(), Some(Error::PassphraseNeeded));
+        assert_eq!(
+            read_secret(Role::Root, sealed.as_bytes(), Some(b"correct horse"))
+                .ok()
+                .unwrap()
+                .public(),
+            key().public()
+        );
+        assert_eq!(
+            read_secret(Role::Root, sealed.as_bytes(), Some(b"battery")).err(),
+            Some(Error::WrongPassphrase)
+        );
+        assert_eq!(
+            read_secret(Role::Root, sealed.as_bytes(), None).err(),
+            Some(Error::PassphraseNeeded)
+        );
     }
 
     #[test]
     fn refuses_key_of_another_role() {
         let plain = write_secret(Role::Signing, &key(), None).unwrap();
-        assert_eq!(read_secret(Role::Root, plain.as_bytes(), None).err(), Some(Error::Header("vouch root key v1")));
+        assert_eq!(
+            read_secret(Role::Root, plain.as_bytes(), None).err(),
+            Some(Error::Header("vouch root key v1"))
+        );
     }
 
     #[test]
@@ -193,6 +236,9 @@ mod tests {
         w.opaque_fixed(&[0; 24]);
         w.opaque(&[0; 48]);
         let text = armour(Role::Root.header(), w.as_bytes());
-        assert_eq!(read_secret(Role::Root, text.as_bytes(), Some(b"x")).err(), Some(Error::Parameters));
+        assert_eq!(
+            read_secret(Role::Root, text.as_bytes(), Some(b"x")).err(),
+            Some(Error::Parameters)
+        );
     }
 }

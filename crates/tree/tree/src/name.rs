@@ -109,7 +109,8 @@ impl TreeName {
 
     /// `HOST[:PORT]`, with brackets around an IPv6 address.
     pub fn location(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         self.port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
     }
 }
@@ -120,7 +121,10 @@ fn parse_location(location: &str) -> Result<(String, Option<u16>), NameError> {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(bad)?;
             host.parse::<core::net::Ipv6Addr>().map_err(|_| bad())?;
-            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) })
+            (
+                host,
+                if port.is_empty() { None } else { Some(port.strip_prefix(':').ok_or_else(bad)?) },
+            )
         }
         None => match location.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -128,11 +132,17 @@ fn parse_location(location: &str) -> Result<(String, Option<u16>), NameError> {
         },
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    if host.is_empty() || host.len() > HOST_LEN_MAX || (!location.starts_with('[') && !host.chars().all(plain)) || host.starts_with('.') {
+    if host.is_empty()
+        || host.len() > HOST_LEN_MAX
+        || (!location.starts_with('[') && !host.chars().all(plain))
+        || host.starts_with('.')
+    {
         return Err(bad());
     }
     let port = match port {
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => Some(digits.parse::<u16>().ok().filter(|&p| p != 0).ok_or_else(bad)?),
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+            Some(digits.parse::<u16>().ok().filter(|&p| p != 0).ok_or_else(bad)?)
+        }
         Some(_) => return Err(bad()),
         None => None,
     };
@@ -150,7 +160,8 @@ impl FromStr for TreeName {
 
     fn from_str(s: &str) -> Result<Self, NameError> {
         let rest = s.strip_prefix('@').ok_or_else(|| NameError::Shape(s.to_owned()))?;
-        let (location, hostid) = rest.rsplit_once(',').ok_or_else(|| NameError::Shape(s.to_owned()))?;
+        let (location, hostid) =
+            rest.rsplit_once(',').ok_or_else(|| NameError::Shape(s.to_owned()))?;
         Self::new(location, hostid.parse()?)
     }
 }
@@ -250,7 +261,9 @@ mod tests {
 
     #[test]
     fn round_trips_names() {
-        for location in ["localhost", "a-b.example.org:4999", "127.0.0.1:1", "[::1]:4340", "[fe80::1]"] {
+        for location in
+            ["localhost", "a-b.example.org:4999", "127.0.0.1:1", "[::1]:4340", "[fe80::1]"]
+        {
             let name = TreeName::new(location, hostid()).unwrap();
             assert_eq!(name.to_string(), format!("@{location},{}", hostid()));
             assert_eq!(name.to_string().parse::<TreeName>().unwrap(), name);

@@ -13,7 +13,9 @@ use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::name::NameError;
 use crate::statement::KeyStatement;
 use crate::verify::{Refusal, Seen, Verified, verify_fsinfo};
-use crate::{Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, PageRef, SignedFsinfo};
+use crate::{
+    Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, PageRef, SignedFsinfo,
+};
 
 /// Start of a proof file.
 pub const MAGIC: [u8; 16] = *b"vouch proof v1\n\0";
@@ -36,9 +38,19 @@ pub struct ProofHeader {
 impl ProofHeader {
     /// Verifies the signatures for this tree. The revision may have expired since. A revocation
     /// among `statements` refuses it; forwarding pointers do not.
-    pub fn verify(&self, hostid: &HostId, statements: &[KeyStatement]) -> Result<Verified, Refusal> {
+    pub fn verify(
+        &self,
+        hostid: &HostId,
+        statements: &[KeyStatement],
+    ) -> Result<Verified, Refusal> {
         let start = SignedFsinfo::from_xdr(&self.signed_fsinfo)?.open(hostid)?.start;
-        verify_fsinfo(hostid, &self.signed_fsinfo, start, &Seen::default(), statements.iter().filter(|statement| statement.is_revocation()))
+        verify_fsinfo(
+            hostid,
+            &self.signed_fsinfo,
+            start,
+            &Seen::default(),
+            statements.iter().filter(|statement| statement.is_revocation()),
+        )
     }
 }
 
@@ -53,7 +65,10 @@ impl Xdr for ProofHeader {
         if r.opaque_fixed()? != MAGIC {
             return Err(XdrError::Invalid("magic of a proof"));
         }
-        Ok(Self { signed_fsinfo: r.opaque(SIGNED_LEN_MAX)?.to_vec(), path: r.opaque(PATH_LEN_MAX)?.to_vec() })
+        Ok(Self {
+            signed_fsinfo: r.opaque(SIGNED_LEN_MAX)?.to_vec(),
+            path: r.opaque(PATH_LEN_MAX)?.to_vec(),
+        })
     }
 }
 
@@ -120,7 +135,12 @@ pub struct Walk {
 
 impl Walk {
     /// `root`: of a revision. `sink` gets inline content.
-    pub fn begin(iv: Iv, root: &Inode, path: &[u8], sink: &mut impl FnMut(Piece<'_>)) -> Result<Self, Error> {
+    pub fn begin(
+        iv: Iv,
+        root: &Inode,
+        path: &[u8],
+        sink: &mut impl FnMut(Piece<'_>),
+    ) -> Result<Self, Error> {
         let names = path.split(|&b| b == b'/').filter(|name| !name.is_empty());
         let names = names.map(FileName::parse).collect::<Result<Vec<_>, _>>()?;
         let mut walk = Self { iv, names, depth: 0, finding: None, pending: Vec::new() };
@@ -134,7 +154,9 @@ impl Walk {
             Pending::Page { page, .. } => (page.kind(), page.handle),
             Pending::Indirect { handle, .. } => (FrameKind::Indirect, *handle),
             Pending::Leaf { handle, .. } => (FrameKind::Leaf, *handle),
-            Pending::Hole { .. } => unreachable!("holes are delivered before the walk waits for a frame"),
+            Pending::Hole { .. } => {
+                unreachable!("holes are delivered before the walk waits for a frame")
+            }
         })
     }
 
@@ -156,9 +178,12 @@ impl Walk {
         let (kind, handle) = self.needed().expect("the caller asks which frame is needed");
         let payload = frame::open(&self.iv, &handle, kind, stored)?;
         match self.pending.pop() {
-            Some(Pending::Page { page, entries }) => self.feed_page(page, entries, &payload, sink)?,
+            Some(Pending::Page { page, entries }) => {
+                self.feed_page(page, entries, &payload, sink)?
+            }
             Some(Pending::Indirect { depth, size, .. }) => {
-                let indirect = Indirect::from_xdr(&payload).map_err(|e| Error::Malformed(handle, e))?;
+                let indirect =
+                    Indirect::from_xdr(&payload).map_err(|e| Error::Malformed(handle, e))?;
                 if indirect.depth != depth {
                     return Err(Error::Contradiction(handle, "its depth"));
                 }
@@ -176,7 +201,13 @@ impl Walk {
         Ok(())
     }
 
-    fn feed_page(&mut self, page: PageRef, entries: u64, payload: &[u8], sink: &mut impl FnMut(Piece<'_>)) -> Result<(), Error> {
+    fn feed_page(
+        &mut self,
+        page: PageRef,
+        entries: u64,
+        payload: &[u8],
+        sink: &mut impl FnMut(Piece<'_>),
+    ) -> Result<(), Error> {
         let name = self.names[self.depth].as_bytes();
         if page.height == 0 {
             let leaf = LeafPage::from_xdr(payload).map_err(|e| Error::Malformed(page.handle, e))?;
@@ -193,7 +224,8 @@ impl Walk {
             }
             return Ok(());
         }
-        let interior = InteriorPage::from_xdr(payload).map_err(|e| Error::Malformed(page.handle, e))?;
+        let interior =
+            InteriorPage::from_xdr(payload).map_err(|e| Error::Malformed(page.handle, e))?;
         if interior.height() != page.height {
             return Err(Error::Contradiction(page.handle, "its height"));
         }
@@ -201,8 +233,13 @@ impl Walk {
         if below != entries {
             return Err(Error::Contradiction(page.handle, "its number of entries"));
         }
-        match interior.child_for(name).and_then(|index| interior.page(index).zip(interior.children().get(index))) {
-            Some((page, child)) => self.pending.push(Pending::Page { page, entries: child.entries }),
+        match interior
+            .child_for(name)
+            .and_then(|index| interior.page(index).zip(interior.children().get(index)))
+        {
+            Some((page, child)) => {
+                self.pending.push(Pending::Page { page, entries: child.entries })
+            }
             None => self.finding = Some(Finding::Absent { depth: self.depth }),
         }
         Ok(())
@@ -217,8 +254,12 @@ impl Walk {
             return;
         }
         match &inode.content {
-            Content::Directory { entries, top: Some(page), .. } => self.pending.push(Pending::Page { page: *page, entries: *entries }),
-            Content::Directory { top: None, .. } => self.finding = Some(Finding::Absent { depth: self.depth }),
+            Content::Directory { entries, top: Some(page), .. } => {
+                self.pending.push(Pending::Page { page: *page, entries: *entries })
+            }
+            Content::Directory { top: None, .. } => {
+                self.finding = Some(Finding::Absent { depth: self.depth })
+            }
             _ => self.finding = Some(Finding::NotADirectory { depth: self.depth }),
         }
     }
@@ -228,12 +269,23 @@ impl Walk {
             BlobBody::Inline(bytes) if bytes.is_empty() => {}
             BlobBody::Inline(bytes) => sink(Piece::Data(Cow::Borrowed(bytes))),
             BlobBody::Hole => sink(Piece::Zeros(blob.size)),
-            BlobBody::Leaf(handle) => self.pending.push(Pending::Leaf { handle: *handle, size: blob.size }),
-            BlobBody::Tree { depth, top } => self.pending.push(Pending::Indirect { depth: *depth, handle: *top, size: blob.size }),
+            BlobBody::Leaf(handle) => {
+                self.pending.push(Pending::Leaf { handle: *handle, size: blob.size })
+            }
+            BlobBody::Tree { depth, top } => self.pending.push(Pending::Indirect {
+                depth: *depth,
+                handle: *top,
+                size: blob.size,
+            }),
         }
     }
 
-    fn push_children(&mut self, indirect: &Indirect, size: u64, handle: BlockHandle) -> Result<(), Error> {
+    fn push_children(
+        &mut self,
+        indirect: &Indirect,
+        size: u64,
+        handle: BlockHandle,
+    ) -> Result<(), Error> {
         let span = child_span(indirect.depth);
         let count = size.div_ceil(span);
         if indirect.children.len() as u64 > count || count > FANOUT as u64 {
@@ -287,7 +339,11 @@ mod tests {
             let mut builder = DirectoryBuilder::new();
             for (name, inode) in entries {
                 builder
-                    .push(FileName::parse(name.as_bytes()).unwrap(), inode, &mut |kind, payload: &[u8]| self.put(kind, payload))
+                    .push(
+                        FileName::parse(name.as_bytes()).unwrap(),
+                        inode,
+                        &mut |kind, payload: &[u8]| self.put(kind, payload),
+                    )
                     .unwrap();
             }
             let top = builder.finish(&mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
@@ -303,12 +359,17 @@ mod tests {
                     builder.holes(1, &mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
                     continue;
                 }
-                let range = index as usize * LEAF_LEN_MAX..((index as usize + 1) * LEAF_LEN_MAX).min(content.len());
-                content[range.clone()].iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u64 * (index + 3) % 251) as u8);
+                let range = index as usize * LEAF_LEN_MAX
+                    ..((index as usize + 1) * LEAF_LEN_MAX).min(content.len());
+                content[range.clone()]
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(at, byte)| *byte = (at as u64 * (index + 3) % 251) as u8);
                 let handle = self.put(FrameKind::Leaf, &content[range]).unwrap();
                 builder.leaf(handle, &mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
             }
-            let blob = builder.finish(size, &mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
+            let blob =
+                builder.finish(size, &mut |kind, payload: &[u8]| self.put(kind, payload)).unwrap();
             (inode(Content::Regular { blob, space: size }), content)
         }
 
@@ -325,10 +386,23 @@ mod tests {
 
     fn inode(content: Content) -> Inode {
         let mtime = Timestamp { s: 0, ns: 0 };
-        Inode { mode: 0o644, uid: 0, gid: 0, mtime, nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+        Inode {
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            mtime,
+            nlink: 1,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content,
+        }
     }
 
-    fn check(root: &Inode, path: &str, frames: &[Vec<u8>]) -> Result<(Option<Finding>, Vec<u8>), Error> {
+    fn check(
+        root: &Inode,
+        path: &str,
+        frames: &[Vec<u8>],
+    ) -> Result<(Option<Finding>, Vec<u8>), Error> {
         let mut content = Vec::new();
         let mut sink = |piece: Piece<'_>| match piece {
             Piece::Data(bytes) => content.extend_from_slice(&bytes),
@@ -346,13 +420,24 @@ mod tests {
         let mut store = Store::default();
         let (large, large_content) = store.file(1030, &[0, 7, 1023, 1024, 1029]);
         let (small, small_content) = store.file(1, &[0]);
-        let inline = inode(Content::Regular { blob: Blob { size: 2, body: BlobBody::Inline(b"hi".to_vec()) }, space: 2 });
+        let inline = inode(Content::Regular {
+            blob: Blob { size: 2, body: BlobBody::Inline(b"hi".to_vec()) },
+            space: 2,
+        });
         let many = (0..3000).map(|n| (format!("{n:05}"), inline.clone())).collect();
         let many = store.directory(many);
-        let below = store.directory(vec![("large".into(), large), ("many".into(), many), ("small".into(), small)]);
+        let below = store.directory(vec![
+            ("large".into(), large),
+            ("many".into(), many),
+            ("small".into(), small),
+        ]);
         let root = store.directory(vec![("a".into(), below)]);
 
-        for (path, content) in [("a/large", &large_content), ("a/small", &small_content), ("a/many/02999", &b"hi".to_vec())] {
+        for (path, content) in [
+            ("a/large", &large_content),
+            ("a/small", &small_content),
+            ("a/many/02999", &b"hi".to_vec()),
+        ] {
             let frames = store.prove(&root, path);
             let (finding, found) = check(&root, path, &frames).unwrap();
             assert!(matches!(finding, Some(Finding::Present(_))) && found == *content, "{path}");
@@ -361,7 +446,13 @@ mod tests {
                 let mut altered = frames.clone();
                 let middle = altered[at].len() / 2;
                 altered[at][middle] ^= 1;
-                assert!(matches!(check(&root, path, &altered), Err(Error::Frame(frame::Error::WrongHash { .. }))), "{path}: {at}");
+                assert!(
+                    matches!(
+                        check(&root, path, &altered),
+                        Err(Error::Frame(frame::Error::WrongHash { .. }))
+                    ),
+                    "{path}: {at}"
+                );
             }
         }
         for (path, expected) in [
@@ -370,7 +461,11 @@ mod tests {
             ("b/c", Finding::Absent { depth: 0 }),
             ("a/small/x", Finding::NotADirectory { depth: 2 }),
         ] {
-            assert_eq!(check(&root, path, &store.prove(&root, path)).unwrap().0, Some(expected), "{path}");
+            assert_eq!(
+                check(&root, path, &store.prove(&root, path)).unwrap().0,
+                Some(expected),
+                "{path}"
+            );
         }
         assert!(matches!(check(&root, "a/../b", &[]), Err(Error::Path(_))));
     }
@@ -387,8 +482,14 @@ mod tests {
         }
         assert!(matches!(check(&miscounted, "a", &frames), Err(Error::Contradiction(..))));
         let leaf = store.put(FrameKind::Leaf, &[1; 2000]).unwrap();
-        let short = inode(Content::Regular { blob: Blob { size: 3000, body: BlobBody::Leaf(leaf) }, space: 0 });
-        assert!(matches!(check(&short, "", &[store.0[&leaf].clone()]), Err(Error::Contradiction(..))));
+        let short = inode(Content::Regular {
+            blob: Blob { size: 3000, body: BlobBody::Leaf(leaf) },
+            space: 0,
+        });
+        assert!(matches!(
+            check(&short, "", &[store.0[&leaf].clone()]),
+            Err(Error::Contradiction(..))
+        ));
     }
 
     #[test]
@@ -409,16 +510,30 @@ mod tests {
         };
         let sign = |not_after| {
             let cert = SigningCert::issue(&root_key, key.public(), 4, START - 1, not_after);
-            ProofHeader { signed_fsinfo: SignedFsinfo::sign(&fsinfo, &key, cert).to_xdr(), path: b"a/b".to_vec() }
+            ProofHeader {
+                signed_fsinfo: SignedFsinfo::sign(&fsinfo, &key, cert).to_xdr(),
+                path: b"a/b".to_vec(),
+            }
         };
         let header = sign(START + 90);
         assert_eq!(ProofHeader::from_xdr(&header.to_xdr()).as_ref(), Ok(&header));
         assert_eq!(header.verify(&hostid, &[]).unwrap().fsinfo, fsinfo);
-        let forwarding = KeyStatement::issue(&root_key, 9, Body::Forwarding { to: crate::TreeName::new("h", hostid).unwrap() });
+        let forwarding = KeyStatement::issue(
+            &root_key,
+            9,
+            Body::Forwarding { to: crate::TreeName::new("h", hostid).unwrap() },
+        );
         assert!(header.verify(&hostid, &[forwarding]).is_ok());
-        let revocation = KeyStatement::issue(&root_key, 9, Body::Revocation { reason: String::new() });
+        let revocation =
+            KeyStatement::issue(&root_key, 9, Body::Revocation { reason: String::new() });
         assert!(matches!(header.verify(&hostid, &[revocation]), Err(Refusal::Revoked { .. })));
-        assert!(matches!(header.verify(&HostId::from_bytes([3; 32]), &[]), Err(Refusal::Forged(_))));
-        assert!(matches!(sign(START).verify(&hostid, &[]), Err(Refusal::OutsideCertificate { .. })));
+        assert!(matches!(
+            header.verify(&HostId::from_bytes([3; 32]), &[]),
+            Err(Refusal::Forged(_))
+        ));
+        assert!(matches!(
+            sign(START).verify(&hostid, &[]),
+            Err(Refusal::OutsideCertificate { .. })
+        ));
     }
 }

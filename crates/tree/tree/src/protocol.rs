@@ -111,9 +111,13 @@ impl Xdr for GetFsinfoResult {
             0 => {
                 let signed_fsinfo = r.opaque(SIGNED_LEN_MAX)?.to_vec();
                 let count = r.count(STATEMENTS_MAX)?;
-                let statements = (0..count).map(|_| Ok(r.opaque(STATEMENT_LEN_MAX)?.to_vec())).collect::<Result<_, XdrError>>()?;
+                let statements = (0..count)
+                    .map(|_| Ok(r.opaque(STATEMENT_LEN_MAX)?.to_vec()))
+                    .collect::<Result<_, XdrError>>()?;
                 let count = r.count(COMPANIONS_MAX)?;
-                let companions = (0..count).map(|_| Ok(r.opaque(FRAME_LEN_MAX)?.to_vec())).collect::<Result<_, XdrError>>()?;
+                let companions = (0..count)
+                    .map(|_| Ok(r.opaque(FRAME_LEN_MAX)?.to_vec()))
+                    .collect::<Result<_, XdrError>>()?;
                 Ok(Self::Ok(FsinfoOffer { signed_fsinfo, statements, companions }))
             }
             1 => Ok(Self::NoTree),
@@ -141,7 +145,9 @@ impl Xdr for GetDataArgs {
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
         let hostid = HostId::decode(r)?;
         let count = r.count(HANDLES_MAX)?;
-        let handles = (0..count).map(|_| Ok(BlockHandle::from_bytes(r.opaque_fixed()?))).collect::<Result<_, XdrError>>()?;
+        let handles = (0..count)
+            .map(|_| Ok(BlockHandle::from_bytes(r.opaque_fixed()?)))
+            .collect::<Result<_, XdrError>>()?;
         Ok(Self { hostid, handles })
     }
 }
@@ -253,11 +259,16 @@ mod tests {
         let hostid = HostId::from_bytes([4; 32]);
         let args = GetFsinfoArgs { hostid, companions: true };
         assert_eq!(GetFsinfoArgs::from_xdr(&args.to_xdr()).unwrap(), args);
-        let offer = FsinfoOffer { signed_fsinfo: vec![1; 5], statements: vec![vec![2]], companions: vec![vec![3; 9], vec![]] };
+        let offer = FsinfoOffer {
+            signed_fsinfo: vec![1; 5],
+            statements: vec![vec![2]],
+            companions: vec![vec![3; 9], vec![]],
+        };
         for result in [GetFsinfoResult::Ok(offer), GetFsinfoResult::NoTree] {
             assert_eq!(GetFsinfoResult::from_xdr(&result.to_xdr()).unwrap(), result);
         }
-        let args = GetDataArgs { hostid, handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX] };
+        let args =
+            GetDataArgs { hostid, handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX] };
         assert_eq!(args.to_xdr().len(), 32 + 4 + HANDLES_MAX * BlockHandle::LEN);
         assert_eq!(GetDataArgs::from_xdr(&args.to_xdr()).unwrap(), args);
         let data = GetDataResult { frames: vec![Some(b"frame"), None] };
@@ -268,7 +279,10 @@ mod tests {
 
     #[test]
     fn refuses_too_many_handles() {
-        let args = GetDataArgs { hostid: HostId::from_bytes([4; 32]), handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1] };
+        let args = GetDataArgs {
+            hostid: HostId::from_bytes([4; 32]),
+            handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1],
+        };
         assert!(GetDataArgs::from_xdr(&args.to_xdr()).is_err());
     }
 }

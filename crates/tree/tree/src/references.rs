@@ -7,7 +7,10 @@ use crate::directory::{InteriorPage, LeafPage};
 use crate::{BlockHandle, Content, FrameKind, Inode, SignedFsinfo};
 
 /// Sorted by use, with repetitions; without the previous fsinfo.
-pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
+pub fn of_payload(
+    kind: FrameKind,
+    payload: &[u8],
+) -> Result<Vec<(FrameKind, BlockHandle)>, XdrError> {
     Ok(match kind {
         FrameKind::Leaf => Vec::new(),
         FrameKind::Indirect => {
@@ -21,7 +24,10 @@ pub fn of_payload(kind: FrameKind, payload: &[u8]) -> Result<Vec<(FrameKind, Blo
         }
         FrameKind::DirInterior => {
             let page = InteriorPage::from_xdr(payload)?;
-            (0..page.children().len()).filter_map(|i| page.page(i)).map(|p| (p.kind(), p.handle)).collect()
+            (0..page.children().len())
+                .filter_map(|i| page.page(i))
+                .map(|p| (p.kind(), p.handle))
+                .collect()
         }
         FrameKind::Fsinfo => {
             let fsinfo = SignedFsinfo::from_xdr(payload)?.unverified()?;

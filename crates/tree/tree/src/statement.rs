@@ -63,7 +63,9 @@ impl KeyStatement {
 
     /// `None` if the signature is invalid.
     pub fn verified(&self) -> Option<&Body> {
-        self.root.verify(Purpose::Statement, &self.signed_bytes(), &self.signature).then_some(&self.body)
+        self.root
+            .verify(Purpose::Statement, &self.signed_bytes(), &self.signature)
+            .then_some(&self.body)
     }
 
     /// Does not verify the signature.
@@ -80,8 +82,13 @@ impl KeyStatement {
     pub fn parse(bytes: &[u8]) -> Result<Self, XdrError> {
         match bytes.strip_prefix(HEADER.as_bytes()) {
             Some(rest) if rest.len() <= STATEMENT_LEN_MAX * 2 => {
-                let text: Vec<u8> = rest.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
-                Self::from_xdr(&BASE64.decode(&text).map_err(|_| XdrError::Invalid("base64 of a key statement"))?)
+                let text: Vec<u8> =
+                    rest.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+                Self::from_xdr(
+                    &BASE64
+                        .decode(&text)
+                        .map_err(|_| XdrError::Invalid("base64 of a key statement"))?,
+                )
             }
             _ => Self::from_xdr(bytes),
         }
@@ -127,13 +134,22 @@ impl Xdr for KeyStatement {
 }
 
 /// A revocation, else the latest forwarding pointer. Ignores invalid signatures.
-pub fn effective_statement<'a>(hostid: &HostId, met: impl IntoIterator<Item = &'a KeyStatement>) -> Option<&'a KeyStatement> {
-    met.into_iter().filter(|s| s.hostid() == *hostid && s.verified().is_some()).max_by_key(|s| (s.is_revocation(), s.time))
+pub fn effective_statement<'a>(
+    hostid: &HostId,
+    met: impl IntoIterator<Item = &'a KeyStatement>,
+) -> Option<&'a KeyStatement> {
+    met.into_iter()
+        .filter(|s| s.hostid() == *hostid && s.verified().is_some())
+        .max_by_key(|s| (s.is_revocation(), s.time))
 }
 
 /// The reason, never empty, if one of the statements in XDR revokes the key. Ignores what is no valid statement.
-pub fn revocation_reason<'a>(hostid: &HostId, statements: impl IntoIterator<Item = &'a Vec<u8>>) -> Option<String> {
-    let statements: Vec<KeyStatement> = statements.into_iter().filter_map(|bytes| KeyStatement::from_xdr(bytes).ok()).collect();
+pub fn revocation_reason<'a>(
+    hostid: &HostId,
+    statements: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Option<String> {
+    let statements: Vec<KeyStatement> =
+        statements.into_iter().filter_map(|bytes| KeyStatement::from_xdr(bytes).ok()).collect();
     match effective_statement(hostid, &statements)?.verified()? {
         Body::Revocation { reason } if reason.is_empty() => Some("no reason given".into()),
         Body::Revocation { reason } => Some(reason.clone()),
@@ -156,7 +172,8 @@ mod tests {
 
     #[test]
     fn round_trips_text_and_xdr() {
-        let revocation = KeyStatement::issue(&root(), 5, Body::Revocation { reason: "lost".into() });
+        let revocation =
+            KeyStatement::issue(&root(), 5, Body::Revocation { reason: "lost".into() });
         for statement in [revocation, forwarding(7)] {
             assert_eq!(KeyStatement::parse(statement.to_text().as_bytes()).unwrap(), statement);
             assert_eq!(KeyStatement::parse(&statement.to_xdr()).unwrap(), statement);
@@ -166,11 +183,15 @@ mod tests {
 
     #[test]
     fn revocation_overrides_forwarding() {
-        let revocation = KeyStatement::issue(&root(), 1, Body::Revocation { reason: String::new() });
+        let revocation =
+            KeyStatement::issue(&root(), 1, Body::Revocation { reason: String::new() });
         let hostid = root().public().hostid();
         let met = [forwarding(3), revocation.clone(), forwarding(9)];
         assert_eq!(effective_statement(&hostid, &met), Some(&revocation));
-        assert_eq!(effective_statement(&hostid, &[forwarding(3), forwarding(9)]), Some(&forwarding(9)));
+        assert_eq!(
+            effective_statement(&hostid, &[forwarding(3), forwarding(9)]),
+            Some(&forwarding(9))
+        );
     }
 
     #[test]

@@ -48,7 +48,12 @@ impl Xdr for Seen {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Ok(Self { revision: r.u64()?, fsinfo_hash: r.opaque_fixed()?, cert_serial: r.u64()?, start: r.u64()? })
+        Ok(Self {
+            revision: r.u64()?,
+            fsinfo_hash: r.opaque_fixed()?,
+            cert_serial: r.u64()?,
+            start: r.u64()?,
+        })
     }
 }
 
@@ -80,7 +85,9 @@ pub enum Refusal {
     Rollback { offered: u64, seen: u64 },
     #[error("signed under certificate {offered}, but certificate {seen} has replaced it")]
     Superseded { offered: u64, seen: u64 },
-    #[error("another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right")]
+    #[error(
+        "another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right"
+    )]
     Forked { revision: u64 },
     #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), RelativeTime { at: *expires, now: *now }, Utc(*now))]
     Expired { expires: u64, now: u64 },
@@ -108,7 +115,9 @@ pub fn verify_fsinfo<'a>(
     if let Some(statement) = effective_statement(hostid, statements) {
         return Err(match statement.verified() {
             Some(Body::Forwarding { to }) => Refusal::Moved(to.clone()),
-            Some(Body::Revocation { reason }) => Refusal::Revoked { time: statement.time(), reason: reason.clone() },
+            Some(Body::Revocation { reason }) => {
+                Refusal::Revoked { time: statement.time(), reason: reason.clone() }
+            }
             None => unreachable!("a statement in force has been verified"),
         });
     }
@@ -141,7 +150,12 @@ pub fn verify_fsinfo<'a>(
     if now >= expires {
         return Err(Refusal::Expired { expires, now });
     }
-    let next = Seen { revision: fsinfo.revision, fsinfo_hash: hash, cert_serial: cert.serial, start: fsinfo.start };
+    let next = Seen {
+        revision: fsinfo.revision,
+        fsinfo_hash: hash,
+        cert_serial: cert.serial,
+        start: fsinfo.start,
+    };
     Ok(Verified { expires, seen: seen.merge(next), fsinfo })
 }
 
@@ -166,8 +180,10 @@ mod tests {
         }
 
         fn with_serial(serial: u64, seed: u8) -> Self {
-            let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[seed; 32]));
-            let cert = SigningCert::issue(&root, signing.public(), serial, NOW - 1000, NOW + 1_000_000);
+            let (root, signing) =
+                (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[seed; 32]));
+            let cert =
+                SigningCert::issue(&root, signing.public(), serial, NOW - 1000, NOW + 1_000_000);
             Self { root, signing, cert }
         }
 
@@ -178,7 +194,16 @@ mod tests {
         fn fsinfo(&self, revision: u64, start: u64) -> Fsinfo {
             let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
             let mtime = Timestamp::default();
-            let root = Inode { mode: 0o755, uid: 0, gid: 0, mtime, nlink: 2, link_group: 0, xattrs: Blob::empty(), content };
+            let root = Inode {
+                mode: 0o755,
+                uid: 0,
+                gid: 0,
+                mtime,
+                nlink: 2,
+                link_group: 0,
+                xattrs: Blob::empty(),
+                content,
+            };
             let previous = (revision > 1).then(|| BlockHandle::from_bytes([8; 32]));
             Fsinfo {
                 hostid: self.hostid(),
@@ -197,7 +222,12 @@ mod tests {
             SignedFsinfo::sign(&self.fsinfo(revision, start), &self.signing, self.cert).to_xdr()
         }
 
-        fn verify_fsinfo(&self, offered: &[u8], now: u64, seen: &Seen) -> Result<Verified, Refusal> {
+        fn verify_fsinfo(
+            &self,
+            offered: &[u8],
+            now: u64,
+            seen: &Seen,
+        ) -> Result<Verified, Refusal> {
             verify_fsinfo(&self.hostid(), offered, now, seen, [])
         }
     }
@@ -209,22 +239,39 @@ mod tests {
         assert_eq!((verified.fsinfo.revision, verified.expires), (3, NOW + u64::from(DAY_S)));
         let seen = verified.seen;
         assert_eq!(seen.revision, 3);
-        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &seen).unwrap(), verified, "a repeated call succeeds");
-        assert_eq!(p.verify_fsinfo(&p.offer(2, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 2, seen: 3 }));
-        assert_eq!(p.verify_fsinfo(&p.offer(3, NOW + 1), NOW, &seen), Err(Refusal::Forked { revision: 3 }));
+        assert_eq!(
+            p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &seen).unwrap(),
+            verified,
+            "a repeated call succeeds"
+        );
+        assert_eq!(
+            p.verify_fsinfo(&p.offer(2, NOW), NOW, &seen),
+            Err(Refusal::Rollback { offered: 2, seen: 3 })
+        );
+        assert_eq!(
+            p.verify_fsinfo(&p.offer(3, NOW + 1), NOW, &seen),
+            Err(Refusal::Forked { revision: 3 })
+        );
         assert!(p.verify_fsinfo(&p.offer(4, NOW), NOW, &seen).is_ok());
     }
 
     #[test]
     fn new_certificate_overrides_stolen_key() {
         let (thief, new) = (Publisher::new(), Publisher::with_serial(2, 9));
-        let seen = thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
+        let seen =
+            thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
         let seen = new.verify_fsinfo(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
         assert_eq!((seen.cert_serial, seen.revision), (2, 4));
         for revision in [5, u64::MAX] {
-            assert_eq!(thief.verify_fsinfo(&thief.offer(revision, NOW), NOW, &seen), Err(Refusal::Superseded { offered: 1, seen: 2 }));
+            assert_eq!(
+                thief.verify_fsinfo(&thief.offer(revision, NOW), NOW, &seen),
+                Err(Refusal::Superseded { offered: 1, seen: 2 })
+            );
         }
-        assert_eq!(new.verify_fsinfo(&new.offer(3, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 3, seen: 4 }));
+        assert_eq!(
+            new.verify_fsinfo(&new.offer(3, NOW), NOW, &seen),
+            Err(Refusal::Rollback { offered: 3, seen: 4 })
+        );
     }
 
     #[test]
@@ -233,28 +280,49 @@ mod tests {
         let offer = p.offer(1, NOW);
         let end = NOW + u64::from(DAY_S);
         assert!(p.verify_fsinfo(&offer, end - 1, &Seen::default()).is_ok());
-        assert_eq!(p.verify_fsinfo(&offer, end, &Seen::default()), Err(Refusal::Expired { expires: end, now: end }));
+        assert_eq!(
+            p.verify_fsinfo(&offer, end, &Seen::default()),
+            Err(Refusal::Expired { expires: end, now: end })
+        );
         assert!(p.verify_fsinfo(&offer, NOW - CLOCK_SKEW_S_MAX, &Seen::default()).is_ok());
         let early = NOW - CLOCK_SKEW_S_MAX - 1;
-        assert_eq!(p.verify_fsinfo(&offer, early, &Seen::default()), Err(Refusal::NotYetValid { start: NOW, now: early }));
+        assert_eq!(
+            p.verify_fsinfo(&offer, early, &Seen::default()),
+            Err(Refusal::NotYetValid { start: NOW, now: early })
+        );
         let seen = Seen { start: end + 1, ..Seen::default() };
-        assert!(matches!(p.verify_fsinfo(&offer, NOW, &seen), Err(Refusal::Expired { .. })), "the clock was set back");
+        assert!(
+            matches!(p.verify_fsinfo(&offer, NOW, &seen), Err(Refusal::Expired { .. })),
+            "the clock was set back"
+        );
         p.cert = SigningCert::issue(&p.root, p.signing.public(), 1, NOW - 10, NOW + 10);
-        assert_eq!(p.verify_fsinfo(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires, NOW + 10);
+        assert_eq!(
+            p.verify_fsinfo(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires,
+            NOW + 10
+        );
         for (start, now) in [(NOW + 10, NOW + 10), (NOW - 11, NOW)] {
-            assert!(matches!(p.verify_fsinfo(&p.offer(1, start), now, &Seen::default()), Err(Refusal::OutsideCertificate { .. })));
+            assert!(matches!(
+                p.verify_fsinfo(&p.offer(1, start), now, &Seen::default()),
+                Err(Refusal::OutsideCertificate { .. })
+            ));
         }
     }
 
     #[test]
     fn statements_override_valid_fsinfo() {
         let p = Publisher::new();
-        let revocation = KeyStatement::issue(&p.root, 7, Body::Revocation { reason: "lost laptop".into() });
-        let refusal = verify_fsinfo(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation]).unwrap_err();
+        let revocation =
+            KeyStatement::issue(&p.root, 7, Body::Revocation { reason: "lost laptop".into() });
+        let refusal =
+            verify_fsinfo(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation])
+                .unwrap_err();
         assert_eq!(refusal, Refusal::Revoked { time: 7, reason: "lost laptop".into() });
         let to = TreeName::new("new.example.org", HostId::from_bytes([1; 32])).unwrap();
         let forwarding = KeyStatement::issue(&p.root, 7, Body::Forwarding { to: to.clone() });
-        assert_eq!(verify_fsinfo(&p.hostid(), &[], NOW, &Seen::default(), [&forwarding]), Err(Refusal::Moved(to)));
+        assert_eq!(
+            verify_fsinfo(&p.hostid(), &[], NOW, &Seen::default(), [&forwarding]),
+            Err(Refusal::Moved(to))
+        );
     }
 
     #[test]
@@ -276,7 +344,10 @@ mod tests {
         let cert = SigningCert::issue(&other_root, p.signing.public(), 1, NOW - 10, NOW + 10);
         let fsinfo = Fsinfo { hostid: other_root.public().hostid(), ..p.fsinfo(1, NOW) };
         let offer = SignedFsinfo::sign(&fsinfo, &p.signing, cert).to_xdr();
-        assert_eq!(p.verify_fsinfo(&offer, NOW, &Seen::default()), Err(Refusal::Forged(SignatureError::Certificate)));
+        assert_eq!(
+            p.verify_fsinfo(&offer, NOW, &Seen::default()),
+            Err(Refusal::Forged(SignatureError::Certificate))
+        );
     }
 
     proptest::proptest! {

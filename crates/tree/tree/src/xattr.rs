@@ -30,7 +30,10 @@ impl Xattrs {
 
     /// The value of `name`.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.0.binary_search_by(|(n, _)| n.as_slice().cmp(name)).ok().map(|i| self.0[i].1.as_slice())
+        self.0
+            .binary_search_by(|(n, _)| n.as_slice().cmp(name))
+            .ok()
+            .map(|i| self.0[i].1.as_slice())
     }
 
     /// True without attributes.
@@ -53,7 +56,10 @@ impl Xdr for Xattrs {
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for _ in 0..count {
             let (name, value) = (r.opaque(NAME_LEN_MAX)?, r.opaque(VALUE_LEN_MAX)?);
-            if name.is_empty() || name.contains(&0) || pairs.last().is_some_and(|(last, _)| last.as_slice() >= name) {
+            if name.is_empty()
+                || name.contains(&0)
+                || pairs.last().is_some_and(|(last, _)| last.as_slice() >= name)
+            {
                 return Err(XdrError::Invalid("xattr name"));
             }
             pairs.push((name.to_vec(), value.to_vec()));

@@ -15,8 +15,12 @@ use vouch_tree::*;
 use vouch_xdr::Xdr;
 
 fn check(name: &str, bytes: &[u8]) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
-    let hex: String = bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect();
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let hex: String = bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n")
+        .collect();
     if std::env::var_os("VOUCH_WRITE_GOLDEN").is_some() {
         std::fs::write(&path, &hex).unwrap();
     }
@@ -33,7 +37,16 @@ fn handle(n: u8) -> BlockHandle {
 
 fn inode(content: Content) -> Inode {
     let mtime = Timestamp { s: 1_700_000_000, ns: 123_456_789 };
-    Inode { mode: 0o644, uid: 1000, gid: 100, mtime, nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+    Inode {
+        mode: 0o644,
+        uid: 1000,
+        gid: 100,
+        mtime,
+        nlink: 1,
+        link_group: 0,
+        xattrs: Blob::empty(),
+        content,
+    }
 }
 
 fn name(text: &str) -> FileName {
@@ -60,12 +73,20 @@ fn inodes_of_every_type() {
     let inline = Blob { size: 5, body: BlobBody::Inline(b"hello".to_vec()) };
     let large = Blob { size: 300_000, body: BlobBody::Tree { depth: 1, top: handle(2) } };
     let sparse = Blob { size: 1 << 30, body: BlobBody::Hole };
-    let directory = Content::Directory { entries: 3, subdirs: 1, opaque: true, top: Some(PageRef { height: 0, handle: handle(3) }) };
+    let directory = Content::Directory {
+        entries: 3,
+        subdirs: 1,
+        opaque: true,
+        top: Some(PageRef { height: 0, handle: handle(3) }),
+    };
     let with_xattrs = Inode {
         xattrs: Blob { size: 2000, body: BlobBody::Leaf(handle(4)) },
         link_group: 0x0102_0304_0506_0708,
         nlink: 2,
-        ..inode(Content::Regular { blob: Blob { size: 4096, body: BlobBody::Leaf(handle(1)) }, space: 4096 })
+        ..inode(Content::Regular {
+            blob: Blob { size: 4096, body: BlobBody::Leaf(handle(1)) },
+            space: 4096,
+        })
     };
     for (file, value) in [
         ("inode-inline", inode(Content::Regular { blob: inline, space: 5 })),
@@ -73,7 +94,10 @@ fn inodes_of_every_type() {
         ("inode-hole", inode(Content::Regular { blob: sparse, space: 0 })),
         ("inode-linked-xattrs", with_xattrs),
         ("inode-directory", inode(directory)),
-        ("inode-empty-directory", inode(Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None })),
+        (
+            "inode-empty-directory",
+            inode(Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None }),
+        ),
         ("inode-symlink", inode(Content::Symlink(b"../target".to_vec()))),
         ("inode-fifo", inode(Content::Fifo)),
         ("inode-socket", inode(Content::Socket)),
@@ -92,7 +116,8 @@ fn frames_and_their_handles() {
     check("frame-leaf-handle", iv().handle_of(&leaf).as_bytes());
     let children = vec![Some(handle(1)), None, Some(handle(2))];
     check("payload-indirect", &Indirect { depth: 1, children }.to_xdr());
-    let xattrs = Xattrs::new(vec![(b"user.origin".to_vec(), b"x".to_vec()), (b"user.a".to_vec(), vec![])]);
+    let xattrs =
+        Xattrs::new(vec![(b"user.origin".to_vec(), b"x".to_vec()), (b"user.a".to_vec(), vec![])]);
     check("blob-xattrs", &xattrs.to_xdr());
 }
 
@@ -136,7 +161,10 @@ fn names_certificates_and_signed_fsinfo() {
         start: 1_750_000_000,
         duration_s: 86_400,
         iv: iv(),
-        root: Inode { mode: 0o755, ..inode(Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None }) },
+        root: Inode {
+            mode: 0o755,
+            ..inode(Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None })
+        },
         previous: Some(handle(7)),
         counts: Counts { directories: 1, ..Counts::default() },
         tag: "v1".into(),
@@ -147,10 +175,14 @@ fn names_certificates_and_signed_fsinfo() {
     assert_eq!(verified.fsinfo, fsinfo);
     check("seen", &verified.seen.to_xdr());
 
-    let revocation = KeyStatement::issue(&root, 1_760_000_000, Body::Revocation { reason: "key lost".into() });
+    let revocation =
+        KeyStatement::issue(&root, 1_760_000_000, Body::Revocation { reason: "key lost".into() });
     check("statement-revocation", &revocation.to_xdr());
     let to = TreeName::new("new.example.org:4341", HostId::from_bytes([9; 32])).unwrap();
-    check("statement-forwarding", &KeyStatement::issue(&root, 1_760_000_000, Body::Forwarding { to }).to_xdr());
+    check(
+        "statement-forwarding",
+        &KeyStatement::issue(&root, 1_760_000_000, Body::Forwarding { to }).to_xdr(),
+    );
 }
 
 #[test]
@@ -173,7 +205,10 @@ fn proof_of_a_file() {
         tag: String::new(),
     };
     let cert = SigningCert::issue(&root, signing.public(), 1, 1_700_000_000, 1_800_000_000);
-    let header = ProofHeader { signed_fsinfo: SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr(), path: b"file".to_vec() };
+    let header = ProofHeader {
+        signed_fsinfo: SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr(),
+        path: b"file".to_vec(),
+    };
     let mut proof = vouch_xdr::Writer::new();
     header.encode(&mut proof);
     proof.opaque(&page);

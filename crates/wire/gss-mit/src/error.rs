@@ -50,7 +50,11 @@ impl KerberosError {
 
     /// For a token without a ticket: keytab and clocks are not the cause.
     pub(crate) fn of_no_ticket(self) -> Self {
-        Self { what: "the first token is not a Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
+        Self {
+            what: "the first token is not a Kerberos V5 ticket".into(),
+            cure: Some(NO_TICKET),
+            ..self
+        }
     }
 
     pub(crate) fn of_no_keytab(self) -> Self {
@@ -59,8 +63,11 @@ impl KerberosError {
 
     /// For a request in a user's name (S4U2Self).
     pub(crate) fn of_user(self) -> Self {
-        let cure =
-            if matches!(self.code(), 6 | 7) { Some("create the user's principal at the KDC, or correct the realm") } else { self.cure };
+        let cure = if matches!(self.code(), 6 | 7) {
+            Some("create the user's principal at the KDC, or correct the realm")
+        } else {
+            self.cure
+        };
         Self { cure, ..self }
     }
 
@@ -76,7 +83,12 @@ impl KerberosError {
 
     pub(crate) fn no_library(reason: &str) -> Self {
         let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
-        Self { what: format!("the Kerberos library can't be loaded: {reason}"), cure, major: FAILURE, minor: 0 }
+        Self {
+            what: format!("the Kerberos library can't be loaded: {reason}"),
+            cure,
+            major: FAILURE,
+            minor: 0,
+        }
     }
 
     pub(crate) fn refused(what: String, cure: &'static str) -> Self {
@@ -106,23 +118,23 @@ pub(crate) fn printable(text: &str) -> String {
 /// Refuses names that are not UTF-8, since two of them could look equal.
 pub(crate) fn name_text(name: Vec<u8>) -> Result<String, KerberosError> {
     String::from_utf8(name).map_err(|error| {
-        let what = format!("the principal \"{}\" is not written in UTF-8", error.as_bytes().escape_ascii());
+        let what = format!(
+            "the principal \"{}\" is not written in UTF-8",
+            error.as_bytes().escape_ascii()
+        );
         KerberosError::refused(what, "rename it at the KDC (kadmin: renprinc), in UTF-8")
     })
 }
 
 const OLD_ENCTYPE: &str = "old enctypes are refused: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
-const NOT_DELEGATED: &str =
-    "allow the delegation at the KDC: add the service to krbAllowedToDelegateTo of the broker's principal (LDAP back end)";
+const NOT_DELEGATED: &str = "allow the delegation at the KDC: add the service to krbAllowedToDelegateTo of the broker's principal (LDAP back end)";
 
 const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
 
-const NO_KEYTAB: &str =
-    "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
+const NO_KEYTAB: &str = "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
 
-const ALTERED: &str =
-    "the ticket is valid but the authenticator is not: the message was altered, or an eavesdropper sent it; find its source";
+const ALTERED: &str = "the ticket is valid but the authenticator is not: the message was altered, or an eavesdropper sent it; find its source";
 
 const NO_TICKET: &str = "the client must use the Kerberos V5 mechanism (1.2.840.113554.1.2.2), not SPNEGO or another; if it is not your NFS client, ignore this";
 
@@ -156,9 +168,15 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         return Some(NO_KEYTAB);
     }
     let by_code = match code(status.minor) {
-        SKEW => Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf"),
-        EXPIRED => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
-        NOT_YET_VALID => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
+        SKEW => {
+            Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf")
+        }
+        EXPIRED => {
+            Some("the client's ticket has ended: kinit again, or have the client renew it before")
+        }
+        NOT_YET_VALID => {
+            Some("the ticket is not valid yet: set the clocks of client and KDC by NTP")
+        }
         34 => Some(
             "the same authenticator came twice; an honest client retries. If this continues, give each machine its own tickets (not cloned images or a shared cache), or look for an eavesdropper",
         ),
@@ -169,11 +187,17 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         ),
         24 => Some("wrong key or password: write the keytab again"),
         23 | 1 => Some("the principal or its password has expired: ask the KDC's administrator"),
-        REVOKED => Some("the principal is locked: unlock it at the KDC (kadmin: modprinc +allow_tix NAME)"),
+        REVOKED => {
+            Some("the principal is locked: unlock it at the KDC (kadmin: modprinc +allow_tix NAME)")
+        }
         141 | 195 => Some("no ticket: run kinit"),
-        154 | 156 | 220 => Some("the KDC doesn't answer: look at [realms] in krb5.conf, and at the network"),
+        154 | 156 | 220 => {
+            Some("the KDC doesn't answer: look at [realms] in krb5.conf, and at the network")
+        }
         184 => Some("the keytab can't be read: look at its path and rights"),
-        164..=172 => Some("the replay cache can't be written: look at rights and room of /var/tmp, or set KRB5RCACHEDIR"),
+        164..=172 => Some(
+            "the replay cache can't be written: look at rights and room of /var/tmp, or set KRB5RCACHEDIR",
+        ),
         _ => None,
     };
     by_code.or(match (routine, side) {
@@ -191,8 +215,12 @@ mod tests {
 
     #[test]
     fn untrusted_text_is_escaped() {
-        let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into()).expect("the text is UTF-8");
-        assert_eq!(KerberosError::refused(name, "none").to_string(), "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none");
+        let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into())
+            .expect("the text is UTF-8");
+        assert_eq!(
+            KerberosError::refused(name, "none").to_string(),
+            "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none"
+        );
     }
 
     #[test]
@@ -200,7 +228,13 @@ mod tests {
         assert_eq!(name_text("jürgen@EXAMPLE.ORG".into()).as_deref(), Ok("jürgen@EXAMPLE.ORG"));
         let told = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
             .map(|name| name_text(name.to_vec()).expect_err("the text is not UTF-8").to_string());
-        assert!(told[0].starts_with(r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#), "{}", told[0]);
+        assert!(
+            told[0].starts_with(
+                r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#
+            ),
+            "{}",
+            told[0]
+        );
         assert_ne!(told[0], told[1]);
     }
 }

@@ -112,7 +112,9 @@ impl Gss {
                 match unsafe { Library::new(name) } {
                     Ok(library) => {
                         let library: &'static Library = Box::leak(Box::new(library));
-                        return Functions::load(library).map(|functions| Gss { functions }).map_err(|error| error.to_string());
+                        return Functions::load(library)
+                            .map(|functions| Gss { functions })
+                            .map_err(|error| error.to_string());
                     }
                     Err(error) => failure = error.to_string(),
                 }
@@ -122,10 +124,21 @@ impl Gss {
         loaded.as_ref().map_err(String::as_str)
     }
 
-    pub(crate) fn acquire(&'static self, name: Option<&Name>, usage: Usage, stores: &[(&str, CString)]) -> Result<Cred, Status> {
-        let keys: Vec<CString> = stores.iter().map(|(key, _)| CString::new(*key).expect("our own words hold no zero byte")).collect();
-        let elements: Vec<KeyValue> =
-            keys.iter().zip(stores).map(|(key, (_, value))| KeyValue { key: key.as_ptr(), value: value.as_ptr() }).collect();
+    pub(crate) fn acquire(
+        &'static self,
+        name: Option<&Name>,
+        usage: Usage,
+        stores: &[(&str, CString)],
+    ) -> Result<Cred, Status> {
+        let keys: Vec<CString> = stores
+            .iter()
+            .map(|(key, _)| CString::new(*key).expect("our own words hold no zero byte"))
+            .collect();
+        let elements: Vec<KeyValue> = keys
+            .iter()
+            .zip(stores)
+            .map(|(key, (_, value))| KeyValue { key: key.as_ptr(), value: value.as_ptr() })
+            .collect();
         let values = KeyValues { count: elements.len() as u32, elements: elements.as_ptr() };
         let oid = krb5_oid();
         let mechanisms = OidSet { count: 1, elements: &oid };
@@ -156,7 +169,9 @@ impl Gss {
         };
         let (mut minor, mut handle) = (0, null_mut());
         // SAFETY: buffer and identifier outlive the call, which copies them.
-        let major = unsafe { (self.functions.import_name)(&mut minor, &buffer(text.as_bytes()), &oid, &mut handle) };
+        let major = unsafe {
+            (self.functions.import_name)(&mut minor, &buffer(text.as_bytes()), &oid, &mut handle)
+        };
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
@@ -235,7 +250,9 @@ impl Gss {
         if !handle.is_null() {
             *context = Some(Context { handle, gss: self });
         }
-        let outcome = check(major, minor).map(|major| if major & CONTINUE_NEEDED != 0 { Exchange::Continue } else { Exchange::Complete });
+        let outcome = check(major, minor).map(|major| {
+            if major & CONTINUE_NEEDED != 0 { Exchange::Continue } else { Exchange::Complete }
+        });
         (outcome, answer)
     }
 
@@ -254,7 +271,16 @@ impl Gss {
             loop {
                 let (mut minor, mut text) = (0, empty());
                 // SAFETY: pointers outlive the call.
-                let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
+                let major = unsafe {
+                    (self.functions.display_status)(
+                        &mut minor,
+                        code,
+                        kind,
+                        &krb5_oid(),
+                        &mut more,
+                        &mut text,
+                    )
+                };
                 let text = printable(&String::from_utf8_lossy(&self.take(text)));
                 if major & FAILED != 0 {
                     // The status of a call to libkrb5, which GSS-API does not know.
@@ -285,7 +311,10 @@ impl Gss {
         let bytes = match buffer.value.is_null() {
             true => Vec::new(),
             // SAFETY: the library filled in a buffer of its own with this length.
-            false => unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) }.to_vec(),
+            false => {
+                unsafe { std::slice::from_raw_parts(buffer.value.cast::<u8>(), buffer.length) }
+                    .to_vec()
+            }
         };
         let mut minor = 0;
         // SAFETY: the buffer is the library's or empty, which RFC 2744 §5.27 allows.
@@ -299,7 +328,9 @@ impl Name {
     pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers outlive the call.
-        let major = unsafe { (self.gss.functions.display_name)(&mut minor, self.handle, &mut text, null_mut()) };
+        let major = unsafe {
+            (self.gss.functions.display_name)(&mut minor, self.handle, &mut text, null_mut())
+        };
         let bytes = self.gss.take(text);
         check(major, minor).map(|_| bytes)
     }
@@ -308,7 +339,9 @@ impl Name {
     pub(crate) fn local(&self) -> Result<String, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers outlive the call.
-        let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5_oid(), &mut text) };
+        let major = unsafe {
+            (self.gss.functions.localname)(&mut minor, self.handle, &krb5_oid(), &mut text)
+        };
         let bytes = self.gss.take(text);
         // A name that is not text belongs to no account.
         check(major, minor).map(|_| String::from_utf8(bytes).unwrap_or_default())
@@ -364,7 +397,10 @@ impl Context {
         let bytes = match old || key.data.is_null() {
             true => Vec::new(),
             // SAFETY: the key has this length.
-            false => unsafe { std::slice::from_raw_parts(key.data.cast::<u8>(), key.length as usize) }.to_vec(),
+            false => {
+                unsafe { std::slice::from_raw_parts(key.data.cast::<u8>(), key.length as usize) }
+                    .to_vec()
+            }
         };
         let lucid_context = Lucid {
             enctype: key.kind as i32,

@@ -42,17 +42,24 @@ impl MitInitiator {
         let form = if service.contains('/') { NameForm::Principal } else { NameForm::HostBased };
         let failed = |doing: &str, status| KerberosError::of(gss, doing, status, Side::Client);
         let target = gss.name(service, form).map_err(|status| failed(service, status))?;
-        let zero = |_| KerberosError::refused("a name or path holds a zero byte".into(), "name another");
+        let zero =
+            |_| KerberosError::refused("a name or path holds a zero byte".into(), "name another");
         let mut stores = Vec::new();
         if let Some(keytab) = &source.keytab {
-            stores.push(("client_keytab", CString::new(keytab.as_os_str().as_bytes()).map_err(zero)?));
+            stores.push((
+                "client_keytab",
+                CString::new(keytab.as_os_str().as_bytes()).map_err(zero)?,
+            ));
         }
         let mut cache = None;
         match (&source.ccache, &source.keytab) {
-            (Some(ccache), _) => stores.push(("ccache", CString::new(ccache.as_str()).map_err(zero)?)),
+            (Some(ccache), _) => {
+                stores.push(("ccache", CString::new(ccache.as_str()).map_err(zero)?))
+            }
             (None, Some(keytab)) => {
                 // A private cache: the system's may belong to another principal.
-                let own = MemoryCache::new(gss).map_err(|status| failed(&keytab.display().to_string(), status))?;
+                let own = MemoryCache::new(gss)
+                    .map_err(|status| failed(&keytab.display().to_string(), status))?;
                 stores.push(("ccache", own.name()));
                 cache = Some(own);
             }
@@ -61,8 +68,17 @@ impl MitInitiator {
         let who = source.principal.as_deref().unwrap_or("the ticket at hand");
         let name = source.principal.as_deref().map(|text| gss.name(text, NameForm::Principal));
         let name = name.transpose().map_err(|status| failed(who, status))?;
-        let cred = gss.acquire(name.as_ref(), Usage::Initiate, &stores).map_err(|status| failed(who, status))?;
-        Ok(Self { gss, cred, target, context: None, doing: format!("{who} for {service}"), _cache: cache })
+        let cred = gss
+            .acquire(name.as_ref(), Usage::Initiate, &stores)
+            .map_err(|status| failed(who, status))?;
+        Ok(Self {
+            gss,
+            cred,
+            target,
+            context: None,
+            doing: format!("{who} for {service}"),
+            _cache: cache,
+        })
     }
 }
 
@@ -83,12 +99,14 @@ impl MitInitiator {
         // RFC 2743 §1.2.9: mutual authentication, confidentiality and integrity. RPC detects
         // replays itself (RFC 2203 §5.2.2).
         const FLAGS: u32 = 2 | 16 | 32;
-        let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
+        let (outcome, answer) =
+            self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
         let failed = |status| KerberosError::of(self.gss, &self.doing, status, Side::Client);
         if outcome.map_err(failed)? == Exchange::Continue {
             return Ok(InitStep::Continue { token: answer });
         }
-        let none = || KerberosError::refused("the Kerberos library gave no context".into(), "report it");
+        let none =
+            || KerberosError::refused("the Kerberos library gave no context".into(), "report it");
         let context = self.context.take().ok_or_else(none)?;
         let lucid = context.export().map_err(failed)?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
@@ -99,6 +117,9 @@ impl MitInitiator {
             )
         })?;
         let token = Some(answer).filter(|token| !token.is_empty());
-        Ok(InitStep::Established { context: EstablishedClient { keys: Arc::new(keys), lifetime_s, token_seq }, token })
+        Ok(InitStep::Established {
+            context: EstablishedClient { keys: Arc::new(keys), lifetime_s, token_seq },
+            token,
+        })
     }
 }

@@ -29,7 +29,9 @@ pub fn available() -> Result<(), KerberosError> {
 /// By the rules of krb5.conf (`auth_to_local`, plugins).
 pub fn local_name(principal: &str) -> Result<Option<String>, KerberosError> {
     let gss = Gss::get().map_err(KerberosError::no_library)?;
-    let name = gss.name(principal, NameForm::Principal).map_err(|status| KerberosError::of(gss, principal, status, error::Side::Server))?;
+    let name = gss
+        .name(principal, NameForm::Principal)
+        .map_err(|status| KerberosError::of(gss, principal, status, error::Side::Server))?;
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
@@ -41,6 +43,8 @@ pub fn default_keytab() -> Option<Vec<u8>> {
 
 #[doc(hidden)]
 pub fn describe_token(token: &[u8]) -> Option<String> {
-    let made_s = ticket::Request::of_token(token).and_then(|request| ticket::made_s(request.authenticator.1)).or(ticket::made_s(token));
+    let made_s = ticket::Request::of_token(token)
+        .and_then(|request| ticket::made_s(request.authenticator.1))
+        .or(ticket::made_s(token));
     ticket::Ticket::of_token(token).map(|ticket| format!("{ticket}{made_s:?}"))
 }

@@ -32,12 +32,17 @@ fn no_ticket_key_outlives_keytab_initiator() {
     let service = CString::new(service.as_os_str().as_bytes()).expect("no zero byte");
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "tests::no_ticket_key_outlives_keytab_initiator", "--nocapture"]);
-    command.envs(kdc.environment("krb5")).env(CHILD, &user).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .envs(kdc.environment("krb5"))
+        .env(CHILD, &user)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.spawn().expect("a child");
     let mut orders = child.stdin.take().expect("piped");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut wait_for = |word: &str| {
-        let rest = lines.find_map(|line| line.expect("a line").strip_prefix(word).map(str::to_owned));
+        let rest =
+            lines.find_map(|line| line.expect("a line").strip_prefix(word).map(str::to_owned));
         rest.unwrap_or_else(|| panic!("the child died before {word}"))
     };
     let gss = Gss::get().expect("the library");
@@ -51,12 +56,19 @@ fn no_ticket_key_outlives_keytab_initiator() {
         assert_eq!(opened.client, b"alice@VOUCH.TEST");
         let subkey = subkey(&opened.authenticator).expect("a client sends one").to_vec();
         for (name, key) in [("session key", opened.session.to_vec()), ("subkey", subkey)] {
-            assert!(scan(child.id(), &key) > 0, "the scan does not find {name} while the key is in use");
+            assert!(
+                scan(child.id(), &key) > 0,
+                "the scan does not find {name} while the key is in use"
+            );
             keys.push((format!("{name} {round}"), key));
         }
         orders.write_all(b"d").expect("a child that reads");
         wait_for("dropped");
-        let left: Vec<_> = keys.iter().map(|(name, key)| (name, scan(child.id(), key))).filter(|(_, count)| *count > 0).collect();
+        let left: Vec<_> = keys
+            .iter()
+            .map(|(name, key)| (name, scan(child.id(), key)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
         assert!(left.is_empty(), "left in memory: {left:?}");
     }
     drop(orders);
@@ -67,9 +79,14 @@ fn get_tickets(keytab: PathBuf) {
     let mut orders = File::open("/dev/stdin").expect("a pipe");
     let mut order = [0];
     while orders.read(&mut order).expect("a pipe") == 1 {
-        let source = ClientSource { principal: Some("alice".into()), keytab: Some(keytab.clone()), ccache: None };
+        let source = ClientSource {
+            principal: Some("alice".into()),
+            keytab: Some(keytab.clone()),
+            ccache: None,
+        };
         let mut initiator = MitInitiator::new("nfs@localhost", &source).expect("a ticket");
-        let InitStep::Continue { token } = initiator.step(None).expect("a ticket for the service") else {
+        let InitStep::Continue { token } = initiator.step(None).expect("a ticket for the service")
+        else {
             panic!("the service has its say")
         };
         println!("\ntoken {}", token.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
@@ -83,23 +100,33 @@ fn get_tickets(keytab: PathBuf) {
 fn keytab_keys(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     let of = |head: [u8; 4]| {
         let at = bytes.windows(4).position(|window| window == head)? + 4;
-        Some((format!("long-term key of enctype {}", head[1]), bytes[at..at + usize::from(head[3])].to_vec()))
+        Some((
+            format!("long-term key of enctype {}", head[1]),
+            bytes[at..at + usize::from(head[3])].to_vec(),
+        ))
     };
-    [[0, 17, 0, 16], [0, 18, 0, 32], [0, 19, 0, 16], [0, 20, 0, 32]].into_iter().filter_map(of).collect()
+    [[0, 17, 0, 16], [0, 18, 0, 32], [0, 19, 0, 16], [0, 20, 0, 32]]
+        .into_iter()
+        .filter_map(of)
+        .collect()
 }
 
 fn hex(text: &str) -> Vec<u8> {
-    let pairs = text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
+    let pairs =
+        text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
     pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
 }
 
 fn scan(pid: u32, key: &[u8]) -> usize {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("a child's memory");
     let mut count = 0;
-    for line in std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a child's maps").lines() {
+    for line in
+        std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a child's maps").lines()
+    {
         let (range, rest) = line.split_once(' ').expect("a map");
         let (start, end) = range.split_once('-').expect("a range");
-        let [start, end] = [start, end].map(|digits| u64::from_str_radix(digits, 16).expect("an address"));
+        let [start, end] =
+            [start, end].map(|digits| u64::from_str_radix(digits, 16).expect("an address"));
         let mut contents = vec![0; (end - start) as usize];
         if !rest.starts_with("rw") || memory.read_exact_at(&mut contents, start).is_err() {
             continue;
@@ -125,11 +152,16 @@ fn default_keytab_follows_configuration() {
     }
     let directory = tempfile::tempdir().expect("a directory");
     let configuration = directory.path().join("krb5.conf");
-    std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n").expect("a file");
+    std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n")
+        .expect("a file");
     let tell = |named: Option<&str>| {
         let mut child = Command::new(std::env::current_exe().expect("this program"));
         child.args(["tests::default_keytab_follows_configuration", "--exact", "--nocapture"]);
-        child.env(TOLD, "1").env("KRB5_CONFIG", &configuration).env_remove("KRB5_KTNAME").envs(named.map(|name| ("KRB5_KTNAME", name)));
+        child
+            .env(TOLD, "1")
+            .env("KRB5_CONFIG", &configuration)
+            .env_remove("KRB5_KTNAME")
+            .envs(named.map(|name| ("KRB5_KTNAME", name)));
         let output = child.output().expect("the process runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
@@ -183,11 +215,14 @@ fn missing_keytab_differs_from_missing_key() {
     if crate::available().is_err() {
         return;
     }
-    const NOT_THERE: &str = "; cure: the keytab is missing, unreadable or empty: look at its path and rights";
+    const NOT_THERE: &str =
+        "; cure: the keytab is missing, unreadable or empty: look at its path and rights";
     const LACKS: &str = "; cure: the keytab lacks this key";
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("keytab");
-    let failure = |path| MitAcceptor::new(Some(path), "nfs").map(drop).expect_err("there is no key").to_string();
+    let failure = |path| {
+        MitAcceptor::new(Some(path), "nfs").map(drop).expect_err("there is no key").to_string()
+    };
     assert!(failure(&path).contains(NOT_THERE), "{}", failure(&path));
     keytab(&path, &[]);
     assert!(failure(&path).contains(NOT_THERE), "{}", failure(&path));
@@ -212,7 +247,15 @@ fn host_principal_has_short_or_full_name_of_the_host() {
     let path = directory.path().join("keytab");
     let of = |host| crate::host_principal(&path, host).map_err(|error| error.to_string());
     assert!(of("n1").expect_err("no file").contains("missing, unreadable or empty"));
-    keytab(&path, &[["nfs", "n1.example.org"], ["host", "n10.example.org"], ["host", "n1.example.org"], ["host", "n2"]]);
+    keytab(
+        &path,
+        &[
+            ["nfs", "n1.example.org"],
+            ["host", "n10.example.org"],
+            ["host", "n1.example.org"],
+            ["host", "n2"],
+        ],
+    );
     for (host, principal) in [
         ("n1", "host/n1.example.org@EXAMPLE.ORG"),
         ("n1.example.org", "host/n1.example.org@EXAMPLE.ORG"),
@@ -232,14 +275,23 @@ fn keytab_without_service_key_is_reported() {
     let path = directory.path().join("keytab");
     let load_error = || check_keytab(Some(&path), "nfs").map_err(|error| error.to_string());
     let missing = load_error().expect_err("the file is missing");
-    assert!(missing.contains(path.to_str().expect("text")) && missing.contains("missing, unreadable or empty"), "{missing}");
-    for (principals, is_good) in
-        [(&[][..], false), (&[["host", "localhost"], ["nfsd", "localhost"]], false), (&[["host", "localhost"], ["nfs", "localhost"]], true)]
-    {
+    assert!(
+        missing.contains(path.to_str().expect("text"))
+            && missing.contains("missing, unreadable or empty"),
+        "{missing}"
+    );
+    for (principals, is_good) in [
+        (&[][..], false),
+        (&[["host", "localhost"], ["nfsd", "localhost"]], false),
+        (&[["host", "localhost"], ["nfs", "localhost"]], true),
+    ] {
         keytab(&path, principals);
         match load_error() {
             Ok(()) => assert!(is_good, "{principals:?}"),
-            Err(why) => assert!(!is_good && why.contains("holds no key of nfs/HOST; cure: "), "{principals:?}: {why}"),
+            Err(why) => assert!(
+                !is_good && why.contains("holds no key of nfs/HOST; cure: "),
+                "{principals:?}: {why}"
+            ),
         }
     }
     const RC4: u8 = 23;

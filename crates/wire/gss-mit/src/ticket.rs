@@ -32,7 +32,9 @@ impl Ticket {
         }
         let sealed = element(field(fields, 3)?, 0x30)?.1;
         let enctype = integer(element(field(sealed, 0)?, 0x02)?.1)?;
-        let kvno = field(sealed, 1).and_then(|body| integer(element(body, 0x02)?.1)).map(|kvno| kvno as u32);
+        let kvno = field(sealed, 1)
+            .and_then(|body| integer(element(body, 0x02)?.1))
+            .map(|kvno| kvno as u32);
         Some(Ticket { service: format!("{service}@{realm}"), enctype, kvno })
     }
 }
@@ -48,7 +50,10 @@ impl<'a> Request<'a> {
         let fields = request(token)?;
         let sealed = element(field(fields, 4)?, 0x30)?.1;
         let enctype = integer(element(field(sealed, 0)?, 0x02)?.1)?;
-        Some(Self { ticket: field(fields, 3)?, authenticator: (enctype, element(field(sealed, 2)?, 0x04)?.1) })
+        Some(Self {
+            ticket: field(fields, 3)?,
+            authenticator: (enctype, element(field(sealed, 2)?, 0x04)?.1),
+        })
     }
 
     pub(crate) fn sealed_ticket(&self) -> Option<(i32, &'a [u8])> {
@@ -62,8 +67,13 @@ impl<'a> Request<'a> {
 pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
     // YYYYMMDDHHMMSSZ (§5.2.3).
-    let digits = element(field(fields, 5)?, 0x18)?.1.strip_suffix(b"Z").filter(|digits| digits.len() == 14)?;
-    let number = |at: std::ops::Range<usize>| std::str::from_utf8(&digits[at]).ok().and_then(|text| text.parse::<u64>().ok());
+    let digits = element(field(fields, 5)?, 0x18)?
+        .1
+        .strip_suffix(b"Z")
+        .filter(|digits| digits.len() == 14)?;
+    let number = |at: std::ops::Range<usize>| {
+        std::str::from_utf8(&digits[at]).ok().and_then(|text| text.parse::<u64>().ok())
+    };
     let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
@@ -72,7 +82,11 @@ pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     const DAYS_TO_1970: u64 = 719_468;
-    Some((days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600 + number(10..12)? * 60 + number(12..14)?)
+    Some(
+        (days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600
+            + number(10..12)? * 60
+            + number(12..14)?,
+    )
 }
 
 #[cfg(test)]
@@ -154,7 +168,11 @@ fn field(mut fields: &[u8], number: u8) -> Option<&[u8]> {
 
 fn integer(bytes: &[u8]) -> Option<i32> {
     let (&first, _) = bytes.split_first()?;
-    (bytes.len() <= 4).then(|| bytes.iter().fold(if first & 0x80 != 0 { -1 } else { 0 }, |value, &byte| value << 8 | i32::from(byte)))
+    (bytes.len() <= 4).then(|| {
+        bytes.iter().fold(if first & 0x80 != 0 { -1 } else { 0 }, |value, &byte| {
+            value << 8 | i32::from(byte)
+        })
+    })
 }
 
 #[cfg(test)]
@@ -178,33 +196,78 @@ pub(crate) mod tests {
 
     pub(crate) fn token_for(service: &[&[u8]], enctype: u8, cipher_len: usize) -> Vec<u8> {
         let number = |field: u8, value: u8| der(0xa0 | field, &[&der(2, &[&[value]])]);
-        let names = der(0x30, &[&service.iter().flat_map(|part| der(0x1b, &[part])).collect::<Vec<u8>>()]);
+        let names =
+            der(0x30, &[&service.iter().flat_map(|part| der(0x1b, &[part])).collect::<Vec<u8>>()]);
         let name = der(0xa2, &[&der(0x30, &[&number(0, 2), &der(0xa1, &[&names])])]);
-        let sealed = der(0xa3, &[&der(0x30, &[&number(0, enctype), &number(1, 7), &der(0xa2, &[&der(4, &[&vec![9; cipher_len]])])])]);
-        let ticket = der(0x61, &[&der(0x30, &[&number(0, 5), &der(0xa1, &[&der(0x1b, &[b"EXAMPLE.ORG"])]), &name, &sealed])]);
-        let proof = der(0xa4, &[&der(0x30, &[&number(0, 17), &der(0xa2, &[&der(4, &[b"sealed"])])])]);
-        let request =
-            der(0x6e, &[&der(0x30, &[&number(0, 5), &number(1, 14), &der(0xa2, &[&der(3, &[&[0; 5]])]), &der(0xa3, &[&ticket]), &proof])]);
+        let sealed = der(
+            0xa3,
+            &[&der(
+                0x30,
+                &[
+                    &number(0, enctype),
+                    &number(1, 7),
+                    &der(0xa2, &[&der(4, &[&vec![9; cipher_len]])]),
+                ],
+            )],
+        );
+        let ticket = der(
+            0x61,
+            &[&der(
+                0x30,
+                &[&number(0, 5), &der(0xa1, &[&der(0x1b, &[b"EXAMPLE.ORG"])]), &name, &sealed],
+            )],
+        );
+        let proof =
+            der(0xa4, &[&der(0x30, &[&number(0, 17), &der(0xa2, &[&der(4, &[b"sealed"])])])]);
+        let request = der(
+            0x6e,
+            &[&der(
+                0x30,
+                &[
+                    &number(0, 5),
+                    &number(1, 14),
+                    &der(0xa2, &[&der(3, &[&[0; 5]])]),
+                    &der(0xa3, &[&ticket]),
+                    &proof,
+                ],
+            )],
+        );
         der(0x60, &[&der(6, &[&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2]]), &[1, 0], &request])
     }
 
     #[test]
     fn ticket_and_encrypted_parts_are_found() {
         let token = token(18, 300);
-        for (token, described) in [(&token, "aes256-cts-hmac-sha1-96"), (&self::token(23, 10), "arcfour-hmac")] {
+        for (token, described) in
+            [(&token, "aes256-cts-hmac-sha1-96"), (&self::token(23, 10), "arcfour-hmac")]
+        {
             let ticket = Ticket::of_token(token).unwrap().to_string();
-            assert_eq!(ticket, format!("a ticket for nfs/fs1.example.org@EXAMPLE.ORG ({described}, kvno 7)"));
+            assert_eq!(
+                ticket,
+                format!("a ticket for nfs/fs1.example.org@EXAMPLE.ORG ({described}, kvno 7)")
+            );
         }
         let request = Request::of_token(&token).unwrap();
         assert_eq!(request.authenticator, (17, &b"sealed"[..]));
-        assert!(request.ticket[0] == 0x61 && request.ticket.len() > 300 && element_any(request.ticket).unwrap().2.is_empty());
+        assert!(
+            request.ticket[0] == 0x61
+                && request.ticket.len() > 300
+                && element_any(request.ticket).unwrap().2.is_empty()
+        );
         for len in 0..token.len() {
-            assert!(Ticket::of_token(&token[..len]).is_none() && Request::of_token(&token[..len]).is_none(), "{len}");
+            assert!(
+                Ticket::of_token(&token[..len]).is_none()
+                    && Request::of_token(&token[..len]).is_none(),
+                "{len}"
+            );
         }
     }
 
     fn authenticator(time: &[u8]) -> Vec<u8> {
-        der(0x62, &[&der(0x30, &[&der(0xa0, &[&der(2, &[&[5]])]), &der(0xa5, &[&der(0x18, &[time])])])])
+        der(
+            0x62,
+            &[&der(0x30, &[&der(0xa0, &[&der(2, &[&[5]])]), &der(0xa5, &[&der(0x18, &[time])])])],
+        )
     }
 
     #[test]

@@ -57,7 +57,10 @@ impl AesKey {
     pub(crate) fn plain(&self) -> PlainAes {
         match self.rounds {
             10 => PlainAes::Aes128(aes::Aes128::new(&self.encrypt[0].into())),
-            _ => PlainAes::Aes256(aes::Aes256::new_from_slice(self.encrypt[..2].as_flattened()).expect("32 bytes make an AES-256 key")),
+            _ => PlainAes::Aes256(
+                aes::Aes256::new_from_slice(self.encrypt[..2].as_flattened())
+                    .expect("32 bytes make an AES-256 key"),
+            ),
         }
     }
 

@@ -29,7 +29,17 @@ impl Encryption {
     /// used; `len` is 16 or more.
     pub(crate) unsafe fn new(key: *const AesKey, start: *mut u8, len: usize) -> Encryption {
         debug_assert!(len >= 16);
-        Encryption { key, start, len, chain: [0; 16], scratch: [0; 16], encrypted: 0, ready: 0, ends: false, done: false }
+        Encryption {
+            key,
+            start,
+            len,
+            chain: [0; 16],
+            scratch: [0; 16],
+            encrypted: 0,
+            ready: 0,
+            ends: false,
+            done: false,
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -54,7 +64,13 @@ impl Encryption {
         let mut scratch = Segment::NONE;
         if self.ends && left > 0 {
             // SAFETY: `left` bytes of the message are left, and the scratch has room for them.
-            unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.encrypted), self.scratch.as_mut_ptr(), left) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.start.add(self.encrypted),
+                    self.scratch.as_mut_ptr(),
+                    left,
+                )
+            };
             self.scratch[left..].fill(0);
             scratch = Segment { start: self.scratch.as_mut_ptr(), blocks: 1 };
         }
@@ -91,7 +107,11 @@ impl Encryption {
 ///
 /// # Safety
 /// The messages of `lanes` overlap nowhere; their keys are all of one length.
-pub(crate) unsafe fn step<L>(kernels: &Kernels, lanes: &mut [L], of: impl Fn(&mut L) -> &mut Encryption) {
+pub(crate) unsafe fn step<L>(
+    kernels: &Kernels,
+    lanes: &mut [L],
+    of: impl Fn(&mut L) -> &mut Encryption,
+) {
     let mut items = Stack::<CbcItem, LANES_MAX>::new();
     for lane in lanes.iter_mut() {
         let encryption = of(lane);
@@ -122,7 +142,13 @@ impl Decryption {
     }
 
     /// Decrypts up to `step_len` more bytes (a multiple of 16). `message` is the whole message.
-    pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
+    pub(crate) fn step(
+        &mut self,
+        kernels: &Kernels,
+        key: &AesKey,
+        message: &mut [u8],
+        step_len: usize,
+    ) {
         self.decrypt(kernels, key, message, step_len);
         if self.decrypted == message.len() {
             wipe_frame();

@@ -15,7 +15,12 @@ pub(crate) enum Purpose {
     Integrity = 0x55,
 }
 
-pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose) -> Zeroizing<Vec<u8>> {
+pub(crate) fn derive(
+    enctype: Enctype,
+    key: &[u8],
+    usage: u32,
+    purpose: Purpose,
+) -> Zeroizing<Vec<u8>> {
     let mut constant = [0; 5];
     constant[..4].copy_from_slice(&usage.to_be_bytes());
     constant[4] = purpose as u8;

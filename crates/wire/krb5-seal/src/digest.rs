@@ -71,7 +71,10 @@ impl Digest for Sha256 {
     const BLOCK_LEN: usize = 64;
     const COUNT_LEN: usize = 8;
     const LEN: usize = 32;
-    const INITIAL: [u32; 8] = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
+    const INITIAL: [u32; 8] = [
+        0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+        0x5be0cd19,
+    ];
 
     fn compress(state: &mut [u32; 8], blocks: &[u8]) {
         sha2::block_api::compress256(state, blocks.as_chunks().0);
@@ -137,7 +140,10 @@ impl Digest for Sha384 {
     }
 }
 
-fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; LEN]) -> [u8; DIGEST_LEN_MAX] {
+fn words_out<W: Copy, const LEN: usize>(
+    words: &[W],
+    bytes: impl Fn(W) -> [u8; LEN],
+) -> [u8; DIGEST_LEN_MAX] {
     let mut output = [0; DIGEST_LEN_MAX];
     for (to, word) in output.as_chunks_mut().0.iter_mut().zip(words) {
         *to = bytes(*word);
@@ -147,7 +153,11 @@ fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; L
 
 /// `tail` has `filled` bytes of the last block; `total_len` includes the HMAC key's block. Returns
 /// the blocks in `tail`: one or two.
-pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
+pub(crate) fn pad<D: Digest>(
+    tail: &mut [u8; 2 * BLOCK_LEN_MAX],
+    filled: usize,
+    total_len: u64,
+) -> usize {
     debug_assert!(filled < D::BLOCK_LEN);
     let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };
     let end = blocks * D::BLOCK_LEN;
@@ -194,7 +204,8 @@ impl<D: Digest> HmacPads<D> {
         D::compress(&mut state, &message[..whole]);
         let mut tail = [0; 2 * BLOCK_LEN_MAX];
         tail[..message.len() - whole].copy_from_slice(&message[whole..]);
-        let blocks = pad::<D>(&mut tail, message.len() - whole, (D::BLOCK_LEN + message.len()) as u64);
+        let blocks =
+            pad::<D>(&mut tail, message.len() - whole, (D::BLOCK_LEN + message.len()) as u64);
         D::compress(&mut state, &tail[..blocks * D::BLOCK_LEN]);
         Self::outer_block(&state, &mut tail);
         let mut outer = self.outer;
@@ -222,7 +233,9 @@ pub(crate) enum HmacKey {
 impl HmacKey {
     pub(crate) fn empty(enctype: Enctype) -> HmacKey {
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::empty()),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                HmacKey::Sha1(HmacPads::empty())
+            }
             Enctype::Aes128CtsHmacSha256_128 => HmacKey::Sha256(HmacPads::empty()),
             Enctype::Aes256CtsHmacSha384_192 => HmacKey::Sha384(HmacPads::empty()),
         }

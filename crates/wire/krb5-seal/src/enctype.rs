@@ -16,8 +16,12 @@ pub enum Enctype {
 
 impl Enctype {
     /// Weakest first.
-    pub const ALL: [Enctype; 4] =
-        [Enctype::Aes128CtsHmacSha1_96, Enctype::Aes256CtsHmacSha1_96, Enctype::Aes128CtsHmacSha256_128, Enctype::Aes256CtsHmacSha384_192];
+    pub const ALL: [Enctype; 4] = [
+        Enctype::Aes128CtsHmacSha1_96,
+        Enctype::Aes256CtsHmacSha1_96,
+        Enctype::Aes128CtsHmacSha256_128,
+        Enctype::Aes256CtsHmacSha384_192,
+    ];
 
     /// Bytes of a protocol key: 16 or 32.
     pub const fn key_len(self) -> usize {
@@ -67,13 +71,18 @@ impl std::fmt::Display for Enctype {
 
 /// The number of an encryption type that this crate does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("enctype {0} is not one of aes128/256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192")]
+#[error(
+    "enctype {0} is not one of aes128/256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192"
+)]
 pub struct UnknownEnctype(pub i32);
 
 impl TryFrom<i32> for Enctype {
     type Error = UnknownEnctype;
 
     fn try_from(number: i32) -> Result<Enctype, UnknownEnctype> {
-        Enctype::ALL.into_iter().find(|enctype| *enctype as i32 == number).ok_or(UnknownEnctype(number))
+        Enctype::ALL
+            .into_iter()
+            .find(|enctype| *enctype as i32 == number)
+            .ok_or(UnknownEnctype(number))
     }
 }

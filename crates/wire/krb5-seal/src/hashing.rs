@@ -30,7 +30,12 @@ enum Stage {
 
 impl<D: Digest> Hashing<D> {
     fn new() -> Hashing<D> {
-        Hashing { state: D::INITIAL, outer: D::INITIAL, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
+        Hashing {
+            state: D::INITIAL,
+            outer: D::INITIAL,
+            scratch: [0; 2 * BLOCK_LEN_MAX],
+            stage: Stage::Message,
+        }
     }
 
     /// The lane must be at its final place, since a move leaves a copy of the key.
@@ -106,7 +111,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         if hashing.stage == Stage::End {
             HmacPads::<D>::outer_block(&hashing.state, &mut hashing.scratch);
             let scratch = Segment { start: hashing.scratch.as_mut_ptr(), blocks: 1 };
-            let item = ends.push(HashItem { state: D::INITIAL, segments: [scratch, Segment::NONE] });
+            let item =
+                ends.push(HashItem { state: D::INITIAL, segments: [scratch, Segment::NONE] });
             item.state = hashing.outer;
         }
     }
@@ -163,8 +169,18 @@ impl<D: Digest> Region<D> {
         let mut scratch = 0;
         if last {
             // SAFETY: `left` bytes of the region are left, and the scratch has room for them.
-            unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
-            scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    self.start.add(self.hashed),
+                    self.hashing.scratch.as_mut_ptr(),
+                    left,
+                )
+            };
+            scratch = crate::digest::pad::<D>(
+                &mut self.hashing.scratch,
+                left,
+                (D::BLOCK_LEN + self.len) as u64,
+            );
         }
         Blocks { direct, scratch, last }
     }
@@ -181,7 +197,8 @@ pub(crate) struct Parts<'a, D: Digest> {
 
 impl<'a, D: Digest> Parts<'a, D> {
     pub(crate) fn new(parts: &'a [&'a [u8]], header: [u8; 16]) -> Parts<'a, D> {
-        let len = D::BLOCK_LEN as u64 + 16 + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        let len =
+            D::BLOCK_LEN as u64 + 16 + parts.iter().map(|part| part.len() as u64).sum::<u64>();
         Parts { hashing: Hashing::new(), parts, rest: &[], header, header_taken: 0, len }
     }
 
@@ -202,7 +219,8 @@ impl<'a, D: Digest> Parts<'a, D> {
                 // The header is the last part, and may span two blocks.
                 let header = &self.header[self.header_taken..];
                 if header.is_empty() {
-                    let scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, filled, self.len);
+                    let scratch =
+                        crate::digest::pad::<D>(&mut self.hashing.scratch, filled, self.len);
                     return Blocks { direct, scratch, last: true };
                 }
                 let count = (D::BLOCK_LEN - filled).min(header.len());

@@ -48,7 +48,12 @@ impl ContextKeys {
     /// Derives the keys of RFC 4121 §2, in about 20 µs. `key` is the acceptor's subkey if the
     /// acceptor asserted one (`acceptor_subkey`), else the initiator's, else the session key; the
     /// caller wipes it. Fails if its length does not match the enctype.
-    pub fn new(enctype: Enctype, key: &[u8], role: Role, acceptor_subkey: bool) -> Result<ContextKeys, KeyLengthError> {
+    pub fn new(
+        enctype: Enctype,
+        key: &[u8],
+        role: Role,
+        acceptor_subkey: bool,
+    ) -> Result<ContextKeys, KeyLengthError> {
         if key.len() != enctype.key_len() {
             return Err(KeyLengthError { enctype, got: key.len() });
         }

@@ -199,7 +199,10 @@ fn run<'a, J: Job<'a>>(kernels: &Kernels, jobs: &mut [J], wanted: impl Fn(&J) ->
     }
 }
 
-fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
+fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(
+    kernels: &Kernels,
+    jobs: impl Iterator<Item = &'j mut J>,
+) {
     let Some(batch) = Batch::<D>::new(kernels) else { return run_long::<D, J>(kernels, jobs) };
     let mut shorts = Shorts { batch, waiting: [const { None }; SHORTS_MAX] };
     run_long::<D, J>(kernels, jobs.filter_map(|job| shorts.take(job)));
@@ -252,7 +255,10 @@ impl<J, D: Digest> HashLane<D> for Lane<'_, '_, J, D> {
     }
 }
 
-fn run_long<'j, 'a, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
+fn run_long<'j, 'a, D: Digest, J: Job<'a> + 'j>(
+    kernels: &Kernels,
+    jobs: impl Iterator<Item = &'j mut J>,
+) {
     let mut jobs = jobs.filter_map(|job| D::pads(job.key()).map(|pads| (job, pads)));
     let mut lanes = Stack::<Lane<'j, 'a, J, D>, LANES_MAX>::new();
     loop {

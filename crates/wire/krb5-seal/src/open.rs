@@ -73,14 +73,21 @@ impl ContextKeys {
         if header.extra_count != checksum_len {
             return Err(TokenError::Malformed);
         }
-        let range = TOKEN_HEADER_LEN..token.len().checked_sub(checksum_len).ok_or(TokenError::Truncated)?;
+        let range =
+            TOKEN_HEADER_LEN..token.len().checked_sub(checksum_len).ok_or(TokenError::Truncated)?;
         if range.end < range.start {
             return Err(TokenError::Truncated);
         }
         let mut clear = header.bytes;
         clear[4..8].fill(0);
         let (body, checksum) = token[TOKEN_HEADER_LEN..].split_at(range.len());
-        if !check_wrap(WrapCheck { keys: self, parts: &[body], header: clear, checksum, holds: false }) {
+        if !check_wrap(WrapCheck {
+            keys: self,
+            parts: &[body],
+            header: clear,
+            checksum,
+            holds: false,
+        }) {
             return Err(TokenError::Checksum);
         }
         Ok(Opened { range, seq: header.seq, sealed: false })
@@ -102,16 +109,19 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
         }
     }
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
-        let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
+        let jobs =
+            jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Batch::new(kernels) {
-                Some(batch) => {
-                    let mut shorts = Shorts { kernels, batch, waiting: Stack::new() };
-                    decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
-                    shorts.run();
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                match Batch::new(kernels) {
+                    Some(batch) => {
+                        let mut shorts = Shorts { kernels, batch, waiting: Stack::new() };
+                        decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
+                        shorts.run();
+                    }
+                    None => decrypt_and_verify(kernels, jobs),
                 }
-                None => decrypt_and_verify(kernels, jobs),
-            },
+            }
             Enctype::Aes128CtsHmacSha256_128 => verify_then_decrypt::<Sha256>(kernels, jobs),
             Enctype::Aes256CtsHmacSha384_192 => verify_then_decrypt::<Sha384>(kernels, jobs),
         }
@@ -125,7 +135,8 @@ fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
         return Err(TokenError::NotSealed);
     }
     let least = job.keys.header_len() + job.keys.trailer_len();
-    let body_len = job.token.len().checked_sub(least + header.extra_count).ok_or(TokenError::Truncated)?;
+    let body_len =
+        job.token.len().checked_sub(least + header.extra_count).ok_or(TokenError::Truncated)?;
     rotate_back(&header, job.token);
     let start = job.keys.header_len();
     Ok(Opened { range: start..start + body_len, seq: header.seq, sealed: true })
@@ -162,12 +173,16 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
         // SAFETY: the hashed bytes lie between the token's header and its checksum; the lane
         // borrows the job, and touches the token only through it.
-        let region = unsafe { Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
+        let region = unsafe {
+            Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len)
+        };
         Lane { job, header, region, decryption: Decryption::new() }
     }
 
     fn begin(&mut self) {
-        self.region.hashing.begin(D::pads(&self.job.keys.receive.seal).expect("the enctype's own hash"));
+        self.region
+            .hashing
+            .begin(D::pads(&self.job.keys.receive.seal).expect("the enctype's own hash"));
     }
 
     fn ciphertext(&mut self) -> (&ContextKeys, &mut [u8], &mut Decryption) {
@@ -237,7 +252,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         batch.run(|at, mac| {
             let (job, _) = &mut waiting[at];
             let checksum_len = job.keys.enctype().checksum_len();
-            let holds = bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
+            let holds =
+                bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
             let header = *job.token.first_chunk().expect("prepared: longer than its header");
             accept_or_wipe(job, &header, holds);
         });
@@ -251,7 +267,10 @@ fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
 }
 
 /// RFC 3962: the checksum covers plaintext.
-fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
+fn decrypt_and_verify<'a, 'b: 'a>(
+    kernels: &Kernels,
+    mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>,
+) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
         while lanes.len() < kernels.lanes
@@ -284,7 +303,10 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
 
 /// RFC 8009 §5: the checksum covers the cipher state (zeros, placed over the header meanwhile) and
 /// the ciphertext.
-fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
+fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(
+    kernels: &Kernels,
+    mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>,
+) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
         while lanes.len() < kernels.lanes

@@ -31,7 +31,12 @@ pub struct SealJob<'a> {
 
 impl<'a> SealJob<'a> {
     /// A job that has not run: its result is an error.
-    pub fn new(keys: &'a ContextKeys, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &'a mut [u8]) -> SealJob<'a> {
+    pub fn new(
+        keys: &'a ContextKeys,
+        seq: u64,
+        confounder: [u8; CONFOUNDER_LEN],
+        token: &'a mut [u8],
+    ) -> SealJob<'a> {
         SealJob { keys, seq, confounder, token, result: Err(TokenError::Waiting) }
     }
 }
@@ -42,7 +47,12 @@ impl ContextKeys {
     /// # Errors
     ///
     /// [`TokenError::Room`]: nothing is written.
-    pub fn seal(&self, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &mut [u8]) -> Result<(), TokenError> {
+    pub fn seal(
+        &self,
+        seq: u64,
+        confounder: [u8; CONFOUNDER_LEN],
+        token: &mut [u8],
+    ) -> Result<(), TokenError> {
         let mut jobs = [SealJob::new(self, seq, confounder, token)];
         seal_many(&mut jobs);
         let [job] = jobs;
@@ -59,23 +69,35 @@ pub fn seal_many(jobs: &mut [SealJob<'_>]) {
 pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     let mut present = 0;
     for job in jobs.iter_mut() {
-        job.result = if job.token.len() < job.keys.header_len() + job.keys.trailer_len() { Err(TokenError::Room) } else { Ok(()) };
+        job.result = if job.token.len() < job.keys.header_len() + job.keys.trailer_len() {
+            Err(TokenError::Room)
+        } else {
+            Ok(())
+        };
         if job.result.is_ok() {
             present |= job.keys.enctype().bit();
         }
     }
     // Lanes run in lockstep, so one key length and one hash at a time.
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
-        let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
+        let jobs =
+            jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Batch::new(kernels) {
-                Some(batch) => {
-                    let mut shorts = Shorts { kernels, batch, waiting: [const { None }; SHORTS_MAX], hashed: Stack::new() };
-                    hash_and_encrypt(kernels, jobs.filter_map(|job| shorts.take(job)));
-                    shorts.finish();
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                match Batch::new(kernels) {
+                    Some(batch) => {
+                        let mut shorts = Shorts {
+                            kernels,
+                            batch,
+                            waiting: [const { None }; SHORTS_MAX],
+                            hashed: Stack::new(),
+                        };
+                        hash_and_encrypt(kernels, jobs.filter_map(|job| shorts.take(job)));
+                        shorts.finish();
+                    }
+                    None => hash_and_encrypt(kernels, jobs),
                 }
-                None => hash_and_encrypt(kernels, jobs),
-            },
+            }
             Enctype::Aes128CtsHmacSha256_128 => encrypt_then_hash::<Sha256>(kernels, jobs),
             Enctype::Aes256CtsHmacSha384_192 => encrypt_then_hash::<Sha384>(kernels, jobs),
         }
@@ -87,7 +109,8 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
 fn lay_out(job: &mut SealJob<'_>) -> usize {
     let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
     job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
-    job.token[checksum_at - TOKEN_HEADER_LEN..checksum_at].copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
+    job.token[checksum_at - TOKEN_HEADER_LEN..checksum_at]
+        .copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
     checksum_at
 }
 
@@ -174,13 +197,18 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         // most in the header; the lane borrows the job, and nothing else uses the token.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
-            (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
+            (
+                Region::new(start.sub(prefix_len), len + prefix_len),
+                Encryption::new(&direction.cipher, start, len),
+            )
         };
         Lane { job, region, encryption }
     }
 
     fn begin(&mut self) {
-        self.region.hashing.begin(D::pads(&self.job.keys.send.seal).expect("the enctype's own hash"));
+        self.region
+            .hashing
+            .begin(D::pads(&self.job.keys.send.seal).expect("the enctype's own hash"));
     }
 
     fn finish(&mut self) {
@@ -188,7 +216,12 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         self.region.hashing.wipe();
         let checksum_len = self.job.keys.enctype().checksum_len();
         let checksum_at = self.job.token.len() - checksum_len;
-        self.job.token[..TOKEN_HEADER_LEN].copy_from_slice(&wrap_header(self.job.keys, self.job.seq, true, 0));
+        self.job.token[..TOKEN_HEADER_LEN].copy_from_slice(&wrap_header(
+            self.job.keys,
+            self.job.seq,
+            true,
+            0,
+        ));
         self.job.token[checksum_at..].copy_from_slice(&mac[..checksum_len]);
     }
 }
@@ -223,14 +256,18 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
 }
 
 /// RFC 3962 (RFC 3961 §5.3): the checksum covers plaintext.
-fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
+fn hash_and_encrypt<'a, 'b: 'a>(
+    kernels: &Kernels,
+    mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>,
+) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
         while lanes.len() < kernels.stitched_lanes()
             && let Some(job) = jobs.next()
         {
             let mut lane = Lane::new(job, 0);
-            lane.region.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
+            lane.region.ready =
+                lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
             lanes.push(lane).begin();
         }
         if lanes.is_empty() {
@@ -240,7 +277,8 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
         unsafe { hashing::step(kernels, &mut lanes) };
         for lane in lanes.iter_mut() {
-            lane.encryption.ready = if lane.region.hashing.is_done() { lane.region.ready } else { lane.region.hashed };
+            lane.encryption.ready =
+                if lane.region.hashing.is_done() { lane.region.ready } else { lane.region.hashed };
         }
         // SAFETY: each lane has a token of its own; the jobs are of one enctype.
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
@@ -267,7 +305,8 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let (hash, state) = lane.region.skip(steps - 1);
     // SAFETY: inside the message, of which at least the last two blocks follow.
     let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
-    let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
+    let mut item =
+        StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
     // SAFETY: both lie in the lane's token, and no step is under way; the hash reads at most
     // `encrypted` bytes and the header.
     unsafe { stitched(&mut item, steps) };
@@ -279,7 +318,10 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
 
 /// RFC 8009 §5: the checksum covers the cipher state (zeros in the place of the header) and the
 /// ciphertext.
-fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
+fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(
+    kernels: &Kernels,
+    mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>,
+) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
         while lanes.len() < kernels.lanes
@@ -287,7 +329,8 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         {
             job.token[..TOKEN_HEADER_LEN].fill(0);
             let mut lane = Lane::new(job, TOKEN_HEADER_LEN);
-            lane.encryption.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
+            lane.encryption.ready =
+                lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
             lanes.push(lane).begin();
         }
         if lanes.is_empty() {
@@ -300,7 +343,11 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
         for lane in lanes.iter_mut() {
             // The end exchanges two blocks, of which the first may be encrypted already.
-            let sure = if lane.encryption.is_done() { lane.encryption.encrypted } else { lane.encryption.encrypted - 16 };
+            let sure = if lane.encryption.is_done() {
+                lane.encryption.encrypted
+            } else {
+                lane.encryption.encrypted - 16
+            };
             lane.region.ready = TOKEN_HEADER_LEN + sure;
         }
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.

@@ -34,10 +34,20 @@ impl<'k, D: Digest> Batch<'k, D> {
     }
 
     /// At most [`SHORT_LEN_MAX`] bytes. Returns the message's number.
-    pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
+    pub(crate) fn add<'p>(
+        &mut self,
+        pads: &HmacPads<D>,
+        parts: impl IntoIterator<Item = &'p [u8]>,
+    ) -> usize {
         let at = self.rooms.len();
         let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
-        let room = self.rooms.push(Room { state: D::INITIAL, outer: D::INITIAL, blocks: 0, used: 0, bytes });
+        let room = self.rooms.push(Room {
+            state: D::INITIAL,
+            outer: D::INITIAL,
+            blocks: 0,
+            used: 0,
+            bytes,
+        });
         let mut len = 0;
         for part in parts {
             put(&mut room.bytes[len..len + part.len()], part);
@@ -87,9 +97,16 @@ impl<'k, D: Digest> Batch<'k, D> {
         for pair in self.rooms.chunks_mut(2) {
             let mut states = [pair[0].state, pair[pair.len() - 1].state];
             let (first, second) = (&pair[0], pair.get(1));
-            let starts = [first.bytes.as_ptr(), second.unwrap_or(first).bytes.as_ptr()].map(<*const _>::cast);
+            let starts = [first.bytes.as_ptr(), second.unwrap_or(first).bytes.as_ptr()]
+                .map(<*const _>::cast);
             // SAFETY: as many blocks of each room as were laid out.
-            unsafe { (self.few)(&mut states, starts, [first.blocks, second.map_or(0, |room| room.blocks)]) };
+            unsafe {
+                (self.few)(
+                    &mut states,
+                    starts,
+                    [first.blocks, second.map_or(0, |room| room.blocks)],
+                )
+            };
             pair.iter_mut().zip(&states).for_each(|(room, state)| room.state = *state);
             states.zeroize();
         }
@@ -100,7 +117,8 @@ impl<'k, D: Digest> Batch<'k, D> {
         let mut items = Stack::<HashItem<D::State>, SHORTS_MAX>::new();
         for room in self.rooms.iter_mut() {
             let segment = Segment { start: room.bytes.as_mut_ptr().cast(), blocks: room.blocks };
-            items.push(HashItem { state: D::INITIAL, segments: [segment, Segment::NONE] }).state = room.state;
+            items.push(HashItem { state: D::INITIAL, segments: [segment, Segment::NONE] }).state =
+                room.state;
         }
         // SAFETY: the segments lie in the rooms, which are not moved.
         unsafe { D::run(self.kernels, &mut items) };

@@ -93,7 +93,12 @@ pub(crate) fn mic_header(keys: &ContextKeys, seq: u64) -> [u8; TOKEN_HEADER_LEN]
     header
 }
 
-pub(crate) fn wrap_header(keys: &ContextKeys, seq: u64, sealed: bool, extra_count: u16) -> [u8; TOKEN_HEADER_LEN] {
+pub(crate) fn wrap_header(
+    keys: &ContextKeys,
+    seq: u64,
+    sealed: bool,
+    extra_count: u16,
+) -> [u8; TOKEN_HEADER_LEN] {
     let mut header = [0; TOKEN_HEADER_LEN];
     header[..2].copy_from_slice(&WRAP_ID);
     header[2] = keys.flags_of(keys.role()) | if sealed { SEALED } else { 0 };
@@ -120,7 +125,13 @@ impl WrapHeader {
         }
         check_flags(keys, bytes[2])?;
         let number = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
-        Ok(WrapHeader { bytes, sealed: bytes[2] & SEALED != 0, extra_count: number(4), rotation: number(6), seq: sequence_of(&bytes) })
+        Ok(WrapHeader {
+            bytes,
+            sealed: bytes[2] & SEALED != 0,
+            extra_count: number(4),
+            rotation: number(6),
+            seq: sequence_of(&bytes),
+        })
     }
 
     /// RFC 4121 §4.2.4: the encrypted copy has RRC 0, so RRC is not compared.
@@ -136,7 +147,11 @@ pub(crate) fn parse_mic(keys: &ContextKeys, token: &[u8]) -> Result<u64, TokenEr
     }
     check_flags(keys, header[2])?;
     if token.len() != keys.mic_len() {
-        return Err(if token.len() < keys.mic_len() { TokenError::Truncated } else { TokenError::Malformed });
+        return Err(if token.len() < keys.mic_len() {
+            TokenError::Truncated
+        } else {
+            TokenError::Malformed
+        });
     }
     Ok(sequence_of(header))
 }

@@ -7,6 +7,10 @@ fn a_narrower_set_is_chosen_once_and_by_name() {
     let unknown = Kernels::choose("abacus").expect_err("no CPU has it");
     assert!(unknown.starts_with("this CPU has plain"), "{unknown}");
     Kernels::choose("plain").expect("the plain kernels run everywhere");
-    assert!(std::ptr::eq(Kernels::best(), &Kernels::available()[0]), "the set in use is {}", Kernels::best().name());
+    assert!(
+        std::ptr::eq(Kernels::best(), &Kernels::available()[0]),
+        "the set in use is {}",
+        Kernels::best().name()
+    );
     assert!(Kernels::choose("plain").is_err(), "a second choice is refused");
 }

@@ -22,11 +22,18 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, address, export, directory] = &arguments[..] else { return Err("usage: compare ADDRESS EXPORT DIRECTORY".into()) };
+    let [_, address, export, directory] = &arguments[..] else {
+        return Err("usage: compare ADDRESS EXPORT DIRECTORY".into());
+    };
     let start = Instant::now();
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
     let me = std::fs::metadata("/proc/self")?;
-    let user = Plain::sys(&AuthSys { machine_name: b"compare".to_vec(), uid: me.uid(), gid: me.gid(), ..AuthSys::default() });
+    let user = Plain::sys(&AuthSys {
+        machine_name: b"compare".to_vec(),
+        uid: me.uid(),
+        gid: me.gid(),
+        ..AuthSys::default()
+    });
     let client = Client::connect(Config::new(
         address.parse()?,
         2,
@@ -35,18 +42,29 @@ async fn main() -> Result<(), Failure> {
     ))
     .await?;
     let root = client.walk(export.as_bytes()).await?;
-    let comparison =
-        Arc::new(Comparison { client, permits: Semaphore::new(CONCURRENT_FILES_MAX), files: AtomicU64::new(0), bytes: AtomicU64::new(0) });
+    let comparison = Arc::new(Comparison {
+        client,
+        permits: Semaphore::new(CONCURRENT_FILES_MAX),
+        files: AtomicU64::new(0),
+        bytes: AtomicU64::new(0),
+    });
     let mut tasks = JoinSet::new();
     let mut pending = vec![(root.handle, PathBuf::from(directory))];
     let mut names = 0;
     while let Some((handle, path)) = pending.pop() {
         let entries = comparison.client.list(&handle, usize::MAX).await?;
-        let remote_names: BTreeSet<Vec<u8>> = entries.iter().map(|entry| entry.name.clone()).collect();
-        let local_names =
-            std::fs::read_dir(&path)?.map(|entry| Ok(entry?.file_name().into_vec())).collect::<std::io::Result<BTreeSet<_>>>()?;
+        let remote_names: BTreeSet<Vec<u8>> =
+            entries.iter().map(|entry| entry.name.clone()).collect();
+        let local_names = std::fs::read_dir(&path)?
+            .map(|entry| Ok(entry?.file_name().into_vec()))
+            .collect::<std::io::Result<BTreeSet<_>>>()?;
         if let Some(name) = remote_names.symmetric_difference(&local_names).next() {
-            return Err(format!("{}: {} exists only on one side", path.display(), String::from_utf8_lossy(name)).into());
+            return Err(format!(
+                "{}: {} exists only on one side",
+                path.display(),
+                String::from_utf8_lossy(name)
+            )
+            .into());
         }
         names += entries.len();
         for entry in entries {
@@ -60,12 +78,18 @@ async fn main() -> Result<(), Failure> {
                     let (comparison, handle) = (comparison.clone(), handle);
                     let limit = comparison.clone();
                     let _permit = limit.permits.acquire().await?;
-                    tasks.spawn(async move { comparison.compare_file(&handle, &entry.name, local_path).await });
+                    tasks.spawn(async move {
+                        comparison.compare_file(&handle, &entry.name, local_path).await
+                    });
                 }
                 Some(FileType::Symlink) => {
                     let link = lookup(&comparison.client, &handle, &entry.name).await?;
-                    if comparison.client.readlink(&link).await? != std::fs::read_link(&local_path)?.into_os_string().into_vec() {
-                        return Err(format!("{}: different link target", local_path.display()).into());
+                    if comparison.client.readlink(&link).await?
+                        != std::fs::read_link(&local_path)?.into_os_string().into_vec()
+                    {
+                        return Err(
+                            format!("{}: different link target", local_path.display()).into()
+                        );
                     }
                 }
                 _ => {}
@@ -78,8 +102,13 @@ async fn main() -> Result<(), Failure> {
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    let (files, bytes) = (comparison.files.load(Ordering::Relaxed), comparison.bytes.load(Ordering::Relaxed));
-    println!("{names} names and {files} files of {} MiB are equal, {:.1} s", bytes >> 20, start.elapsed().as_secs_f64());
+    let (files, bytes) =
+        (comparison.files.load(Ordering::Relaxed), comparison.bytes.load(Ordering::Relaxed));
+    println!(
+        "{names} names and {files} files of {} MiB are equal, {:.1} s",
+        bytes >> 20,
+        start.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 
@@ -91,7 +120,12 @@ struct Comparison {
 }
 
 impl Comparison {
-    async fn compare_file(&self, directory: &Filehandle, name: &[u8], path: PathBuf) -> Result<(), Failure> {
+    async fn compare_file(
+        &self,
+        directory: &Filehandle,
+        name: &[u8],
+        path: PathBuf,
+    ) -> Result<(), Failure> {
         let _permit = self.permits.acquire().await?;
         let Ok(local) = std::fs::File::open(&path) else { return Ok(()) };
         let file = loop {
@@ -112,9 +146,16 @@ impl Comparison {
                 data => data?,
             };
             let mut local_data = vec![0; data.len()];
-            local.read_exact_at(&mut local_data, offset).map_err(|error| format!("{}: {error}", path.display()))?;
+            local
+                .read_exact_at(&mut local_data, offset)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
             if local_data != data {
-                return Err(format!("{}: content differs in the {} bytes at offset {offset}", path.display(), data.len()).into());
+                return Err(format!(
+                    "{}: content differs in the {} bytes at offset {offset}",
+                    path.display(),
+                    data.len()
+                )
+                .into());
             }
             offset += data.len() as u64;
             if eof {

@@ -22,9 +22,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     // The server discards an instance's state when the next one has another verifier.
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
-    let identity = Identity::new(format!("list_and_read {start_time}"), Verifier(start_time.to_be_bytes()));
+    let identity =
+        Identity::new(format!("list_and_read {start_time}"), Verifier(start_time.to_be_bytes()));
     let process = std::fs::metadata("/proc/self")?;
-    let user = Plain::sys(&AuthSys { uid: process.uid(), gid: process.gid(), ..AuthSys::default() });
+    let user =
+        Plain::sys(&AuthSys { uid: process.uid(), gid: process.gid(), ..AuthSys::default() });
     let client = Client::connect(Config::new(address.parse()?, 2, identity, user)).await?;
 
     let directory = client.walk(directory.as_bytes()).await?.handle;

@@ -20,14 +20,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let depth: u64 = arguments.next().map_or(Ok(64), |depth| depth.parse())?;
     let seconds: u64 = arguments.next().map_or(Ok(3), |seconds| seconds.parse())?;
     let minor: u32 = arguments.next().map_or(Ok(1), |minor| minor.parse())?;
-    let identity = Identity { slots: depth as u32, ..Identity::new(&b"pipeline_rate"[..], Verifier([1; 8])) };
-    let mut pipeline = Pipeline::connect(address, minor, 1, &identity, Box::new(Plain::sys(&AuthSys::default())))?;
+    let identity =
+        Identity { slots: depth as u32, ..Identity::new(&b"pipeline_rate"[..], Verifier([1; 8])) };
+    let mut pipeline =
+        Pipeline::connect(address, minor, 1, &identity, Box::new(Plain::sys(&AuthSys::default())))?;
     let operations = |call: &mut vouch_nfs4_client::CallBuilder, w: &mut Writer| {
         call.op(w, &Args::Putrootfh);
         call.op(w, &Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1, 3, 4, 20]) }));
     };
     let mut refused = 0u64;
-    while pipeline.submitter().in_flight() < depth as usize && pipeline.submitter().submit(0, operations)? {}
+    while pipeline.submitter().in_flight() < depth as usize
+        && pipeline.submitter().submit(0, operations)?
+    {}
     let (start, cpu, mut calls) = (Instant::now(), thread_cpu(), 0u64);
     while start.elapsed() < Duration::from_secs(seconds) {
         calls += pipeline.poll(Some(Duration::from_secs(5)), |submitter, _, outcome| {
@@ -40,7 +44,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         })? as u64;
     }
     let (wall, cpu) = (start.elapsed().as_secs_f64(), thread_cpu() - cpu);
-    println!("{:.0} calls/s, {:.2} us of CPU per call, depth {depth}, {refused} refused", calls as f64 / wall, cpu * 1e6 / calls as f64);
+    println!(
+        "{:.0} calls/s, {:.2} us of CPU per call, depth {depth}, {refused} refused",
+        calls as f64 / wall,
+        cpu * 1e6 / calls as f64
+    );
     Ok(())
 }
 
@@ -81,27 +89,55 @@ fn answer(record: &[u8], out: &mut Writer) {
     for _ in 0..head.count {
         match Args::decode(head.minor, &mut r).expect("a valid call of this program") {
             Args::Sequence(args) => {
-                let (session, seq, slot, highest) = (args.session, args.seq, args.slot, SlotId(1023));
-                let ok = SequenceOk { session, seq, slot, highest_slot: highest, target_highest_slot: highest, flags: SequenceFlags(0) };
+                let (session, seq, slot, highest) =
+                    (args.session, args.seq, args.slot, SlotId(1023));
+                let ok = SequenceOk {
+                    session,
+                    seq,
+                    slot,
+                    highest_slot: highest,
+                    target_highest_slot: highest,
+                    flags: SequenceFlags(0),
+                };
                 Results::Sequence(Ok(ok)).encode(out);
             }
             Args::ExchangeId(_) => {
                 let (client, seq, flags) = (ClientId(1), CreateSeq(1), ExchangeIdFlags(0));
                 let owner = ServerOwner { minor: 0, major: Bytes(b"stub") };
                 let (state_protect, impl_id) = (StateProtectReply::None, None);
-                let ok = ExchangeIdOk { client, seq, flags, state_protect, server_owner: owner, server_scope: Bytes(b""), impl_id };
+                let ok = ExchangeIdOk {
+                    client,
+                    seq,
+                    flags,
+                    state_protect,
+                    server_owner: owner,
+                    server_scope: Bytes(b""),
+                    impl_id,
+                };
                 Results::ExchangeId(Ok(ok)).encode(out);
             }
             Args::CreateSession(args) => {
                 let (session, flags) = (SessionId([1; 16]), args.flags);
-                Results::CreateSession(Ok(CreateSessionOk { session, seq: args.seq, flags, fore: args.fore, back: args.back })).encode(out);
+                Results::CreateSession(Ok(CreateSessionOk {
+                    session,
+                    seq: args.seq,
+                    flags,
+                    fore: args.fore,
+                    back: args.back,
+                }))
+                .encode(out);
             }
             Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())).encode(out),
             Args::Putrootfh => Results::Putrootfh(Ok(())).encode(out),
             Args::Getattr(args) => {
                 let kind = Some(attr::FileType::Directory);
-                let attributes =
-                    Attributes { file_type: kind, change: Some(ChangeId(1)), size: Some(4096), fileid: Some(2), ..Attributes::default() };
+                let attributes = Attributes {
+                    file_type: kind,
+                    change: Some(ChangeId(1)),
+                    size: Some(4096),
+                    fileid: Some(2),
+                    ..Attributes::default()
+                };
                 GetattrOk::write(out, args.wanted, &attributes);
             }
             other => Results::failure(other.op(), Status::NOTSUPP).encode(out),

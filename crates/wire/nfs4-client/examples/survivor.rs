@@ -21,22 +21,43 @@ async fn main() -> Result<(), Failure> {
     let start = Instant::now();
     let end = start + Duration::from_secs(seconds.parse()?);
     let start_time = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
-    let identity =
-        Identity { reclaim_complete: false, ..Identity::new(format!("vouch survivor {start_time}"), Verifier(start_time.to_be_bytes())) };
+    let identity = Identity {
+        reclaim_complete: false,
+        ..Identity::new(format!("vouch survivor {start_time}"), Verifier(start_time.to_be_bytes()))
+    };
     let me = std::fs::metadata("/proc/self")?;
-    let user = Plain::sys(&AuthSys { machine_name: b"survivor".to_vec(), uid: me.uid(), gid: me.gid(), ..AuthSys::default() });
+    let user = Plain::sys(&AuthSys {
+        machine_name: b"survivor".to_vec(),
+        uid: me.uid(),
+        gid: me.gid(),
+        ..AuthSys::default()
+    });
     let client = Client::connect(Config::new(address.parse()?, 2, identity, user)).await?;
     client.reclaim_complete().await?;
-    let mut worker = Worker { client, open_file: None, opened_by: ClientId(0), last_reply_at: start, interruptions: Vec::new() };
+    let mut worker = Worker {
+        client,
+        open_file: None,
+        opened_by: ClientId(0),
+        last_reply_at: start,
+        interruptions: Vec::new(),
+    };
     worker.opened_by = worker.client.id();
-    let directory = worker.retry(|client| async move { Ok(client.walk(directory.as_bytes()).await?.handle) }).await?;
+    let directory = worker
+        .retry(|client| async move { Ok(client.walk(directory.as_bytes()).await?.handle) })
+        .await?;
     let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
     let (handle, attributes) = (&directory, &mode);
-    let open_file = worker.retry(|client| async move { client.open(handle, b"held", ShareAccess::BOTH, Some(attributes)).await }).await?;
+    let open_file = worker
+        .retry(|client| async move {
+            client.open(handle, b"held", ShareAccess::BOTH, Some(attributes)).await
+        })
+        .await?;
     worker.open_file = Some(open_file);
 
     let mut count = 0;
-    while Instant::now() < end || until.first().is_some_and(|file| !std::path::Path::new(file).exists()) {
+    while Instant::now() < end
+        || until.first().is_some_and(|file| !std::path::Path::new(file).exists())
+    {
         worker.write_file(&directory, count).await?;
         count += 1;
     }
@@ -45,11 +66,14 @@ async fn main() -> Result<(), Failure> {
     for number in 0..count {
         let content = worker.retry(|client| read(client, directory, name(number))).await?;
         if content != text(number) {
-            return Err(format!("{} was acknowledged, and has different content", name(number)).into());
+            return Err(
+                format!("{} was acknowledged, and has different content", name(number)).into()
+            );
         }
     }
     worker.client.close().await?;
-    let interruptions: Vec<String> = worker.interruptions.iter().map(|pause| format!("{:.2} s", pause.as_secs_f64())).collect();
+    let interruptions: Vec<String> =
+        worker.interruptions.iter().map(|pause| format!("{:.2} s", pause.as_secs_f64())).collect();
     println!(
         "{count} files of {FILE_LEN} bytes written, committed and renamed in {:.1} s; server unavailable for: {}; the open file is still open; all data was read back",
         worked.as_secs_f64(),
@@ -74,8 +98,10 @@ impl Worker {
             let (directory, content) = (directory, content.clone());
             async move {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-                let file = client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
-                let (written, _, verifier) = client.write(&file, 0, &content, StableHow::Unstable).await?;
+                let file =
+                    client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
+                let (written, _, verifier) =
+                    client.write(&file, 0, &content, StableHow::Unstable).await?;
                 // Another verifier: the server has lost uncommitted data (RFC 8881 §18.3.3).
                 if written as usize != content.len() || client.commit(&file).await? != verifier {
                     return Err(Error::Lost);
@@ -101,7 +127,10 @@ impl Worker {
         Ok(self.client.close_file(open_file).await?)
     }
 
-    async fn retry<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client) -> F) -> Result<T, Error> {
+    async fn retry<T, F: Future<Output = Result<T, Error>>>(
+        &mut self,
+        mut operation: impl FnMut(Client) -> F,
+    ) -> Result<T, Error> {
         loop {
             match operation(self.client.clone()).await {
                 Ok(value) => {
@@ -115,8 +144,12 @@ impl Worker {
 
     async fn prepare_retry(&mut self, error: Error) -> Result<(), Error> {
         match error.status() {
-            Some(Status::GRACE | Status::DELAY) => tokio::time::sleep(Duration::from_millis(100)).await,
-            Some(Status::BADSESSION | Status::DEADSESSION | Status::STALE_CLIENTID) => self.recover().await?,
+            Some(Status::GRACE | Status::DELAY) => {
+                tokio::time::sleep(Duration::from_millis(100)).await
+            }
+            Some(Status::BADSESSION | Status::DEADSESSION | Status::STALE_CLIENTID) => {
+                self.recover().await?
+            }
             _ if matches!(error, Error::Lost | Error::Io(_)) => self.recover().await?,
             _ => return Err(error),
         }
@@ -144,7 +177,11 @@ impl Worker {
                     self.last_reply_at = Instant::now();
                     break;
                 }
-                Err(error) if error.status().is_some() || interrupted_at.elapsed() > INTERRUPTION_MAX => return Err(error),
+                Err(error)
+                    if error.status().is_some() || interrupted_at.elapsed() > INTERRUPTION_MAX =>
+                {
+                    return Err(error);
+                }
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         }

@@ -2,7 +2,10 @@
 //! answers a retry.
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
-use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
+use vouch_nfs4::{
+    CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId,
+    SlotSeq, Status,
+};
 use vouch_oncrpc::{Accepted, Call, Denied, Reply, begin_record, end_record};
 use vouch_rpcsec_gss::{Envelope, GssCall, Wrap, wrap_many};
 use vouch_xdr::{Reader, Writer};
@@ -59,7 +62,13 @@ enum SequenceOutcome {
 impl BackChannel {
     /// `program` and `minor`: of the callbacks.
     pub fn new(program: u32, minor: u32, slots: usize) -> Self {
-        Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)], security: None }
+        Self {
+            program,
+            minor,
+            session: None,
+            slots: vec![Slot::default(); slots.max(1)],
+            security: None,
+        }
     }
 
     /// Accepts only callbacks under this context, or unauthenticated ones with `None`.
@@ -84,13 +93,18 @@ impl BackChannel {
             }
         };
         let security = self.security.clone();
-        let (context_call, args) = match security.as_ref().map(|security| security.verify(record, &call)) {
-            None => (None, call.args.to_vec()),
-            Some(VerifiedCallback::Call(context_call, args)) => (Some(context_call), args),
-            Some(VerifiedCallback::Garbage(context_call)) => return write_protected(&context_call, Accepted::GarbageArgs, w, &[]),
-            Some(VerifiedCallback::Denied(stat)) => return write_reply(&Reply::denied(call.xid, Denied::AuthError(stat)), w),
-            Some(VerifiedCallback::Dropped) => return,
-        };
+        let (context_call, args) =
+            match security.as_ref().map(|security| security.verify(record, &call)) {
+                None => (None, call.args.to_vec()),
+                Some(VerifiedCallback::Call(context_call, args)) => (Some(context_call), args),
+                Some(VerifiedCallback::Garbage(context_call)) => {
+                    return write_protected(&context_call, Accepted::GarbageArgs, w, &[]);
+                }
+                Some(VerifiedCallback::Denied(stat)) => {
+                    return write_reply(&Reply::denied(call.xid, Denied::AuthError(stat)), w);
+                }
+                Some(VerifiedCallback::Dropped) => return,
+            };
         let refusal = match (call.program == self.program, call.version, call.procedure) {
             (false, _, _) => Some(Accepted::ProgUnavail),
             (_, version, _) if version != CALLBACK_VERSION => {
@@ -103,17 +117,26 @@ impl BackChannel {
         let mut results = Writer::new();
         let outcome = match refusal {
             Some(outcome) => outcome,
-            None if self.compound(&args, handler, &mut results).is_some() => Accepted::Success(results.as_bytes()),
+            None if self.compound(&args, handler, &mut results).is_some() => {
+                Accepted::Success(results.as_bytes())
+            }
             None => Accepted::GarbageArgs,
         };
         match (context_call, outcome) {
             (None, outcome) => write_reply(&Reply::accepted(call.xid, outcome), w),
-            (Some(context_call), Accepted::Success(results)) => write_protected(&context_call, Accepted::Success(&[]), w, results),
+            (Some(context_call), Accepted::Success(results)) => {
+                write_protected(&context_call, Accepted::Success(&[]), w, results)
+            }
             (Some(context_call), outcome) => write_protected(&context_call, outcome, w, &[]),
         }
     }
 
-    fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
+    fn compound(
+        &mut self,
+        args: &[u8],
+        handler: &mut dyn CallbackHandler,
+        w: &mut Writer,
+    ) -> Option<()> {
         let mut r = Reader::new(args);
         let head = CallbackHead::decode(&mut r).ok()?;
         let body_start = w.len();
@@ -125,7 +148,9 @@ impl BackChannel {
             while count < head.count && status.is_ok() {
                 count += 1;
                 let results = match Args::decode(head.minor, &mut r) {
-                    _ if count > OPERATIONS_MAX => Results::failure(Op::CB_SEQUENCE, Status::TOO_MANY_OPS),
+                    _ if count > OPERATIONS_MAX => {
+                        Results::failure(Op::CB_SEQUENCE, Status::TOO_MANY_OPS)
+                    }
                     Err(_) => Results::failure(Op::CB_SEQUENCE, Status::BADXDR),
                     Ok(Args::Illegal(_)) => Results::Illegal(Status::OP_ILLEGAL),
                     Ok(Args::Sequence(args)) => match self.sequence(&args, count == 1) {
@@ -140,7 +165,9 @@ impl BackChannel {
                         }
                         SequenceOutcome::Refused(status) => Results::Sequence(Err(status)),
                     },
-                    Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
+                    Ok(args) if self.minor > 0 && slot.is_none() => {
+                        Results::failure(args.op(), Status::OP_NOT_IN_SESSION)
+                    }
                     Ok(args) => handler.callback(&args),
                 };
                 status = results.status();
@@ -164,7 +191,9 @@ impl BackChannel {
         }
         let at = args.slot.0 as usize;
         let highest = SlotId(self.slots.len() as u32 - 1);
-        let Some(slot) = self.slots.get_mut(at) else { return SequenceOutcome::Refused(Status::BADSLOT) };
+        let Some(slot) = self.slots.get_mut(at) else {
+            return SequenceOutcome::Refused(Status::BADSLOT);
+        };
         if args.seq == slot.seq && !slot.reply.is_empty() {
             return SequenceOutcome::Retry(at);
         }
@@ -172,8 +201,13 @@ impl BackChannel {
             return SequenceOutcome::Refused(Status::SEQ_MISORDERED);
         }
         slot.seq = args.seq;
-        let ok =
-            CbSequenceOk { session: args.session, seq: args.seq, slot: args.slot, highest_slot: highest, target_highest_slot: highest };
+        let ok = CbSequenceOk {
+            session: args.session,
+            seq: args.seq,
+            slot: args.slot,
+            highest_slot: highest,
+            target_highest_slot: highest,
+        };
         SequenceOutcome::New(ok, at)
     }
 }
@@ -220,12 +254,22 @@ mod tests {
             cache_this: true,
             referring: List::default(),
         };
-        CallbackHead { tag: b"t", minor: 1, ident: 0, count: 1 + operations.len() as u32 }.encode(&mut body);
+        CallbackHead { tag: b"t", minor: 1, ident: 0, count: 1 + operations.len() as u32 }
+            .encode(&mut body);
         Args::Sequence(sequence).encode(&mut body);
         operations.iter().for_each(|args| args.encode(&mut body));
         let mut w = Writer::new();
         let none = OpaqueAuth::NONE;
-        Call { xid: 5, program: 9, version: 1, procedure: 1, cred: none, verf: none, args: body.as_bytes() }.encode(&mut w);
+        Call {
+            xid: 5,
+            program: 9,
+            version: 1,
+            procedure: 1,
+            cred: none,
+            verf: none,
+            args: body.as_bytes(),
+        }
+        .encode(&mut w);
         w.into_bytes()
     }
 
@@ -241,14 +285,20 @@ mod tests {
             let mut w = Writer::new();
             channel.answer(record, &mut handler, &mut w);
             let reply = Reply::decode(&w.as_bytes()[4..]).unwrap();
-            let ReplyBody::Accepted { outcome: Accepted::Success(body), .. } = reply.body else { panic!("accepted") };
+            let ReplyBody::Accepted { outcome: Accepted::Success(body), .. } = reply.body else {
+                panic!("accepted")
+            };
             vouch_nfs4::ReplyHead::decode(&mut Reader::new(body)).unwrap().status
         });
         (statuses.collect(), handler_calls)
     }
 
     fn recall() -> Args<'static> {
-        Args::Recall(CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() })
+        Args::Recall(CbRecallArgs {
+            stateid: Stateid::default(),
+            truncate: false,
+            handle: Filehandle::new(b"f").unwrap(),
+        })
     }
 
     #[test]
@@ -258,7 +308,11 @@ mod tests {
         let calls = [1, 1, 2].map(|seq| recall(seq, 0, SESSION));
         assert_eq!(statuses(&calls), (vec![Status::BADHANDLE; 3], 2));
         // RFC 8881 §20.9.3.
-        let calls = [recall(2, 0, SESSION), recall(1, 2, SESSION), recall(1, 0, SessionId([4; 16]))];
-        assert_eq!(statuses(&calls), (vec![Status::SEQ_MISORDERED, Status::BADSLOT, Status::BADSESSION], 0));
+        let calls =
+            [recall(2, 0, SESSION), recall(1, 2, SESSION), recall(1, 0, SessionId([4; 16]))];
+        assert_eq!(
+            statuses(&calls),
+            (vec![Status::SEQ_MISORDERED, Status::BADSLOT, Status::BADSESSION], 0)
+        );
     }
 }

@@ -26,7 +26,11 @@ const RECORD_LEN_MAX: usize = 64 * 1024;
 /// # Ok(())
 /// # }
 /// ```
-pub async fn serve_callbacks(listener: TcpListener, program: u32, mut handler: impl CallbackHandler) -> std::io::Result<()> {
+pub async fn serve_callbacks(
+    listener: TcpListener,
+    program: u32,
+    mut handler: impl CallbackHandler,
+) -> std::io::Result<()> {
     let mut channel = BackChannel::new(program, 0, 1);
     loop {
         let (stream, _) = listener.accept().await?;
@@ -42,7 +46,11 @@ pub fn universal_address(address: std::net::SocketAddr) -> (String, String) {
     (netid.into(), address)
 }
 
-async fn serve(mut stream: TcpStream, channel: &mut BackChannel, handler: &mut dyn CallbackHandler) -> std::io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    channel: &mut BackChannel,
+    handler: &mut dyn CallbackHandler,
+) -> std::io::Result<()> {
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
     let mut bytes = [0; 4096];
     loop {

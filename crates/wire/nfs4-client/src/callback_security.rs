@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
 use vouch_oncrpc::{AuthStat, Call, Flavor};
-use vouch_rpcsec_gss::{CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify};
+use vouch_rpcsec_gss::{
+    CallClass, Check, GssCall, ServerContext, Service, Verdict, check_many, classify,
+};
 
 /// The security context in which the server sends callbacks (RFC 8881 §2.10.8.3).
 #[derive(Clone)]
@@ -17,7 +19,10 @@ pub struct CallbackSecurity {
 
 impl std::fmt::Debug for CallbackSecurity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("CallbackSecurity").field("service", &self.service).finish_non_exhaustive()
+        formatter
+            .debug_struct("CallbackSecurity")
+            .field("service", &self.service)
+            .finish_non_exhaustive()
     }
 }
 
@@ -38,7 +43,11 @@ impl CallbackSecurity {
             Service::Privacy => GssService::Privacy,
         };
         let from_client = Bytes(&self.context.handle_ref().0);
-        CallbackSec::Gss(GssCallbackHandles { service, from_server: Bytes(&self.from_server), from_client })
+        CallbackSec::Gss(GssCallbackHandles {
+            service,
+            from_server: Bytes(&self.from_server),
+            from_client,
+        })
     }
 
     pub(crate) fn verify(&self, record: &[u8], call: &Call<'_>) -> VerifiedCallback {
@@ -47,10 +56,14 @@ impl CallbackSecurity {
         }
         let find = |name: &[u8]| (*name == self.context.handle().0).then(|| self.context.clone());
         let call = match classify(record, call, find) {
-            CallClass::Call(call) if call.is_destroy() => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
+            CallClass::Call(call) if call.is_destroy() => {
+                return VerifiedCallback::Denied(AuthStat::BAD_CRED);
+            }
             CallClass::Call(call) => Box::new(call),
             // A server never establishes a context with the client.
-            CallClass::Init(_) | CallClass::Garbage => return VerifiedCallback::Denied(AuthStat::BAD_CRED),
+            CallClass::Init(_) | CallClass::Garbage => {
+                return VerifiedCallback::Denied(AuthStat::BAD_CRED);
+            }
             CallClass::Refused(stat) => return VerifiedCallback::Denied(stat),
         };
         if call.service() != self.service {

@@ -18,7 +18,10 @@ use vouch_xdr::Writer;
 use crate::back_channel::is_call;
 use crate::gss::needs_new_context;
 use crate::record_buffer::fragment_len;
-use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply, TlsClient};
+use crate::{
+    BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks,
+    Protection, Renewal, Reply, TlsClient,
+};
 
 mod background;
 mod callback_context;
@@ -65,7 +68,12 @@ pub struct Config {
 
 impl Config {
     /// One connection, no callbacks.
-    pub fn new(address: SocketAddr, minor: u32, identity: Identity, protection: impl Protection + 'static) -> Self {
+    pub fn new(
+        address: SocketAddr,
+        minor: u32,
+        identity: Identity,
+        protection: impl Protection + 'static,
+    ) -> Self {
         let record_len_max = identity.message_len_max as usize + 4096;
         Self {
             address,
@@ -149,10 +157,17 @@ struct Pending {
 impl Client {
     /// Registers the client and binds the other connections to its session.
     pub async fn connect(config: Config) -> Result<Self, Error> {
-        let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
-        let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
+        let seed = u32::from_be_bytes(std::array::from_fn(|at| {
+            config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]
+        }));
+        let back = BackChannel::new(
+            config.identity.callback_program,
+            config.minor,
+            config.identity.back_slots as usize,
+        );
         let state = State {
-            callbacks_use_call_context: config.minor > 0 && config.identity.callback_security.is_none(),
+            callbacks_use_call_context: config.minor > 0
+                && config.identity.callback_security.is_none(),
             is_callback_context_stale: false,
             next_offer_at: None,
             core: Core::new(config.minor, config.protection, seed),
@@ -208,7 +223,14 @@ impl Client {
 
     /// Adds SEQUENCE in 4.1 and later.
     pub fn compound(&self) -> Compound<'_> {
-        Compound::new(self, if self.shared.minor == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } })
+        Compound::new(
+            self,
+            if self.shared.minor == 0 {
+                CallKind::Sessionless
+            } else {
+                CallKind::Session { cache: false }
+            },
+        )
     }
 
     pub(crate) fn sessionless(&self) -> Compound<'_> {
@@ -232,7 +254,12 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) async fn call(&self, kind: CallKind, operations: Vec<u8>, count: u32) -> Result<Reply, Error> {
+    pub(crate) async fn call(
+        &self,
+        kind: CallKind,
+        operations: Vec<u8>,
+        count: u32,
+    ) -> Result<Reply, Error> {
         let mut operations = Some(operations);
         loop {
             let freed = self.shared.slot_free.notified();
@@ -270,7 +297,12 @@ impl Client {
         let wake = Arc::new(Notify::new());
         let mut state = self.shared.state.lock();
         let at = state.connections.len();
-        state.connections.push(Connection { out: Writer::new(), wake: wake.clone(), link: LinkState::Up, task: None });
+        state.connections.push(Connection {
+            out: Writer::new(),
+            wake: wake.clone(),
+            link: LinkState::Up,
+            task: None,
+        });
         let task = tokio::spawn(run_connection(Arc::downgrade(&self.shared), at, stream, wake));
         state.connections[at].task = Some(task.abort_handle());
     }
@@ -287,7 +319,11 @@ impl Shared {
         let mut state = self.state.lock();
         state.is_closed = true;
         state.pending.clear();
-        state.connections.drain(..).filter_map(|connection| connection.task).for_each(|task| task.abort());
+        state
+            .connections
+            .drain(..)
+            .filter_map(|connection| connection.task)
+            .for_each(|task| task.abort());
         self.slot_free.notify_waiters();
     }
 
@@ -309,15 +345,20 @@ impl Shared {
     ) -> Result<Option<oneshot::Receiver<Result<Reply, Error>>>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        if state.is_closed || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none()) {
+        if state.is_closed
+            || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none())
+        {
             return Err(Error::Lost);
         }
         state.next_token += 1;
         let token = state.next_token;
         let total = state.connections.len();
-        let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].link == LinkState::Up)
+        let Some(at) = (0..total)
+            .map(|step| (token as usize + step) % total)
+            .find(|&at| state.connections[at].link == LinkState::Up)
         else {
-            let is_connecting = state.connections.iter().any(|connection| connection.link == LinkState::Connecting);
+            let is_connecting =
+                state.connections.iter().any(|connection| connection.link == LinkState::Connecting);
             return if is_connecting { Ok(None) } else { Err(Error::Lost) };
         };
         let out = &mut state.connections[at].out;
@@ -337,7 +378,9 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let (reply, receiver) = oneshot::channel();
-        state.pending.insert(token, Pending { connection: at, kind, operations, count, denials: 0, reply });
+        state
+            .pending
+            .insert(token, Pending { connection: at, kind, operations, count, denials: 0, reply });
         match has_context {
             true => state.connections[at].wake.notify_one(),
             false => {
@@ -349,10 +392,14 @@ impl Shared {
         Ok(Some(receiver))
     }
 
-    fn encode_call<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
+    fn encode_call<'a>(
+        &self,
+        request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a,
+    ) -> Result<Vec<u8>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
-        let (kind, args) = request(&state.identity).ok_or(Error::Mismatch("the handshake is complete"))?;
+        let (kind, args) =
+            request(&state.identity).ok_or(Error::Mismatch("the handshake is complete"))?;
         let mut w = Writer::new();
         let mut call = state.core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
         call.op(&mut w, &args);
@@ -407,7 +454,12 @@ async fn read_record(stream: &mut Stream, record_len_max: usize) -> Result<Vec<u
     }
 }
 
-async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: Stream, wake: Arc<Notify>) {
+async fn run_connection(
+    shared: std::sync::Weak<Shared>,
+    at: usize,
+    mut stream: Stream,
+    wake: Arc<Notify>,
+) {
     loop {
         let _ = transfer(&shared, at, &mut stream, &wake).await;
         let Some(client) = shared.upgrade() else { return };
@@ -430,7 +482,9 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
                 client.resume_connection(at);
                 client.start_task(&mut client.state.lock());
                 if client.state.lock().is_callback_context_stale {
-                    tokio::spawn(async move { Client { shared: client }.offer_call_context().await });
+                    tokio::spawn(
+                        async move { Client { shared: client }.offer_call_context().await },
+                    );
                 }
             }
             _ => {
@@ -442,7 +496,12 @@ async fn run_connection(shared: std::sync::Weak<Shared>, at: usize, mut stream: 
     }
 }
 
-async fn transfer(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut Stream, wake: &Notify) -> Result<(), Error> {
+async fn transfer(
+    shared: &std::sync::Weak<Shared>,
+    at: usize,
+    stream: &mut Stream,
+    wake: &Notify,
+) -> Result<(), Error> {
     let (mut input, mut output) = tokio::io::split(stream);
     let client = shared.upgrade().ok_or(Error::Lost)?;
     let mut reader = RecordReader::new(client.record_len_max);

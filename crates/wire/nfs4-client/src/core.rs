@@ -4,8 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{Args, CreateSessionOk, Op, Results, SequenceArgs, SequenceOk};
-use vouch_nfs4::{CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION};
-use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody, begin_record, end_record};
+use vouch_nfs4::{
+    CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION,
+};
+use vouch_oncrpc::{
+    Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody,
+    begin_record, end_record,
+};
 use vouch_xdr::{Reader, Writer};
 
 use crate::slots::{SLOTS_MAX, Slots};
@@ -167,8 +172,15 @@ impl Core {
     }
 
     /// `None` if no slot is free or the protection's window is full. `w` is then unchanged.
-    pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
-        if (kind != CallKind::Sessionless || self.minor == 0) && self.in_flight >= self.outstanding_max() {
+    pub fn begin(
+        &mut self,
+        token: u64,
+        kind: CallKind,
+        w: &mut Writer,
+    ) -> Result<Option<CallBuilder>, Error> {
+        if (kind != CallKind::Sessionless || self.minor == 0)
+            && self.in_flight >= self.outstanding_max()
+        {
             return Ok(None);
         }
         let (at, sequence) = match kind {
@@ -192,9 +204,14 @@ impl Core {
     /// Begins a call again on another connection with the same slot, sequence number and
     /// operations: the server replies from its cache if it has executed the call (RFC 8881
     /// §2.10.6.2). `None` if `token` is not in flight. O(slots).
-    pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<CallBuilder>, Error> {
-        let found =
-            self.calls.iter().enumerate().find_map(|(at, call)| call.filter(|call| call.token == token).map(|call| (at, call.kind)));
+    pub fn begin_again(
+        &mut self,
+        token: u64,
+        w: &mut Writer,
+    ) -> Result<Option<CallBuilder>, Error> {
+        let found = self.calls.iter().enumerate().find_map(|(at, call)| {
+            call.filter(|call| call.token == token).map(|call| (at, call.kind))
+        });
         let Some((at, kind)) = found else { return Ok(None) };
         let sequence = match kind {
             CallKind::Session { cache } => {
@@ -209,7 +226,9 @@ impl Core {
     /// If the protection fails, or the call exceeds the session's limits, it is removed from `w`.
     pub fn end(&mut self, call: CallBuilder, w: &mut Writer) -> Result<(), Error> {
         let start = CallBuilder { ..call };
-        let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else { return Ok(()) };
+        let Some(Unprotected { tag, bytes }) = self.end_unprotected(call, w)? else {
+            return Ok(());
+        };
         let protected = self.protect(&mut [OutgoingCall { tag, bytes: &mut w.bytes_mut()[bytes] }]);
         if protected.is_err() {
             self.cancel(&start, w);
@@ -218,14 +237,20 @@ impl Core {
     }
 
     /// For [`Self::protect`] later. Returns the call's position if it needs protection.
-    pub(crate) fn end_unprotected(&mut self, call: CallBuilder, w: &mut Writer) -> Result<Option<Unprotected>, Error> {
+    pub(crate) fn end_unprotected(
+        &mut self,
+        call: CallBuilder,
+        w: &mut Writer,
+    ) -> Result<Option<Unprotected>, Error> {
         let in_flight = self.calls[call.at].as_mut().expect("a call that was begun is in flight");
         in_flight.count = call.count;
         w.set_u32(call.count_at, call.count);
         let (tag, kind) = (in_flight.tag, in_flight.kind);
         self.protection.end(tag, w, call.body_start);
         let len = w.len() - call.record_start - RECORD_MARK_LEN;
-        if kind != CallKind::Sessionless && (len > self.request_len_max || call.count > self.operations_max) {
+        if kind != CallKind::Sessionless
+            && (len > self.request_len_max || call.count > self.operations_max)
+        {
             self.cancel(&call, w);
             return Err(Error::TooLarge);
         }
@@ -256,7 +281,8 @@ impl Core {
 
     fn cancel(&mut self, call: &CallBuilder, w: &mut Writer) {
         w.truncate(call.record_start);
-        if let Some(InFlightCall { kind: CallKind::Session { .. }, .. }) = self.remove_call(call.at) {
+        if let Some(InFlightCall { kind: CallKind::Session { .. }, .. }) = self.remove_call(call.at)
+        {
             self.slots.release(call.at, false);
         }
     }
@@ -269,7 +295,11 @@ impl Core {
     }
 
     /// `None` if no call waits for the reply. After an error the connection is unusable.
-    pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
+    pub fn reply<'a>(
+        &mut self,
+        record: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
         let Some((at, call)) = self.find_call(reply.xid) else { return Ok(None) };
         let opened = match reply.body {
@@ -290,7 +320,12 @@ impl Core {
         self.calls[at].filter(|call| call.xid == xid).map(|call| (at, call))
     }
 
-    fn complete<'a>(&mut self, at: usize, call: InFlightCall, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
+    fn complete<'a>(
+        &mut self,
+        at: usize,
+        call: InFlightCall,
+        opened: Result<&'a [u8], Error>,
+    ) -> Result<Completion<'a>, Error> {
         // The reply may be forged, so the call keeps waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
@@ -314,11 +349,19 @@ impl Core {
     }
 
     fn sequence(&self, session: SessionId, at: usize, seq: SlotSeq, cache: bool) -> SequenceArgs {
-        SequenceArgs { session, seq, slot: SlotId(at as u32), highest_slot: self.slots.highest(), cache_this: cache }
+        SequenceArgs {
+            session,
+            seq,
+            slot: SlotId(at as u32),
+            highest_slot: self.slots.highest(),
+            cache_this: cache,
+        }
     }
 
     fn free_sessionless_place(&mut self) -> Option<usize> {
-        let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.next_sessionless + step) % SLOTS_MAX).find(|&at| self.calls[at].is_none())?;
+        let at = (0..SLOTS_MAX)
+            .map(|step| SLOTS_MAX + (self.next_sessionless + step) % SLOTS_MAX)
+            .find(|&at| self.calls[at].is_none())?;
         self.next_sessionless = (at + 1) % SLOTS_MAX;
         Some(at)
     }
@@ -336,7 +379,9 @@ impl Core {
         let xid = self.xid_high << CALL_PLACE_BITS | at as u32;
         let record_start = begin_record(w);
         let header_start = w.len();
-        [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND].into_iter().for_each(|word| w.u32(word));
+        [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND]
+            .into_iter()
+            .for_each(|word| w.u32(word));
         let tag = match self.protection.begin(w, header_start) {
             Ok(tag) => tag,
             Err(error) => {
@@ -351,12 +396,23 @@ impl Core {
             call.op(w, &Args::Sequence(args));
         }
         self.remove_call(at);
-        self.calls[at] = Some(InFlightCall { xid, tag, token, count: 0, kind, context_generation: self.context_generation });
+        self.calls[at] = Some(InFlightCall {
+            xid,
+            tag,
+            token,
+            count: 0,
+            kind,
+            context_generation: self.context_generation,
+        });
         self.in_flight += 1;
         Ok(call)
     }
 
-    fn accept_sequence<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
+    fn accept_sequence<'a>(
+        &mut self,
+        at: usize,
+        outcome: Result<ReplyBody<'a>, Error>,
+    ) -> Result<ReplyBody<'a>, Error> {
         let read = outcome.and_then(|mut body| match body.next_result()? {
             Results::Sequence(Ok(ok)) => Ok((body, ok)),
             Results::Sequence(Err(status)) => Err(Error::Refused { op: Op::SEQUENCE, status }),
@@ -365,7 +421,9 @@ impl Core {
         let Some(session) = self.session else { return Err(Error::Lost) };
         match read {
             Ok((body, ok)) => {
-                let ours = ok.session == session && ok.slot.0 as usize == at && ok.seq == self.slots.seq_in_flight(at);
+                let ours = ok.session == session
+                    && ok.slot.0 as usize == at
+                    && ok.seq == self.slots.seq_in_flight(at);
                 self.slots.release(at, true);
                 if !ours {
                     return Err(Error::Mismatch("SEQUENCE result of another slot"));

@@ -1,7 +1,9 @@
 use std::sync::atomic::Ordering;
 
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Verifier};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Verifier,
+};
 use vouch_xdr::Writer;
 
 use crate::compound::pack;
@@ -41,7 +43,8 @@ const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
 impl Client {
     /// Looks up a path from the root.
     pub async fn walk(&self, path: &[u8]) -> Result<FileInfo, Error> {
-        let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+        let names: Vec<&[u8]> =
+            path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
         let mut compound = self.compound().putrootfh();
         for name in &names {
             compound = compound.lookup(name);
@@ -63,7 +66,9 @@ impl Client {
     ) -> Result<OpenFile, Error> {
         let mut packed = Writer::new();
         let how = match create {
-            Some(attributes) => OpenHow::Create(CreateHow::Unchecked(pack(attributes, &mut packed))),
+            Some(attributes) => {
+                OpenHow::Create(CreateHow::Unchecked(pack(attributes, &mut packed)))
+            }
             None => OpenHow::NoCreate,
         };
         self.open_with(directory, access, ShareDeny(0), how, OpenClaim::Null(Name(name))).await
@@ -78,23 +83,48 @@ impl Client {
         how: OpenHow<'_>,
         claim: OpenClaim<'_>,
     ) -> Result<OpenFile, Error> {
-        let owner = format!("open {}", self.shared.owners.fetch_add(1, Ordering::Relaxed)).into_bytes();
+        let owner =
+            format!("open {}", self.shared.owners.fetch_add(1, Ordering::Relaxed)).into_bytes();
         let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
-        let args = OpenArgs { seq: OwnerSeq(0), access, deny, owner: StateOwner { client, owner: Bytes(&owner) }, how, claim };
-        let reply = self.compound().cached().putfh(base).op(&Args::Open(args)).getfh().send().await?;
+        let args = OpenArgs {
+            seq: OwnerSeq(0),
+            access,
+            deny,
+            owner: StateOwner { client, owner: Bytes(&owner) },
+            how,
+            claim,
+        };
+        let reply =
+            self.compound().cached().putfh(base).op(&Args::Open(args)).getfh().send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
-        let Results::Open(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of OPEN")) };
-        let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
+        let Results::Open(Ok(ok)) = results.next_ok()? else {
+            return Err(Error::Mismatch("expected the result of OPEN"));
+        };
+        let Results::Getfh(Ok(got)) = results.next_ok()? else {
+            return Err(Error::Mismatch("expected the result of GETFH"));
+        };
         let delegation = match ok.delegation {
-            Delegation::Read(delegation) | Delegation::ReadAttrs(delegation) => Some(delegation.stateid),
-            Delegation::Write(delegation) | Delegation::WriteAttrs(delegation) => Some(delegation.stateid),
+            Delegation::Read(delegation) | Delegation::ReadAttrs(delegation) => {
+                Some(delegation.stateid)
+            }
+            Delegation::Write(delegation) | Delegation::WriteAttrs(delegation) => {
+                Some(delegation.stateid)
+            }
             Delegation::None | Delegation::NoneExt(_) => None,
         };
-        let mut file = OpenFile { handle: got.handle, stateid: ok.stateid, delegation, owner, seq: OwnerSeq(1), access };
+        let mut file = OpenFile {
+            handle: got.handle,
+            stateid: ok.stateid,
+            delegation,
+            owner,
+            seq: OwnerSeq(1),
+            access,
+        };
         if ok.flags.contains(OpenResultFlags::CONFIRM) {
             let args = OpenConfirmArgs { stateid: file.stateid, seq: file.seq };
-            let reply = self.compound().putfh(&file.handle).op(&Args::OpenConfirm(args)).send().await?;
+            let reply =
+                self.compound().putfh(&file.handle).op(&Args::OpenConfirm(args)).send().await?;
             let mut results = reply.results();
             results.skip(&[Op::PUTFH])?;
             let Results::OpenConfirm(Ok(ok)) = results.next_ok()? else {
@@ -107,32 +137,52 @@ impl Client {
     }
 
     /// Returns the data and whether it reaches the end of the file.
-    pub async fn read(&self, file: &OpenFile, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Error> {
+    pub async fn read(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), Error> {
         let args = ReadArgs { stateid: file.stateid, offset, count };
         let reply = self.compound().putfh(&file.handle).op(&Args::Read(args)).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
-            Results::Read(Ok(ok)) if ok.data.len() <= count as usize => Ok((ok.data.to_vec(), ok.eof)),
+            Results::Read(Ok(ok)) if ok.data.len() <= count as usize => {
+                Ok((ok.data.to_vec(), ok.eof))
+            }
             _ => Err(Error::Mismatch("expected the result of READ")),
         }
     }
 
     /// Returns the number of bytes, their stability, and the write verifier.
-    pub async fn write(&self, file: &OpenFile, offset: u64, data: &[u8], stable: StableHow) -> Result<(u32, StableHow, Verifier), Error> {
+    pub async fn write(
+        &self,
+        file: &OpenFile,
+        offset: u64,
+        data: &[u8],
+        stable: StableHow,
+    ) -> Result<(u32, StableHow, Verifier), Error> {
         let args = WriteArgs { stateid: file.stateid, offset, stable, data: Bytes(data) };
         let reply = self.compound().putfh(&file.handle).op(&Args::Write(args)).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
-            Results::Write(Ok(ok)) if ok.count as usize <= data.len() => Ok((ok.count, ok.committed, ok.verifier)),
+            Results::Write(Ok(ok)) if ok.count as usize <= data.len() => {
+                Ok((ok.count, ok.committed, ok.verifier))
+            }
             _ => Err(Error::Mismatch("expected the result of WRITE")),
         }
     }
 
     /// Returns the write verifier.
     pub async fn commit(&self, file: &OpenFile) -> Result<Verifier, Error> {
-        let reply = self.compound().putfh(&file.handle).op(&Args::Commit(CommitArgs { offset: 0, count: 0 })).send().await?;
+        let reply = self
+            .compound()
+            .putfh(&file.handle)
+            .op(&Args::Commit(CommitArgs { offset: 0, count: 0 }))
+            .send()
+            .await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
@@ -144,7 +194,11 @@ impl Client {
     /// Closes the file and returns its delegation.
     pub async fn close_file(&self, file: OpenFile) -> Result<(), Error> {
         let seq = if self.minor() == 0 { file.seq } else { OwnerSeq(0) };
-        let mut compound = self.compound().cached().putfh(&file.handle).op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));
+        let mut compound = self
+            .compound()
+            .cached()
+            .putfh(&file.handle)
+            .op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));
         if let Some(stateid) = file.delegation {
             compound = compound.op(&Args::Delegreturn(DelegreturnArgs { stateid }));
         }
@@ -156,8 +210,12 @@ impl Client {
 }
 
 pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<FileInfo, Error> {
-    let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETFH")) };
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of GETATTR")) };
+    let Results::Getfh(Ok(got)) = results.next_ok()? else {
+        return Err(Error::Mismatch("expected the result of GETFH"));
+    };
+    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
+        return Err(Error::Mismatch("expected the result of GETATTR"));
+    };
     let attributes = ok.attrs.attributes()?;
     Ok(FileInfo {
         handle: got.handle,

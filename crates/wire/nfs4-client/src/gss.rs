@@ -9,16 +9,21 @@ use std::time::Duration;
 use vouch_nfs4::{PROGRAM, VERSION};
 use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record};
 use vouch_rpcsec_gss::{
-    CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen,
-    ReplyOpener, Service, long_wraps,
+    CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation,
+    Initiator, OpenError, ReplyOpen, ReplyOpener, Service, long_wraps,
 };
 use vouch_xdr::Writer;
 
 use crate::tls::Stream;
-use crate::{CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection, ProtectionError, TlsClient};
+use crate::{
+    CallTag, CallbackSecurity, Error, IncomingReply, Opener, OutgoingCall, Protection,
+    ProtectionError, TlsClient,
+};
 
 /// A new protection after the server has lost the context. May block.
-pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
+pub type Renewal = Arc<
+    dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync,
+>;
 
 /// The server lacks the context (RFC 2203 §5.3.3.3).
 pub(crate) fn is_context_denial(stat: AuthStat) -> bool {
@@ -61,7 +66,11 @@ pub enum GssError<E> {
 
 /// Establishes a context over a temporary connection. Blocks for at most 30 seconds whenever the
 /// server is silent. Fails without a ticket, or if either side refuses the other.
-pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
+pub fn establish<I: Initiator>(
+    address: SocketAddr,
+    initiator: I,
+    service: Service,
+) -> Result<GssProtection, GssError<I::Error>> {
     establish_with(address, None, initiator, service)
 }
 
@@ -79,7 +88,9 @@ pub fn establish_with<I: Initiator>(
     stream.set_write_timeout(Some(SERVER_TIMEOUT))?;
     let mut stream = match tls {
         None => Stream::Plain(stream),
-        Some(tls) => tls.upgrade(stream).map_err(|error| std::io::Error::other(error.to_string()))?,
+        Some(tls) => {
+            tls.upgrade(stream).map_err(|error| std::io::Error::other(error.to_string()))?
+        }
     };
     let mut reader = RecordReader::new(REPLY_LEN_MAX);
     for xid in 1.. {
@@ -134,7 +145,9 @@ impl GssProtection {
         let mut w = Writer::new();
         let start = begin_record(&mut w);
         let header_start = w.len();
-        [xid, 0, vouch_oncrpc::RPC_VERSION, PROGRAM, VERSION, 0].into_iter().for_each(|word| w.u32(word));
+        [xid, 0, vouch_oncrpc::RPC_VERSION, PROGRAM, VERSION, 0]
+            .into_iter()
+            .for_each(|word| w.u32(word));
         self.context.destroy(&mut w, header_start)?;
         end_record(w.bytes_mut(), start, 0);
         Ok(w.into_bytes())
@@ -174,7 +187,8 @@ impl Protection for GssProtection {
 
     fn protect(&mut self, calls: &mut [OutgoingCall<'_>]) -> Result<(), ProtectionError> {
         let Self { context, random } = self;
-        let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|call| CallWrap { bytes: call.bytes }).collect();
+        let mut wraps: Vec<CallWrap<'_>> =
+            calls.iter_mut().map(|call| CallWrap { bytes: call.bytes }).collect();
         match context.wrap_many(&mut wraps, &mut |bytes| random.fill(bytes)) {
             true => Ok(()),
             false => Err(ProtectionError::NoContext),

@@ -2,12 +2,13 @@
 //! and SETCLIENTID_CONFIRM (RFC 7530 §16.33). No I/O.
 
 use vouch_nfs4::op::{
-    Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
-    ExchangeIdArgs, ExchangeIdFlags, Op, ReclaimCompleteArgs, Results, SetclientidArgs, SetclientidConfirmArgs,
+    Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs,
+    CreateSessionFlags, CreateSessionOk, ExchangeIdArgs, ExchangeIdFlags, Op, ReclaimCompleteArgs,
+    Results, SetclientidArgs, SetclientidConfirmArgs,
 };
 use vouch_nfs4::{
-    Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, StateProtectOps,
-    StateProtectReply, Status, Verifier,
+    Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId,
+    StateProtect, StateProtectOps, StateProtectReply, Status, Verifier,
 };
 
 use crate::{CallKind, CallbackSecurity, Core, Error, ReplyBody};
@@ -79,8 +80,13 @@ pub struct Handshake {
 }
 
 /// Reserved for the client's own credential, as by Linux.
-const ENFORCED: Bitmap =
-    Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
+const ENFORCED: Bitmap = Bitmap::of(&[
+    Op::BIND_CONN_TO_SESSION.0,
+    Op::EXCHANGE_ID.0,
+    Op::CREATE_SESSION.0,
+    Op::DESTROY_SESSION.0,
+    Op::DESTROY_CLIENTID.0,
+]);
 
 impl Handshake {
     /// Begins a handshake of this minor version.
@@ -153,38 +159,68 @@ impl Handshake {
                     owner,
                     flags: ExchangeIdFlags::USE_NON_PNFS,
                     state_protect: match self.is_protected {
-                        true => StateProtect::MachineCred(StateProtectOps { must_enforce: ENFORCED, must_allow: Bitmap::EMPTY }),
+                        true => StateProtect::MachineCred(StateProtectOps {
+                            must_enforce: ENFORCED,
+                            must_allow: Bitmap::EMPTY,
+                        }),
                         false => StateProtect::None,
                     },
                     impl_id: None,
                 }),
             ),
-            Stage::CreateSession(client, seq) => {
-                (CallKind::Sessionless, Args::CreateSession(create_session(identity, !self.is_callback_security_refused, client, seq)))
-            }
-            Stage::ReclaimComplete => (CallKind::Session { cache: true }, Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false })),
+            Stage::CreateSession(client, seq) => (
+                CallKind::Sessionless,
+                Args::CreateSession(create_session(
+                    identity,
+                    !self.is_callback_security_refused,
+                    client,
+                    seq,
+                )),
+            ),
+            Stage::ReclaimComplete => (
+                CallKind::Session { cache: true },
+                Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false }),
+            ),
             Stage::SetClientId => {
                 let (netid, address) = &identity.callback_address;
-                let location = NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) };
+                let location =
+                    NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) };
                 let callback = CallbackClient { program: identity.callback_program, location };
-                (CallKind::Sessionless, Args::Setclientid(SetclientidArgs { client: owner, callback, callback_ident: 1 }))
+                (
+                    CallKind::Sessionless,
+                    Args::Setclientid(SetclientidArgs {
+                        client: owner,
+                        callback,
+                        callback_ident: 1,
+                    }),
+                )
             }
-            Stage::Confirm(client, confirm) => {
-                (CallKind::Sessionless, Args::SetclientidConfirm(SetclientidConfirmArgs { client, confirm }))
-            }
+            Stage::Confirm(client, confirm) => (
+                CallKind::Sessionless,
+                Args::SetclientidConfirm(SetclientidConfirmArgs { client, confirm }),
+            ),
             Stage::Done => return None,
         })
     }
 
     /// Takes the reply to the last call.
-    pub fn accept(&mut self, identity: &Identity, mut reply: ReplyBody<'_>, core: &mut Core) -> Result<(), Error> {
+    pub fn accept(
+        &mut self,
+        identity: &Identity,
+        mut reply: ReplyBody<'_>,
+        core: &mut Core,
+    ) -> Result<(), Error> {
         let result = reply.next_result()?;
         self.stage = match (self.stage, result) {
             (Stage::ExchangeId, Results::ExchangeId(Ok(ok))) => {
                 self.client = ok.client;
-                let text = ok
-                    .impl_id
-                    .map(|impl_id| String::from_utf8_lossy(impl_id.name.0).chars().filter(|c| !c.is_control()).take(100).collect());
+                let text = ok.impl_id.map(|impl_id| {
+                    String::from_utf8_lossy(impl_id.name.0)
+                        .chars()
+                        .filter(|c| !c.is_control())
+                        .take(100)
+                        .collect()
+                });
                 self.server = text.filter(|text: &String| !text.is_empty());
                 self.is_protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
@@ -218,7 +254,10 @@ impl Handshake {
                 self.is_callback_security_refused = true;
                 Stage::ExchangeId
             }
-            (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY))) => Stage::Done,
+            (
+                Stage::ReclaimComplete,
+                Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY)),
+            ) => Stage::Done,
             (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
                 self.client = ok.client;
                 Stage::Confirm(ok.client, ok.confirm)
@@ -236,15 +275,31 @@ impl Handshake {
 }
 
 pub(crate) const fn bind(session: SessionId) -> Args<'static> {
-    Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
+    Args::BindConnToSession(BindConnArgs {
+        session,
+        dir: ChannelDirClient::ForeOrBoth,
+        rdma: false,
+    })
 }
 
 /// The server lacks RPCSEC_GSS callbacks: ENCR_ALG_UNSUPP (RFC 8881 §18.36.3), or others.
 pub(crate) const fn is_security_refusal(status: Status) -> bool {
-    matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
+    matches!(
+        status,
+        Status::ENCR_ALG_UNSUPP
+            | Status::NOTSUPP
+            | Status::INVAL
+            | Status::BADXDR
+            | Status::SERVERFAULT
+    )
 }
 
-fn create_session(identity: &Identity, authenticated: bool, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
+fn create_session(
+    identity: &Identity,
+    authenticated: bool,
+    client: ClientId,
+    seq: CreateSeq,
+) -> CreateSessionArgs<'_> {
     let channel = |requests_max, len_max, cached_len_max, operations_max| ChannelAttrs {
         header_pad_size: 0,
         request_len_max: len_max,
@@ -262,7 +317,11 @@ fn create_session(identity: &Identity, authenticated: bool, client: ClientId, se
         back: channel(identity.back_slots, 4096, 4096, 16),
         callback_program: identity.callback_program,
         sec_parms: List(vec![
-            identity.callback_security.as_ref().filter(|_| authenticated).map_or(CallbackSec::None, CallbackSecurity::offer),
+            identity
+                .callback_security
+                .as_ref()
+                .filter(|_| authenticated)
+                .map_or(CallbackSec::None, CallbackSecurity::offer),
         ]),
     }
 }

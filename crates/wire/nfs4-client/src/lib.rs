@@ -92,7 +92,9 @@ pub use gss::{GssError, GssProtection, Renewal, establish, establish_with};
 pub use handshake::{Handshake, Identity};
 pub use locks::{Lock, LockConflict};
 pub use pipeline::{Pipeline, Submitter};
-pub use protection::{CallTag, IncomingReply, Opener, OutgoingCall, Plain, Protection, ProtectionError};
+pub use protection::{
+    CallTag, IncomingReply, Opener, OutgoingCall, Plain, Protection, ProtectionError,
+};
 pub use record_buffer::RecordBuffer;
 pub use reply::{Reply, ReplyBody};
 pub use tls::{TlsClient, TlsClientError};

@@ -53,23 +53,35 @@ impl Client {
             owner: StateOwner { client, owner: Bytes(owner) },
         };
         let args = LockArgs { kind, reclaim, offset, length, locker: Locker::New(new) };
-        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Lock(args)).send().await?;
+        let reply =
+            self.compound().cached().putfh(&file.handle).op(&Args::Lock(args)).send().await?;
         file.seq = file.seq.next();
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_result()? {
             Results::Lock(Ok(ok)) => Ok(Ok(Lock { stateid: ok.stateid, seq: OwnerSeq(1) })),
-            Results::Lock(Err(LockFailure::Denied(by))) => Ok(Err(LockConflict { offset: by.offset, length: by.length, kind: by.kind })),
-            Results::Lock(Err(LockFailure::Status(status))) => Err(Error::Refused { op: Op::LOCK, status }),
+            Results::Lock(Err(LockFailure::Denied(by))) => {
+                Ok(Err(LockConflict { offset: by.offset, length: by.length, kind: by.kind }))
+            }
+            Results::Lock(Err(LockFailure::Status(status))) => {
+                Err(Error::Refused { op: Op::LOCK, status })
+            }
             _ => Err(Error::Mismatch("expected the result of LOCK")),
         }
     }
 
     /// Releases a range.
-    pub async fn unlock(&self, file: &OpenFile, lock: &mut Lock, offset: u64, length: u64) -> Result<(), Error> {
+    pub async fn unlock(
+        &self,
+        file: &OpenFile,
+        lock: &mut Lock,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Error> {
         let seq = if self.minor() == 0 { lock.seq } else { OwnerSeq(0) };
         let args = LockuArgs { kind: LockType::Write, seq, stateid: lock.stateid, offset, length };
-        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Locku(args)).send().await?;
+        let reply =
+            self.compound().cached().putfh(&file.handle).op(&Args::Locku(args)).send().await?;
         lock.seq = lock.seq.next();
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;

@@ -18,8 +18,8 @@ use crate::core::Unprotected;
 use crate::handshake::bind;
 use crate::tls::Stream;
 use crate::{
-    BackChannel, CallBuilder, CallKind, Core, Error, Handshake, Identity, NoCallbacks, OutgoingCall, Protection, RecordBuffer, ReplyBody,
-    TlsClient,
+    BackChannel, CallBuilder, CallKind, Core, Error, Handshake, Identity, NoCallbacks,
+    OutgoingCall, Protection, RecordBuffer, ReplyBody, TlsClient,
 };
 
 mod handshake_io;
@@ -56,8 +56,16 @@ pub struct Submitter {
 
 impl Submitter {
     /// `operations` appends to the call. False if no slot is free.
-    pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut CallBuilder, &mut Writer)) -> Result<bool, Error> {
-        let kind = if self.core.minor() == 0 { CallKind::Sessionless } else { CallKind::Session { cache: false } };
+    pub fn submit(
+        &mut self,
+        token: u64,
+        operations: impl FnOnce(&mut CallBuilder, &mut Writer),
+    ) -> Result<bool, Error> {
+        let kind = if self.core.minor() == 0 {
+            CallKind::Sessionless
+        } else {
+            CallKind::Session { cache: false }
+        };
         let at = self.next;
         let Output { bytes: w, unprotected, .. } = &mut self.outputs[at];
         let Some(mut call) = self.core.begin(token, kind, w)? else { return Ok(false) };
@@ -79,7 +87,9 @@ impl Submitter {
         'outputs: for Output { bytes, unprotected, .. } in &mut self.outputs {
             let (mut unread, mut at) = (bytes.bytes_mut().as_mut_slice(), 0);
             for Unprotected { tag, bytes } in unprotected.iter() {
-                if calls.len() == BATCH_CALLS_MAX || (len + bytes.len() > len_max && !calls.is_empty()) {
+                if calls.len() == BATCH_CALLS_MAX
+                    || (len + bytes.len() > len_max && !calls.is_empty())
+                {
                     more = true;
                     break 'outputs;
                 }
@@ -145,11 +155,14 @@ impl Pipeline {
         identity: &Identity,
         protection: Box<dyn Protection>,
     ) -> Result<Self, Error> {
-        let seed = u32::from_be_bytes(std::array::from_fn(|at| identity.verifier.0[at] ^ identity.verifier.0[at + 4]));
+        let seed = u32::from_be_bytes(std::array::from_fn(|at| {
+            identity.verifier.0[at] ^ identity.verifier.0[at + 4]
+        }));
         let enctype = protection.enctype();
         let mut core = Core::new(minor, protection, seed);
         let record_len_max = identity.message_len_max as usize + 4096;
-        let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
+        let mut back =
+            BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
         let optional = minor > 0 && identity.callback_security.is_none();
         let mut identity = identity.clone();
         if optional {
@@ -157,15 +170,21 @@ impl Pipeline {
         }
         back.set_security(identity.callback_security.clone());
         let mut streams = vec![connect_with(address, tls)?];
-        let mut handshake = Handshake::new(minor).with_state_protection(core.has_integrity()).callback_security_optional(optional);
+        let mut handshake = Handshake::new(minor)
+            .with_state_protection(core.has_integrity())
+            .callback_security_optional(optional);
         while let Some((kind, args)) = handshake.request(&identity) {
             let mut w = Writer::new();
             let mut call = core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
             call.op(&mut w, &args);
             core.end(call, &mut w)?;
-            let record = exchange(&mut streams[0], w.as_bytes(), record_len_max, |call, out| back.answer(call, &mut NoCallbacks, out))?;
+            let record = exchange(&mut streams[0], w.as_bytes(), record_len_max, |call, out| {
+                back.answer(call, &mut NoCallbacks, out)
+            })?;
             let mut scratch = Vec::new();
-            let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
+            let completion = core
+                .reply(&record, &mut scratch)?
+                .ok_or(Error::Mismatch("reply to an unknown call"))?;
             let had_session = core.session().is_some();
             handshake.accept(&identity, completion.outcome?, &mut core)?;
             if let Some(session) = core.session().filter(|_| !had_session) {
@@ -182,9 +201,13 @@ impl Pipeline {
                 let mut call = core.begin(0, CallKind::Sessionless, &mut w)?.ok_or(Error::Lost)?;
                 call.op(&mut w, &bind(session));
                 core.end(call, &mut w)?;
-                let record = exchange(&mut stream, w.as_bytes(), record_len_max, |call, out| back.answer(call, &mut NoCallbacks, out))?;
+                let record = exchange(&mut stream, w.as_bytes(), record_len_max, |call, out| {
+                    back.answer(call, &mut NoCallbacks, out)
+                })?;
                 let mut scratch = Vec::new();
-                let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("reply to an unknown call"))?;
+                let completion = core
+                    .reply(&record, &mut scratch)?
+                    .ok_or(Error::Mismatch("reply to an unknown call"))?;
                 completion.outcome?.next_ok()?;
             }
             streams.push(stream);
@@ -192,11 +215,22 @@ impl Pipeline {
         let mut connections = Vec::new();
         for stream in streams {
             stream.socket().set_nonblocking(true)?;
-            connections.push(Connection { stream, input: RecordBuffer::new(record_len_max), writable: true });
+            connections.push(Connection {
+                stream,
+                input: RecordBuffer::new(record_len_max),
+                writable: true,
+            });
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self { connections, ready: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
+        Ok(Self {
+            connections,
+            ready: Vec::new(),
+            submitter,
+            back,
+            enctype,
+            server: handshake.server().map(str::to_owned),
+        })
     }
 
     /// Encryption type under Kerberos.
@@ -234,12 +268,24 @@ impl Pipeline {
             loop {
                 match connection.input.fill(&mut connection.stream) {
                     Ok(0) => {
-                        handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                        handle_input(
+                            connection,
+                            at,
+                            &mut self.submitter,
+                            &mut self.back,
+                            &mut on_reply,
+                        )?;
                         return Err(Error::Lost);
                     }
                     Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                        replies += handle_input(
+                            connection,
+                            at,
+                            &mut self.submitter,
+                            &mut self.back,
+                            &mut on_reply,
+                        )?;
                         break;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -248,7 +294,13 @@ impl Pipeline {
                 if !connection.input.is_drained() && connection.input.buffered_len() < batch_len {
                     continue;
                 }
-                replies += handle_input(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                replies += handle_input(
+                    connection,
+                    at,
+                    &mut self.submitter,
+                    &mut self.back,
+                    &mut on_reply,
+                )?;
                 if connection.input.is_drained() && !ready.intersects(ENDED) {
                     break;
                 }
@@ -260,7 +312,10 @@ impl Pipeline {
 
     /// False at the timeout. ppoll(2) has timeouts in nanoseconds.
     fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
-        let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: timeout.as_secs().cast_signed(),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
         let (mut one, mut many);
         let poll_fds: &mut [PollFd<'_>] = match &self.connections[..] {
             [only] => {
@@ -286,18 +341,23 @@ impl Pipeline {
     fn flush(&mut self) -> Result<(), Error> {
         loop {
             let more = self.submitter.protect_batch()?;
-            for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs) {
+            for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs)
+            {
                 while connection.writable && !output.is_sent() {
                     match output.send(&mut connection.stream) {
                         Ok(n) => output.written += n,
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            connection.writable = false
+                        }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => return Err(error.into()),
                     }
                 }
                 if connection.writable && connection.stream.has_pending() {
                     match connection.stream.flush() {
-                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => connection.writable = false,
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            connection.writable = false
+                        }
                         flushed => flushed?,
                     }
                 }
@@ -350,7 +410,9 @@ impl Output {
     }
 
     fn sendable_len(&self) -> usize {
-        self.unprotected.front().map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
+        self.unprotected
+            .front()
+            .map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
     }
 
     /// Removes written bytes if all are written, or many and more than half of the buffer.

@@ -17,7 +17,8 @@ impl Client {
             how: OpenHow::NoCreate,
             claim: OpenClaim::Previous(DelegationType::None),
         };
-        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Open(args)).send().await?;
+        let reply =
+            self.compound().cached().putfh(&file.handle).op(&Args::Open(args)).send().await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
@@ -30,7 +31,14 @@ impl Client {
     }
 
     /// Locks a range again, after [`Self::reclaim_open`] of the file.
-    pub async fn reclaim_lock(&self, file: &mut OpenFile, owner: &[u8], kind: LockType, offset: u64, length: u64) -> Result<Lock, Error> {
+    pub async fn reclaim_lock(
+        &self,
+        file: &mut OpenFile,
+        owner: &[u8],
+        kind: LockType,
+        offset: u64,
+        length: u64,
+    ) -> Result<Lock, Error> {
         let lock = self.lock_as(file, owner, kind, (offset, length), true).await?;
         lock.map_err(|_| Error::Refused { op: Op::LOCK, status: Status::DENIED })
     }

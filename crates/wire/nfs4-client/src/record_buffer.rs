@@ -163,7 +163,9 @@ mod tests {
     #[test]
     fn refuses_long_record_at_its_mark_after_earlier_records() {
         let mut buffer = RecordBuffer::new(64);
-        buffer.fill(&mut &[0x80, 0, 0, 1, 7, 0x80, 0, 0, 1, 8, 0xff, 0xff, 0xff, 0xff][..]).unwrap();
+        buffer
+            .fill(&mut &[0x80, 0, 0, 1, 7, 0x80, 0, 0, 1, 8, 0xff, 0xff, 0xff, 0xff][..])
+            .unwrap();
         assert_eq!(buffer.take().unwrap(), [[7], [8]]);
         assert!(matches!(buffer.take(), Err(Error::Stream(_))));
     }

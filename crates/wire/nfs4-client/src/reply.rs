@@ -70,7 +70,12 @@ pub struct Reply {
 
 impl Reply {
     pub(crate) fn of(body: &ReplyBody<'_>) -> Self {
-        Self { status: body.status, sequence: body.sequence, count: body.left(), bytes: body.rest().to_vec() }
+        Self {
+            status: body.status,
+            sequence: body.sequence,
+            count: body.left(),
+            bytes: body.rest().to_vec(),
+        }
     }
 
     /// Status of the last executed operation.
@@ -85,7 +90,12 @@ impl Reply {
 
     /// The results after SEQUENCE.
     pub fn results(&self) -> ReplyBody<'_> {
-        ReplyBody { status: self.status, sequence: self.sequence, left: self.count, r: Reader::new(&self.bytes) }
+        ReplyBody {
+            status: self.status,
+            sequence: self.sequence,
+            left: self.count,
+            r: Reader::new(&self.bytes),
+        }
     }
 
     /// Decodes all results after SEQUENCE.

@@ -88,7 +88,10 @@ mod tests {
     fn target_slot_limits_slots_but_keeps_one() {
         let mut slots = Slots::new(8);
         slots.set_target(SlotId(1));
-        assert_eq!((slots.acquire().map(|s| s.0), slots.acquire().map(|s| s.0), slots.acquire()), (Some(0), Some(1), None));
+        assert_eq!(
+            (slots.acquire().map(|s| s.0), slots.acquire().map(|s| s.0), slots.acquire()),
+            (Some(0), Some(1), None)
+        );
         slots.set_target(SlotId(u32::MAX));
         assert_eq!((slots.available(), slots.acquire().map(|s| s.0)), (6, Some(2)));
     }

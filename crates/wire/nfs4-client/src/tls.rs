@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use vouch_nfs4::{PROGRAM, VERSION};
-use vouch_oncrpc::{Accepted, Call, Flavor, OpaqueAuth, RECORD_MARK_LEN, Reply, ReplyBody, begin_record, end_record};
+use vouch_oncrpc::{
+    Accepted, Call, Flavor, OpaqueAuth, RECORD_MARK_LEN, Reply, ReplyBody, begin_record, end_record,
+};
 use vouch_rpc_tls::credentials::{self, ClientFiles, CredentialError};
 use vouch_rpc_tls::{ClientConfig, Handshake, STARTTLS, ServerName, Step, TlsStream};
 use vouch_xdr::Writer;
@@ -24,26 +26,33 @@ pub struct TlsClient {
 impl TlsClient {
     /// `server`: name or address in the server's certificate.
     pub fn new(files: &ClientFiles, server: &str) -> Result<Self, TlsClientError> {
-        let name = ServerName::try_from(server.to_owned()).map_err(|_| TlsClientError::Name(server.to_owned()))?;
+        let name = ServerName::try_from(server.to_owned())
+            .map_err(|_| TlsClientError::Name(server.to_owned()))?;
         Ok(TlsClient { config: credentials::client_config(files)?, server: name })
     }
 
     pub(crate) fn upgrade(&self, mut stream: TcpStream) -> Result<Stream, Error> {
-        let reply = crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX, |_, _| {})?;
+        let reply =
+            crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX, |_, _| {})?;
         check_probe(&reply, PROBE_XID)?;
-        let mut handshake = Handshake::client(self.config.clone(), self.server.clone()).map_err(|error| Error::Tls(error.to_string()))?;
+        let mut handshake = Handshake::client(self.config.clone(), self.server.clone())
+            .map_err(|error| Error::Tls(error.to_string()))?;
         let (mut bytes, mut len) = ([0; 16 * 1024], 0);
         loop {
             let mut out = Vec::new();
             let step = handshake.advance(&bytes[..len], &mut out);
             stream.write_all(&out)?;
             match step.map_err(|error| Error::Tls(error.to_string()))? {
-                Step::Done(session) => return Ok(Stream::Tls(Box::new(TlsStream::new(stream, session)))),
+                Step::Done(session) => {
+                    return Ok(Stream::Tls(Box::new(TlsStream::new(stream, session))));
+                }
                 Step::More(next) => handshake = next,
             }
             len = stream.read(&mut bytes)?;
             if len == 0 {
-                return Err(Error::Tls("the server closed the connection during the TLS handshake".into()));
+                return Err(Error::Tls(
+                    "the server closed the connection during the TLS handshake".into(),
+                ));
             }
         }
     }
@@ -63,7 +72,10 @@ impl TlsClient {
         stream.read_exact(&mut reply).await?;
         check_probe(&reply, PROBE_XID)?;
         let connector = tokio_rustls::TlsConnector::from(self.config.clone());
-        connector.connect(self.server.clone(), stream).await.map_err(|error| Error::Tls(error.to_string()))
+        connector
+            .connect(self.server.clone(), stream)
+            .await
+            .map_err(|error| Error::Tls(error.to_string()))
     }
 }
 
@@ -83,7 +95,16 @@ pub(crate) fn probe(xid: u32) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: Flavor::TLS, body: &[] };
-    Call { xid, program: PROGRAM, version: VERSION, procedure: 0, cred, verf: OpaqueAuth::NONE, args: &[] }.encode(&mut w);
+    Call {
+        xid,
+        program: PROGRAM,
+        version: VERSION,
+        procedure: 0,
+        cred,
+        verf: OpaqueAuth::NONE,
+        args: &[],
+    }
+    .encode(&mut w);
     end_record(w.bytes_mut(), start, 0);
     w.into_bytes()
 }
@@ -92,8 +113,14 @@ pub(crate) fn probe(xid: u32) -> Vec<u8> {
 pub(crate) fn check_probe(record: &[u8], xid: u32) -> Result<(), Error> {
     let reply = Reply::decode(record)?;
     match reply.body {
-        ReplyBody::Accepted { verf, outcome: Accepted::Success(_) } if reply.xid == xid && verf.body == STARTTLS => Ok(()),
-        _ => Err(Error::Tls("the server does not offer TLS, or something on the way removed its offer".into())),
+        ReplyBody::Accepted { verf, outcome: Accepted::Success(_) }
+            if reply.xid == xid && verf.body == STARTTLS =>
+        {
+            Ok(())
+        }
+        _ => Err(Error::Tls(
+            "the server does not offer TLS, or something on the way removed its offer".into(),
+        )),
     }
 }
 

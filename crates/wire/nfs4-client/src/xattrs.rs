@@ -8,7 +8,12 @@ use crate::{Client, Error};
 impl Client {
     /// Returns the value of an extended attribute.
     pub async fn getxattr(&self, file: &Filehandle, name: &[u8]) -> Result<Vec<u8>, Error> {
-        let reply = self.compound().putfh(file).op(&Args::Getxattr(GetxattrArgs { name: Name(name) })).send().await?;
+        let reply = self
+            .compound()
+            .putfh(file)
+            .op(&Args::Getxattr(GetxattrArgs { name: Name(name) }))
+            .send()
+            .await?;
         let mut results = reply.results();
         results.skip(&[Op::PUTFH])?;
         match results.next_ok()? {
@@ -18,7 +23,13 @@ impl Client {
     }
 
     /// Sets an extended attribute.
-    pub async fn setxattr(&self, file: &Filehandle, name: &[u8], value: &[u8], option: SetxattrOption) -> Result<(), Error> {
+    pub async fn setxattr(
+        &self,
+        file: &Filehandle,
+        name: &[u8],
+        value: &[u8],
+        option: SetxattrOption,
+    ) -> Result<(), Error> {
         let args = SetxattrArgs { option, name: Name(name), value: Bytes(value) };
         let reply = self.compound().cached().putfh(file).op(&Args::Setxattr(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::SETXATTR])
@@ -32,7 +43,9 @@ impl Client {
             let reply = self.compound().putfh(file).op(&Args::Listxattrs(args)).send().await?;
             let mut results = reply.results();
             results.skip(&[Op::PUTFH])?;
-            let Results::Listxattrs(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("expected the result of LISTXATTRS")) };
+            let Results::Listxattrs(Ok(ok)) = results.next_ok()? else {
+                return Err(Error::Mismatch("expected the result of LISTXATTRS"));
+            };
             names.extend(ok.names.iter().map(|name| name.0.to_vec()));
             if ok.eof {
                 return Ok(names);
@@ -47,7 +60,8 @@ impl Client {
     /// Removes an extended attribute.
     pub async fn removexattr(&self, file: &Filehandle, name: &[u8]) -> Result<(), Error> {
         let args = RemovexattrArgs { name: Name(name) };
-        let reply = self.compound().cached().putfh(file).op(&Args::Removexattr(args)).send().await?;
+        let reply =
+            self.compound().cached().putfh(file).op(&Args::Removexattr(args)).send().await?;
         reply.results().skip(&[Op::PUTFH, Op::REMOVEXATTR])
     }
 }

@@ -5,8 +5,10 @@ mod types;
 pub use fattr::Fattr;
 pub use table::{Attr, Attributes};
 pub use types::{
-    ChangeAttrType, ChangePolicy, FhExpireType, FileType, FsStatus, FsStatusType, LayoutHint, ModeMasked, ModeUmask, OpenArguments,
-    RetentionGet, RetentionSet, SecLabel, SpecData,
+    ChangeAttrType, ChangePolicy, FhExpireType, FileType, FsStatus, FsStatusType, LayoutHint,
+    ModeMasked, ModeUmask, OpenArguments, RetentionGet, RetentionSet, SecLabel, SpecData,
 };
 
-pub use crate::component::{CharsetCap, FsLocation, FsLocations, FsLocationsInfo, FsLocationsItem, FsLocationsServer};
+pub use crate::component::{
+    CharsetCap, FsLocation, FsLocations, FsLocationsInfo, FsLocationsItem, FsLocationsServer,
+};

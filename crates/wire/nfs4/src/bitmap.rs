@@ -55,12 +55,18 @@ impl Bitmap {
 
     pub const fn and(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
-        Self { words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]], has_unknown: self.has_unknown && other.has_unknown }
+        Self {
+            words: [a[0] & b[0], a[1] & b[1], a[2] & b[2]],
+            has_unknown: self.has_unknown && other.has_unknown,
+        }
     }
 
     pub const fn or(self, other: Self) -> Self {
         let (a, b) = (self.words, other.words);
-        Self { words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]], has_unknown: self.has_unknown || other.has_unknown }
+        Self {
+            words: [a[0] | b[0], a[1] | b[1], a[2] | b[2]],
+            has_unknown: self.has_unknown || other.has_unknown,
+        }
     }
 
     /// The flag for numbers of 96 or more stays.
@@ -143,6 +149,9 @@ mod tests {
         let set = Bitmap::decode(&mut Reader::new(w.as_bytes())).unwrap();
         assert!(set.has_unknown_bits() && !set.is_empty() && set.iter().next().is_none());
         let many = [0, 0, 1, 1, 0, 0, 0, 0];
-        assert_eq!(Bitmap::decode(&mut Reader::new(&many)), Err(Error::TooLong { len: 257, max: BITMAP_WORDS_MAX }));
+        assert_eq!(
+            Bitmap::decode(&mut Reader::new(&many)),
+            Err(Error::TooLong { len: 257, max: BITMAP_WORDS_MAX })
+        );
     }
 }

@@ -9,7 +9,10 @@ mod sequence;
 use vouch_xdr::{Error, Reader, Writer};
 
 pub use layout::{CbLayoutrecallArgs, LayoutRecall, LayoutRecallFile};
-pub use notify::{CbNotifyArgs, CbNotifyDeviceidArgs, CbNotifyLockArgs, CbPushDelegArgs, CbWantsCancelledArgs, Notify};
+pub use notify::{
+    CbNotifyArgs, CbNotifyDeviceidArgs, CbNotifyLockArgs, CbPushDelegArgs, CbWantsCancelledArgs,
+    Notify,
+};
 pub use offload::{CbOffloadArgs, OffloadInfo};
 pub use recall::{CbGetattrArgs, CbGetattrOk, CbRecallAnyArgs, CbRecallArgs, CbRecallSlotArgs};
 pub use sequence::{CbSequenceArgs, CbSequenceOk, ReferringCall, ReferringCalls};

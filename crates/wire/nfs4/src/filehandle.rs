@@ -16,7 +16,8 @@ pub struct Filehandle {
 
 impl Filehandle {
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let len = u8::try_from(bytes.len()).ok().filter(|&len| usize::from(len) <= FILEHANDLE_LEN_MAX)?;
+        let len =
+            u8::try_from(bytes.len()).ok().filter(|&len| usize::from(len) <= FILEHANDLE_LEN_MAX)?;
         let mut all = [0; FILEHANDLE_LEN_MAX];
         all[..bytes.len()].copy_from_slice(bytes);
         Some(Self { len, bytes: all })

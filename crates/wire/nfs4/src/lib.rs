@@ -42,11 +42,15 @@ pub use bitmap::Bitmap;
 pub use component::{Component, NAME_LEN_MAX, Name, Pathname};
 pub use compound::{CallbackHead, CompoundHead, ReplyHead, ReplyWriter};
 pub use filehandle::{FILEHANDLE_LEN_MAX, Filehandle};
-pub use id::{ChangeId, ChangeInfo, ClientId, Cookie, CreateSeq, DeviceId, Fsid, OwnerSeq, SessionId, SlotId, SlotSeq, StateSeq, Verifier};
+pub use id::{
+    ChangeId, ChangeInfo, ClientId, Cookie, CreateSeq, DeviceId, Fsid, OwnerSeq, SessionId, SlotId,
+    SlotSeq, StateSeq, Verifier,
+};
 pub use net::{NetAddr, NetLoc, universal_address};
 pub use owner::{ClientOwner, OPAQUE_LIMIT, ServerOwner, StateOwner};
 pub use security::{
-    CallbackSec, GssCallbackHandles, GssInfo, GssService, SEC_PARMS_MAX, SecInfo, StateProtect, StateProtectOps, StateProtectReply, SysCred,
+    CallbackSec, GssCallbackHandles, GssInfo, GssService, SEC_PARMS_MAX, SecInfo, StateProtect,
+    StateProtectOps, StateProtectReply, SysCred,
 };
 pub use stateid::Stateid;
 pub use status::Status;

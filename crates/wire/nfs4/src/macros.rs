@@ -393,4 +393,6 @@ macro_rules! operations {
     };
 }
 
-pub(crate) use {operations, wire_bits, wire_enum, wire_failure, wire_newtype, wire_struct, wire_union};
+pub(crate) use {
+    operations, wire_bits, wire_enum, wire_failure, wire_newtype, wire_struct, wire_union,
+};

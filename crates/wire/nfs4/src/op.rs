@@ -44,39 +44,46 @@ use vouch_xdr::{Error, Reader, Writer};
 
 pub use access::{Access, AccessArgs, AccessOk};
 pub use allocate::{AllocateArgs, DeallocateArgs};
-pub use callback_channel::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer};
+pub use callback_channel::{
+    BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer,
+};
 pub use clone::CloneArgs;
 pub use close::{CloseArgs, CloseOk};
 pub use commit::{CommitArgs, CommitOk};
 pub use copy::{
-    CopyArgs, CopyFailure, CopyNotifyArgs, CopyNotifyOk, CopyOk, CopyRequirements, OffloadCancelArgs, OffloadStatusArgs, OffloadStatusOk,
-    WriteResponse,
+    CopyArgs, CopyFailure, CopyNotifyArgs, CopyNotifyOk, CopyOk, CopyRequirements,
+    OffloadCancelArgs, OffloadStatusArgs, OffloadStatusOk, WriteResponse,
 };
 pub use create::{CreateArgs, CreateOk, CreateType, LINK_TEXT_LEN_MAX};
 pub use create_session::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk};
 pub use delegation::{
-    DelegClaim, DelegpurgeArgs, DelegreturnArgs, GetDirDelegationArgs, GetDirDelegationOk, GetDirDelegationReply, WantDelegationArgs,
+    DelegClaim, DelegpurgeArgs, DelegreturnArgs, GetDirDelegationArgs, GetDirDelegationOk,
+    GetDirDelegationReply, WantDelegationArgs,
 };
 pub use exchange_id::{ExchangeIdArgs, ExchangeIdFlags, ExchangeIdOk, ImplId};
 pub use filehandles::{GetfhOk, PutfhArgs};
 pub use getattr::{GetattrArgs, GetattrOk};
 pub use io_advise::{IoAdvice, IoAdviseArgs, IoAdviseOk};
 pub use layout::{
-    DeviceAddr, DeviceError, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk, GetdevicelistArgs, GetdevicelistOk, IoInfo, Layout,
-    LayoutIoMode, LayoutReturn, LayoutReturnFile, LayoutcommitArgs, LayoutcommitOk, LayouterrorArgs, LayoutgetArgs, LayoutgetFailure,
-    LayoutgetOk, LayoutreturnArgs, LayoutreturnOk, LayoutstatsArgs,
+    DeviceAddr, DeviceError, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk,
+    GetdevicelistArgs, GetdevicelistOk, IoInfo, Layout, LayoutIoMode, LayoutReturn,
+    LayoutReturnFile, LayoutcommitArgs, LayoutcommitOk, LayouterrorArgs, LayoutgetArgs,
+    LayoutgetFailure, LayoutgetOk, LayoutreturnArgs, LayoutreturnOk, LayoutstatsArgs,
 };
 pub use link::{LinkArgs, LinkOk};
 pub use lock::{
-    LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk, NewLockOwner, OldLockOwner,
-    ReleaseLockownerArgs,
+    LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk,
+    NewLockOwner, OldLockOwner, ReleaseLockownerArgs,
 };
 pub use lookup::LookupArgs;
 pub use open::{
-    CreateHow, CreateVerifierAttrs, DelegateCur, Delegation, DelegationType, NoDelegation, OpenArgs, OpenClaim, OpenHow, OpenOk,
-    OpenResultFlags, ReadDelegation, ShareAccess, ShareDeny, SpaceBlocks, SpaceLimit, WriteDelegation,
+    CreateHow, CreateVerifierAttrs, DelegateCur, Delegation, DelegationType, NoDelegation,
+    OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, ShareAccess, ShareDeny,
+    SpaceBlocks, SpaceLimit, WriteDelegation,
 };
-pub use open_change::{OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, OpenattrArgs};
+pub use open_change::{
+    OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, OpenattrArgs,
+};
 pub use outcome::Failure;
 #[cfg(test)]
 pub(crate) use outcome::sample_outcome;
@@ -93,13 +100,17 @@ pub use sequence::{SequenceArgs, SequenceFlags, SequenceOk};
 pub use session_end::{DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs};
 pub use set_ssv::{SetSsvArgs, SetSsvOk};
 pub use setattr::{SetattrArgs, SetattrFailure, SetattrOk};
-pub use setclientid::{CallbackClient, RenewArgs, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk};
+pub use setclientid::{
+    CallbackClient, RenewArgs, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure,
+    SetclientidOk,
+};
 pub use stateids::{FreeStateidArgs, TestStateidArgs, TestStateidOk};
 pub use verify::VerifyArgs;
 pub use write::{StableHow, WriteArgs, WriteOk};
 pub use write_same::{AppDataBlock, WriteSameArgs};
 pub use xattr::{
-    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, SetxattrArgs, SetxattrOption, XATTR_NAMES_MAX, XattrChange,
+    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, SetxattrArgs,
+    SetxattrOption, XATTR_NAMES_MAX, XattrChange,
 };
 
 use crate::Status;
@@ -129,7 +140,14 @@ pub enum Effect {
 impl Op {
     /// A server answers NOTSUPP (RFC 8881 §17).
     pub const fn removed_in_4_1(self) -> bool {
-        matches!(self, Self::OPEN_CONFIRM | Self::RENEW | Self::SETCLIENTID | Self::SETCLIENTID_CONFIRM | Self::RELEASE_LOCKOWNER)
+        matches!(
+            self,
+            Self::OPEN_CONFIRM
+                | Self::RENEW
+                | Self::SETCLIENTID
+                | Self::SETCLIENTID_CONFIRM
+                | Self::RELEASE_LOCKOWNER
+        )
     }
 }
 

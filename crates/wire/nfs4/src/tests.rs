@@ -4,8 +4,8 @@ use vouch_xdr::{Error, Reader, Writer};
 use crate::attr::FileType;
 use crate::sample::Sampler;
 use crate::{
-    Attributes, Bitmap, Bytes, ChangeId, CompoundHead, DeviceId, Fattr, Filehandle, Fsid, List, Name, ReplyHead, ReplyWriter, Stateid,
-    Status, Time, Wire, cb, flex_files, op,
+    Attributes, Bitmap, Bytes, ChangeId, CompoundHead, DeviceId, Fattr, Filehandle, Fsid, List,
+    Name, ReplyHead, ReplyWriter, Stateid, Status, Time, Wire, cb, flex_files, op,
 };
 
 macro_rules! round_trip {
@@ -100,10 +100,21 @@ fn words(words: &[u32]) -> Vec<u8> {
 #[test]
 fn compound_golden_bytes() {
     // RFC 8881 §16.2.1: tag, minorversion, argarray.
-    let golden = [words(&[2]), b"hi\0\0".to_vec(), words(&[1, 3, 24, 15, 3]), b"srv\0".to_vec(), words(&[10])].concat();
+    let golden = [
+        words(&[2]),
+        b"hi\0\0".to_vec(),
+        words(&[1, 3, 24, 15, 3]),
+        b"srv\0".to_vec(),
+        words(&[10]),
+    ]
+    .concat();
     let mut w = Writer::new();
     let count_at = CompoundHead { tag: b"hi", minor: 1, count: 0 }.encode(&mut w);
-    let ops = [op::Args::Putrootfh, op::Args::Lookup(op::LookupArgs { name: Name(b"srv") }), op::Args::Getfh];
+    let ops = [
+        op::Args::Putrootfh,
+        op::Args::Lookup(op::LookupArgs { name: Name(b"srv") }),
+        op::Args::Getfh,
+    ];
     ops.iter().for_each(|args| args.encode(&mut w));
     w.set_u32(count_at, 3);
     assert_eq!(w.as_bytes(), golden);
@@ -140,7 +151,10 @@ fn reply_golden_bytes() {
     assert_eq!(w.as_bytes(), golden);
 
     let mut r = Reader::new(&golden);
-    assert_eq!(ReplyHead::decode(&mut r), Ok(ReplyHead { status: Status::NOENT, tag: b"", count: 2 }));
+    assert_eq!(
+        ReplyHead::decode(&mut r),
+        Ok(ReplyHead { status: Status::NOENT, tag: b"", count: 2 })
+    );
     let Ok(op::Results::Getattr(Ok(ok))) = op::Results::decode(&mut r) else { panic!("GETATTR") };
     assert_eq!(ok.attrs.attributes(), Ok(Attributes { fileid: None, ..attributes }));
     assert_eq!(op::Results::decode(&mut r), Ok(op::Results::Lookup(Err(Status::NOENT))));
@@ -162,7 +176,10 @@ fn open_golden_bytes() {
     assert_eq!(r.remaining(), 0);
     let op::OpenHow::Create(op::CreateHow::Guarded(attrs)) = open.how else { panic!("GUARDED") };
     assert_eq!(attrs.settings(Attributes::KNOWN).map(|set| set.mode), Ok(Some(0o644)));
-    assert_eq!((open.owner.client.0, open.owner.owner.0, open.claim), (5, &b"o"[..], op::OpenClaim::Null(Name(b"f"))));
+    assert_eq!(
+        (open.owner.client.0, open.owner.owner.0, open.claim),
+        (5, &b"o"[..], op::OpenClaim::Null(Name(b"f")))
+    );
     let mut w = Writer::new();
     op::Args::Open(open).encode(&mut w);
     assert_eq!(w.as_bytes(), golden);
@@ -174,9 +191,17 @@ fn encodes_golden_read_and_write() {
     let stateid = Stateid { seq: crate::StateSeq(1), other: *b"abcdefghijkl" };
     let state = [words(&[1]), b"abcdefghijkl".to_vec()].concat();
     let mut w = Writer::new();
-    op::Args::Write(op::WriteArgs { stateid, offset: 1 << 32, stable: op::StableHow::FileSync, data: crate::Bytes(b"12345") })
-        .encode(&mut w);
-    assert_eq!(w.as_bytes(), [words(&[38]), state, words(&[1, 0, 2, 5]), b"12345\0\0\0".to_vec()].concat());
+    op::Args::Write(op::WriteArgs {
+        stateid,
+        offset: 1 << 32,
+        stable: op::StableHow::FileSync,
+        data: crate::Bytes(b"12345"),
+    })
+    .encode(&mut w);
+    assert_eq!(
+        w.as_bytes(),
+        [words(&[38]), state, words(&[1, 0, 2, 5]), b"12345\0\0\0".to_vec()].concat()
+    );
 
     let mut in_place = Writer::new();
     let read = op::ReadWriter::begin(&mut in_place);
@@ -184,7 +209,8 @@ fn encodes_golden_read_and_write() {
     read.finish(&mut in_place, true);
     assert_eq!(in_place.as_bytes(), [words(&[25, 0, 1, 5]), b"12345\0\0\0".to_vec()].concat());
     let mut at_once = Writer::new();
-    op::Results::Read(Ok(op::ReadOk { eof: true, data: crate::Bytes(b"12345") })).encode(&mut at_once);
+    op::Results::Read(Ok(op::ReadOk { eof: true, data: crate::Bytes(b"12345") }))
+        .encode(&mut at_once);
     assert_eq!(at_once.as_bytes(), in_place.as_bytes());
 }
 
@@ -202,7 +228,10 @@ fn read_plus_writer_matches_encoder() {
         op::Content::Data(op::DataSegment { offset: 4096, data: crate::Bytes(b"abc") }),
     ];
     let ok = op::ReadPlusOk { eof: true, contents: crate::List(contents) };
-    assert_eq!(op::Results::decode(&mut Reader::new(w.as_bytes())), Ok(op::Results::ReadPlus(Ok(ok))));
+    assert_eq!(
+        op::Results::decode(&mut Reader::new(w.as_bytes())),
+        Ok(op::Results::ReadPlus(Ok(ok)))
+    );
 }
 
 #[test]
@@ -217,16 +246,30 @@ fn sequence_golden_bytes() {
         cache_this: true,
     };
     assert_eq!(op::Args::decode(1, &mut Reader::new(&golden)), Ok(op::Args::Sequence(args)));
-    assert_eq!(op::Args::decode(0, &mut Reader::new(&golden)), Ok(op::Args::Illegal(op::Op::SEQUENCE)));
+    assert_eq!(
+        op::Args::decode(0, &mut Reader::new(&golden)),
+        Ok(op::Args::Illegal(op::Op::SEQUENCE))
+    );
 }
 
 #[test]
 fn decodes_operations_only_from_their_minor_version() {
-    for (number, since) in [(3, Some(0)), (39, Some(0)), (40, Some(1)), (58, Some(1)), (59, Some(2)), (75, Some(2)), (2, None), (76, None)]
-    {
+    for (number, since) in [
+        (3, Some(0)),
+        (39, Some(0)),
+        (40, Some(1)),
+        (58, Some(1)),
+        (59, Some(2)),
+        (75, Some(2)),
+        (2, None),
+        (76, None),
+    ] {
         assert_eq!(op::Op(number).since(), since, "{number}");
         let bytes = words(&[number]);
-        let args = op::Args::decode(since.unwrap_or(3u32).wrapping_sub(1).min(2), &mut Reader::new(&bytes));
+        let args = op::Args::decode(
+            since.unwrap_or(3u32).wrapping_sub(1).min(2),
+            &mut Reader::new(&bytes),
+        );
         assert!(since == Some(0) || args == Ok(op::Args::Illegal(op::Op(number))), "{number}");
     }
     assert_eq!(op::Op::ALL.len(), 73);
@@ -273,11 +316,16 @@ fn settings_returns_status_for_invalid_attributes() {
 
 #[test]
 fn refuses_lengths_over_limit_before_allocating() {
-    for (bytes, max) in [(words(&[22, 129]), 128), (words(&[15, 8193]), 8192), (words(&[55, 65_537]), 65_536)] {
+    for (bytes, max) in
+        [(words(&[22, 129]), 128), (words(&[15, 8193]), 8192), (words(&[55, 65_537]), 65_536)]
+    {
         let len = max + 1;
         assert_eq!(op::Args::decode(2, &mut Reader::new(&bytes)), Err(Error::TooLong { len, max }));
     }
-    assert!(matches!(CompoundHead::decode(&mut Reader::new(&words(&[1025]))), Err(Error::TooLong { .. })));
+    assert!(matches!(
+        CompoundHead::decode(&mut Reader::new(&words(&[1025]))),
+        Err(Error::TooLong { .. })
+    ));
 }
 
 #[test]
@@ -292,7 +340,11 @@ fn attributes_have_rfc_numbers() {
     };
     let mut w = Writer::new();
     attributes.encode(Bitmap::of(&[82, 53, 33, 8]), &mut w);
-    let golden = [words(&[3, 1 << 8, 1 << 1 | 1 << 21, 1 << 18, 36]), words(&[0, 1, 0, 2, 0o755, u32::MAX, u32::MAX, 5, 1])].concat();
+    let golden = [
+        words(&[3, 1 << 8, 1 << 1 | 1 << 21, 1 << 18, 36]),
+        words(&[0, 1, 0, 2, 0o755, u32::MAX, u32::MAX, 5, 1]),
+    ]
+    .concat();
     assert_eq!(w.as_bytes(), golden);
 }
 
@@ -322,7 +374,12 @@ fn flexible_file_golden_bytes() {
         group: Bytes(b"100"),
     };
     let mirrors = List(vec![flex_files::Mirror { data_servers: List(vec![server]) }]);
-    let layout = flex_files::Layout { stripe_unit: 0, mirrors, flags: flex_files::Flags::NO_LAYOUTCOMMIT, stats_interval_s: 0 };
+    let layout = flex_files::Layout {
+        stripe_unit: 0,
+        mirrors,
+        flags: flex_files::Flags::NO_LAYOUTCOMMIT,
+        stats_interval_s: 0,
+    };
     let mut w = Writer::new();
     layout.encode(&mut w);
     assert_eq!(w.as_bytes(), golden);
@@ -338,9 +395,17 @@ fn flexible_file_golden_bytes() {
     ]
     .concat();
     let (netid, address) = crate::universal_address("192.0.2.1:2049".parse().unwrap());
-    let addresses = List(vec![crate::NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) }]);
-    let version =
-        flex_files::DeviceVersion { version: 4, minor: 2, read_len_max: 1 << 20, write_len_max: 1 << 20, is_tightly_coupled: true };
+    let addresses = List(vec![crate::NetAddr {
+        netid: Bytes(netid.as_bytes()),
+        address: Bytes(address.as_bytes()),
+    }]);
+    let version = flex_files::DeviceVersion {
+        version: 4,
+        minor: 2,
+        read_len_max: 1 << 20,
+        write_len_max: 1 << 20,
+        is_tightly_coupled: true,
+    };
     let device = flex_files::Device { addresses, versions: List(vec![version]) };
     let mut w = Writer::new();
     device.encode(&mut w);

@@ -62,7 +62,10 @@ pub struct AuthSys {
 
 impl Xdr for AuthSys {
     fn encode(&self, w: &mut Writer) {
-        debug_assert!(self.machine_name.len() <= AUTH_SYS_NAME_LEN_MAX && self.gids.len() <= AUTH_SYS_GIDS_MAX);
+        debug_assert!(
+            self.machine_name.len() <= AUTH_SYS_NAME_LEN_MAX
+                && self.gids.len() <= AUTH_SYS_GIDS_MAX
+        );
         w.u32(self.stamp);
         w.opaque(&self.machine_name);
         w.u32(self.uid);
@@ -93,7 +96,8 @@ mod tests {
             let mut w = Writer::new();
             w.u32(6);
             w.opaque(&vec![1; len]);
-            OpaqueAuth::decode(&mut Reader::new(w.as_bytes())).map(|auth| (auth.flavor, auth.body.len()))
+            OpaqueAuth::decode(&mut Reader::new(w.as_bytes()))
+                .map(|auth| (auth.flavor, auth.body.len()))
         };
         assert_eq!(read(400), Ok((Flavor::RPCSEC_GSS, 400)));
         assert_eq!(read(401), Err(Error::TooLong { len: 401, max: 400 }));
@@ -102,7 +106,13 @@ mod tests {
     #[test]
     fn auth_sys_golden_bytes() {
         // RFC 5531, appendix A.
-        let sys = AuthSys { stamp: 1, machine_name: b"node7".to_vec(), uid: 1000, gid: 100, gids: vec![100, 27] };
+        let sys = AuthSys {
+            stamp: 1,
+            machine_name: b"node7".to_vec(),
+            uid: 1000,
+            gid: 100,
+            gids: vec![100, 27],
+        };
         let bytes = [
             0, 0, 0, 1, // stamp
             0, 0, 0, 5, b'n', b'o', b'd', b'e', b'7', 0, 0, 0, // machinename

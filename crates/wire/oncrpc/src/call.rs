@@ -37,7 +37,9 @@ impl CallError {
         let (xid, denied) = match *self {
             Self::NotACall(_) | Self::Header(_) => return None,
             // RFC 5531 §9: another RPC version is answered with the supported range.
-            Self::RpcVersion { xid, .. } => (xid, Denied::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }),
+            Self::RpcVersion { xid, .. } => {
+                (xid, Denied::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION })
+            }
             Self::Credential { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_CRED)),
             Self::Verifier { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_VERF)),
         };
@@ -59,8 +61,10 @@ impl<'a> Call<'a> {
             version => return Err(CallError::RpcVersion { xid, version }),
         }
         let (program, version, procedure) = (r.u32()?, r.u32()?, r.u32()?);
-        let cred = OpaqueAuth::decode(&mut r).map_err(|source| CallError::Credential { xid, source })?;
-        let verf = OpaqueAuth::decode(&mut r).map_err(|source| CallError::Verifier { xid, source })?;
+        let cred =
+            OpaqueAuth::decode(&mut r).map_err(|source| CallError::Credential { xid, source })?;
+        let verf =
+            OpaqueAuth::decode(&mut r).map_err(|source| CallError::Verifier { xid, source })?;
         Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
     }
 
@@ -121,9 +125,15 @@ mod tests {
         };
         // RFC 5531 §9: RPC_MISMATCH { low, high }.
         assert_eq!(error(11, 3), CallError::RpcVersion { xid: 0x1234_5678, version: 3 });
-        assert_eq!(error(11, 3).reply().unwrap().body, ReplyBody::Denied(Denied::RpcMismatch { low: 2, high: 2 }));
+        assert_eq!(
+            error(11, 3).reply().unwrap().body,
+            ReplyBody::Denied(Denied::RpcMismatch { low: 2, high: 2 })
+        );
         // RFC 5531 §8.2: a body has at most 400 bytes.
-        assert_eq!(error(30, 0x7f).reply().unwrap().body, ReplyBody::Denied(Denied::AuthError(AuthStat::BAD_CRED)));
+        assert_eq!(
+            error(30, 0x7f).reply().unwrap().body,
+            ReplyBody::Denied(Denied::AuthError(AuthStat::BAD_CRED))
+        );
         for kind in [1, 2] {
             assert_eq!(error(7, kind).reply(), None);
         }

@@ -47,7 +47,15 @@ pub enum Next {
 impl RecordMarks {
     /// Records may have up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
-        Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
+        Self {
+            record_len_max,
+            len: 0,
+            mark: [0; RECORD_MARK_LEN],
+            mark_len: 0,
+            fragment_left: 0,
+            last: false,
+            fragments: 0,
+        }
     }
 
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
@@ -205,16 +213,26 @@ mod tests {
         assert_eq!(cut(&mut reader, &bytes), Ok(vec![vec![1, 2, 3], vec![]]));
         assert!(reader.at_boundary());
         assert_eq!(cut(&mut reader, &[0, 0, 0, 1, 7]), Ok(vec![]));
-        assert_eq!(cut(&mut reader, &[0x80, 0, 0, 0]), Ok(vec![vec![7]]), "ended by an empty fragment");
+        assert_eq!(
+            cut(&mut reader, &[0x80, 0, 0, 0]),
+            Ok(vec![vec![7]]),
+            "ended by an empty fragment"
+        );
     }
 
     #[test]
     fn length_over_limit_is_refused_and_none_is_allocated() {
         let mut reader = RecordReader::new(64);
-        assert_eq!(cut(&mut reader, &[0xff; 4]), Err(RecordError::TooLong { len: 0x7fff_ffff, max: 64 }));
+        assert_eq!(
+            cut(&mut reader, &[0xff; 4]),
+            Err(RecordError::TooLong { len: 0x7fff_ffff, max: 64 })
+        );
         assert_eq!(reader.held_len(), 0);
         let fragments = [0, 0, 0, 2, 1, 2, 0x80, 0, 0, 2];
-        assert_eq!(cut(&mut RecordReader::new(3), &fragments), Err(RecordError::TooLong { len: 4, max: 3 }));
+        assert_eq!(
+            cut(&mut RecordReader::new(3), &fragments),
+            Err(RecordError::TooLong { len: 4, max: 3 })
+        );
         let mut reader = RecordReader::new(1 << 30);
         assert_eq!(cut(&mut reader, &[0xa0, 0, 0, 0, 1]), Ok(vec![]));
         assert!(reader.held_len() < 64, "{}", reader.held_len());

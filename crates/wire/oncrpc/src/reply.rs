@@ -76,8 +76,12 @@ impl<'a> Reply<'a> {
                 verf.encode(w);
                 outcome.encode(w);
             }
-            ReplyBody::Denied(Denied::RpcMismatch { low, high }) => [1, 0, low, high].into_iter().for_each(|word| w.u32(word)),
-            ReplyBody::Denied(Denied::AuthError(stat)) => [1, 1, stat.0].into_iter().for_each(|word| w.u32(word)),
+            ReplyBody::Denied(Denied::RpcMismatch { low, high }) => {
+                [1, 0, low, high].into_iter().for_each(|word| w.u32(word))
+            }
+            ReplyBody::Denied(Denied::AuthError(stat)) => {
+                [1, 1, stat.0].into_iter().for_each(|word| w.u32(word))
+            }
         }
     }
 
@@ -110,7 +114,9 @@ impl<'a> Accepted<'a> {
                 w.raw(results);
             }
             Self::ProgUnavail => w.u32(1),
-            Self::ProgMismatch { low, high } => [2, low, high].into_iter().for_each(|word| w.u32(word)),
+            Self::ProgMismatch { low, high } => {
+                [2, low, high].into_iter().for_each(|word| w.u32(word))
+            }
             Self::ProcUnavail => w.u32(3),
             Self::GarbageArgs => w.u32(4),
             Self::SystemErr => w.u32(5),
@@ -159,7 +165,8 @@ mod tests {
     fn success_golden_bytes() {
         // RFC 5531 §9: xid, REPLY, MSG_ACCEPTED, verf, SUCCESS, results.
         let reply = Reply::accepted(0x0102_0304, Accepted::Success(&[0, 0, 0, 9]));
-        let golden = [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+        let golden =
+            [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
         assert_eq!(bytes(&reply), golden);
         assert_eq!(Reply::decode(&golden), Ok(reply));
     }
@@ -171,7 +178,8 @@ mod tests {
         let words = |reply: Reply<'static>| {
             let bytes = bytes(&reply);
             assert_eq!(Reply::decode(&bytes), Ok(reply));
-            let words: Vec<u32> = bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+            let words: Vec<u32> =
+                bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
             words[2..].to_vec()
         };
         let accepted = |outcome| words(Reply::accepted(7, outcome));

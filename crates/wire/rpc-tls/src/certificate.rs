@@ -27,8 +27,10 @@ const USER: &[u8] = &[0x2b, 6, 1, 4, 1, 0x91, 0x3e, 1, 1, 1];
 impl PeerCertificate {
     /// Fails without an X.509 certificate, or if its user name is invalid.
     pub fn read(certificate: &CertificateDer<'_>) -> Result<Self, TlsError> {
-        let parsed = der::certificate(certificate).ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
-        let (subject, common) = der::name(parsed.subject).ok_or(TlsError::Certificate("its subject is malformed"))?;
+        let parsed = der::certificate(certificate)
+            .ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
+        let (subject, common) =
+            der::name(parsed.subject).ok_or(TlsError::Certificate("its subject is malformed"))?;
         let (mut dns, mut user) = (None, None);
         let mut names = parsed.alternative_names.unwrap_or(Der(&[]));
         while let Some((tag, content)) = names.next() {
@@ -37,13 +39,15 @@ impl PeerCertificate {
                 0x82 if dns.is_none() => dns = der::string(0x16, content),
                 // otherName. With two users, the holder would be in doubt.
                 0xa0 if Der(content).take(OID).is_some_and(|id| id.0 == USER) => {
-                    let before = user.replace(user_name(content).ok_or(TlsError::Certificate(USER_FAULT))?);
+                    let before =
+                        user.replace(user_name(content).ok_or(TlsError::Certificate(USER_FAULT))?);
                     before.map_or(Ok(()), |_| Err(TlsError::Certificate("it names two users")))?;
                 }
                 _ => {}
             }
         }
-        let name = cut(dns.or(common).filter(|name| !name.is_empty()).unwrap_or_else(|| subject.clone()));
+        let name =
+            cut(dns.or(common).filter(|name| !name.is_empty()).unwrap_or_else(|| subject.clone()));
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let fingerprint = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
         Ok(PeerCertificate { fingerprint, subject, name, user, valid: parsed.valid })
@@ -64,8 +68,17 @@ fn user_name(other_name: &[u8]) -> Option<String> {
     let text = value.take(UTF8_STRING)?;
     let name = der::string(UTF8_STRING, text.0)?;
     let (user, domain) = name.split_once('@')?;
-    let is_plain = |text: &str| !text.is_empty() && !text.contains(['@', '/', ':', '\0']) && !text.contains(char::is_whitespace);
-    (value.0.is_empty() && other_name.0.is_empty() && name.len() <= NAME_LEN_MAX && is_plain(user) && is_plain(domain)).then_some(name)
+    let is_plain = |text: &str| {
+        !text.is_empty()
+            && !text.contains(['@', '/', ':', '\0'])
+            && !text.contains(char::is_whitespace)
+    };
+    (value.0.is_empty()
+        && other_name.0.is_empty()
+        && name.len() <= NAME_LEN_MAX
+        && is_plain(user)
+        && is_plain(domain))
+    .then_some(name)
 }
 
 fn cut(mut text: String) -> String {

@@ -58,7 +58,9 @@ pub struct ServerCredentials {
 
 impl fmt::Debug for ServerCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerCredentials").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("ServerCredentials")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,7 +68,8 @@ impl ServerCredentials {
     /// Accepts an expired certificate: the caller warns about it.
     pub fn load(files: &ServerFiles) -> Result<Self, CredentialError> {
         let chain = certificates(&files.certificate)?;
-        let certificate = PeerCertificate::read(&chain[0]).map_err(|error| fault(&files.certificate, error))?;
+        let certificate =
+            PeerCertificate::read(&chain[0]).map_err(|error| fault(&files.certificate, error))?;
         let key = private_key(&files.key)?;
         let mut revocation_due = None;
         let verifier = match &files.client_authorities {
@@ -89,7 +92,12 @@ impl ServerCredentials {
             Some(verifier) => builder.with_client_cert_verifier(verifier.clone()),
             None => builder.with_no_client_auth(),
         };
-        let refused = |error| fault(&files.key, format!("the private key does not fit {}: {error}", files.certificate.display()));
+        let refused = |error| {
+            fault(
+                &files.key,
+                format!("the private key does not fit {}: {error}", files.certificate.display()),
+            )
+        };
         let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.enable_secret_extraction = true;
@@ -107,11 +115,23 @@ impl ServerCredentials {
 
     /// Verifies a client's certificate again, at `now_seconds` since 1970: it may have expired, or
     /// the files may have changed.
-    pub fn verify_again(&self, chain: &[CertificateDer<'_>], now_seconds: u64) -> Result<(), rustls::Error> {
+    pub fn verify_again(
+        &self,
+        chain: &[CertificateDer<'_>],
+        now_seconds: u64,
+    ) -> Result<(), rustls::Error> {
         let (Some(verifier), Some((first, others))) = (&self.verifier, chain.split_first()) else {
-            return Err(rustls::Error::General("client certificates are no longer accepted".into()));
+            return Err(rustls::Error::General(
+                "client certificates are no longer accepted".into(),
+            ));
         };
-        verifier.verify_client_cert(first, others, UnixTime::since_unix_epoch(Duration::from_secs(now_seconds))).map(drop)
+        verifier
+            .verify_client_cert(
+                first,
+                others,
+                UnixTime::since_unix_epoch(Duration::from_secs(now_seconds)),
+            )
+            .map(drop)
     }
 }
 
@@ -124,8 +144,15 @@ pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, Credentia
     let mut config = match &files.certificate {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let refused = |error| fault(key, format!("the private key does not fit {}: {error}", certificate.display()));
-            builder.with_client_auth_cert(certificates(certificate)?, private_key(key)?).map_err(refused)?
+            let refused = |error| {
+                fault(
+                    key,
+                    format!("the private key does not fit {}: {error}", certificate.display()),
+                )
+            };
+            builder
+                .with_client_auth_cert(certificates(certificate)?, private_key(key)?)
+                .map_err(refused)?
         }
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
@@ -149,32 +176,49 @@ fn provider() -> Arc<CryptoProvider> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialError> {
     let all = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let all = all.map_err(|error| fault(path, format!("the certificates cannot be read: {error}")))?;
-    if all.is_empty() { Err(fault(path, "contains no certificate in PEM; write one that begins with BEGIN CERTIFICATE")) } else { Ok(all) }
+    let all =
+        all.map_err(|error| fault(path, format!("the certificates cannot be read: {error}")))?;
+    if all.is_empty() {
+        Err(fault(
+            path,
+            "contains no certificate in PEM; write one that begins with BEGIN CERTIFICATE",
+        ))
+    } else {
+        Ok(all)
+    }
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialError> {
     let metadata = std::fs::metadata(path).map_err(|error| fault(path, error))?;
     match vouch_trust::check(path, &metadata, Access::GroupRead) {
-        Err(Exposure { mode: Some(_), what, cure, .. }) => return Err(fault(path, format!("the private key {what}; {cure}"))),
+        Err(Exposure { mode: Some(_), what, cure, .. }) => {
+            return Err(fault(path, format!("the private key {what}; {cure}")));
+        }
         // A program that renews certificates may have a user of its own.
         Err(exposure) => tracing::warn!("private key: {exposure}"),
         Ok(()) => {}
     }
-    PrivateKeyDer::from_pem_file(path).map_err(|error| fault(path, format!("the private key cannot be read: {error}")))
+    PrivateKeyDer::from_pem_file(path)
+        .map_err(|error| fault(path, format!("the private key cannot be read: {error}")))
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, CredentialError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| fault(path, format!("contains a certificate that is no authority: {error}")))?;
+        roots.add(certificate).map_err(|error| {
+            fault(path, format!("contains a certificate that is no authority: {error}"))
+        })?;
     }
     Ok(roots)
 }
 
 type RevocationLists = Vec<CertificateRevocationListDer<'static>>;
 
-fn revocation_lists(paths: &[PathBuf], roots: &Arc<RootCertStore>, due: &mut Option<i64>) -> Result<RevocationLists, CredentialError> {
+fn revocation_lists(
+    paths: &[PathBuf],
+    roots: &Arc<RootCertStore>,
+    due: &mut Option<i64>,
+) -> Result<RevocationLists, CredentialError> {
     let mut lists = Vec::new();
     for path in paths {
         let bytes = std::fs::read(path).map_err(|error| fault(path, error))?;
@@ -182,13 +226,16 @@ fn revocation_lists(paths: &[PathBuf], roots: &Arc<RootCertStore>, due: &mut Opt
             true => vec![CertificateRevocationListDer::from(bytes)],
             false => CertificateRevocationListDer::pem_slice_iter(&bytes)
                 .collect::<Result<_, _>>()
-                .map_err(|error| fault(path, format!("the revocation list cannot be read: {error}")))?,
+                .map_err(|error| {
+                    fault(path, format!("the revocation list cannot be read: {error}"))
+                })?,
         };
         if found.is_empty() {
             return Err(fault(path, "contains no certificate revocation list"));
         }
         for list in &found {
-            let next = crate::der::revocation_due(list).ok_or_else(|| fault(path, "contains no certificate revocation list"))?;
+            let next = crate::der::revocation_due(list)
+                .ok_or_else(|| fault(path, "contains no certificate revocation list"))?;
             *due = match (*due, next) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -227,8 +274,18 @@ CY4kyxPJy8YT+0Va/lX7VrABg9iIeeG/1bfHoOACIQDCQUwiUppbN3CyrlGcWwzI
         std::fs::write(&path, LIST_OF_VERSION_1).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add(rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().der().clone()).unwrap();
-        let error = revocation_lists(std::slice::from_ref(&path), &Arc::new(roots), &mut None).unwrap_err();
+        roots
+            .add(
+                rcgen::CertificateParams::new(Vec::new())
+                    .unwrap()
+                    .self_signed(&key)
+                    .unwrap()
+                    .der()
+                    .clone(),
+            )
+            .unwrap();
+        let error =
+            revocation_lists(std::slice::from_ref(&path), &Arc::new(roots), &mut None).unwrap_err();
         assert_eq!(error.path, path);
         assert!(error.what.contains("version 2 with a CRL number"), "{}", error.what);
     }

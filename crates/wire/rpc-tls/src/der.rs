@@ -25,7 +25,10 @@ impl<'a> Der<'a> {
             0..=0x7f => (usize::from(first), rest),
             0x81 => (usize::from(*rest.first()?), rest.get(1..)?),
             0x82 => (usize::from(u16::from_be_bytes(*rest.first_chunk()?)), rest.get(2..)?),
-            0x83 => (u32::from_be_bytes([0, *rest.first()?, *rest.get(1)?, *rest.get(2)?]) as usize, rest.get(3..)?),
+            0x83 => (
+                u32::from_be_bytes([0, *rest.first()?, *rest.get(1)?, *rest.get(2)?]) as usize,
+                rest.get(3..)?,
+            ),
             _ => return None,
         };
         let (content, rest) = rest.split_at_checked(len)?;
@@ -54,8 +57,15 @@ impl<'a> Der<'a> {
         };
         let part = |at: usize| digits(rest.get(at..at + 2)?);
         let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
-        let is_valid = rest.len() == 10 && (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60;
-        is_valid.then(|| days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
+        let is_valid = rest.len() == 10
+            && (1..=12).contains(&month)
+            && (1..=31).contains(&day)
+            && hour < 24
+            && minute < 60
+            && second <= 60;
+        is_valid.then(|| {
+            days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
+        })
     }
 }
 
@@ -102,7 +112,9 @@ pub(crate) fn certificate(bytes: &[u8]) -> Option<Certificate<'_>> {
             let mut value = extension.take(OCTET_STRING)?;
             // One instance of each extension (RFC 5280, section 4.2): of two, readers would take
             // different ones.
-            if id.0 == SUBJECT_ALT_NAME && alternative_names.replace(value.take(SEQUENCE)?).is_some() {
+            if id.0 == SUBJECT_ALT_NAME
+                && alternative_names.replace(value.take(SEQUENCE)?).is_some()
+            {
                 return None;
             }
         }
@@ -184,7 +196,9 @@ pub(crate) fn string(tag: u8, bytes: &[u8]) -> Option<String> {
             if rest.is_empty() { String::from_utf16(&units).ok() } else { None }
         }
         // NumericString, PrintableString, IA5String, VisibleString.
-        0x12 | 0x13 | 0x16 | 0x1a => bytes.is_ascii().then(|| String::from_utf8_lossy(bytes).into_owned()),
+        0x12 | 0x13 | 0x16 | 0x1a => {
+            bytes.is_ascii().then(|| String::from_utf8_lossy(bytes).into_owned())
+        }
         _ => None,
     }
 }
@@ -217,7 +231,13 @@ mod tests {
         assert_eq!(time(UTC_TIME, "700101000000Z"), Some(0));
         assert_eq!(time(UTC_TIME, "491231235959Z"), Some(2_524_607_999));
         assert_eq!(time(GENERALIZED_TIME, "20000229120000Z"), Some(951_825_600));
-        for wrong in ["20001329120000Z", "2000022912000Z", "20000229120000", "2000-229120000Z", "20000229250000Z"] {
+        for wrong in [
+            "20001329120000Z",
+            "2000022912000Z",
+            "20000229120000",
+            "2000-229120000Z",
+            "20000229250000Z",
+        ] {
             assert_eq!(time(GENERALIZED_TIME, wrong), None, "{wrong}");
         }
     }
@@ -231,7 +251,11 @@ mod tests {
 
     #[test]
     fn separators_in_names_are_escaped() {
-        let bytes = [attribute(10, UTF8_STRING, b"Example, Inc."), attribute(3, UTF8_STRING, b"n7, O=Other\n")].concat();
+        let bytes = [
+            attribute(10, UTF8_STRING, b"Example, Inc."),
+            attribute(3, UTF8_STRING, b"n7, O=Other\n"),
+        ]
+        .concat();
         let text = "O=Example\\, Inc., CN=n7\\, O\\=Other\\0a".to_owned();
         assert_eq!(name(Der(&bytes)), Some((text, Some("n7, O=Other\n".into()))));
     }
@@ -250,8 +274,12 @@ mod tests {
             attribute(10, UTF8_STRING, b"x"),
             Vec::new(),
         ];
-        let texts: std::collections::HashSet<String> =
-            others.iter().map(|other| name(Der(&[&other[..], &plain].concat())).expect("well formed").0.trim().to_owned()).collect();
+        let texts: std::collections::HashSet<String> = others
+            .iter()
+            .map(|other| {
+                name(Der(&[&other[..], &plain].concat())).expect("well formed").0.trim().to_owned()
+            })
+            .collect();
         assert_eq!(texts.len(), others.len(), "{texts:?}");
         // An empty set, an attribute without value, bytes behind the name.
         for malformed in [&[SET, 0][..], &[SET, 7, SEQUENCE, 5, OID, 3, 0x55, 4, 3], &[0]] {

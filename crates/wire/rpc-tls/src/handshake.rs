@@ -59,8 +59,12 @@ impl Handshake {
     }
 
     /// Call [`Handshake::advance`] without bytes for the first message.
-    pub fn client(config: Arc<ClientConfig>, server: ServerName<'static>) -> Result<Self, TlsError> {
-        let connection = Box::new(Connection::Client(UnbufferedClientConnection::new(config, server)?));
+    pub fn client(
+        config: Arc<ClientConfig>,
+        server: ServerName<'static>,
+    ) -> Result<Self, TlsError> {
+        let connection =
+            Box::new(Connection::Client(UnbufferedClientConnection::new(config, server)?));
         Ok(Handshake { connection, received: Vec::new(), received_len: 0 })
     }
 
@@ -109,10 +113,15 @@ impl Handshake {
 
     fn finish(self) -> Result<Session, TlsError> {
         let (certificates, alpn, suite) = match &*self.connection {
-            Connection::Server(c) => (c.peer_certificates(), c.alpn_protocol(), c.negotiated_cipher_suite()),
-            Connection::Client(c) => (c.peer_certificates(), c.alpn_protocol(), c.negotiated_cipher_suite()),
+            Connection::Server(c) => {
+                (c.peer_certificates(), c.alpn_protocol(), c.negotiated_cipher_suite())
+            }
+            Connection::Client(c) => {
+                (c.peer_certificates(), c.alpn_protocol(), c.negotiated_cipher_suite())
+            }
         };
-        let certificates = certificates.unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
+        let certificates =
+            certificates.unwrap_or_default().iter().map(|one| one.clone().into_owned()).collect();
         let has_alpn = match alpn {
             Some(protocol) if protocol == ALPN => true,
             None => false,
@@ -155,7 +164,11 @@ impl Process for UnbufferedClientConnection {
     }
 }
 
-fn process_record(connection: &mut impl Process, record: &mut [u8], out: &mut Vec<u8>) -> Result<(), TlsError> {
+fn process_record(
+    connection: &mut impl Process,
+    record: &mut [u8],
+    out: &mut Vec<u8>,
+) -> Result<(), TlsError> {
     let (mut at, mut failed) = (0, None);
     loop {
         let UnbufferedStatus { discard, state, .. } = connection.process(&mut record[at..]);
@@ -164,10 +177,16 @@ fn process_record(connection: &mut impl Process, record: &mut [u8], out: &mut Ve
                 let start = out.len();
                 let len = match message.encode(&mut []) {
                     Err(EncodeError::InsufficientSize(needed)) => needed.required_size,
-                    _ => return Err(TlsError::Ours("a message of the handshake was encoded already")),
+                    _ => {
+                        return Err(TlsError::Ours(
+                            "a message of the handshake was encoded already",
+                        ));
+                    }
                 };
                 out.resize(start + len, 0);
-                message.encode(&mut out[start..]).map_err(|_| TlsError::Ours("a message of the handshake has no room"))?;
+                message
+                    .encode(&mut out[start..])
+                    .map_err(|_| TlsError::Ours("a message of the handshake has no room"))?;
                 true
             }
             Ok(ConnectionState::TransmitTlsData(transmit)) => {
@@ -175,8 +194,14 @@ fn process_record(connection: &mut impl Process, record: &mut [u8], out: &mut Ve
                 true
             }
             Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => false,
-            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => return Err(TlsError::Alert("CloseNotify".into())),
-            Ok(_) => return Err(TlsError::Malformed("application data before the end of the handshake")),
+            Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
+                return Err(TlsError::Alert("CloseNotify".into()));
+            }
+            Ok(_) => {
+                return Err(TlsError::Malformed(
+                    "application data before the end of the handshake",
+                ));
+            }
             // The alert for the peer waits behind the error.
             Err(error) if failed.is_none() => {
                 failed = Some(error);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ring::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::aead::{
+    AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
 use rustls::ConnectionTrafficSecrets;
 use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
@@ -45,15 +47,19 @@ pub(crate) struct TrafficKey {
 }
 
 impl TrafficKey {
-    pub(crate) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, TlsError> {
+    pub(crate) fn new(
+        (sequence, secrets): (u64, ConnectionTrafficSecrets),
+    ) -> Result<Self, TlsError> {
         let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
             ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
             _ => return Err(TlsError::Ours("the cipher suite has no record protection here")),
         };
-        let key = UnboundKey::new(algorithm, key.as_ref()).map_err(|_| TlsError::Ours("a traffic key has a wrong length"))?;
-        let iv = iv.as_ref().try_into().map_err(|_| TlsError::Ours("a nonce has a wrong length"))?;
+        let key = UnboundKey::new(algorithm, key.as_ref())
+            .map_err(|_| TlsError::Ours("a traffic key has a wrong length"))?;
+        let iv =
+            iv.as_ref().try_into().map_err(|_| TlsError::Ours("a nonce has a wrong length"))?;
         Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence, secrets })
     }
 
@@ -67,7 +73,14 @@ impl TrafficKey {
         };
         let (salt, iv) = self.iv.split_at(salt_len);
         let mut info = Zeroizing::new(Vec::with_capacity(CRYPTO_INFO_LEN_MAX));
-        for part in [&TLS_1_3.to_ne_bytes()[..], &cipher.to_ne_bytes(), iv, key.as_ref(), salt, &self.sequence.to_be_bytes()] {
+        for part in [
+            &TLS_1_3.to_ne_bytes()[..],
+            &cipher.to_ne_bytes(),
+            iv,
+            key.as_ref(),
+            salt,
+            &self.sequence.to_be_bytes(),
+        ] {
             info.extend_from_slice(part);
         }
         info
@@ -76,7 +89,10 @@ impl TrafficKey {
     /// RFC 8446 §5.3: record number combined with the write IV. Each is used once.
     pub(crate) fn next_nonce(&mut self) -> Nonce {
         let mut nonce = self.iv;
-        nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()).for_each(|(byte, number)| *byte ^= number);
+        nonce[4..]
+            .iter_mut()
+            .zip(self.sequence.to_be_bytes())
+            .for_each(|(byte, number)| *byte ^= number);
         self.sequence += 1;
         Nonce::assume_unique_for_key(nonce)
     }

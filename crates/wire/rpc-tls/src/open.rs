@@ -40,7 +40,12 @@ pub struct Opened {
 const IDLE_RECORDS_MAX: u32 = 32;
 
 impl Opener {
-    pub(crate) fn new(key: TrafficKey, source: SharedKeySource, side: Side, partial: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        key: TrafficKey,
+        source: SharedKeySource,
+        side: Side,
+        partial: Vec<u8>,
+    ) -> Self {
         Opener { key, source, side, partial, idle_records: 0, is_ended: false }
     }
 
@@ -86,16 +91,24 @@ impl Opener {
                 // For middleboxes; allowed only during the handshake (RFC 8446 §5).
                 return Err(TlsError::Malformed("a type that is not allowed after the handshake"));
             }
-            let header: [u8; HEADER_LEN] = *bytes[record.start..].first_chunk().expect("a record begins with its header");
+            let header: [u8; HEADER_LEN] =
+                *bytes[record.start..].first_chunk().expect("a record begins with its header");
             if header[0] != content::APPLICATION_DATA {
                 return Err(TlsError::Malformed("clear content after the handshake"));
             }
             let nonce = self.key.next_nonce();
             let space = &mut bytes[opened.len..record.end];
             let cipher = record.start + HEADER_LEN - opened.len..;
-            let inner = self.key.key.open_within(nonce, Aad::from(header), space, cipher).map_err(|_| TlsError::Forged)?;
+            let inner = self
+                .key
+                .key
+                .open_within(nonce, Aad::from(header), space, cipher)
+                .map_err(|_| TlsError::Forged)?;
             // RFC 8446 §5.4: zeros pad the content, whose type is its last byte.
-            let kind_at = inner.iter().rposition(|&byte| byte != 0).ok_or(TlsError::Malformed("no content type"))?;
+            let kind_at = inner
+                .iter()
+                .rposition(|&byte| byte != 0)
+                .ok_or(TlsError::Malformed("no content type"))?;
             if kind_at > PLAIN_LEN_MAX {
                 return Err(TlsError::TooLong);
             }
@@ -147,7 +160,9 @@ impl Opener {
             }
             // This client does not resume sessions.
             [NEW_SESSION_TICKET, ..] if self.side == Side::Client => Ok(false),
-            [KEY_UPDATE, ..] => Err(TlsError::Malformed("a damaged key update, or data behind one")),
+            [KEY_UPDATE, ..] => {
+                Err(TlsError::Malformed("a damaged key update, or data behind one"))
+            }
             _ => Err(TlsError::Malformed("a message that is not allowed after the handshake")),
         }
     }
@@ -157,7 +172,9 @@ impl Opener {
 pub(crate) fn next_record(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, TlsError> {
     let left = &bytes[at..];
     let Some(&kind) = left.first() else { return Ok(None) };
-    if !(content::CHANGE_CIPHER_SPEC..=content::APPLICATION_DATA).contains(&kind) || left.get(1).is_some_and(|&major| major != 3) {
+    if !(content::CHANGE_CIPHER_SPEC..=content::APPLICATION_DATA).contains(&kind)
+        || left.get(1).is_some_and(|&major| major != 3)
+    {
         return Err(TlsError::NotTls);
     }
     let Some(header) = left.first_chunk::<HEADER_LEN>() else { return Ok(None) };

@@ -36,12 +36,14 @@ impl Sealer {
             return Err(TlsError::Ours("a traffic key is used up"));
         }
         let (header, rest) = record[..HEADER_LEN + len + TAIL_LEN].split_at_mut(HEADER_LEN);
-        let cipher_len = u16::try_from(len + TAIL_LEN).expect("a record is shorter than 65,536 bytes");
+        let cipher_len =
+            u16::try_from(len + TAIL_LEN).expect("a record is shorter than 65,536 bytes");
         header.copy_from_slice(&header_of(cipher_len));
         let (inner, tag_place) = rest.split_at_mut(len + 1);
         inner[len] = kind;
         let nonce = self.key.next_nonce();
-        let tag = self.key.key.seal_in_place_separate_tag(nonce, Aad::from(header_of(cipher_len)), inner);
+        let tag =
+            self.key.key.seal_in_place_separate_tag(nonce, Aad::from(header_of(cipher_len)), inner);
         tag_place.copy_from_slice(tag.map_err(|_| TlsError::Ours("sealing failed"))?.as_ref());
         Ok(HEADER_LEN + len + TAIL_LEN)
     }

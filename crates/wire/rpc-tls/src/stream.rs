@@ -21,7 +21,15 @@ const WRITE_LEN_MAX: usize = 16 * PLAIN_LEN_MAX;
 impl<S> TlsStream<S> {
     /// Continues a session whose handshake is complete.
     pub fn new(stream: S, session: Box<Session>) -> Self {
-        TlsStream { stream, session, pending: Vec::new(), sent: 0, opened: Vec::new(), taken: 0, is_ended: false }
+        TlsStream {
+            stream,
+            session,
+            pending: Vec::new(),
+            sent: 0,
+            opened: Vec::new(),
+            taken: 0,
+            is_ended: false,
+        }
     }
 
     /// The stream below.
@@ -68,7 +76,10 @@ impl<S: Read> TlsStream<S> {
             };
             if received == 0 && !has_record {
                 // RFC 8446 §6.1: without close_notify the data may have been cut.
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended without the end of its TLS session"));
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the connection ended without the end of its TLS session",
+                ));
             }
             let opened = self.session.opener.open(&mut out[..held + received]).map_err(as_io)?;
             if opened.must_update_key {

@@ -56,7 +56,9 @@ fn value(text: &str) -> Result<(Value, Option<char>, &str), &'static str> {
         match c {
             '"' if is_open => is_open = false,
             '\\' => {
-                let (_, next) = chars.next().ok_or("it ends in a backslash; a blank at the end is written twice")?;
+                let (_, next) = chars
+                    .next()
+                    .ok_or("it ends in a backslash; a blank at the end is written twice")?;
                 match text.get(at + 1..at + 3).and_then(|pair| u8::from_str_radix(pair, 16).ok()) {
                     Some(byte) if next.is_ascii_hexdigit() => {
                         bytes.push(byte);
@@ -85,8 +87,12 @@ fn value(text: &str) -> Result<(Value, Option<char>, &str), &'static str> {
     }
     bytes.truncate(len_kept);
     let value = match text.strip_prefix('#') {
-        Some(_) => encoded(&bytes[1..]).ok_or("a value after # is no encoding in hexadecimal digits")?,
-        None => Value::Text(folded(std::str::from_utf8(&bytes).map_err(|_| "a value is no UTF-8")?)),
+        Some(_) => {
+            encoded(&bytes[1..]).ok_or("a value after # is no encoding in hexadecimal digits")?
+        }
+        None => {
+            Value::Text(folded(std::str::from_utf8(&bytes).map_err(|_| "a value is no UTF-8")?))
+        }
     };
     Ok((value, end.0, end.1))
 }
@@ -116,10 +122,14 @@ fn type_of(name: &str) -> Option<String> {
         "userid" => "uid",
         "domaincomponent" => "dc",
         "e" | "email" => "emailaddress",
-        name @ ("cn" | "serialnumber" | "c" | "l" | "st" | "o" | "ou" | "uid" | "dc" | "emailaddress") => name,
+        name @ ("cn" | "serialnumber" | "c" | "l" | "st" | "o" | "ou" | "uid" | "dc"
+        | "emailaddress") => name,
         name if name.starts_with("oid.") && !numbers.contains('.') => name,
         name => {
-            let numbers = OTHER_TYPES.iter().find(|(known, _)| *known == name).map_or(numbers, |(_, numbers)| numbers);
+            let numbers = OTHER_TYPES
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map_or(numbers, |(_, numbers)| numbers);
             return Some(attribute_type(&encoded_oid(numbers)?).to_lowercase());
         }
     };
@@ -161,10 +171,19 @@ fn encoded_oid(numbers: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for number in [Some(first)].into_iter().chain(numbers) {
         let number = number?;
-        let groups = (0..5).rev().map(|at| number >> (7 * at)).skip_while(|&rest| rest == 0).collect::<Vec<_>>();
+        let groups = (0..5)
+            .rev()
+            .map(|at| number >> (7 * at))
+            .skip_while(|&rest| rest == 0)
+            .collect::<Vec<_>>();
         let groups = if groups.is_empty() { vec![0] } else { groups };
         let last = groups.len() - 1;
-        bytes.extend(groups.iter().enumerate().map(|(at, rest)| (rest & 0x7f) as u8 | if at < last { 0x80 } else { 0 }));
+        bytes.extend(
+            groups
+                .iter()
+                .enumerate()
+                .map(|(at, rest)| (rest & 0x7f) as u8 | if at < last { 0x80 } else { 0 }),
+        );
     }
     Some(bytes)
 }

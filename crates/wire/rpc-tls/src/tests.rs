@@ -20,23 +20,38 @@ fn site() -> Site {
     let issuer = Issuer::new(params, key);
     let issue = |params: CertificateParams| {
         let key = KeyPair::generate().unwrap();
-        (vec![params.signed_by(&key, &issuer).unwrap().der().clone()], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+        (
+            vec![params.signed_by(&key, &issuer).unwrap().der().clone()],
+            PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+        )
     };
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let roots = Arc::new(roots);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build().unwrap();
-    let (chain, key) = issue(CertificateParams::new(vec!["server.example.org".to_owned()]).unwrap());
-    let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
-    let mut server = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .build()
+        .unwrap();
+    let (chain, key) =
+        issue(CertificateParams::new(vec!["server.example.org".to_owned()]).unwrap());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap();
+    let mut server =
+        builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
     (server.enable_secret_extraction, server.send_tls13_tickets) = (true, 2);
     server.alpn_protocols = vec![ALPN.to_vec()];
     let mut params = CertificateParams::new(vec!["client.example.org".to_owned()]).unwrap();
-    params.subject_alt_names.push(SanType::OtherName((vec![1, 3, 6, 1, 4, 1, 2238, 1, 1, 1], "alice@example.org".into())));
+    params.subject_alt_names.push(SanType::OtherName((
+        vec![1, 3, 6, 1, 4, 1, 2238, 1, 1, 1],
+        "alice@example.org".into(),
+    )));
     let (chain, key) = issue(params);
-    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&rustls::version::TLS13]).unwrap();
-    let mut client = builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap();
+    let mut client =
+        builder.with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
     client.enable_secret_extraction = true;
     client.alpn_protocols = vec![ALPN.to_vec()];
     Site { server: Arc::new(server), client: Arc::new(client) }
@@ -44,14 +59,21 @@ fn site() -> Site {
 
 fn connect(site: &Site, piece: usize) -> (Session, Session) {
     let name = ServerName::try_from("server.example.org").unwrap();
-    let mut sides = [Some(Handshake::client(site.client.clone(), name).unwrap()), Some(Handshake::server(site.server.clone()).unwrap())];
+    let mut sides = [
+        Some(Handshake::client(site.client.clone(), name).unwrap()),
+        Some(Handshake::server(site.server.clone()).unwrap()),
+    ];
     let mut sessions = [None, None];
     let mut wire = [Vec::new(), Vec::new()];
     let mut begun = false;
     while sides.iter().any(Option::is_some) {
         for at in [0, 1] {
             let arrived = std::mem::take(&mut wire[at]);
-            for bytes in if begun || at == 1 { arrived.chunks(piece).collect::<Vec<_>>() } else { vec![&[][..]] } {
+            for bytes in if begun || at == 1 {
+                arrived.chunks(piece).collect::<Vec<_>>()
+            } else {
+                vec![&[][..]]
+            } {
                 let mut out = Vec::new();
                 match sides[at].take() {
                     Some(side) => match side.advance(bytes, &mut out).unwrap() {
@@ -95,7 +117,10 @@ fn handshake_completes_in_pieces_of_any_length() {
         let (client, server) = connect(&site, piece);
         assert!(client.has_alpn && server.has_alpn);
         let peer = PeerCertificate::read(&server.certificates[0]).unwrap();
-        assert_eq!((peer.name.as_str(), peer.user.as_deref()), ("client.example.org", Some("alice@example.org")));
+        assert_eq!(
+            (peer.name.as_str(), peer.user.as_deref()),
+            ("client.example.org", Some("alice@example.org"))
+        );
         assert_eq!(peer.fingerprint_text().len(), 64);
     }
 }
@@ -196,7 +221,10 @@ fn handshake_refuses_clear_text_and_endless_messages() {
     let site = site();
     let server = || Handshake::server(site.server.clone()).unwrap();
     let mut out = Vec::new();
-    assert!(matches!(server().advance(&[0x80, 0, 0, 40, 0, 0, 0, 1], &mut out), Err(TlsError::NotTls)));
+    assert!(matches!(
+        server().advance(&[0x80, 0, 0, 40, 0, 0, 0, 1], &mut out),
+        Err(TlsError::NotTls)
+    ));
     // A message that announces 16 MiB, record by record.
     let mut first = vec![content::HANDSHAKE, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff];
     first.resize(HEADER_LEN + PLAIN_LEN_MAX, 0);
@@ -226,8 +254,12 @@ proptest::proptest! {
 fn certificate_with_two_extensions_of_alternative_names_is_refused() {
     let mut params = CertificateParams::new(vec!["node7".to_owned()]).unwrap();
     let key = KeyPair::generate().unwrap();
-    assert_eq!(crate::PeerCertificate::read(params.self_signed(&key).unwrap().der()).unwrap().name, "node7");
-    let second = rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![0x30, 3, 0x82, 1, b'x']);
+    assert_eq!(
+        crate::PeerCertificate::read(params.self_signed(&key).unwrap().der()).unwrap().name,
+        "node7"
+    );
+    let second =
+        rcgen::CustomExtension::from_oid_content(&[2, 5, 29, 17], vec![0x30, 3, 0x82, 1, b'x']);
     params.custom_extensions.push(second);
     assert!(crate::PeerCertificate::read(params.self_signed(&key).unwrap().der()).is_err());
 }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody};
 use vouch_rpcsec_gss::{
-    Accept, Acceptor, CallClass, Check, ClientContext, ContextHandle, ContextLimits, Contexts, Envelope, EstablishedClient,
-    EstablishedContext, HANDLE_LEN, InitStep, Initiated, Initiation, Initiator, Service, Verdict, Wrap, check_many, classify, wrap_many,
+    Accept, Acceptor, CallClass, Check, ClientContext, ContextHandle, ContextLimits, Contexts,
+    Envelope, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated, Initiation,
+    Initiator, Service, Verdict, Wrap, check_many, classify, wrap_many,
 };
 use vouch_xdr::Writer;
 
@@ -19,7 +20,9 @@ const PROGRAM: u32 = 0x2000_0001;
 struct FixedKey;
 
 fn keys(role: Role) -> Arc<ContextKeys> {
-    Arc::new(ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], role, false).expect("32 bytes"))
+    Arc::new(
+        ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &[7; 32], role, false).expect("32 bytes"),
+    )
 }
 
 impl Initiator for FixedKey {
@@ -29,7 +32,11 @@ impl Initiator for FixedKey {
         Ok(match token {
             None => InitStep::Continue { token: b"hello".to_vec() },
             Some(_) => InitStep::Established {
-                context: EstablishedClient { keys: keys(Role::Initiator), lifetime_s: 3600, token_seq: 0 },
+                context: EstablishedClient {
+                    keys: keys(Role::Initiator),
+                    lifetime_s: 3600,
+                    token_seq: 0,
+                },
                 token: None,
             },
         })
@@ -56,7 +63,11 @@ fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Bo
     match classify(&record, &call, |handle| contexts.find(handle, 0)) {
         CallClass::Init(init) => {
             let partial = init.partial(contexts, 0).map_err(|stat| format!("refused: {stat:?}"))?;
-            let outcome = contexts.store(FixedKey.accept(partial, &init.token), ContextHandle([1; HANDLE_LEN]), 0);
+            let outcome = contexts.store(
+                FixedKey.accept(partial, &init.token),
+                ContextHandle([1; HANDLE_LEN]),
+                0,
+            );
             let mut reply = Writer::new();
             init.reply(outcome, &mut reply);
             Ok(reply.into_bytes())
@@ -66,7 +77,11 @@ fn serve(contexts: &mut Contexts<()>, mut record: Vec<u8>) -> Result<Vec<u8>, Bo
             check_many(&mut checks, 0);
             let [check] = checks;
             let Verdict::Genuine(args) = check.verdict else { return Err("not genuine".into()) };
-            println!("server: {} calls: {:?}", call.context().principal(), String::from_utf8_lossy(&record[args.clone()]));
+            println!(
+                "server: {} calls: {:?}",
+                call.context().principal(),
+                String::from_utf8_lossy(&record[args.clone()])
+            );
             let mut reply = Writer::new();
             let envelope = Envelope::begin(&call, Accepted::Success(&[]), &mut reply);
             reply.raw(&record[args]);
@@ -95,7 +110,8 @@ fn connect(contexts: &mut Contexts<()>) -> Result<ClientContext, Box<dyn Error>>
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Arguments are XDR: a multiple of four bytes.
-    let mut text = std::env::args().nth(1).unwrap_or_else(|| "hello, world".to_owned()).into_bytes();
+    let mut text =
+        std::env::args().nth(1).unwrap_or_else(|| "hello, world".to_owned()).into_bytes();
     text.resize(text.len().next_multiple_of(4), 0);
     let mut contexts = Contexts::new(ContextLimits::default());
     let mut client = connect(&mut contexts)?;
@@ -109,10 +125,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     call.raw(&text);
     client.end(seq, &mut call, 0, body_start, [9; 16])?;
     let call = call.into_bytes();
-    println!("on the wire: {}", if call.windows(text.len()).any(|part| part == text) { "in clear" } else { "encrypted" });
+    println!(
+        "on the wire: {}",
+        if call.windows(text.len()).any(|part| part == text) { "in clear" } else { "encrypted" }
+    );
 
     let reply = serve(&mut contexts, call)?;
-    let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = Reply::decode(&reply)?.body else { return Err("denied".into()) };
+    let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } =
+        Reply::decode(&reply)?.body
+    else {
+        return Err("denied".into());
+    };
     client.verify(seq, verf)?;
     let mut scratch = Vec::new();
     println!("client: reply: {:?}", String::from_utf8_lossy(client.open(seq, body, &mut scratch)?));

@@ -17,7 +17,12 @@ pub(crate) struct Body<'a> {
 }
 
 impl<'a> Body<'a> {
-    pub(crate) fn new(keys: &'a ContextKeys, service: Service, seq: GssSeq, bytes: &'a mut [u8]) -> Self {
+    pub(crate) fn new(
+        keys: &'a ContextKeys,
+        service: Service,
+        seq: GssSeq,
+        bytes: &'a mut [u8],
+    ) -> Self {
         Self { keys, service, seq, bytes, clear: None }
     }
 
@@ -41,7 +46,9 @@ impl<'a> Body<'a> {
         }
         let Some(data) = self.clear.take() else { return };
         self.clear = match self.bytes[data.clone()].first_chunk() {
-            Some(number) if *number == self.seq.0.to_be_bytes() => Some(data.start + number.len()..data.end),
+            Some(number) if *number == self.seq.0.to_be_bytes() => {
+                Some(data.start + number.len()..data.end)
+            }
             _ => None,
         };
     }
@@ -67,9 +74,17 @@ fn verify(bodies: &mut [Body<'_>]) {
     if found.is_empty() {
         return;
     }
-    let mut jobs: Vec<VerifyJob<'_>> = found.iter().map(|(at, data, checksum)| VerifyJob::new(bodies[*at].keys, data, checksum)).collect();
+    let mut jobs: Vec<VerifyJob<'_>> = found
+        .iter()
+        .map(|(at, data, checksum)| VerifyJob::new(bodies[*at].keys, data, checksum))
+        .collect();
     verify_many(&mut jobs);
-    let refused: Vec<usize> = found.iter().zip(&jobs).filter(|(_, job)| job.result.is_err()).map(|((at, ..), _)| *at).collect();
+    let refused: Vec<usize> = found
+        .iter()
+        .zip(&jobs)
+        .filter(|(_, job)| job.result.is_err())
+        .map(|((at, ..), _)| *at)
+        .collect();
     drop(jobs);
     drop(found);
     refused.into_iter().for_each(|at| bodies[at].clear = None);
@@ -86,8 +101,15 @@ fn open(bodies: &mut [Body<'_>]) {
         }
     }
     open_many(&mut jobs);
-    let opened: Vec<Option<Range<usize>>> = jobs.into_iter().map(|job| job.result.ok().map(|opened| opened.range)).collect();
-    for (body, plain) in bodies.iter_mut().filter(|body| body.waits_for(Service::Privacy)).zip(opened) {
-        body.clear = body.clear.take().zip(plain).map(|(sealed, plain)| sealed.start + plain.start..sealed.start + plain.end);
+    let opened: Vec<Option<Range<usize>>> =
+        jobs.into_iter().map(|job| job.result.ok().map(|opened| opened.range)).collect();
+    for (body, plain) in
+        bodies.iter_mut().filter(|body| body.waits_for(Service::Privacy)).zip(opened)
+    {
+        body.clear = body
+            .clear
+            .take()
+            .zip(plain)
+            .map(|(sealed, plain)| sealed.start + plain.start..sealed.start + plain.end);
     }
 }

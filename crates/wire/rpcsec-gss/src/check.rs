@@ -49,17 +49,27 @@ const CHUNK: usize = 64;
 
 fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     {
-        let headers: Vec<[&[u8]; 1]> = checks.iter().map(|check| [&check.record[..check.call.header_len]]).collect();
+        let headers: Vec<[&[u8]; 1]> =
+            checks.iter().map(|check| [&check.record[..check.call.header_len]]).collect();
         let mut jobs: Vec<VerifyJob<'_>> = checks
             .iter()
             .zip(&headers)
-            .map(|(check, header)| VerifyJob::new(check.call.context.keys(), header, &check.record[check.call.verifier.clone()]))
+            .map(|(check, header)| {
+                VerifyJob::new(
+                    check.call.context.keys(),
+                    header,
+                    &check.record[check.call.verifier.clone()],
+                )
+            })
             .collect();
         verify_many(&mut jobs);
         let results: Vec<bool> = jobs.iter().map(|job| job.result.is_ok()).collect();
         drop(jobs);
         drop(headers);
-        checks.iter_mut().zip(results).for_each(|(check, holds)| check.verdict = admit(check.call, holds, now_ms));
+        checks
+            .iter_mut()
+            .zip(results)
+            .for_each(|(check, holds)| check.verdict = admit(check.call, holds, now_ms));
     }
     let mut bodies: Vec<Body<'_>> = Vec::with_capacity(checks.len());
     let mut places = Vec::with_capacity(checks.len());
@@ -71,7 +81,12 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
             continue;
         }
         places.push((verdict, call.args_at));
-        bodies.push(Body::new(call.context.keys(), call.service, call.seq, &mut record[call.args_at..]));
+        bodies.push(Body::new(
+            call.context.keys(),
+            call.service,
+            call.seq,
+            &mut record[call.args_at..],
+        ));
     }
     open_bodies(&mut bodies);
     for (body, (verdict, at)) in bodies.into_iter().zip(places) {

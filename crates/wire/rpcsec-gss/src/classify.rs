@@ -57,7 +57,11 @@ impl GssCall {
 }
 
 /// `record` is the record of `call`.
-pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>) -> CallClass {
+pub fn classify(
+    record: &[u8],
+    call: &Call<'_>,
+    find: impl FnOnce(&[u8]) -> Option<Arc<ServerContext>>,
+) -> CallClass {
     let credential = match Credential::decode(call.cred.body) {
         Ok(credential) => credential,
         Err(error) => return CallClass::Refused(error.auth_stat()),
@@ -75,14 +79,20 @@ pub fn classify(record: &[u8], call: &Call<'_>, find: impl FnOnce(&[u8]) -> Opti
                 return CallClass::Refused(AuthStat::BAD_CRED);
             }
             let Ok(token) = decode_init_args(call.args) else { return CallClass::Garbage };
-            return CallClass::Init(InitCall { xid: call.xid, handle: credential.handle.to_vec(), token: token.to_vec() });
+            return CallClass::Init(InitCall {
+                xid: call.xid,
+                handle: credential.handle.to_vec(),
+                token: token.to_vec(),
+            });
         }
     };
     if call.verf.flavor != Flavor::RPCSEC_GSS {
         return CallClass::Refused(AuthStat::BAD_VERF);
     }
     // RFC 2203 §5.3.3.3: an unknown context must be created again.
-    let Some(context) = find(credential.handle) else { return CallClass::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM) };
+    let Some(context) = find(credential.handle) else {
+        return CallClass::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);
+    };
     let header_len = CREDENTIAL_AT + call.cred.body.len() + pad_len(call.cred.body.len());
     let verifier_at = header_len + AUTH_HEAD_LEN;
     CallClass::Call(GssCall {

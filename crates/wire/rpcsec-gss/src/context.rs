@@ -93,15 +93,28 @@ impl ServerContext {
 
     /// 0 after its end.
     pub fn left_ms(&self, now_ms: u64) -> u64 {
-        if self.is_removed.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
+        if self.is_removed.load(Ordering::Acquire) {
+            0
+        } else {
+            self.ends_ms.saturating_sub(now_ms)
+        }
     }
 
     /// For one callback to the client (RFC 8881 §2.10.8.3).
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
         // Exhaustion is permanent and reported at the first call.
         let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));
-        let seq = self.next_back.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(GssSeq::MAX.0);
-        ClientContext::of_server(self.established.keys.clone(), self.next_token(), handle.to_vec(), service, GssSeq(seq))
+        let seq = self
+            .next_back
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .unwrap_or(GssSeq::MAX.0);
+        ClientContext::of_server(
+            self.established.keys.clone(),
+            self.next_token(),
+            handle.to_vec(),
+            service,
+            GssSeq(seq),
+        )
     }
 
     /// Takes the sequence number of a verified call; false if the call must be dropped.

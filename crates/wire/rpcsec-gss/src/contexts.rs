@@ -21,7 +21,12 @@ pub struct ContextLimits {
 
 impl Default for ContextLimits {
     fn default() -> Self {
-        Self { contexts_max: 32_768, principal_share: 4096, partial_max: 1024, partial_ms_max: 30_000 }
+        Self {
+            contexts_max: 32_768,
+            principal_share: 4096,
+            partial_max: 1024,
+            partial_ms_max: 30_000,
+        }
     }
 }
 
@@ -86,7 +91,12 @@ impl<P> Contexts<P> {
     /// A full table first evicts: from the same principal if it has its share, else from the
     /// largest above its share, else from all. Evicts the least recently used of at most 64
     /// candidates. O(log n).
-    pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
+    pub fn insert(
+        &mut self,
+        handle: ContextHandle,
+        established: EstablishedContext,
+        now_ms: u64,
+    ) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.least_recently_used(&established.principal, now_ms)
         {
@@ -148,7 +158,9 @@ impl<P> Contexts<P> {
     fn move_in_order(&mut self, handle: ContextHandle, to_ms: u64) {
         let Some((context, placed_ms)) = self.whole.get_mut(&handle) else { return };
         let from_ms = std::mem::replace(placed_ms, to_ms);
-        for places in [Some(&mut self.order), self.of.get_mut(context.principal())].into_iter().flatten() {
+        for places in
+            [Some(&mut self.order), self.of.get_mut(context.principal())].into_iter().flatten()
+        {
             places.remove(&(from_ms, handle));
             places.insert((to_ms, handle));
         }
@@ -175,7 +187,11 @@ impl<P> Contexts<P> {
 
     /// O(n).
     pub fn expire(&mut self, now_ms: u64) {
-        let ended = self.whole.iter().filter(|(_, (context, _))| now_ms >= context.ends_ms()).map(|(handle, _)| *handle);
+        let ended = self
+            .whole
+            .iter()
+            .filter(|(_, (context, _))| now_ms >= context.ends_ms())
+            .map(|(handle, _)| *handle);
         ended.collect::<Vec<_>>().into_iter().for_each(|handle| self.remove(handle));
         self.expire_partial(now_ms);
     }
@@ -195,7 +211,11 @@ impl<P> Contexts<P> {
         self.partial_order.push_back((handle, now_ms));
     }
 
-    pub(crate) fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
+    pub(crate) fn take_partial(
+        &mut self,
+        handle: &[u8],
+        now_ms: u64,
+    ) -> Option<(ContextHandle, P)> {
         self.expire_partial(now_ms);
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         Some((handle, self.partial.remove(&handle)?))
@@ -203,7 +223,9 @@ impl<P> Contexts<P> {
 
     fn expire_partial(&mut self, now_ms: u64) {
         while let Some((handle, placed_ms)) = self.partial_order.front() {
-            if self.partial.contains_key(handle) && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max {
+            if self.partial.contains_key(handle)
+                && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max
+            {
                 return;
             }
             self.removed.partial.extend(self.partial.remove(handle));

@@ -30,7 +30,13 @@ impl Envelope {
         Reply { xid: call.xid(), body: ReplyBody::Accepted { verf, outcome } }.encode(w);
         let has_results = matches!(outcome, Accepted::Success(_)) && !call.is_destroy();
         let service = if has_results { call.service() } else { Service::None };
-        let envelope = Self { seq: call.seq, service, verifier_at: start + VERIFIER_AT, body_at: w.len(), context };
+        let envelope = Self {
+            seq: call.seq,
+            service,
+            verifier_at: start + VERIFIER_AT,
+            body_at: w.len(),
+            context,
+        };
         let bytes = w.bytes_mut();
         bytes.resize(bytes.len() + envelope.head_len(), 0);
         if service != Service::None {
@@ -99,13 +105,22 @@ fn wrap_chunk(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool)
 
 fn sign(wraps: &mut [Wrap<'_>]) {
     let envelopes: Vec<&Envelope> = wraps.iter().map(|wrap| wrap.envelope).collect();
-    let numbers: Vec<[u8; SEQ_LEN]> = envelopes.iter().map(|envelope| envelope.seq.0.to_be_bytes()).collect();
+    let numbers: Vec<[u8; SEQ_LEN]> =
+        envelopes.iter().map(|envelope| envelope.seq.0.to_be_bytes()).collect();
     let parts: Vec<[&[u8]; 1]> = numbers.iter().map(|number| [&number[..]]).collect();
     let signed = |wrap: &&Wrap<'_>| wrap.envelope.service == Service::Integrity;
-    let data: Vec<(&Envelope, [&[u8]; 1])> =
-        wraps.iter().filter(signed).map(|wrap| (wrap.envelope, [&wrap.bytes[wrap.envelope.body_at + LENGTH_LEN..]])).collect();
+    let data: Vec<(&Envelope, [&[u8]; 1])> = wraps
+        .iter()
+        .filter(signed)
+        .map(|wrap| (wrap.envelope, [&wrap.bytes[wrap.envelope.body_at + LENGTH_LEN..]]))
+        .collect();
     let mut jobs: Vec<MicJob<'_>> = Vec::with_capacity(parts.len() + data.len());
-    for (envelope, parts) in envelopes.iter().copied().zip(&parts).chain(data.iter().map(|(envelope, data)| (*envelope, data))) {
+    for (envelope, parts) in envelopes
+        .iter()
+        .copied()
+        .zip(&parts)
+        .chain(data.iter().map(|(envelope, data)| (*envelope, data)))
+    {
         jobs.push(MicJob::new(envelope.context.keys(), envelope.context.next_token(), parts));
     }
     mic_many(&mut jobs);
@@ -150,7 +165,12 @@ fn seal(wraps: &mut [Wrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) {
         let len = wrap.bytes.len() - sealed_at + keys.trailer_len();
         wrap.bytes.resize(sealed_at + len + pad_len(len), 0);
         wrap.done = set_len(wrap.bytes, envelope.body_at, len);
-        jobs.push(SealJob::new(keys, envelope.context.next_token(), confounder, &mut wrap.bytes[sealed_at..sealed_at + len]));
+        jobs.push(SealJob::new(
+            keys,
+            envelope.context.next_token(),
+            confounder,
+            &mut wrap.bytes[sealed_at..sealed_at + len],
+        ));
     }
     seal_many(&mut jobs);
     let sealed: Vec<bool> = jobs.iter().map(|job| job.result.is_ok()).collect();

@@ -64,7 +64,11 @@ pub struct InitCall {
 impl InitCall {
     /// `None` for a first call. Fails with the status to answer if the context is unknown (RFC 2203
     /// §5.3.3.3).
-    pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
+    pub fn partial<P>(
+        &self,
+        contexts: &mut Contexts<P>,
+        now_ms: u64,
+    ) -> Result<Option<P>, AuthStat> {
         if self.handle.is_empty() {
             return Ok(None);
         }
@@ -84,11 +88,19 @@ impl InitCall {
                 let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
                 let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
                 let body = named(context.handle(), InitResult::COMPLETE, 0, token).to_xdr();
-                return Reply { xid: self.xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) } }.encode(w);
+                return Reply {
+                    xid: self.xid,
+                    body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) },
+                }
+                .encode(w);
             }
-            InitOutcome::Partial { handle, token } => named(handle, InitResult::CONTINUE_NEEDED, 0, token),
+            InitOutcome::Partial { handle, token } => {
+                named(handle, InitResult::CONTINUE_NEEDED, 0, token)
+            }
             // RFC 2203 §5.2.3.2: no handle, no window.
-            InitOutcome::Failed { major, minor, token } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
+            InitOutcome::Failed { major, minor, token } => {
+                InitResult { handle: Vec::new(), major, minor, window: 0, token }
+            }
         };
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
@@ -130,12 +142,16 @@ impl<P> Contexts<P> {
     /// `handle` is random and new.
     pub fn store(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> InitOutcome {
         match accept {
-            Accept::Established { context, token } => InitOutcome::Complete { context: self.insert(handle, context, now_ms), token },
+            Accept::Established { context, token } => {
+                InitOutcome::Complete { context: self.insert(handle, context, now_ms), token }
+            }
             Accept::Continue { partial, token } => {
                 self.store_partial(handle, partial, now_ms);
                 InitOutcome::Partial { handle, token }
             }
-            Accept::Failed { major, minor, token, .. } => InitOutcome::Failed { major, minor, token },
+            Accept::Failed { major, minor, token, .. } => {
+                InitOutcome::Failed { major, minor, token }
+            }
         }
     }
 }

@@ -56,11 +56,14 @@ mod tests;
 pub use check::{Check, Verdict, check_many};
 pub use classify::{CallClass, GssCall, classify};
 pub use client::{
-    CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError, ReplyOpen, ReplyOpener,
+    CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation,
+    Initiator, OpenError, ReplyOpen, ReplyOpener,
 };
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts, RemovedContext};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};
 pub use init::{Accept, Acceptor, InitCall, InitOutcome};
 pub use window::Window;
-pub use wire::{Credential, CredentialError, GssSeq, InitResult, Procedure, Service, decode_init_args};
+pub use wire::{
+    Credential, CredentialError, GssSeq, InitResult, Procedure, Service, decode_init_args,
+};

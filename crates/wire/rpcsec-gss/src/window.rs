@@ -81,7 +81,9 @@ mod tests {
 
     impl Model {
         fn take(&mut self, seq: u32) -> bool {
-            if self.newest.is_some_and(|newest| i64::from(seq) < i64::from(newest) - i64::from(WINDOW_LEN) + 1) {
+            if self.newest.is_some_and(|newest| {
+                i64::from(seq) < i64::from(newest) - i64::from(WINDOW_LEN) + 1
+            }) {
                 return false;
             }
             self.newest = Some(self.newest.map_or(seq, |newest| newest.max(seq)));

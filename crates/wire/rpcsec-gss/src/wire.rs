@@ -97,7 +97,9 @@ impl<'a> Credential<'a> {
             let seq = GssSeq(r.u32()?);
             let service = match r.u32()? {
                 // RFC 2203 §5.2.2: number and service are ignored during creation.
-                _ if matches!(procedure, Procedure::Init | Procedure::ContinueInit) => Service::None,
+                _ if matches!(procedure, Procedure::Init | Procedure::ContinueInit) => {
+                    Service::None
+                }
                 1 => Service::None,
                 2 => Service::Integrity,
                 3 => Service::Privacy,
@@ -231,8 +233,16 @@ mod tests {
     #[test]
     fn credential_golden_bytes() {
         // RFC 2203 §5.
-        let credential = Credential { procedure: Procedure::Destroy, seq: GssSeq(258), service: Service::Privacy, handle: b"ctx-1" };
-        let golden = [0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0, 5, b'c', b't', b'x', b'-', b'1', 0, 0, 0];
+        let credential = Credential {
+            procedure: Procedure::Destroy,
+            seq: GssSeq(258),
+            service: Service::Privacy,
+            handle: b"ctx-1",
+        };
+        let golden = [
+            0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0, 5, b'c', b't', b'x', b'-',
+            b'1', 0, 0, 0,
+        ];
         assert_eq!(bytes(&credential), golden);
         assert_eq!(Credential::decode(&golden), Ok(credential));
     }
@@ -240,7 +250,12 @@ mod tests {
     #[test]
     fn other_versions_differ_from_undecodable_ones() {
         // RFC 2203 §5.1: AUTH_REJECTEDCRED for a version that is not supported.
-        let credential = Credential { procedure: Procedure::Data, seq: GssSeq(1), service: Service::None, handle: b"" };
+        let credential = Credential {
+            procedure: Procedure::Data,
+            seq: GssSeq(1),
+            service: Service::None,
+            handle: b"",
+        };
         let mut body = bytes(&credential);
         body[3] = 2;
         assert_eq!(Credential::decode(&body).unwrap_err().auth_stat(), AuthStat::REJECTED_CRED);
@@ -260,22 +275,34 @@ mod tests {
     #[test]
     fn creation_has_neither_service_nor_number() {
         // RFC 2203 §5.2.2.
-        let body = |procedure: u32, service: u32| [1, procedure, u32::MAX, service, 0].map(u32::to_be_bytes).concat();
+        let body = |procedure: u32, service: u32| {
+            [1, procedure, u32::MAX, service, 0].map(u32::to_be_bytes).concat()
+        };
         for service in [0, 1, 3, 7, u32::MAX] {
             for (number, procedure) in [(1, Procedure::Init), (2, Procedure::ContinueInit)] {
-                let credential = Credential { procedure, seq: GssSeq(u32::MAX), service: Service::None, handle: b"" };
+                let credential = Credential {
+                    procedure,
+                    seq: GssSeq(u32::MAX),
+                    service: Service::None,
+                    handle: b"",
+                };
                 assert_eq!(Credential::decode(&body(number, service)), Ok(credential));
             }
             for number in [0, 3] {
-                assert_eq!(Credential::decode(&body(number, service)).is_ok(), (1..=3).contains(&service));
+                assert_eq!(
+                    Credential::decode(&body(number, service)).is_ok(),
+                    (1..=3).contains(&service)
+                );
             }
         }
     }
 
     #[test]
     fn init_result_golden_bytes() {
-        let result = InitResult { handle: vec![9], major: 1, minor: 2, window: 128, token: vec![7, 8] };
-        let golden = [0, 0, 0, 1, 9, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 128, 0, 0, 0, 2, 7, 8, 0, 0];
+        let result =
+            InitResult { handle: vec![9], major: 1, minor: 2, window: 128, token: vec![7, 8] };
+        let golden =
+            [0, 0, 0, 1, 9, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 128, 0, 0, 0, 2, 7, 8, 0, 0];
         assert_eq!(result.to_xdr(), golden);
         assert_eq!(InitResult::from_xdr(&golden), Ok(result));
     }

@@ -116,7 +116,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A boolean, then the value if it is true (§4.19).
-    pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<Option<T>, Error> {
+    pub fn optional<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
         Ok(if self.bool()? { Some(read(self)?) } else { None })
     }
 
@@ -145,7 +148,10 @@ mod tests {
 
     #[test]
     fn malformed_values_are_refused() {
-        assert_eq!(Reader::new(&[0xff; 8]).opaque(64), Err(Error::TooLong { len: 0xffff_ffff, max: 64 }));
+        assert_eq!(
+            Reader::new(&[0xff; 8]).opaque(64),
+            Err(Error::TooLong { len: 0xffff_ffff, max: 64 })
+        );
         assert_eq!(Reader::new(&[0, 0, 0]).u32(), Err(Error::Truncated { missing: 1 }));
         for (bytes, opaque) in [
             (&[0, 0, 0, 5, 1, 2][..], Err(Error::Truncated { missing: 3 })),

@@ -98,7 +98,10 @@ impl Writer {
     /// Returns the length of the data since `start`. Panics if it is 4 GiB or longer.
     pub fn end_opaque(&mut self, start: usize) -> usize {
         let len = self.bytes.len() - start;
-        self.set_u32(start - 4, u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
+        self.set_u32(
+            start - 4,
+            u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"),
+        );
         self.bytes.resize(self.bytes.len() + pad_len(len), 0);
         len
     }

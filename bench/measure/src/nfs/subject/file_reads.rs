@@ -36,5 +36,11 @@ impl NfsSubject {
 }
 
 pub(super) const fn copy_of(read: &Read) -> Copy {
-    Copy { files: read.files, len: read.len, content: read.content, streams: 1, depth: MAKE_DEPTH as u32 }
+    Copy {
+        files: read.files,
+        len: read.len,
+        content: read.content,
+        streams: 1,
+        depth: MAKE_DEPTH as u32,
+    }
 }

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{
-    Args, CloseOk, CommitOk, CreateOk, CreateSessionOk, Delegation, ExchangeIdFlags, ExchangeIdOk, GetattrOk, GetfhOk, OpenClaim, OpenHow,
-    OpenOk, OpenResultFlags, ReadOk, ReaddirWriter, RemoveOk, Results, SequenceFlags, SequenceOk, WriteOk,
+    Args, CloseOk, CommitOk, CreateOk, CreateSessionOk, Delegation, ExchangeIdFlags, ExchangeIdOk,
+    GetattrOk, GetfhOk, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadOk, ReaddirWriter,
+    RemoveOk, Results, SequenceFlags, SequenceOk, WriteOk,
 };
 use vouch_nfs4::op::{ExchangeIdArgs, OpenArgs, ReaddirArgs, WriteArgs};
 use vouch_nfs4::{
-    Attributes, Bitmap, Bytes, ChangeInfo, ClientId, CompoundHead, Cookie, CreateSeq, Filehandle, Name, ReplyWriter, ServerOwner,
-    SessionId, SlotId, StateProtectReply, StateSeq, Stateid, Status, Verifier,
+    Attributes, Bitmap, Bytes, ChangeInfo, ClientId, CompoundHead, Cookie, CreateSeq, Filehandle,
+    Name, ReplyWriter, ServerOwner, SessionId, SlotId, StateProtectReply, StateSeq, Stateid,
+    Status, Verifier,
 };
 use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
 use vouch_xdr::{Reader, Writer};
@@ -55,7 +57,8 @@ pub(super) fn start() -> (SocketAddr, Shared) {
 }
 
 fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let (mut reader, mut bytes, peer) = (RecordReader::new(4 << 20), vec![0; 256 * 1024], stream.peer_addr()?);
+    let (mut reader, mut bytes, peer) =
+        (RecordReader::new(4 << 20), vec![0; 256 * 1024], stream.peer_addr()?);
     loop {
         let n = stream.read(&mut bytes)?;
         if n == 0 {
@@ -64,7 +67,8 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let (mut input, mut out) = (&bytes[..n], Writer::new());
         while let Ok(Some(record)) = reader.next(&mut input) {
             let call = Call::decode(&record).expect("a call");
-            let (mut body, mut state) = (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
+            let (mut body, mut state) =
+                (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
             let answered = compound(call.args, &mut state, peer, &mut body) && !state.silent;
             for (path, at, half) in std::mem::take(&mut state.halves) {
                 drop(state);
@@ -134,10 +138,18 @@ fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) ->
         Args::CreateSession(args) => {
             state.sessions += 1;
             let (session, seq, flags) = (SessionId([state.sessions; 16]), args.seq, args.flags);
-            Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
+            Results::CreateSession(Ok(CreateSessionOk {
+                session,
+                seq,
+                flags,
+                fore: args.fore,
+                back: args.back,
+            }))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
-        Args::Sequence(args) if args.session.0[0] <= state.ended => Results::Sequence(Err(Status::BADSESSION)),
+        Args::Sequence(args) if args.session.0[0] <= state.ended => {
+            Results::Sequence(Err(Status::BADSESSION))
+        }
         Args::Sequence(args) => {
             let highest = SlotId(63);
             Results::Sequence(Ok(SequenceOk {
@@ -157,7 +169,9 @@ fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) ->
             *current = args.handle.as_bytes().to_vec();
             Results::Putfh(Ok(()))
         }
-        Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).expect("a short path") })),
+        Args::Getfh => {
+            Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).expect("a short path") }))
+        }
         Args::Lookup(args) => {
             let path = below(&args.name);
             match state.directories.contains(&path) || state.files.contains_key(&path) {
@@ -170,7 +184,11 @@ fn operation(args: &Args<'_>, state: &mut ServerState, current: &mut Vec<u8>) ->
         }
         Args::Getattr(args) => {
             let mut w = Writer::new();
-            GetattrOk::write(&mut w, args.wanted, &Attributes { file_type: Some(FileType::Directory), ..Attributes::default() });
+            GetattrOk::write(
+                &mut w,
+                args.wanted,
+                &Attributes { file_type: Some(FileType::Directory), ..Attributes::default() },
+            );
             Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")
         }
         Args::Create(args) => {
@@ -218,7 +236,9 @@ fn exchange_id(args: &ExchangeIdArgs<'_>, state: &mut ServerState) -> Results<'s
 
 fn open(args: &OpenArgs<'_>, state: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
     let (change, stateid) = (ChangeInfo::default(), STATEID);
-    let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
+    let OpenClaim::Null(name) = args.claim else {
+        return Results::failure(Args::Getfh.op(), Status::NOTSUPP);
+    };
     *current = [&current[..], b"/", name.0].concat();
     match args.how {
         OpenHow::Create(_) => drop(state.files.entry(current.clone()).or_default()),
@@ -235,18 +255,29 @@ fn write(args: &WriteArgs<'_>, state: &mut ServerState, current: &[u8]) -> Resul
         return Results::Write(Err(status));
     }
     if state.forgets {
-        return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
+        return Results::Write(Ok(WriteOk {
+            count: args.data.len() as u32,
+            committed: args.stable,
+            verifier: Verifier([1; 8]),
+        }));
     }
-    let Some(data) = state.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
+    let Some(data) = state.files.get_mut(current) else {
+        return Results::Write(Err(Status::STALE));
+    };
     let end = args.offset as usize + args.data.len();
     data.resize(data.len().max(end), 0);
-    let (first, second) = args.data.split_at(if state.tears { args.data.len() / 2 } else { args.data.len() });
+    let (first, second) =
+        args.data.split_at(if state.tears { args.data.len() / 2 } else { args.data.len() });
     let middle = args.offset as usize + first.len();
     data[args.offset as usize..middle].copy_from_slice(first);
     if !second.is_empty() {
         state.halves.push((current.to_vec(), middle, second.to_vec()));
     }
-    Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
+    Results::Write(Ok(WriteOk {
+        count: args.data.len() as u32,
+        committed: args.stable,
+        verifier: Verifier([1; 8]),
+    }))
 }
 
 fn read_directory(args: &ReaddirArgs, state: &ServerState, prefix: &[u8]) -> Results<'static> {
@@ -257,7 +288,10 @@ fn read_directory(args: &ReaddirArgs, state: &ServerState, prefix: &[u8]) -> Res
     let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");
     for (cookie, (name, kind)) in (3..).zip(names.filter(|(name, _)| !name.contains(&b'/'))) {
         let attributes = Attributes { file_type: Some(kind), ..Attributes::default() };
-        assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
+        assert!(
+            list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes),
+            "few files"
+        );
     }
     list.finish(&mut w, true);
     Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("encoded data")

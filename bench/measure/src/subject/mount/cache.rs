@@ -9,7 +9,10 @@ use super::MountSubject;
 use crate::Error;
 
 impl MountSubject {
-    pub(super) fn prepare_cache<'a>(&self, files: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+    pub(super) fn prepare_cache<'a>(
+        &self,
+        files: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<(), Error> {
         let warm = self.options.warm;
         let mut block = vec![0; if warm { READ_LEN } else { 0 }];
         for path in files {
@@ -17,7 +20,8 @@ impl MountSubject {
                 return Err(Error::Interrupted);
             }
             let mut file = File::open(path).map_err(Error::file(path))?;
-            if warm { read_through(&mut file, &mut block) } else { drop_cache(&file) }.map_err(Error::file(path))?;
+            if warm { read_through(&mut file, &mut block) } else { drop_cache(&file) }
+                .map_err(Error::file(path))?;
         }
         if !warm && may_drop_all_caches(self.options.alone) {
             rustix::fs::sync();
@@ -29,13 +33,20 @@ impl MountSubject {
     pub(super) fn cache(&self) -> String {
         let dropped = match may_drop_all_caches(self.options.alone) {
             true => "all caches of the machine are dropped",
-            false => "the pages of its files are dropped (posix_fadvise), names and attributes stay,",
+            false => {
+                "the pages of its files are dropped (posix_fadvise), names and attributes stay,"
+            }
         };
         match (self.options.warm, self.direct) {
-            (true, _) => "warm, through the page cache: files are read once before the clock starts".to_owned(),
+            (true, _) => {
+                "warm, through the page cache: files are read once before the clock starts"
+                    .to_owned()
+            }
             (false, true) => format!("cold: O_DIRECT; {dropped} before copies are read"),
             (false, false) => {
-                format!("cold: no O_DIRECT here; {dropped} before copies and loads; writes of loads are O_DSYNC")
+                format!(
+                    "cold: no O_DIRECT here; {dropped} before copies and loads; writes of loads are O_DSYNC"
+                )
             }
         }
     }
@@ -77,7 +88,8 @@ mod tests {
         let mut count = 0;
         for page in 0..pages {
             let (mut byte, flags) = ([0], rustix::io::ReadWriteFlags::NOWAIT);
-            match rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], page * 4096, flags) {
+            match rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], page * 4096, flags)
+            {
                 Ok(_) => count += 1,
                 Err(rustix::io::Errno::AGAIN) => {}
                 Err(_) => return None,
@@ -103,7 +115,10 @@ mod tests {
     fn eventually(mut holds: impl FnMut() -> bool) {
         let begun = std::time::Instant::now();
         while !holds() {
-            assert!(begun.elapsed() < std::time::Duration::from_secs(60), "the condition never holds");
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(60),
+                "the condition never holds"
+            );
         }
     }
 
@@ -119,7 +134,9 @@ mod tests {
             let directory = subject.copies.values().next().expect("a copy").clone();
             [0, 1].map(|number| directory.join(format!("file{number:06}")))
         };
-        let most = |cached_pages: Option<(u64, u64)>| cached_pages.is_some_and(|(cached_pages, pages)| cached_pages * 2 > pages);
+        let most = |cached_pages: Option<(u64, u64)>| {
+            cached_pages.is_some_and(|(cached_pages, pages)| cached_pages * 2 > pages)
+        };
         warm.measure(&Case::Put(copy)).expect("room");
         cold.measure(&Case::Put(copy)).expect("room");
         let (colds, warms) = (paths(&cold), paths(&warm));
@@ -133,7 +150,9 @@ mod tests {
             colds.iter().all(|path| !most(cached_pages(path)))
         });
         eventually(|| {
-            warms.iter().for_each(|path| drop_cache(&File::open(path).expect("the file exists")).expect("a file"));
+            warms.iter().for_each(|path| {
+                drop_cache(&File::open(path).expect("the file exists")).expect("a file")
+            });
             warm.prepare_cache(warms.iter().map(PathBuf::as_path)).expect("files");
             warms.iter().all(|path| most(cached_pages(path)))
         });
@@ -146,7 +165,8 @@ mod tests {
         let at = tempfile::tempdir().expect("a directory");
         let mut warm = begin(at.path(), true);
         let (order, block, read_percent, depth, rate) = (Order::Random, 4096, 100, 1, None);
-        let load = Load { order, block, read_percent, depth, rate, seconds: 0.02, file_len: 256 << 20 };
+        let load =
+            Load { order, block, read_percent, depth, rate, seconds: 0.02, file_len: 256 << 20 };
         if !reports_cache(at.path()) || warm.unsupported(&Case::Load(load)).is_some() {
             println!("skipped: needs fio");
             return;

@@ -37,11 +37,17 @@ impl MountSubject {
         if !self.direct {
             self.prepare_cache([path.as_path()])?;
         }
-        let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(self.flags())
+            .open(&path)
+            .map_err(Error::file(&path))?;
         let seed = mix(seed);
         let (blocks, block_len) = (page_versions::blocks(load), u64::from(load.block));
         let depth = in_flight_max(load);
-        let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
+        let (start, next, end) =
+            (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
         let mut sample = self.threads(depth, |latency, _| {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -53,7 +59,9 @@ impl MountSubject {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let due = Duration::from_secs_f64(at as f64 / rate);
                 if due >= end || self.stop.is_set() {
-                    last.lock().unwrap_or_else(std::sync::PoisonError::into_inner).append(&mut wrote);
+                    last.lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .append(&mut wrote);
                     return Ok(totals);
                 }
                 if start.elapsed() >= end {
@@ -62,10 +70,15 @@ impl MountSubject {
                     continue;
                 }
                 totals.waited_s += wait(start + due, spin_time(rate));
-                let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
+                let place = if load.order == Order::Random {
+                    shuffled(at, blocks, seed)
+                } else {
+                    at % blocks
+                };
                 let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
                 let number = if load.read_percent == 100 {
-                    self.check(&file, data, PageVersions::share(place, block_len)).map(|()| place)?
+                    self.check(&file, data, PageVersions::share(place, block_len))
+                        .map(|()| place)?
                 } else {
                     self.transfer_block(&file, data, (place, block_len, blocks), writes)?
                 };
@@ -88,25 +101,40 @@ impl MountSubject {
     }
 
     /// A file system that loses data would be the fastest.
-    fn check_written(&self, file: &File, path: &Path, block: u32, written: &[u64]) -> Result<(), Error> {
+    fn check_written(
+        &self,
+        file: &File,
+        path: &Path,
+        block: u32,
+        written: &[u64],
+    ) -> Result<(), Error> {
         let mut memory = aligned(block);
         for &number in written {
-            self.check(file, memory.data(), PageVersions::share(number, u64::from(block))).map_err(|error| match error.kind() {
-                io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
-                _ => Error::file(path)(error),
-            })?;
+            self.check(file, memory.data(), PageVersions::share(number, u64::from(block)))
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
+                    _ => Error::file(path)(error),
+                })?;
         }
         Ok(())
     }
 
     fn check(&self, file: &File, data: &mut [u8], block: Block) -> io::Result<()> {
-        file.read_exact_at(data, block.offset()).and_then(|()| match self.written.holds(&self.pages, FILE, block, data) {
-            true => Ok(()),
-            false => Err(io::ErrorKind::InvalidData.into()),
+        file.read_exact_at(data, block.offset()).and_then(|()| {
+            match self.written.holds(&self.pages, FILE, block, data) {
+                true => Ok(()),
+                false => Err(io::ErrorKind::InvalidData.into()),
+            }
         })
     }
 
-    fn transfer_block(&self, file: &File, data: &mut [u8], (number, len, blocks): (u64, u64, u64), writes: bool) -> io::Result<u64> {
+    fn transfer_block(
+        &self,
+        file: &File,
+        data: &mut [u8],
+        (number, len, blocks): (u64, u64, u64),
+        writes: bool,
+    ) -> io::Result<u64> {
         let (number, block) = self.written.take(number, len, blocks);
         let outcome = if writes {
             self.written.fill(&self.pages, FILE, block, data);
@@ -176,12 +204,24 @@ mod tests {
             subject.direct = false;
             assert_eq!(subject.flags(), flags);
             let (order, read_percent) = (Order::Random, 50);
-            let load = |rate| Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
+            let load = |rate| {
+                Case::Load(Load {
+                    order,
+                    block: 4096,
+                    read_percent,
+                    depth: 2,
+                    rate,
+                    seconds: 0.2,
+                    file_len: 1 << 20,
+                })
+            };
             match subject.unsupported(&load(None)) {
                 Some(why) => println!("skipped in part: {why}"),
                 None => {
                     subject.prepare(&load(None)).expect("a file");
-                    assert!(subject.measure(&load(None)).expect("fio accepts the job").operations > 0);
+                    assert!(
+                        subject.measure(&load(None)).expect("fio accepts the job").operations > 0
+                    );
                 }
             }
             let load = load(Some(100.0));
@@ -190,7 +230,10 @@ mod tests {
             assert_eq!(sample.operations + sample.unsent, 20);
             assert_eq!(sample.latency.count(), 20);
             assert!(sample.seconds >= 0.2, "{}", sample.seconds);
-            assert_eq!(subject.info().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
+            assert_eq!(
+                subject.info().details.iter().any(|detail| detail.contains("O_DSYNC")),
+                !warm
+            );
             subject.clean().expect("removal succeeds");
         }
     }

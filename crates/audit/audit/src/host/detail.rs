@@ -2,7 +2,10 @@
 
 /// Appends ` name=value`. A value that could be taken for several fields is quoted.
 pub(super) fn push(detail: &mut Vec<u8>, name: &str, value: &[u8], len_max: usize) {
-    let is_plain = !value.is_empty() && value.iter().all(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\\' | b'='));
+    let is_plain = !value.is_empty()
+        && value
+            .iter()
+            .all(|byte| !byte.is_ascii_whitespace() && !matches!(byte, b'"' | b'\\' | b'='));
     let mut text = Vec::with_capacity(value.len() + 2);
     if is_plain {
         text.extend_from_slice(value);
@@ -79,13 +82,21 @@ mod tests {
 
     #[test]
     fn values_are_read_as_they_were_written() {
-        let values: [&[u8]; 6] = [b"plain", b"a b", b"x exe=/bin/forged", b"q\"uo\\te", b"", b"\xff \n"];
+        let values: [&[u8]; 6] =
+            [b"plain", b"a b", b"x exe=/bin/forged", b"q\"uo\\te", b"", b"\xff \n"];
         let mut detail = Vec::new();
         values.iter().for_each(|value| push(&mut detail, "comm", value, 1000));
         let read: Vec<Vec<u8>> = parse(&detail).into_iter().map(|(_, value)| value).collect();
         assert_eq!(read, values);
         let old = parse(b"syscall=openat comm=tokio worker exe=/opt/a b");
-        assert_eq!(old, [(&b"syscall"[..], b"openat".to_vec()), (b"comm", b"tokio worker".to_vec()), (b"exe", b"/opt/a b".to_vec())]);
+        assert_eq!(
+            old,
+            [
+                (&b"syscall"[..], b"openat".to_vec()),
+                (b"comm", b"tokio worker".to_vec()),
+                (b"exe", b"/opt/a b".to_vec())
+            ]
+        );
         let mut short = b"x=1".to_vec();
         push(&mut short, "comm", b"too long", 10);
         assert_eq!(short, b"x=1");

@@ -9,11 +9,15 @@ impl DescriptorUse {
     pub(super) fn of(line: &Line<'_>) -> DescriptorUse {
         let is_open = |name: &str| {
             let digits = line.field(name).and_then(|digits| std::str::from_utf8(digits).ok());
-            digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).is_some_and(|number| number as u32 != AT_FDCWD)
+            digits
+                .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+                .is_some_and(|number| number as u32 != AT_FDCWD)
         };
         match arguments(line) {
             Arguments::Known(None) => DescriptorUse::default(),
-            Arguments::Known(Some([first, second])) => DescriptorUse([is_open(first), is_open(second)]),
+            Arguments::Known(Some([first, second])) => {
+                DescriptorUse([is_open(first), is_open(second)])
+            }
             // In an unknown call, a value this low is a descriptor, not a pointer.
             Arguments::Unknown => {
                 let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
@@ -40,7 +44,9 @@ fn arguments(line: &Line<'_>) -> Arguments {
         // (linux/audit.h).
         Ok(number) => match line.field("arch") {
             Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
-            Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
+            Some(b"c00000b7" | b"c00000f3" | b"c0000102") => {
+                CALLS.iter().find(|(_, _, generic, _)| *generic == number)
+            }
             _ => return Arguments::Unknown,
         },
     };
@@ -84,7 +90,11 @@ const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
 
 /// The number of a call on x86-64.
 pub(crate) fn call_number(name: &str) -> Option<u16> {
-    CALLS.iter().find(|(known, ..)| *known == name).map(|(_, number, ..)| *number).filter(|number| *number != NONE)
+    CALLS
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .map(|(_, number, ..)| *number)
+        .filter(|number| *number != NONE)
 }
 
 /// Empty if nothing is known. If `cwd` is empty, a relative name starts with `/.../`.

@@ -22,9 +22,19 @@ fn recorded_log_gives_one_record_per_event() {
     let seen: Vec<_> = events
         .iter()
         .filter(|event| event.kind == 1300)
-        .map(|event| (event.stamp.serial, event.uid.unwrap(), event.result, text(&event.path), text(&event.path2)))
+        .map(|event| {
+            (
+                event.stamp.serial,
+                event.uid.unwrap(),
+                event.result,
+                text(&event.path),
+                text(&event.path2),
+            )
+        })
         .collect();
-    let of = |serial: u32, uid: u32, result: u32, path: &str, path2: &str| (serial, uid, result, path.to_owned(), path2.to_owned());
+    let of = |serial: u32, uid: u32, result: u32, path: &str, path2: &str| {
+        (serial, uid, result, path.to_owned(), path2.to_owned())
+    };
     assert_eq!(
         seen,
         [
@@ -40,8 +50,15 @@ fn recorded_log_gives_one_record_per_event() {
         ]
     );
     let refused = events.iter().find(|event| event.stamp.serial == 12).unwrap();
-    assert_eq!((text(&refused.key), refused.stamp.time_ns), ("seen".into(), 1_795_306_870_991_000_000));
-    assert!(text(&refused.detail).contains("syscall=openat") && text(&refused.detail).contains("exe=/usr/bin/cat"), "{refused:?}");
+    assert_eq!(
+        (text(&refused.key), refused.stamp.time_ns),
+        ("seen".into(), 1_795_306_870_991_000_000)
+    );
+    assert!(
+        text(&refused.detail).contains("syscall=openat")
+            && text(&refused.detail).contains("exe=/usr/bin/cat"),
+        "{refused:?}"
+    );
     assert_eq!(refused.login, None);
     let made = events.iter().find(|event| event.stamp.serial == 4).unwrap();
     assert_eq!(text(&made.file), "fe:00:10136707");
@@ -55,7 +72,9 @@ fn lines_of_different_events_may_interleave() {
     let mut mixed = lines.clone();
     for at in (1..mixed.len()).step_by(2) {
         let stamp = |line: &[u8]| Line::parse(line).map(|line| line.stamp);
-        if stamp(mixed[at - 1]) != stamp(mixed[at]) && Line::parse(mixed[at - 1]).is_some_and(|line| line.kind != kind::PROCTITLE) {
+        if stamp(mixed[at - 1]) != stamp(mixed[at])
+            && Line::parse(mixed[at - 1]).is_some_and(|line| line.kind != kind::PROCTITLE)
+        {
             mixed.swap(at - 1, at);
         }
     }
@@ -71,8 +90,15 @@ fn login_user_survives_sudo_and_refused_login_fails() {
     let log = b"node=web1 type=USER_AUTH msg=audit(1700000000.001:9): pid=1 uid=0 auid=1000 ses=2 msg='op=PAM:authentication acct=\"bob\" exe=\"/usr/bin/su\" \
         hostname=h addr=10.0.0.9 terminal=pts/0 res=failed'\x1dUID=\"root\" AUID=\"alice\"";
     let event = events(log).remove(0);
-    assert_eq!((event.kind, event.result, event.login, &event.login_name[..], event.uid), (1100, 1, Some(1000), &b"alice"[..], Some(0)));
-    assert!(event.detail.ends_with(b"acct=bob exe=/usr/bin/su"), "{:?}", String::from_utf8_lossy(&event.detail));
+    assert_eq!(
+        (event.kind, event.result, event.login, &event.login_name[..], event.uid),
+        (1100, 1, Some(1000), &b"alice"[..], Some(0))
+    );
+    assert!(
+        event.detail.ends_with(b"acct=bob exe=/usr/bin/su"),
+        "{:?}",
+        String::from_utf8_lossy(&event.detail)
+    );
 }
 
 #[test]
@@ -81,11 +107,17 @@ fn unknown_record_type_keeps_its_name() {
     for (serial, name) in names.split(' ').enumerate() {
         let log = format!("type={name} msg=audit(1700000000.001:{serial}): pid=7 uid=0");
         let events = events(log.as_bytes());
-        assert_eq!(events.iter().map(|event| super::record_type_name(event.kind)).collect::<Vec<_>>(), [Some(name)]);
+        assert_eq!(
+            events.iter().map(|event| super::record_type_name(event.kind)).collect::<Vec<_>>(),
+            [Some(name)]
+        );
     }
     let log = b"type=USER_MAC_OF_TOMORROW msg=audit(1700000000.001:9): pid=7 uid=0 auid=5 comm=\"x\"\ntype=UNKNOWN[99999] msg=audit(1700000000.001:10): pid=8";
     let found = events(log);
-    assert_eq!((found[0].kind, found[0].uid, &found[0].detail[..]), (0, Some(0), &b"type=USER_MAC_OF_TOMORROW pid=7 auid=5 comm=x"[..]));
+    assert_eq!(
+        (found[0].kind, found[0].uid, &found[0].detail[..]),
+        (0, Some(0), &b"type=USER_MAC_OF_TOMORROW pid=7 auid=5 comm=x"[..])
+    );
     assert_eq!((found.len(), &found[1].detail[..]), (2, &b"type=UNKNOWN[99999] pid=8"[..]));
     let mut out = String::new();
     crate::text::write(&found[0].to_record(b"", b"web1"), &mut out);
@@ -94,9 +126,16 @@ fn unknown_record_type_keeps_its_name() {
 
 fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
     let head = |kind: &str| format!("type={kind} msg=audit(1700000000.001:9): ");
-    let mut log = format!("{}{call} success=yes exit=0 uid=5\n{}cwd=\"/srv/x\"\n", head("SYSCALL"), head("CWD"));
+    let mut log = format!(
+        "{}{call} success=yes exit=0 uid=5\n{}cwd=\"/srv/x\"\n",
+        head("SYSCALL"),
+        head("CWD")
+    );
     for (name, nametype) in names {
-        log += &format!("{}item=0 name=\"{name}\" inode=5 dev=fe:00 nametype={nametype}\n", head("PATH"));
+        log += &format!(
+            "{}item=0 name=\"{name}\" inode=5 dev=fe:00 nametype={nametype}\n",
+            head("PATH")
+        );
     }
     let event = events(log.as_bytes()).remove(0);
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -112,7 +151,11 @@ fn name_relative_to_open_directory_ignores_working_directory() {
         "arch=40000003 syscall=301 a0=4",
         "syscall=263 SYSCALL=unlinkat a0=4",
     ] {
-        assert_eq!(paths(call, &[("/srv/x", "PARENT"), ("plan", "DELETE")]), of("/.../plan", ""), "{call}");
+        assert_eq!(
+            paths(call, &[("/srv/x", "PARENT"), ("plan", "DELETE")]),
+            of("/.../plan", ""),
+            "{call}"
+        );
         assert_eq!(paths(call, &[("/etc/plan", "DELETE")]), of("/etc/plan", ""), "{call}");
     }
     for call in [
@@ -124,7 +167,12 @@ fn name_relative_to_open_directory_ignores_working_directory() {
         assert_eq!(paths(call, &[("plan", "DELETE")]), of("/srv/x/plan", ""), "{call}");
         assert_eq!(paths(call, &[("../data/plan", "DELETE")]), of("/srv/data/plan", ""), "{call}");
     }
-    let rename = |from: &str, to: &str| paths(&format!("arch=c000003e syscall=264 a0={from} a2={to}"), &[("a", "DELETE"), ("b", "CREATE")]);
+    let rename = |from: &str, to: &str| {
+        paths(
+            &format!("arch=c000003e syscall=264 a0={from} a2={to}"),
+            &[("a", "DELETE"), ("b", "CREATE")],
+        )
+    };
     assert_eq!(rename("3", "ffffff9c"), of("/.../a", "/srv/x/b"));
     assert_eq!(rename("ffffff9c", "5"), of("/srv/x/a", "/.../b"));
 }
@@ -132,8 +180,11 @@ fn name_relative_to_open_directory_ignores_working_directory() {
 #[test]
 fn login_record_has_remote_address() {
     let log = |addr: &str| {
-        let fields = "pid=1 uid=0 auid=1000 ses=2 msg='op=login id=1000 exe=\"/usr/sbin/sshd\" hostname=h";
-        format!("type=USER_LOGIN msg=audit(1700000000.001:9): {fields} addr={addr} terminal=ssh res=success'")
+        let fields =
+            "pid=1 uid=0 auid=1000 ses=2 msg='op=login id=1000 exe=\"/usr/sbin/sshd\" hostname=h";
+        format!(
+            "type=USER_LOGIN msg=audit(1700000000.001:9): {fields} addr={addr} terminal=ssh res=success'"
+        )
     };
     let of = |addr: &str| events(log(addr).as_bytes()).remove(0).to_record(b"", b"web1").address;
     assert_eq!(of("192.0.2.7"), "192.0.2.7".parse().ok());
@@ -153,7 +204,12 @@ fn number_of_incomplete_events_is_bounded() {
     let mut assembler = Assembler::default();
     let mut count = 0;
     for serial in 0..1000 {
-        let line = Line { kind: kind::SYSCALL, kind_name: b"", stamp: Stamp { time_ns: 5, serial }, fields: b"uid=1" };
+        let line = Line {
+            kind: kind::SYSCALL,
+            kind_name: b"",
+            stamp: Stamp { time_ns: 5, serial },
+            fields: b"uid=1",
+        };
         assembler.push(&line, |_| count += 1);
     }
     assert_eq!((count, assembler.pending.len()), (1000 - PENDING_MAX, PENDING_MAX));

@@ -53,12 +53,19 @@ const WORDS: [(u32, &str); 15] = [
 
 /// The bits in words: `read,write,create`. What CREATE makes comes last: `new-directory`.
 pub fn words(bits: u32) -> String {
-    let made = ["", "", "directory", "block-device", "character-device", "symlink", "socket", "fifo"];
-    let mut all: Vec<String> = WORDS[..WORDS.len() - 1].iter().filter(|(bit, _)| bits & bit != 0).map(|(_, word)| (*word).into()).collect();
+    let made =
+        ["", "", "directory", "block-device", "character-device", "symlink", "socket", "fifo"];
+    let mut all: Vec<String> = WORDS[..WORDS.len() - 1]
+        .iter()
+        .filter(|(bit, _)| bits & bit != 0)
+        .map(|(_, word)| (*word).into())
+        .collect();
     match bits >> TYPE_SHIFT {
         0 => {}
         kind => all.push(
-            made.get(kind as usize).filter(|word| !word.is_empty()).map_or_else(|| format!("new-{kind}"), |word| format!("new-{word}")),
+            made.get(kind as usize)
+                .filter(|word| !word.is_empty())
+                .map_or_else(|| format!("new-{kind}"), |word| format!("new-{word}")),
         ),
     }
     let known = WORDS.iter().fold(0, |bits, (bit, _)| bits | bit);
@@ -70,7 +77,9 @@ pub fn words(bits: u32) -> String {
 
 /// The bits of a list of words; `new` stands for any new object of CREATE.
 pub fn parse_words(text: &str) -> Option<u32> {
-    text.split(',').try_fold(0, |bits, word| WORDS.iter().find(|(_, known)| *known == word).map(|(bit, _)| bits | bit))
+    text.split(',').try_fold(0, |bits, word| {
+        WORDS.iter().find(|(_, known)| *known == word).map(|(bit, _)| bits | bit)
+    })
 }
 
 /// True if `bits` has all that `wanted` names.
@@ -85,7 +94,11 @@ pub fn changes_nothing(requested: u32) -> bool {
 }
 
 /// Describes what an operation sets or creates. May be empty.
-pub fn describe_changes(requested: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
+pub fn describe_changes(
+    requested: u32,
+    new_mode: Option<u32>,
+    (uid, gid): (Option<u32>, Option<u32>),
+) -> String {
     if changes_nothing(requested) {
         return String::new();
     }
@@ -98,16 +111,26 @@ pub fn describe_changes(requested: u32, new_mode: Option<u32>, (uid, gid): (Opti
         7 => "makes a FIFO",
         _ => "",
     };
-    let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
+    let all = [
+        (TRUNCATE, "size"),
+        (MODE, "mode"),
+        (OWNER, "owner"),
+        (ACL, "ACL"),
+        (TIMES, "times"),
+        (OTHER, "others"),
+    ];
     let describe = |(bit, name): &(u32, &str)| match (*bit, new_mode) {
         (MODE, Some(mode)) => format!("{name} {mode:04o}"),
         (OWNER, _) => {
-            let id = |kind: &str, id: Option<u32>| id.map_or_else(String::new, |id| format!(" {kind} {id}"));
+            let id = |kind: &str, id: Option<u32>| {
+                id.map_or_else(String::new, |id| format!(" {kind} {id}"))
+            };
             [(*name).to_owned(), id("uid", uid), id("gid", gid)].concat()
         }
         _ => (*name).to_owned(),
     };
-    let set: Vec<String> = all.iter().filter(|(bit, _)| requested & bit != 0).map(describe).collect();
+    let set: Vec<String> =
+        all.iter().filter(|(bit, _)| requested & bit != 0).map(describe).collect();
     match (created, &set[..]) {
         ("", []) => String::new(),
         ("", set) => format!("sets {}", set.join(", ")),

@@ -58,7 +58,11 @@ impl<'a> FieldDecoder<'a> {
         present
     }
 
-    pub(super) fn path(&mut self, export: &[u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], RecordError> {
+    pub(super) fn path(
+        &mut self,
+        export: &[u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], RecordError> {
         let (below, path) = (self.text()?, self.text()?);
         if below.is_empty() {
             return Ok(path);

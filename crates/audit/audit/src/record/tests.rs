@@ -49,8 +49,14 @@ fn encoding_matches_documented_bytes() {
                   706c652e6f7267092f7372762f64617461042f612f620d2f7372762f646174612f632064030102ff0100ffffffffffffffffff018020000501016b07626563\
                   6175736503ffffffff0f";
     assert_eq!(text, golden);
-    let local =
-        Record { flavour: Flavour::Local, operation: 18, uid: Some(1000), pid: Some(300), login: Some(u32::MAX), ..Record::default() };
+    let local = Record {
+        flavour: Flavour::Local,
+        operation: 18,
+        uid: Some(1000),
+        pid: Some(300),
+        login: Some(u32::MAX),
+        ..Record::default()
+    };
     bytes.clear();
     local.encode(&mut bytes);
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -61,13 +67,24 @@ fn encoding_matches_documented_bytes() {
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, "0000000000000000000000000000000001000022000000000 4ed13".replace(' ', ""));
     assert_eq!(Record::decode(&bytes, &mut Vec::new()), Ok(chmod));
-    let certified = Record { operation: 34, transport: Some(2), fingerprint: &[7; 32], certificate: b"n7", ..Record::default() };
+    let certified = Record {
+        operation: 34,
+        transport: Some(2),
+        fingerprint: &[7; 32],
+        certificate: b"n7",
+        ..Record::default()
+    };
     bytes.clear();
     certified.encode(&mut bytes);
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(text, ["0000000000000000000000000000000001000022000000003802", "20", &"07".repeat(32), "026e37"].concat());
+    assert_eq!(
+        text,
+        ["0000000000000000000000000000000001000022000000003802", "20", &"07".repeat(32), "026e37"]
+            .concat()
+    );
     assert_eq!(Record::decode(&bytes, &mut Vec::new()), Ok(certified));
-    let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
+    let small =
+        Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
     bytes.clear();
     small.encode(&mut bytes);
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -138,9 +155,20 @@ fn longest_record_fits_and_lists_truncated_fields() {
         ..full()
     };
     let (path, text) = (&*truncate_path(&long), &long[..TEXT_LEN_MAX]);
-    let note = b"; too long and cut: principal, client, export, path, new path, file id, key, detail";
+    let note =
+        b"; too long and cut: principal, client, export, path, new path, file id, key, detail";
     let detail = &[&long[..TEXT_LEN_MAX - note.len()], note].concat();
-    let cut = Record { principal: text, client: text, export: path, path, path2: path, file: text, key: text, detail, ..longest };
+    let cut = Record {
+        principal: text,
+        client: text,
+        export: path,
+        path,
+        path2: path,
+        file: text,
+        key: text,
+        detail,
+        ..longest
+    };
     let mut bytes = b"before".to_vec();
     longest.encode(&mut bytes);
     let mut scratch = Vec::new();

@@ -19,7 +19,11 @@ pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
     }
     let head = &path[..memmem::find(path, GAP).map_or(len_max / 4, |at| at.min(len_max / 4))];
     let is_whole = path[head.len()..].starts_with(b"/");
-    let head = if is_whole { head } else { &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)] };
+    let head = if is_whole {
+        head
+    } else {
+        &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)]
+    };
     let tail = &path[path.len() - (len_max - head.len() - GAP.len())..];
     let tail = match tail.iter().position(|byte| *byte == b'/') {
         Some(at) => &tail[at + 1..],
@@ -39,7 +43,8 @@ pub(super) fn is_too_long(record: &Record<'_>) -> bool {
 
 #[cold]
 pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Record<'_>)) {
-    let (export, path, path2) = (truncate_path(record.export), truncate_path(record.path), truncate_path(record.path2));
+    let (export, path, path2) =
+        (truncate_path(record.export), truncate_path(record.path), truncate_path(record.path2));
     let texts = [
         ("principal", record.principal, TEXT_LEN_MAX),
         ("client", record.client, TEXT_LEN_MAX),
@@ -50,11 +55,17 @@ pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Recor
         ("key", record.key, TEXT_LEN_MAX),
         ("detail", record.detail, TEXT_LEN_MAX),
     ];
-    let cut: Vec<&str> = texts.iter().filter(|(_, text, len_max)| text.len() > *len_max).map(|(name, ..)| *name).collect();
+    let cut: Vec<&str> = texts
+        .iter()
+        .filter(|(_, text, len_max)| text.len() > *len_max)
+        .map(|(name, ..)| *name)
+        .collect();
     let note = format!("too long and cut: {}", cut.join(", "));
     let detail = match record.detail {
         [] => note.into_bytes(),
-        detail => [utf8_prefix(detail, TEXT_LEN_MAX - 2 - note.len()), b"; ", note.as_bytes()].concat(),
+        detail => {
+            [utf8_prefix(detail, TEXT_LEN_MAX - 2 - note.len()), b"; ", note.as_bytes()].concat()
+        }
     };
     let short = |text| utf8_prefix(text, TEXT_LEN_MAX);
     with(&Record {
@@ -89,14 +100,27 @@ mod tests {
     #[test]
     fn long_path_keeps_whole_names_at_both_ends() {
         let deep = |last: &str| {
-            [b"/srv".to_vec(), format!("/{}", "d".repeat(250)).repeat(20).into_bytes(), format!("/{last}").into_bytes()].concat()
+            [
+                b"/srv".to_vec(),
+                format!("/{}", "d".repeat(250)).repeat(20).into_bytes(),
+                format!("/{last}").into_bytes(),
+            ]
+            .concat()
         };
         let (one, two) = (deep("victim-one"), deep("victim-two"));
         let short = truncate_path(&one);
         assert!(short.len() <= PATH_LEN_MAX && short.len() > PATH_LEN_MAX - 256, "{}", short.len());
-        assert!(short.starts_with(b"/srv/dd") && short.ends_with(b"d/victim-one") && short != truncate_path(&two));
+        assert!(
+            short.starts_with(b"/srv/dd")
+                && short.ends_with(b"d/victim-one")
+                && short != truncate_path(&two)
+        );
         let (head, tail) = short.split_at(memmem::find(&short, GAP).unwrap());
-        assert!(one.starts_with(head) && one[head.len()] == b'/' && one.ends_with(&tail[GAP.len() - 1..]));
+        assert!(
+            one.starts_with(head)
+                && one[head.len()] == b'/'
+                && one.ends_with(&tail[GAP.len() - 1..])
+        );
         for at in [4, 2000, 4900] {
             let gapped = [&one[..at], &b"/..."[..], &one[255..]].concat();
             let short = truncate_path(&gapped);
@@ -105,7 +129,9 @@ mod tests {
         }
         let near = [&one[..4900], b"/.../x/victim-one"].concat();
         let short = truncate_path(&near);
-        assert!(short.ends_with(b"/.../x/victim-one") && memmem::find_iter(&short, GAP).count() == 1);
+        assert!(
+            short.ends_with(b"/.../x/victim-one") && memmem::find_iter(&short, GAP).count() == 1
+        );
         let short = truncate_path(&[b'/'; 1]).into_owned();
         assert_eq!(short, b"/");
         assert_eq!(truncate_path(&[b'x'; 9000]).len(), PATH_LEN_MAX);

@@ -102,7 +102,9 @@ impl<'r> Name<'r> {
         match self {
             Name::None => false,
             Name::Known(name) => is_below(name, directory),
-            Name::Below(above, _) => is_below(above, directory) || (always && is_below(directory, above)),
+            Name::Below(above, _) => {
+                is_below(above, directory) || (always && is_below(directory, above))
+            }
         }
     }
 
@@ -111,7 +113,8 @@ impl<'r> Name<'r> {
             Name::None => false,
             Name::Known(name) => name.len() < path.len() && is_below(path, name),
             Name::Below(above, end) => {
-                is_below(path, above) && (end.is_empty() || path.windows(end.len() + 1).any(|part| is_dir(part, end)))
+                is_below(path, above)
+                    && (end.is_empty() || path.windows(end.len() + 1).any(|part| is_dir(part, end)))
             }
         }
     }
@@ -124,7 +127,9 @@ fn is_dir(part: &[u8], end: &[u8]) -> bool {
 const GAP: &[u8] = b"/.../";
 
 pub(super) fn gap(path: &[u8]) -> Option<usize> {
-    memchr::memchr_iter(b'.', path).map(|dot| dot.wrapping_sub(1)).find(|at| path.get(*at..).is_some_and(|rest| rest.starts_with(GAP)))
+    memchr::memchr_iter(b'.', path)
+        .map(|dot| dot.wrapping_sub(1))
+        .find(|at| path.get(*at..).is_some_and(|rest| rest.starts_with(GAP)))
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +141,8 @@ pub(super) struct Side<'r> {
 /// COPY and CLONE read one file and write another. A rule sees each file's own access.
 pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
     let has_second_path = matches!(record.operation, RENAME | LINK | COPY | CLONE);
-    let (first, second) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_second_path));
+    let (first, second) =
+        (Name::of(record, record.path, true), Name::of(record, record.path2, has_second_path));
     match record.operation {
         COPY | CLONE if record.class == Class::Operation => {
             let side = |name, permissions| Side { names: [name, Name::None], permissions };
@@ -149,22 +155,35 @@ pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
 impl Condition {
     pub(super) fn holds(&self, record: &Record<'_>) -> bool {
         let (first, second) = sides(record);
-        self.holds_of(record, &first, true) || second.is_some_and(|second| self.holds_of(record, &second, true))
+        self.holds_of(record, &first, true)
+            || second.is_some_and(|second| self.holds_of(record, &second, true))
     }
 
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
-            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && moves_parent(record, side, path)),
-            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)) || (always && moves_parent(record, side, path)),
+            Condition::Path(path) => {
+                side.names.iter().any(|name| name.is(path, always))
+                    || (always && moves_parent(record, side, path))
+            }
+            Condition::Dir(path) => {
+                side.names.iter().any(|name| name.is_in(path, always))
+                    || (always && moves_parent(record, side, path))
+            }
             Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
-            Condition::Success(success) => (record.status() == 0 && record.class != Class::Refusal) == *success,
-            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(record.errno()), *exit),
+            Condition::Success(success) => {
+                (record.status() == 0 && record.class != Class::Refusal) == *success
+            }
+            Condition::Exit(compare, exit) => {
+                record.class != Class::Refusal && compare.holds(-i64::from(record.errno()), *exit)
+            }
             Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Requested(wanted) => record.requested.unwrap_or(0) & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
-            Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
+            Condition::Network(equal, network, bits) => {
+                record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal
+            }
             Condition::Client(equal, pattern) => matches(pattern, record.client) == *equal,
             Condition::Export(equal, path) => (record.export == &**path) == *equal,
             Condition::Flavour(equal, flavour) => (record.flavour == *flavour) == *equal,
@@ -186,11 +205,14 @@ fn permissions(record: &Record<'_>) -> u8 {
         return 0;
     }
     let requested = record.requested.unwrap_or(0);
-    let if_requested = |bits: u32, permission: u8| if requested & bits != 0 { permission } else { 0 };
+    let if_requested =
+        |bits: u32, permission: u8| if requested & bits != 0 { permission } else { 0 };
     match record.operation {
         OPEN => {
             let written = access::MODIFY | access::EXTEND | access::CREATE | access::TRUNCATE;
-            if_requested(access::READ, PERM_READ) | if_requested(written, PERM_WRITE) | if_requested(access::EXECUTE, PERM_EXECUTE)
+            if_requested(access::READ, PERM_READ)
+                | if_requested(written, PERM_WRITE)
+                | if_requested(access::EXECUTE, PERM_EXECUTE)
         }
         READ | READ_PLUS => if_requested(access::UNOPENED, PERM_READ),
         WRITE => if_requested(access::UNOPENED, PERM_WRITE),
@@ -200,8 +222,11 @@ fn permissions(record: &Record<'_>) -> u8 {
         // The client sends no further call after a denied ACCESS.
         ACCESS => {
             let denied = record.granted.map_or(0, |granted| requested & !granted);
-            let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
-            if_requested(access::EXECUTE, PERM_EXECUTE) | when_denied(access::READ, PERM_READ) | when_denied(access::LOOKUP, PERM_EXECUTE)
+            let when_denied =
+                |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
+            if_requested(access::EXECUTE, PERM_EXECUTE)
+                | when_denied(access::READ, PERM_READ)
+                | when_denied(access::LOOKUP, PERM_EXECUTE)
         }
         other => match effect(other) {
             Some(Effect::Read) => PERM_READ,

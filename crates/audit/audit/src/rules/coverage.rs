@@ -16,21 +16,33 @@ impl Rules {
         let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
         let is_lost = |rules: &[&Rule], hint: Hint<'_>| {
             let operations = rules.iter().fold(u128::MAX, |set, rule| set & rule.operations);
-            let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
-            Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
+            let is_lost = |record: &Record<'_>| {
+                before.select(record).is_some() && self.select(record).is_none()
+            };
+            Example::of(rules, hint)
+                .is_some_and(|example| example.any_operation(operations, &results, is_lost))
         };
         let is_lost_at_edges = |rule: &Rule| {
-            let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
-            hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
+            let hints = std::iter::once(rule)
+                .chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
+            hints
+                .flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge))))
+                .any(|hint| is_lost(&[rule], hint))
         };
         let is_refusal_lost = |rule: &Rule| {
             Example::of(&[rule], None).is_some_and(|example| {
-                let refusal = Record { class: Class::Refusal, operation: Refusal::Authentication as u16, ..example.record() };
+                let refusal = Record {
+                    class: Class::Refusal,
+                    operation: Refusal::Authentication as u16,
+                    ..example.record()
+                };
                 before.select_refusal(&refusal).is_some() && self.select_refusal(&refusal).is_none()
             })
         };
         before.rules.iter().filter(|rule| rule.always).any(|rule| {
-            is_lost(&[rule], None) || exceptions.iter().any(|exception| is_lost(&[rule, exception], None)) || is_lost_at_edges(rule)
+            is_lost(&[rule], None)
+                || exceptions.iter().any(|exception| is_lost(&[rule, exception], None))
+                || is_lost_at_edges(rule)
         }) || exceptions.iter().any(|rule| !rule.names_operations && is_refusal_lost(rule))
     }
 }
@@ -77,7 +89,10 @@ fn subject(condition: &Condition) -> Subject {
         Condition::Export(..) => Subject::Export,
         Condition::Network(..) => Subject::Address,
         Condition::Flavour(..) => Subject::Flavour,
-        Condition::Success(_) | Condition::Exit(..) | Condition::Perm(_) | Condition::Requested(_) => Subject::Other,
+        Condition::Success(_)
+        | Condition::Exit(..)
+        | Condition::Perm(_)
+        | Condition::Requested(_) => Subject::Other,
     }
 }
 
@@ -85,7 +100,9 @@ impl Example {
     fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
         let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
-        let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
+        let literal = |name: &[u8]| {
+            name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>()
+        };
         // Unnamed values first, so that an unconstrained field matches no other rule by chance.
         let (mut paths, mut numbers, mut names, mut addresses) =
             (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
@@ -93,21 +110,35 @@ impl Example {
             match condition {
                 Condition::Path(path) => paths.push(path.to_vec()),
                 Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
-                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => numbers.extend(neighbours(number)),
-                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
+                Condition::Uid(_, number)
+                | Condition::Login(_, number)
+                | Condition::Gid(_, number) => numbers.extend(neighbours(number)),
+                Condition::Principal(_, name)
+                | Condition::Client(_, name)
+                | Condition::Export(_, name) => {
                     names.push(literal(name));
                 }
-                Condition::Network(_, address, bits) => addresses.extend(sample_addresses(*address, *bits).map(Some)),
+                Condition::Network(_, address, bits) => {
+                    addresses.extend(sample_addresses(*address, *bits).map(Some))
+                }
                 _ => {}
             }
         }
-        for (condition, edge) in hint.iter().flat_map(|(rule, edge)| rule.conditions.iter().map(move |condition| (condition, *edge))) {
+        for (condition, edge) in hint.iter().flat_map(|(rule, edge)| {
+            rule.conditions.iter().map(move |condition| (condition, *edge))
+        }) {
             match condition {
-                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => {
+                Condition::Uid(_, number)
+                | Condition::Login(_, number)
+                | Condition::Gid(_, number) => {
                     numbers.insert(0, neighbours(number)[edge]);
                 }
-                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
-                Condition::Network(_, address, bits) => addresses.insert(0, Some(sample_addresses(*address, *bits)[edge])),
+                Condition::Principal(_, name)
+                | Condition::Client(_, name)
+                | Condition::Export(_, name) => names.insert(0, literal(name)),
+                Condition::Network(_, address, bits) => {
+                    addresses.insert(0, Some(sample_addresses(*address, *bits)[edge]))
+                }
                 _ => {}
             }
         }
@@ -115,12 +146,22 @@ impl Example {
             path: find_value(&all, Subject::Path, &paths, |path, record| record.path = path)?,
             uid: find_value(&all, Subject::Uid, &numbers, |uid, record| record.uid = Some(*uid))?,
             gid: find_value(&all, Subject::Gid, &numbers, |gid, record| record.gid = Some(*gid))?,
-            principal: find_value(&all, Subject::Principal, &names, |name, record| record.principal = name)?,
+            principal: find_value(&all, Subject::Principal, &names, |name, record| {
+                record.principal = name
+            })?,
             client: find_value(&all, Subject::Client, &names, |name, record| record.client = name)?,
             export: find_value(&all, Subject::Export, &names, |name, record| record.export = name)?,
-            address: find_value(&all, Subject::Address, &addresses, |address, record| record.address = *address)?,
-            flavour: find_value(&all, Subject::Flavour, Flavour::ALL, |flavour, record| record.flavour = *flavour)?,
-            other_conditions: all.into_iter().filter(|condition| subject(condition) == Subject::Other).cloned().collect(),
+            address: find_value(&all, Subject::Address, &addresses, |address, record| {
+                record.address = *address
+            })?,
+            flavour: find_value(&all, Subject::Flavour, Flavour::ALL, |flavour, record| {
+                record.flavour = *flavour
+            })?,
+            other_conditions: all
+                .into_iter()
+                .filter(|condition| subject(condition) == Subject::Other)
+                .cloned()
+                .collect(),
         })
     }
 
@@ -139,23 +180,44 @@ impl Example {
         }
     }
 
-    fn any_operation(&self, operations: u128, results: &[u32], matches: impl Fn(&Record<'_>) -> bool) -> bool {
+    fn any_operation(
+        &self,
+        operations: u128,
+        results: &[u32],
+        matches: impl Fn(&Record<'_>) -> bool,
+    ) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & single(*operation) != 0);
         numbers.any(|operation| {
-            let mut both = results.iter().flat_map(|result| ACCESSES.iter().map(move |requested| (*result, *requested)));
+            let mut both = results
+                .iter()
+                .flat_map(|result| ACCESSES.iter().map(move |requested| (*result, *requested)));
             both.any(|(result, (requested, granted))| {
-                let record = Record { operation, result, requested: Some(requested), granted, ..self.record() };
-                self.other_conditions.iter().all(|condition| condition.holds(&record)) && matches(&record)
+                let record = Record {
+                    operation,
+                    result,
+                    requested: Some(requested),
+                    granted,
+                    ..self.record()
+                };
+                self.other_conditions.iter().all(|condition| condition.holds(&record))
+                    && matches(&record)
             })
         })
     }
 }
 
-fn find_value<T: Clone>(all: &[&Condition], field: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
+fn find_value<T: Clone>(
+    all: &[&Condition],
+    field: Subject,
+    values: &[T],
+    set: impl for<'a> Fn(&'a T, &mut Record<'a>),
+) -> Option<T> {
     let fits = |value: &&T| {
         let mut record = Record::default();
         set(value, &mut record);
-        all.iter().filter(|condition| subject(condition) == field).all(|condition| condition.holds(&record))
+        all.iter()
+            .filter(|condition| subject(condition) == field)
+            .all(|condition| condition.holds(&record))
     };
     values.iter().find(fits).cloned()
 }
@@ -181,12 +243,14 @@ fn sample_addresses(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
         IpAddr::V4(address) => {
             let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
             let first = u32::from(address) & !host;
-            [first, first | (host / 2 + u32::from(host > 0)), first | host].map(|number| Ipv4Addr::from(number).into())
+            [first, first | (host / 2 + u32::from(host > 0)), first | host]
+                .map(|number| Ipv4Addr::from(number).into())
         }
         IpAddr::V6(address) => {
             let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
             let first = u128::from(address) & !host;
-            [first, first | (host / 2 + u128::from(host > 0)), first | host].map(|number| Ipv6Addr::from(number).into())
+            [first, first | (host / 2 + u128::from(host > 0)), first | host]
+                .map(|number| Ipv6Addr::from(number).into())
         }
     }
 }

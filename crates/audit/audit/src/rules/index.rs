@@ -66,9 +66,13 @@ impl Key {
         for condition in &rule.conditions {
             match condition {
                 Condition::Path(path) | Condition::Dir(path) => keys.push(Key::Path(path.clone())),
-                Condition::Principal(true, pattern) => keys.extend(parts(pattern).map(|(part, text)| Key::Principal(part, text.into()))),
+                Condition::Principal(true, pattern) => keys
+                    .extend(parts(pattern).map(|(part, text)| Key::Principal(part, text.into()))),
                 Condition::Client(true, pattern) => {
-                    keys.extend(parts(&pattern.to_ascii_lowercase()).map(|(part, text)| Key::Client(part, text.into())));
+                    keys.extend(
+                        parts(&pattern.to_ascii_lowercase())
+                            .map(|(part, text)| Key::Client(part, text.into())),
+                    );
                 }
                 Condition::Export(true, path) => keys.push(Key::Export(path.clone())),
                 Condition::Network(true, address, bits) => {
@@ -138,13 +142,17 @@ impl Index {
                 Some(Key::Path(path)) => {
                     add(&mut index.paths, &path, number);
                     if rule.always {
-                        super::parent_directories(&path).for_each(|directory| add(&mut index.parent_directories, directory, number));
+                        super::parent_directories(&path).for_each(|directory| {
+                            add(&mut index.parent_directories, directory, number)
+                        });
                     }
                 }
                 Some(Key::Principal(part, text)) => index.principals.add(part, &text, number),
                 Some(Key::Client(part, text)) => index.clients.add(part, &text, number),
                 Some(Key::Export(path)) => add(&mut index.exports, &path, number),
-                Some(Key::Number(field, from, end)) => numbers[field as usize].push((from, end, number)),
+                Some(Key::Number(field, from, end)) => {
+                    numbers[field as usize].push((from, end, number))
+                }
                 Some(Key::Network(from, end)) => networks.push((from, end, number)),
                 Some(Key::Flavour(flavour)) => index.flavours[flavour as usize].push(number),
                 Some(Key::Permissions(bits)) => index.permissions[usize::from(bits)].push(number),
@@ -157,7 +165,8 @@ impl Index {
     }
 
     fn add_unkeyed(&mut self, rule: &Rule, number: u32) {
-        let operations = (0..REFUSAL_SLOT).filter(|operation| rule.operations & single(*operation) != 0);
+        let operations =
+            (0..REFUSAL_SLOT).filter(|operation| rule.operations & single(*operation) != 0);
         for of in operations.chain((!rule.names_operations).then_some(REFUSAL_SLOT)) {
             for is_success in [false, true] {
                 if !rule.conditions.contains(&Condition::Success(!is_success)) {
@@ -177,7 +186,11 @@ impl Index {
     ) {
         let of = if lookup == Lookup::Refusal { REFUSAL_SLOT } else { record.operation };
         let is_success = record.status() == 0 && record.class != Class::Refusal;
-        if let Some(numbers) = self.unkeyed.get(unkeyed_slot(of, is_success)).filter(|_| lookup == Lookup::Refusal || of < REFUSAL_SLOT) {
+        if let Some(numbers) = self
+            .unkeyed
+            .get(unkeyed_slot(of, is_success))
+            .filter(|_| lookup == Lookup::Refusal || of < REFUSAL_SLOT)
+        {
             consider(numbers);
         }
         if !self.paths.is_empty() {
@@ -196,7 +209,9 @@ impl Index {
         }
         let id = |id: Option<u32>| Some(i64::from(id.unwrap_or(UNSET)));
         let exit = (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())));
-        for (spans, value) in self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit]) {
+        for (spans, value) in
+            self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit])
+        {
             if let Some(value) = value.filter(|_| !spans.is_empty()) {
                 spans.holding(value, &mut consider);
             }
@@ -207,12 +222,22 @@ impl Index {
         consider(&self.flavours[record.flavour as usize]);
         if self.permissions.iter().any(|numbers| !numbers.is_empty()) {
             let (first, second) = sides();
-            let done = usize::from(first.permissions | second.map_or(0, |second| second.permissions));
-            self.permissions.iter().enumerate().filter(|(bits, _)| bits & done != 0).for_each(|(_, numbers)| consider(numbers));
+            let done =
+                usize::from(first.permissions | second.map_or(0, |second| second.permissions));
+            self.permissions
+                .iter()
+                .enumerate()
+                .filter(|(bits, _)| bits & done != 0)
+                .for_each(|(_, numbers)| consider(numbers));
         }
     }
 
-    fn by_paths(&self, record: &Record<'_>, (first, second): &(Side<'_>, Option<Side<'_>>), consider: &mut impl FnMut(&[u32])) {
+    fn by_paths(
+        &self,
+        record: &Record<'_>,
+        (first, second): &(Side<'_>, Option<Side<'_>>),
+        consider: &mut impl FnMut(&[u32]),
+    ) {
         let moves = moves_names(record);
         for name in first.names.into_iter().chain(second.iter().flat_map(|side| side.names)) {
             let path = match name {

@@ -4,9 +4,14 @@
 use std::net::IpAddr;
 
 use super::Rule;
-use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
+use super::condition::{
+    Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET,
+};
 use crate::Flavour;
-use crate::operations::{errno_of_name, file_operations, is_without_files, parse_operations, possible_results, serves_other_calls};
+use crate::operations::{
+    errno_of_name, file_operations, is_without_files, parse_operations, possible_results,
+    serves_other_calls,
+};
 use crate::record::access;
 
 /// Looks up names of users and groups in rules.
@@ -28,7 +33,10 @@ pub struct RuleError {
 }
 
 /// The rules, and warnings.
-pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<(Vec<Rule>, Vec<RuleError>), Vec<RuleError>> {
+pub(super) fn parse(
+    text: &[u8],
+    resolve: &dyn Resolve,
+) -> Result<(Vec<Rule>, Vec<RuleError>), Vec<RuleError>> {
     let (mut rules, mut warnings, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         let told = |reason| RuleError { line: index + 1, reason };
@@ -54,17 +62,29 @@ pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<(Vec<Rule>, Ve
 /// Why the line has no effect here. Rule sets for the kernel are full of such lines.
 fn is_for_kernel(words: &[Vec<u8>]) -> Option<String> {
     let first = std::str::from_utf8(words.first()?).ok()?;
-    if matches!(first, "-b" | "-f" | "-r" | "-e" | "-c" | "-i" | "--backlog_wait_time" | "--loginuid-immutable") {
-        return Some(format!("{first} configures the kernel and has no effect here; see --audit-policy"));
+    if matches!(
+        first,
+        "-b" | "-f" | "-r" | "-e" | "-c" | "-i" | "--backlog_wait_time" | "--loginuid-immutable"
+    ) {
+        return Some(format!(
+            "{first} configures the kernel and has no effect here; see --audit-policy"
+        ));
     }
-    let values =
-        |option: &'static [u8]| words.windows(2).filter(move |pair| pair[0] == option).map(|pair| String::from_utf8_lossy(&pair[1]));
+    let values = |option: &'static [u8]| {
+        words
+            .windows(2)
+            .filter(move |pair| pair[0] == option)
+            .map(|pair| String::from_utf8_lossy(&pair[1]))
+    };
     if values(b"-a").any(|list| matches!(&*list, "never,filesystem" | "filesystem,never")) {
         return Some("kernel file systems are not recorded here anyway".into());
     }
-    let calls: Vec<String> = values(b"-S").flat_map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let calls: Vec<String> = values(b"-S")
+        .flat_map(|list| list.split(',').map(str::to_owned).collect::<Vec<_>>())
+        .collect();
     let all_without = !calls.is_empty() && calls.iter().all(|call| is_without_files(call));
-    all_without.then(|| format!("{} has no equivalent here, so the rule selects nothing", calls.join(",")))
+    all_without
+        .then(|| format!("{} has no equivalent here, so the rule selects nothing", calls.join(",")))
 }
 
 pub(super) fn field(word: &[u8], resolve: &dyn Resolve) -> Result<Condition, String> {
@@ -110,13 +130,19 @@ struct Draft {
     flag_arguments: Vec<String>,
 }
 
-fn rule(words: &[Vec<u8>], resolve: &dyn Resolve, warn: &mut dyn FnMut(String)) -> Result<Option<Rule>, String> {
+fn rule(
+    words: &[Vec<u8>],
+    resolve: &dyn Resolve,
+    warn: &mut dyn FnMut(String),
+) -> Result<Option<Rule>, String> {
     let mut words = words.iter();
     let mut draft = Draft::default();
     let mut clears = false;
     while let Some(word) = words.next() {
         let word = text(word)?;
-        let mut value = |argument: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} requires {argument}"));
+        let mut value = |argument: &str| {
+            words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} requires {argument}"))
+        };
         match word {
             "-a" => draft.action(text(value("a list and an action")?)?)?,
             "-A" => return Err("-A is not supported: use -a and put the line first".into()),
@@ -134,8 +160,13 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve, warn: &mut dyn FnMut(String)) 
             }
             "-F" => draft.field(value("a field")?, resolve)?,
             "-D" => clears = true,
-            "-C" => return Err("-C is not supported: it compares kernel fields that NFS operations do not have".into()),
-            "-W" | "-d" => return Err(format!("{word} is not supported: a reload replaces all rules")),
+            "-C" => return Err(
+                "-C is not supported: it compares kernel fields that NFS operations do not have"
+                    .into(),
+            ),
+            "-W" | "-d" => {
+                return Err(format!("{word} is not supported: a reload replaces all rules"));
+            }
             other => return Err(format!("unknown option {other}")),
         }
     }
@@ -146,10 +177,14 @@ fn rule(words: &[Vec<u8>], resolve: &dyn Resolve, warn: &mut dyn FnMut(String)) 
 
 impl Draft {
     fn action(&mut self, text: &str) -> Result<(), String> {
-        let (a, b) = text.split_once(',').ok_or("-a requires a list and an action, for example always,exit")?;
+        let (a, b) = text
+            .split_once(',')
+            .ok_or("-a requires a list and an action, for example always,exit")?;
         let (list, action) = if matches!(a, "always" | "never") { (b, a) } else { (a, b) };
         if list != "exit" {
-            return Err(format!("unknown list {list}: only exit is supported, because rules are evaluated once the result is known"));
+            return Err(format!(
+                "unknown list {list}: only exit is supported, because rules are evaluated once the result is known"
+            ));
         }
         let always = match action {
             "always" => true,
@@ -177,16 +212,28 @@ impl Draft {
     }
 
     fn operations(&mut self, text: &str) {
-        *self.operations.get_or_insert(0) |= text.split(',').filter_map(parse_operations).fold(0, |all, set| all | set);
+        *self.operations.get_or_insert(0) |=
+            text.split(',').filter_map(parse_operations).fold(0, |all, set| all | set);
     }
 
     /// Rule sets grow with each kernel: an unknown call beside known ones is a warning.
     fn check_names(&self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
-        let unknown: Vec<&str> = self.names.iter().map(String::as_str).filter(|name| parse_operations(name).is_none()).collect();
+        let unknown: Vec<&str> = self
+            .names
+            .iter()
+            .map(String::as_str)
+            .filter(|name| parse_operations(name).is_none())
+            .collect();
         let is_number = |name: &&str| name.parse::<u64>().is_ok();
         let text = || match unknown.iter().all(is_number) {
-            true => format!("{}: numbers of system calls differ between architectures, so give names", unknown.join(",")),
-            false => format!("{} is neither an NFS operation nor a system call that maps to one", unknown.join(",")),
+            true => format!(
+                "{}: numbers of system calls differ between architectures, so give names",
+                unknown.join(",")
+            ),
+            false => format!(
+                "{} is neither an NFS operation nor a system call that maps to one",
+                unknown.join(",")
+            ),
         };
         match unknown.len() {
             0 => Ok(()),
@@ -200,15 +247,26 @@ impl Draft {
 
     /// `a2&0100` of openat: flags of the open.
     fn flags(&mut self, field: &str, word: &[u8]) -> Result<(), String> {
-        let digits = word.get(field.len()..).and_then(|rest| rest.strip_prefix(b"&")).filter(|digits| !digits.starts_with(b"="));
+        let digits = word
+            .get(field.len()..)
+            .and_then(|rest| rest.strip_prefix(b"&"))
+            .filter(|digits| !digits.starts_with(b"="));
         let flags = digits.and_then(|digits| number(text(digits).ok()?));
-        let flags = flags.ok_or_else(|| format!("{field} is supported for flags of open only, for example a2&0100"))?;
+        let flags = flags.ok_or_else(|| {
+            format!("{field} is supported for flags of open only, for example a2&0100")
+        })?;
         let mut requested = 0;
-        for (flag, bits) in [(0o3, access::MODIFY | access::EXTEND), (0o100, access::CREATE), (0o1000, access::TRUNCATE)] {
+        for (flag, bits) in [
+            (0o3, access::MODIFY | access::EXTEND),
+            (0o100, access::CREATE),
+            (0o1000, access::TRUNCATE),
+        ] {
             requested |= if flags & flag == 0 { 0 } else { bits };
         }
         if requested == 0 || flags & !0o1103 != 0 {
-            return Err(format!("{field} selects flags that operations do not have: use O_WRONLY, O_RDWR, O_CREAT and O_TRUNC (01103)"));
+            return Err(format!(
+                "{field} selects flags that operations do not have: use O_WRONLY, O_RDWR, O_CREAT and O_TRUNC (01103)"
+            ));
         }
         self.flag_arguments.push(field.to_owned());
         self.conditions.push(Condition::Requested(requested));
@@ -226,22 +284,32 @@ impl Draft {
         let is_openat2 = |name: &&String| *name == "openat2";
         let known = || self.names.iter().filter(|name| parse_operations(name).is_some());
         let named = || known().filter(|name| !is_openat2(name));
-        let is_wrong = |field: &String| named().next().is_none() || named().any(|name| argument(name) != Some(field));
+        let is_wrong = |field: &String| {
+            named().next().is_none() || named().any(|name| argument(name) != Some(field))
+        };
         let wrong = self.flag_arguments.iter().find(|field| is_wrong(field));
-        if wrong.is_none() && !self.flag_arguments.is_empty() && known().any(|name| is_openat2(&name)) {
+        if wrong.is_none()
+            && !self.flag_arguments.is_empty()
+            && known().any(|name| is_openat2(&name))
+        {
             warn(
                 "openat2 has its flags in a structure, which the kernel's filter does not read: here the flags of every open are compared"
                     .into(),
             );
         }
         match wrong {
-            Some(field) => Err(format!("{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2) only")),
+            Some(field) => Err(format!(
+                "{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2) only"
+            )),
             None => Ok(()),
         }
     }
 
     fn field(&mut self, word: &[u8], resolve: &dyn Resolve) -> Result<(), String> {
-        if let Some(argument) = ["a0", "a1", "a2", "a3"].into_iter().find(|argument| word.starts_with(argument.as_bytes())) {
+        if let Some(argument) = ["a0", "a1", "a2", "a3"]
+            .into_iter()
+            .find(|argument| word.starts_with(argument.as_bytes()))
+        {
             return self.flags(argument, word);
         }
         let (field, compare, bytes) = split(word)?;
@@ -250,7 +318,9 @@ impl Draft {
             Compare::Unequal => Ok(false),
             _ => Err(format!("{field} supports only = and !=")),
         };
-        let only_equal = || if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} supports only =")) };
+        let only_equal = || {
+            if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} supports only =")) }
+        };
         let of_bytes = matches!(field, "path" | "dir" | "key" | "principal" | "export");
         let value = if of_bytes { "" } else { text(bytes)? };
         let condition = match field {
@@ -263,10 +333,16 @@ impl Draft {
                 return Ok(());
             }
             // For remote callers, the login user is the acting user.
-            "auid" | "loginuid" => Condition::Login(compare, id(value, &|name| resolve.user(name))?),
+            "auid" | "loginuid" => {
+                Condition::Login(compare, id(value, &|name| resolve.user(name))?)
+            }
             // An operation has a single user.
-            "uid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
-            "gid" | "egid" | "fsgid" => Condition::Gid(compare, id(value, &|name| resolve.group(name))?),
+            "uid" | "euid" | "fsuid" => {
+                Condition::Uid(compare, id(value, &|name| resolve.user(name))?)
+            }
+            "gid" | "egid" | "fsgid" => {
+                Condition::Gid(compare, id(value, &|name| resolve.group(name))?)
+            }
             "success" => {
                 let success = match value {
                     "1" | "yes" => true,
@@ -278,18 +354,28 @@ impl Draft {
             "exit" => exit(compare, value)?,
             // NFS operations do not depend on the architecture.
             "arch" => {
-                let is_default = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
+                let is_default = !matches!(
+                    value,
+                    "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390"
+                );
                 self.excludes_default_arch |= is_default != equality()?;
                 return Ok(());
             }
             "principal" => Condition::Principal(equality()?, bytes.into()),
             "client" => client(equality()?, value)?,
-            "export" => Condition::Export(equality()?, if bytes.starts_with(b"tree:") { bytes.into() } else { path(bytes)? }),
+            "export" => Condition::Export(
+                equality()?,
+                if bytes.starts_with(b"tree:") { bytes.into() } else { path(bytes)? },
+            ),
             "flavour" | "flavor" | "sec" => {
                 let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
                 Condition::Flavour(
                     equality()?,
-                    *flavour.ok_or_else(|| format!("unknown flavour {value}: use none, sys, krb5, krb5i, krb5p or local"))?,
+                    *flavour.ok_or_else(|| {
+                        format!(
+                            "unknown flavour {value}: use none, sys, krb5, krb5i, krb5p or local"
+                        )
+                    })?,
                 )
             }
             other => return Err(format!("unknown field {other}")),
@@ -300,7 +386,10 @@ impl Draft {
 
     fn finish(mut self, clears: bool) -> Result<Option<Rule>, String> {
         let Some(always) = self.always else {
-            let empty = self.conditions.is_empty() && self.keys.is_empty() && self.perm.is_none() && self.operations.is_none();
+            let empty = self.conditions.is_empty()
+                && self.keys.is_empty()
+                && self.perm.is_none()
+                && self.operations.is_none();
             return if empty { Ok(None) } else { Err("a rule requires -a or -w".into()) };
         };
         if clears {
@@ -315,17 +404,24 @@ impl Draft {
             );
         }
         // A `never` rule must not exclude more calls than it names.
-        if !always && let Some(wide) = self.names.iter().find(|name| serves_other_calls(name, &self.names)) {
+        if !always
+            && let Some(wide) = self.names.iter().find(|name| serves_other_calls(name, &self.names))
+        {
             return Err(format!(
                 "a never rule with {wide} would also exclude other system calls that map to the same NFS operation: name the operation, or all of these calls"
             ));
         }
-        if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
+        if let Some(bits) = self
+            .perm
+            .or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES))
+        {
             self.conditions.push(Condition::Perm(bits));
         }
         let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
-            return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"));
+            return Err(format!(
+                "a key has at most {KEY_LEN_MAX} bytes, and so have all keys of a rule joined by one byte"
+            ));
         }
         let names_operations = self.operations.is_some_and(|set| set != file_operations());
         Ok(Some(Rule {
@@ -363,9 +459,16 @@ fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
         (b"<", Compare::Less),
         (b">", Compare::Greater),
     ];
-    let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(*text).map(|value| (*compare, value)));
-    let (compare, value) = found.ok_or_else(|| format!("{}: unknown operator: use =, !=, <, <=, > or >=", shown()))?;
-    if value.is_empty() { Err(format!("{field} has no value")) } else { Ok((field, compare, value)) }
+    let found = known
+        .iter()
+        .find_map(|(text, compare)| rest.strip_prefix(*text).map(|value| (*compare, value)));
+    let (compare, value) =
+        found.ok_or_else(|| format!("{}: unknown operator: use =, !=, <, <=, > or >=", shown()))?;
+    if value.is_empty() {
+        Err(format!("{field} has no value"))
+    } else {
+        Ok((field, compare, value))
+    }
 }
 
 /// As strtoul(3) with base 0.
@@ -379,8 +482,16 @@ fn number(text: &str) -> Option<u32> {
 
 fn path(word: &[u8]) -> Result<Box<[u8]>, String> {
     let trimmed = &word[..word.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
-    if !word.starts_with(b"/") || trimmed.split(|byte| *byte == b'/').skip(1).any(|part| matches!(part, b"" | b"." | b"..")) {
-        return Err(format!("{} is not a normalized absolute path: use one / between names, no . and no ..", word.escape_ascii()));
+    if !word.starts_with(b"/")
+        || trimmed
+            .split(|byte| *byte == b'/')
+            .skip(1)
+            .any(|part| matches!(part, b"" | b"." | b".."))
+    {
+        return Err(format!(
+            "{} is not a normalized absolute path: use one / between names, no . and no ..",
+            word.escape_ascii()
+        ));
     }
     Ok(if trimmed.is_empty() { b"/" } else { trimmed }.into())
 }
@@ -388,7 +499,11 @@ fn path(word: &[u8]) -> Result<Box<[u8]>, String> {
 fn id(text: &str, by_name: &dyn Fn(&str) -> Option<u32>) -> Result<u32, String> {
     match text {
         "unset" | "-1" => Ok(UNSET),
-        _ => text.parse().ok().or_else(|| by_name(text)).ok_or_else(|| format!("unknown user or group {text}")),
+        _ => text
+            .parse()
+            .ok()
+            .or_else(|| by_name(text))
+            .ok_or_else(|| format!("unknown user or group {text}")),
     }
 }
 
@@ -396,7 +511,9 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
     let (sign, name) = text.strip_prefix('-').map_or((1, text), |name| (-1, name));
     let number = match errno_of_name(name) {
         Some(number) => number.into(),
-        None => name.parse::<i64>().map_err(|_| format!("{text} is not a result of an operation"))?,
+        None => {
+            name.parse::<i64>().map_err(|_| format!("{text} is not a result of an operation"))?
+        }
     };
     let exit = sign * number;
     // A rule that never matches would look like evidence of silence.
@@ -410,22 +527,32 @@ fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
 }
 
 fn client(equal: bool, text: &str) -> Result<Condition, String> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let (address, bits) =
+        text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let Ok(address) = address.parse::<IpAddr>() else {
         return match bits {
             // A host name never ends in a number (RFC 3696 §2) and contains no colon.
-            None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
+            None if text.contains(':')
+                || (text.contains('.')
+                    && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) =>
+            {
                 Err(format!("{text} is not a valid address"))
             }
             // This pattern could only match addresses.
             None if text.contains('.')
-                && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'*'))
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'*'))
                 && text != "*.*" =>
             {
-                Err(format!("{text} matches addresses, but * is for names only: use a network, for example 10.1.0.0/16"))
+                Err(format!(
+                    "{text} matches addresses, but * is for names only: use a network, for example 10.1.0.0/16"
+                ))
             }
             None => Ok(Condition::Client(equal, text.to_ascii_lowercase().into_bytes().into())),
-            Some(_) => Err(format!("{text} is neither a host name nor a network, for example 10.1.0.0/16")),
+            Some(_) => {
+                Err(format!("{text} is neither a host name nor a network, for example 10.1.0.0/16"))
+            }
         };
     };
     let all = if address.is_ipv4() { 32 } else { 128 };
@@ -434,11 +561,9 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
     let bits = match bits {
         None if address.is_ipv4() => 32,
         None => all,
-        Some(bits) => bits
-            .parse()
-            .ok()
-            .filter(|bits| *bits <= all)
-            .ok_or_else(|| format!("{text}: the prefix length must be 0 to {all}, for example 10.1.0.0/16"))?,
+        Some(bits) => bits.parse().ok().filter(|bits| *bits <= all).ok_or_else(|| {
+            format!("{text}: the prefix length must be 0 to {all}, for example 10.1.0.0/16")
+        })?,
     };
     Ok(Condition::Network(equal, address, bits))
 }

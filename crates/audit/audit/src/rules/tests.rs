@@ -43,13 +43,27 @@ fn key(rules: &Rules, record: &Record<'_>) -> Option<String> {
 fn watch_selects_opens_but_not_later_reads() {
     let rules = rules("-w /srv/secret -p wa -k secret\n");
     assert_eq!(key(&rules, &open(b"/srv/secret/a")), None);
-    let writing = Record { requested: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
+    let writing =
+        Record { requested: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
     assert_eq!(key(&rules, &writing).as_deref(), Some("secret"));
-    assert_eq!(key(&rules, &Record { path: b"/srv/secret", ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(
+        key(&rules, &Record { path: b"/srv/secret", ..writing.clone() }).as_deref(),
+        Some("secret")
+    );
     assert_eq!(key(&rules, &Record { path: b"/srv/secrets", ..writing.clone() }), None);
     assert_eq!(key(&rules, &Record { operation: READ, requested: None, ..writing.clone() }), None);
-    assert_eq!(key(&rules, &Record { operation: WRITE, requested: Some(access::UNOPENED), ..writing.clone() }).as_deref(), Some("secret"));
-    assert_eq!(key(&rules, &Record { operation: SETATTR, requested: None, ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(
+        key(
+            &rules,
+            &Record { operation: WRITE, requested: Some(access::UNOPENED), ..writing.clone() }
+        )
+        .as_deref(),
+        Some("secret")
+    );
+    assert_eq!(
+        key(&rules, &Record { operation: SETATTR, requested: None, ..writing.clone() }).as_deref(),
+        Some("secret")
+    );
     let renamed = Record { operation: RENAME, path: b"/srv/x", path2: b"/srv/secret/x", ..writing };
     assert_eq!(key(&rules, &renamed).as_deref(), Some("secret"));
 }
@@ -63,7 +77,10 @@ fn first_matching_rule_decides() {
     assert_eq!(key(&rules, &open(b"/srv/x")).as_deref(), Some("alice"));
     assert_eq!(key(&rules, &Record { result: 13, ..open(b"/srv/x") }).as_deref(), Some("failed"));
     assert_eq!(key(&rules, &Record { uid: Some(1), ..open(b"/srv/x") }), None);
-    assert_eq!(key(&rules, &Record { operation: GETATTR, ..open(b"/elsewhere") }).as_deref(), Some("alice"));
+    assert_eq!(
+        key(&rules, &Record { operation: GETATTR, ..open(b"/elsewhere") }).as_deref(),
+        Some("alice")
+    );
     assert!(rules.may_record(GETATTR) && !rules.may_record(53));
 }
 
@@ -115,7 +132,9 @@ fn rules_of_audit_4_2_select_what_they_name() {
     let rules = rules(text);
     let warned: Vec<usize> = rules.warnings().iter().map(|warning| warning.line).collect();
     assert_eq!(warned, [2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 12]);
-    let of = |operation, requested| key(&rules, &Record { operation, requested: Some(requested), ..open(b"/srv/a") });
+    let of = |operation, requested| {
+        key(&rules, &Record { operation, requested: Some(requested), ..open(b"/srv/a") })
+    };
     for (operation, requested, wanted) in [
         (OPEN, OPENED | access::CREATE, Some("create")),
         (OPEN, access::READ | access::CREATE, Some("create")),
@@ -129,7 +148,9 @@ fn rules_of_audit_4_2_select_what_they_name() {
     ] {
         assert_eq!(of(operation, requested).as_deref(), wanted, "{operation} {requested:#x}");
     }
-    for call in ["getxattrat", "listxattrat", "file_getattr", "open_by_handle_at", "name_to_handle_at"] {
+    for call in
+        ["getxattrat", "listxattrat", "file_getattr", "open_by_handle_at", "name_to_handle_at"]
+    {
         assert!(Rules::parse(format!("-a always,exit -S {call}"), &TestResolver).is_ok(), "{call}");
     }
     for line in [
@@ -155,38 +176,83 @@ fn rules_of_audit_4_2_select_what_they_name() {
 fn keys_join_up_to_the_limit_of_the_kernel() {
     let quoted = rules("-w \"/srv/two words\" -p r -k a -k 'b c'");
     assert_eq!(key(&quoted, &open(b"/srv/two words/x")).as_deref(), Some("a\x01b c"));
-    let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
+    let rule = |keys: &[usize]| {
+        format!(
+            "-w /srv -p r{}\n",
+            keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>()
+        )
+    };
     assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
     for keys in [&[257][..], &[100, 156], &[3000]] {
         let errors = Rules::parse(rule(keys), &TestResolver).unwrap_err();
-        assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
+        assert!(
+            errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"),
+            "{errors:?}"
+        );
     }
 }
 
 #[test]
 fn paths_may_have_any_bytes_other_words_must_be_utf8() {
-    let rules = Rules::parse(b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n", &TestResolver).unwrap();
+    let rules = Rules::parse(
+        b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n",
+        &TestResolver,
+    )
+    .unwrap();
     assert_eq!(rules.select(&open(b"/srv/x\xff/file")), Some(&b"a\xfe"[..]));
-    assert!(rules.select(&open(b"/srv/y \xff")).is_some() && rules.select(&open(b"/srv/x\xfe")).is_none());
-    let errors =
-        Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &TestResolver).unwrap_err();
+    assert!(
+        rules.select(&open(b"/srv/y \xff")).is_some()
+            && rules.select(&open(b"/srv/x\xfe")).is_none()
+    );
+    let errors = Rules::parse(
+        b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n",
+        &TestResolver,
+    )
+    .unwrap_err();
     let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(messages[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
-    assert!(messages[3].starts_with("line 5: relative\\xff is not a normalized absolute path"), "{messages:?}");
+    assert_eq!(
+        messages[..3],
+        ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]
+    );
+    assert!(
+        messages[3].starts_with("line 5: relative\\xff is not a normalized absolute path"),
+        "{messages:?}"
+    );
 }
 
 #[test]
 fn only_possible_results_are_accepted() {
     let parsed = |field: &str| Rules::parse(format!("-a always,exit -F {field}\n"), &TestResolver);
-    for (field, status) in [("exit=-ENODATA", 10095), ("exit=-ENXIO", 6), ("exit=-EDEADLK", 10045), ("exit=-61", 10095), ("exit<=-122", 69)]
-    {
-        assert!(parsed(field).unwrap().select(&Record { result: status, ..open(b"/srv/x") }).is_some(), "{field}");
+    for (field, status) in [
+        ("exit=-ENODATA", 10095),
+        ("exit=-ENXIO", 6),
+        ("exit=-EDEADLK", 10045),
+        ("exit=-61", 10095),
+        ("exit<=-122", 69),
+    ] {
+        assert!(
+            parsed(field).unwrap().select(&Record { result: status, ..open(b"/srv/x") }).is_some(),
+            "{field}"
+        );
     }
-    for field in ["exit>0", "exit>=1", "exit=EACCES", "exit=13", "exit<-122", "exit=-38", "exit=-9223372036854775808", "exit=-ENOSYS"] {
+    for field in [
+        "exit>0",
+        "exit>=1",
+        "exit=EACCES",
+        "exit=13",
+        "exit<-122",
+        "exit=-38",
+        "exit=-9223372036854775808",
+        "exit=-ENOSYS",
+    ] {
         let errors = parsed(field).unwrap_err();
         assert!(errors[0].reason.contains("result"), "{field}: {errors:?}");
     }
-    assert!(["exit=0", "exit>=0", "exit<0", "exit!=0", "exit!=7", "exit>-13"].into_iter().all(|field| parsed(field).is_ok()));
+    assert!(
+        ["exit=0", "exit>=0", "exit<0", "exit!=0", "exit!=7", "exit>-13"]
+            .into_iter()
+            .all(|field| parsed(field).is_ok())
+    );
 }
 
 #[test]
@@ -198,14 +264,27 @@ fn refusals_are_recorded_unless_never_rule_without_operations_matches() {
         principal: b"alice@EXAMPLE.ORG",
         ..Record::default()
     };
-    let recorded_key = |text: &str| rules(text).select_refusal(&refusal).map(|key| String::from_utf8(key.to_vec()).unwrap());
+    let recorded_key = |text: &str| {
+        rules(text).select_refusal(&refusal).map(|key| String::from_utf8(key.to_vec()).unwrap())
+    };
     assert_eq!(recorded_key("").as_deref(), Some(""));
     assert_eq!(recorded_key("-a never,exit\n"), None);
     assert_eq!(recorded_key("-a never,exit -S all\n"), None);
-    assert_eq!(recorded_key("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
+    assert_eq!(
+        recorded_key("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n")
+            .as_deref(),
+        Some("")
+    );
     assert_eq!(recorded_key("-a never,exit -F client=192.0.2.0/24\n"), None);
-    assert_eq!(recorded_key("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
-    assert_eq!(recorded_key("-a never,exit -F success=1\n-a never,exit -F exit=0\n").as_deref(), Some(""));
+    assert_eq!(
+        recorded_key("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n")
+            .as_deref(),
+        Some("bad")
+    );
+    assert_eq!(
+        recorded_key("-a never,exit -F success=1\n-a never,exit -F exit=0\n").as_deref(),
+        Some("")
+    );
     assert!(rules("-a always,exit -F success=0\n").select(&open(b"/srv/a")).is_none());
 }
 
@@ -214,12 +293,18 @@ fn only_smaller_rule_sets_audit_less() {
     let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
     let everything = "-a always,exit\n";
     for (after, before) in [
-        (everything, "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n"),
+        (
+            everything,
+            "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n",
+        ),
         ("-w /srv -p rwxa -k x\n", "-w /srv/a -p r\n-w /srv/b -p wa\n-w /srv -p x\n"),
         ("-a always,exit -S OPEN,READ\n", "-a always,exit -S READ\n-a always,exit -S OPEN\n"),
         ("-a always,exit -F uid>=500\n", "-a always,exit -F uid>=1000\n"),
         ("-a always,exit\n-a never,exit -F uid=0\n", everything),
-        ("-a never,exit -F uid=0\n-a always,exit\n", "-a never,exit -F uid=0\n-a always,exit\n-w /srv -p r\n"),
+        (
+            "-a never,exit -F uid=0\n-a always,exit\n",
+            "-a never,exit -F uid=0\n-a always,exit\n-w /srv -p r\n",
+        ),
         (everything, ""),
         ("-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.128/25\n"),
         ("-a always,exit -F exit!=0\n", "-a always,exit -F exit=-ELOOP\n"),
@@ -241,9 +326,15 @@ fn only_smaller_rule_sets_audit_less() {
         ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
         ("-a always,exit -F client=192.0.2.0/24\n", everything),
         ("-a always,exit -F flavour=sys\n", everything),
-        ("-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
+        (
+            "-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n",
+            "-a always,exit -F client=192.0.2.0/24\n",
+        ),
         ("-a always,exit -F client=192.0.2.0/25\n", "-a always,exit -F client=192.0.2.0/24\n"),
-        ("-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
+        (
+            "-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n",
+            "-a always,exit -F client=192.0.2.0/24\n",
+        ),
         ("-a always,exit -F client=2001:db8::/64\n", "-a always,exit -F client=2001:db8::/32\n"),
         ("", "-a always,exit -F exit=-ELOOP\n"),
         ("-a always,exit -F exit!=-EMLINK\n", everything),
@@ -283,7 +374,11 @@ fn lines_with_other_meaning_in_auditctl_are_rejected() {
             && !refused("-a always,exit -F client=*")
             && !refused("-a always,exit -F client=10-0-0-3.example.org")
     );
-    assert!(!refused("-a always,exit -F client=10.1.0.0/16") && !refused("-w /srv/data/") && !refused("-w /"));
+    assert!(
+        !refused("-a always,exit -F client=10.1.0.0/16")
+            && !refused("-w /srv/data/")
+            && !refused("-w /")
+    );
 }
 
 #[test]
@@ -295,7 +390,9 @@ fn auid_is_login_user_if_known_and_may_be_unset() {
         "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
     );
     let root = |login| Record { uid: Some(0), login, ..open(b"/srv/x") };
-    for (login, wanted) in [(Some(1000), "one"), (Some(1001), "logged-in"), (Some(u32::MAX), "root"), (None, "root")] {
+    for (login, wanted) in
+        [(Some(1000), "one"), (Some(1001), "logged-in"), (Some(u32::MAX), "root"), (None, "root")]
+    {
         assert_eq!(key(&rules, &root(login)).as_deref(), Some(wanted), "{login:?}");
     }
     assert_eq!(key(&rules, &Record { uid: Some(1000), login: Some(0), ..open(b"/srv/x") }), None);
@@ -304,40 +401,66 @@ fn auid_is_login_user_if_known_and_may_be_unset() {
 #[test]
 fn access_granting_nothing_counts_as_failed_attempt() {
     let hit = |rule: &str, requested: u32, granted: Option<u32>| {
-        let record = Record { operation: ACCESS, requested: Some(requested), granted, ..open(b"/srv/dir") };
+        let record =
+            Record { operation: ACCESS, requested: Some(requested), granted, ..open(b"/srv/dir") };
         rules(&format!("-a always,exit -S ACCESS {rule}\n")).select(&record).is_some()
     };
-    let (directory, file) = (access::READ | access::LOOKUP | access::MODIFY, access::READ | access::MODIFY | access::EXECUTE);
+    let (directory, file) = (
+        access::READ | access::LOOKUP | access::MODIFY,
+        access::READ | access::MODIFY | access::EXECUTE,
+    );
     for rule in ["-F exit=-EACCES", "-F success=0", "-F exit<0"] {
         assert!(hit(rule, directory, Some(0)) && hit(rule, file, Some(access::MODIFY)), "{rule}");
-        assert!(!hit(rule, directory, Some(access::LOOKUP)) && !hit(rule, file, Some(access::READ)), "{rule}");
+        assert!(
+            !hit(rule, directory, Some(access::LOOKUP)) && !hit(rule, file, Some(access::READ)),
+            "{rule}"
+        );
         assert!(!hit(rule, access::MODIFY, Some(0)) && !hit(rule, directory, None), "{rule}");
     }
-    assert!(hit("-F perm=r", directory, Some(access::LOOKUP)) && !hit("-F perm=r", directory, Some(access::READ)));
-    assert!(hit("-F perm=x", directory, Some(access::READ)) && !hit("-F perm=x", directory, Some(access::LOOKUP)));
+    assert!(
+        hit("-F perm=r", directory, Some(access::LOOKUP))
+            && !hit("-F perm=r", directory, Some(access::READ))
+    );
+    assert!(
+        hit("-F perm=x", directory, Some(access::READ))
+            && !hit("-F perm=x", directory, Some(access::LOOKUP))
+    );
     assert!(!hit("-F perm=w", directory, Some(0)) && hit("-F perm=x", file, Some(file)));
     let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
     assert!(
-        less("", "-a always,exit -S ACCESS -F perm=r\n") && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n")
+        less("", "-a always,exit -S ACCESS -F perm=r\n")
+            && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n")
     );
 }
 
 #[test]
 fn execution_matches_perm_x_and_tree_matches_export() {
-    let rules = rules("-w /mnt/bin -p x -k run\n-a always,exit -F export=tree:@a.example,abc -k tree\n");
+    let rules =
+        rules("-w /mnt/bin -p x -k run\n-a always,exit -F export=tree:@a.example,abc -k tree\n");
     let run = Record { requested: Some(access::READ | access::EXECUTE), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &run).as_deref(), Some("run"));
     let read = Record { requested: Some(access::READ), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &read), None);
-    assert_eq!(key(&rules, &Record { export: b"tree:@a.example,abc", ..read }).as_deref(), Some("tree"));
+    assert_eq!(
+        key(&rules, &Record { export: b"tree:@a.example,abc", ..read }).as_deref(),
+        Some("tree")
+    );
 }
 
 #[test]
 fn copy_reads_source_and_writes_target() {
-    let copy = |from: &'static [u8], to: &'static [u8]| Record { operation: COPY, requested: None, path2: to, ..open(from) };
+    let copy = |from: &'static [u8], to: &'static [u8]| Record {
+        operation: COPY,
+        requested: None,
+        path2: to,
+        ..open(from)
+    };
     let rules = rules("-w /srv/secret -p r -k read\n-w /srv/public -p w -k written\n");
     assert_eq!(key(&rules, &copy(b"/srv/secret/a", b"/srv/x")).as_deref(), Some("read"));
-    assert_eq!(key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(), Some("read"));
+    assert_eq!(
+        key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(),
+        Some("read")
+    );
     assert_eq!(key(&rules, &copy(b"/srv/x", b"/srv/public/a")).as_deref(), Some("written"));
     assert_eq!(key(&rules, &copy(b"/srv/public/a", b"/srv/secret/a")), None);
     let without = super::tests::rules("-a never,exit -F dir=/srv/scratch\n-a always,exit -k all\n");
@@ -372,7 +495,12 @@ fn unknown_path_matches_always_rules_but_no_never_rule() {
 
 #[test]
 fn moving_parent_directory_triggers_watch() {
-    let moved = |from: &'static [u8], to: &'static [u8]| Record { operation: RENAME, requested: None, path2: to, ..open(from) };
+    let moved = |from: &'static [u8], to: &'static [u8]| Record {
+        operation: RENAME,
+        requested: None,
+        path2: to,
+        ..open(from)
+    };
     for rule in [
         "-w /srv/a/secret -p wa -k s\n",
         "-a always,exit -F path=/srv/a/secret -F perm=w -k s\n",
@@ -380,22 +508,46 @@ fn moving_parent_directory_triggers_watch() {
     ] {
         let rules = rules(rule);
         let hit = |record: &Record<'_>| key(&rules, record).is_some();
-        assert!(hit(&moved(b"/srv/a", b"/srv/b")) && hit(&moved(b"/srv/b", b"/srv/a")) && hit(&moved(b"/srv", b"/b")), "{rule}");
+        assert!(
+            hit(&moved(b"/srv/a", b"/srv/b"))
+                && hit(&moved(b"/srv/b", b"/srv/a"))
+                && hit(&moved(b"/srv", b"/b")),
+            "{rule}"
+        );
         assert!(hit(&Record { operation: REMOVE, path2: b"", ..moved(b"/srv/a", b"") }), "{rule}");
         assert!(hit(&Record { operation: LINK, ..moved(b"/srv/x", b"/srv/a") }), "{rule}");
         assert!(hit(&moved(b"/srv/.../a", b"/srv/b")), "{rule}");
-        assert!(!hit(&moved(b"/srv/ab", b"/srv/b")) && !hit(&moved(b"/srv/a/b", b"/srv/a/c")), "{rule}");
-        assert!(!hit(&Record { operation: SETATTR, requested: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
-        assert!(!hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") }) || rule.contains("dir=") || rule.contains("-w"), "{rule}");
+        assert!(
+            !hit(&moved(b"/srv/ab", b"/srv/b")) && !hit(&moved(b"/srv/a/b", b"/srv/a/c")),
+            "{rule}"
+        );
+        assert!(
+            !hit(&Record { operation: SETATTR, requested: Some(access::MODE), ..open(b"/srv/a") }),
+            "{rule}"
+        );
+        assert!(
+            !hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") })
+                || rule.contains("dir=")
+                || rule.contains("-w"),
+            "{rule}"
+        );
     }
     // A watch for reads ignores moves, and a `never` rule on a lower directory does not apply.
     assert_eq!(key(&rules("-w /srv/a/secret -p r\n"), &moved(b"/srv/a", b"/srv/b")), None);
-    assert!(key(&rules("-a never,exit -F dir=/srv/a/scratch\n-a always,exit\n"), &moved(b"/srv/a", b"/srv/b")).is_some());
+    assert!(
+        key(
+            &rules("-a never,exit -F dir=/srv/a/scratch\n-a always,exit\n"),
+            &moved(b"/srv/a", b"/srv/b")
+        )
+        .is_some()
+    );
 }
 
 #[test]
 fn directory_rule_covers_moves_but_path_rule_does_not() {
-    let rules = rules("-w /srv/a/dir -p r\n-a always,exit -F path=/srv/b/file\n-a never,exit -F dir=/srv/c\n");
+    let rules = rules(
+        "-w /srv/a/dir -p r\n-a always,exit -F path=/srv/b/file\n-a never,exit -F dir=/srv/c\n",
+    );
     for within in ["/srv/a/dir", "/srv/a", "/srv", "/", "/srv/b"] {
         assert!(rules.watches_within(within.as_bytes()), "{within}");
     }
@@ -413,8 +565,21 @@ fn packaged_rule_sets_record_expected_operations() {
         ("everything", include_str!("../../../../../packaging/audit/everything.rules")),
     ];
     const MADE: u32 = access::MODIFY | access::CREATE;
-    const CHANGES: [u16; 13] =
-        [CLOSE, DELEGRETURN, COPY, CLONE, ALLOCATE, DEALLOCATE, CREATE, REMOVE, RENAME, LINK, SETATTR, SETXATTR, REMOVEXATTR];
+    const CHANGES: [u16; 13] = [
+        CLOSE,
+        DELEGRETURN,
+        COPY,
+        CLONE,
+        ALLOCATE,
+        DEALLOCATE,
+        CREATE,
+        REMOVE,
+        RENAME,
+        LINK,
+        SETATTR,
+        SETXATTR,
+        REMOVEXATTR,
+    ];
     let cases: [(&[u16], u32, &[&str]); 11] = [
         (&[OPEN], access::READ, &["sensitive", "capp"]),
         (&[OPEN], MADE, &["changes", "sensitive", "capp"]),
@@ -430,18 +595,45 @@ fn packaged_rule_sets_record_expected_operations() {
     ];
     for (set, text) in sets {
         let rules = rules(text);
-        for (operation, requested, recorded_by) in
-            cases.iter().flat_map(|(all, requested, by)| all.iter().map(move |one| (*one, *requested, by)))
+        for (operation, requested, recorded_by) in cases
+            .iter()
+            .flat_map(|(all, requested, by)| all.iter().map(move |one| (*one, *requested, by)))
         {
-            let record = Record { operation, requested: Some(requested), path2: b"/srv/x", ..open(b"/srv/sensitive/a") };
+            let record = Record {
+                operation,
+                requested: Some(requested),
+                path2: b"/srv/x",
+                ..open(b"/srv/sensitive/a")
+            };
             let wanted = set == "everything" || recorded_by.contains(&set);
-            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {requested:#x}", crate::operations::name(operation));
+            assert_eq!(
+                rules.select(&record).is_some(),
+                wanted,
+                "{set}: {} {requested:#x}",
+                crate::operations::name(operation)
+            );
         }
-        for (granted, is_refused) in [(0, true), (access::MODIFY, true), (access::LOOKUP, false), (access::READ | access::LOOKUP, false)] {
-            let requested = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
-            let record = Record { operation: ACCESS, requested, granted: Some(granted), ..open(b"/srv/elsewhere") };
+        for (granted, is_refused) in [
+            (0, true),
+            (access::MODIFY, true),
+            (access::LOOKUP, false),
+            (access::READ | access::LOOKUP, false),
+        ] {
+            let requested = Some(
+                access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE,
+            );
+            let record = Record {
+                operation: ACCESS,
+                requested,
+                granted: Some(granted),
+                ..open(b"/srv/elsewhere")
+            };
             let wanted = set == "everything" || (is_refused && set != "changes");
-            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: ACCESS granting {granted:#x}");
+            assert_eq!(
+                rules.select(&record).is_some(),
+                wanted,
+                "{set}: ACCESS granting {granted:#x}"
+            );
         }
     }
 }

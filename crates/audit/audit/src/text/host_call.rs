@@ -11,14 +11,21 @@ const HOST_CALLS: [u16; 2] = [1300, 1336];
 
 /// An event with a system call, or a part of one whose first line was lost.
 pub(super) fn has_call(record: &Record<'_>) -> bool {
-    HOST_CALLS.contains(&record.operation) || detail::parse(record.detail).iter().any(|(name, _)| *name == b"syscall")
+    HOST_CALLS.contains(&record.operation)
+        || detail::parse(record.detail).iter().any(|(name, _)| *name == b"syscall")
 }
 
 pub(super) fn write(record: &Record<'_>, out: &mut String) {
     let detail = detail::parse(record.detail);
-    let of = |wanted: &str| detail.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| &value[..]);
-    let by_name = |call: &[u8]| std::str::from_utf8(call).ok().and_then(crate::host::call_number).map(u32::from);
-    let call = of("number").and_then(number).or_else(|| of("syscall").and_then(|call| number(call).or_else(|| by_name(call))));
+    let of = |wanted: &str| {
+        detail.iter().find(|(name, _)| *name == wanted.as_bytes()).map(|(_, value)| &value[..])
+    };
+    let by_name = |call: &[u8]| {
+        std::str::from_utf8(call).ok().and_then(crate::host::call_number).map(u32::from)
+    };
+    let call = of("number")
+        .and_then(number)
+        .or_else(|| of("syscall").and_then(|call| number(call).or_else(|| by_name(call))));
     let is_arch = |arch: &&[u8]| arch.iter().all(u8::is_ascii_hexdigit);
     let arch = of("arch").filter(is_arch).map_or("c000003e".into(), String::from_utf8_lossy);
     let success = if record.result == 0 { "yes" } else { "no" };
@@ -28,11 +35,19 @@ pub(super) fn write(record: &Record<'_>, out: &mut String) {
     let id_of = |name: &str, otherwise: u32| of(name).and_then(number).unwrap_or(otherwise);
     let (call, exit) = (call.unwrap_or(u32::MAX), -record.errno());
     let (ppid, pid) = (id_of("ppid", 0), record.pid.unwrap_or_else(|| id_of("pid", 0)));
-    let _ =
-        write!(out, "arch={arch} syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={items} ppid={ppid} pid={pid} ");
-    let (auid, uid, gid) = (record.login.unwrap_or_else(|| id_of("auid", u32::MAX)), id(record.uid), id(record.gid));
-    let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
-    let tty = of("tty").and_then(|tty| std::str::from_utf8(tty).ok()).filter(|tty| tty.bytes().all(|byte| byte.is_ascii_graphic()));
+    let _ = write!(
+        out,
+        "arch={arch} syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={items} ppid={ppid} pid={pid} "
+    );
+    let (auid, uid, gid) =
+        (record.login.unwrap_or_else(|| id_of("auid", u32::MAX)), id(record.uid), id(record.gid));
+    let _ = write!(
+        out,
+        "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} "
+    );
+    let tty = of("tty")
+        .and_then(|tty| std::str::from_utf8(tty).ok())
+        .filter(|tty| tty.bytes().all(|byte| byte.is_ascii_graphic()));
     let _ = write!(out, "tty={} ses={} ", tty.unwrap_or("(none)"), id_of("ses", u32::MAX));
     for name in ["comm", "exe"] {
         field(out, name, of(name).unwrap_or(b"?"));
@@ -48,7 +63,10 @@ pub(super) fn write(record: &Record<'_>, out: &mut String) {
         None => drop(write!(out, "host-{}", record.operation)),
     }
     vouch_fields(record, out);
-    for (name, text) in [("port", record.port.map(|port| port.to_string())), ("peer", record.address.map(|peer| peer.to_string()))] {
+    for (name, text) in [
+        ("port", record.port.map(|port| port.to_string())),
+        ("peer", record.address.map(|peer| peer.to_string())),
+    ] {
         if let Some(text) = text {
             let _ = write!(out, " {name}=\"{text}\"");
         }
@@ -59,7 +77,8 @@ pub(super) fn write(record: &Record<'_>, out: &mut String) {
     // Device and inode belong to the first path.
     let file = std::str::from_utf8(record.file).ok().and_then(|file| file.rsplit_once(':'));
     let is_file = |(device, inode): &(&str, &str)| {
-        device.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':') && inode.bytes().all(|byte| byte.is_ascii_digit())
+        device.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':')
+            && inode.bytes().all(|byte| byte.is_ascii_digit())
     };
     for (item, (path, nametype)) in paths.iter().filter(|(path, _)| !path.is_empty()).enumerate() {
         head(record, "PATH", out);
@@ -68,7 +87,10 @@ pub(super) fn write(record: &Record<'_>, out: &mut String) {
         if let Some((device, inode)) = file.filter(|file| item == 0 && is_file(file)) {
             let _ = write!(out, " inode={inode} dev={device}");
         }
-        let _ = writeln!(out, " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0");
+        let _ = writeln!(
+            out,
+            " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0"
+        );
     }
 }
 

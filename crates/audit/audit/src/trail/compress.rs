@@ -24,7 +24,11 @@ pub(super) struct Block {
 
 /// One of the two files is complete after a crash. Stops with `Interrupted` before writing if
 /// `is_wanted` returns false.
-pub(super) fn compress(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
+pub(super) fn compress(
+    disk: &dyn Disk,
+    segment: &SegmentFile,
+    is_wanted: &dyn Fn() -> bool,
+) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let compressed = SegmentFile::compressed(directory, segment.number);
     let new = compressed.path.with_extension("zst.new");
@@ -54,7 +58,9 @@ fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>
         }
         let mut end = if at == 0 { MAGIC.len().min(uncompressed.len()) } else { at };
         while end < uncompressed.len() && end - at < BLOCK_LEN {
-            end += parse(&uncompressed[end..]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.len();
+            end += parse(&uncompressed[end..])
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+                .len();
         }
         let block = compressor.compress(&uncompressed[at..end])?;
         table.extend_from_slice(&(block.len() as u32).to_le_bytes());
@@ -72,18 +78,28 @@ fn pack(uncompressed: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>
     Ok(out)
 }
 
-pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
+pub(super) fn blocks(
+    len: u64,
+    read: impl Fn(u64, usize) -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<Block>> {
     let damaged = |reason: &str| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("the block table of the compressed segment is damaged: {reason}"))
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the block table of the compressed segment is damaged: {reason}"),
+        )
     };
-    let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("the file is too short"))?;
+    let footer_at =
+        len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("the file is too short"))?;
     let footer = read(footer_at, FOOTER_LEN)?;
     let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     if footer[4] != 0 || word(&footer[5..]) != SEEKABLE {
         return Err(damaged("the footer is missing"));
     }
     let table_len = u64::from(word(&footer)) * 8;
-    let table_at = footer_at.checked_sub(table_len).filter(|at| *at >= 8).ok_or_else(|| damaged("the table is longer than the file"))?;
+    let table_at = footer_at
+        .checked_sub(table_len)
+        .filter(|at| *at >= 8)
+        .ok_or_else(|| damaged("the table is longer than the file"))?;
     let head = read(table_at - 8, 8)?;
     if word(&head) != SKIPPABLE || u64::from(word(&head[4..])) != table_len + FOOTER_LEN as u64 {
         return Err(damaged("the head is missing"));
@@ -109,7 +125,10 @@ pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>)
 pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
     let uncompressed = zstd::bulk::decompress(bytes, block.uncompressed_len)?;
     if uncompressed.len() != block.uncompressed_len {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the length of a compressed block differs from its table entry"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the length of a compressed block differs from its table entry",
+        ));
     }
     Ok(uncompressed)
 }

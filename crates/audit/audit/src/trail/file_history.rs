@@ -59,14 +59,16 @@ impl FileHistory {
     /// True if the record is about one of the files.
     pub fn contains(&self, record: &Record<'_>) -> bool {
         let is_file = has_file_id(record)
-            && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
+            && self.files.iter().any(|(export, file)| {
+                file == record.file && (export.is_empty() || export == record.export)
+            });
         if is_file && !is_move(record) {
             return true;
         }
-        let is_named = self
-            .spans
-            .iter()
-            .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
+        let is_named = self.spans.iter().any(|span| {
+            (span.from..=span.until).contains(&Moment::of(record))
+                && (span.path == record.path || span.path == record.path2)
+        });
         let has_second_path = is_move(record) || [COPY, CLONE].contains(&record.operation);
         is_named && (is_file || !has_file_id(record) || has_second_path)
     }
@@ -81,7 +83,8 @@ impl FileHistory {
 
 /// A failed look-up or creation has no id; earlier versions recorded the directory's id.
 fn has_file_id(record: &Record<'_>) -> bool {
-    !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
+    !record.file.is_empty()
+        && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
 
 pub(super) fn is_move(record: &Record<'_>) -> bool {
@@ -98,16 +101,30 @@ pub enum FileSeed<'a> {
 }
 
 /// Follows renames, links and removals in both directions of time.
-pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> io::Result<FileHistory> {
-    let mut search =
-        HistorySearch { directory, mode, moves: HashMap::new(), queue: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
+pub fn file_history(
+    directory: &Path,
+    mode: SearchMode,
+    seed: FileSeed<'_>,
+) -> io::Result<FileHistory> {
+    let mut search = HistorySearch {
+        directory,
+        mode,
+        moves: HashMap::new(),
+        queue: VecDeque::new(),
+        seen: HashSet::new(),
+        spans: Vec::new(),
+    };
     match seed {
         FileSeed::Path(path) => {
             search.add_span(path, Moment::FIRST, Moment::LAST);
             for change in search.changes(path)? {
                 match change.kind {
-                    ChangeKind::RenamedTo(name) => search.enqueue(name, change.at, Direction::Forward),
-                    ChangeKind::RenamedFrom(name) => search.enqueue(name, change.at, Direction::Backward),
+                    ChangeKind::RenamedTo(name) => {
+                        search.enqueue(name, change.at, Direction::Forward)
+                    }
+                    ChangeKind::RenamedFrom(name) => {
+                        search.enqueue(name, change.at, Direction::Backward)
+                    }
                     ChangeKind::AlsoNamed(name) => {
                         search.enqueue(name.clone(), change.at, Direction::Forward);
                         search.enqueue(name, change.at, Direction::Backward);
@@ -143,13 +160,19 @@ pub fn file_history(directory: &Path, mode: SearchMode, seed: FileSeed<'_>) -> i
     }
 }
 
-fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+fn files_of(
+    directory: &Path,
+    mode: SearchMode,
+    spans: &[NameSpan],
+) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut files = Vec::new();
     let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
     for path in paths {
         let query = Query { path: vec![path.to_vec()], ..Query::default() };
         each_match(directory, &query, mode, |record| {
-            let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&Moment::of(record)));
+            let is_named = spans.iter().any(|span| {
+                span.path == record.path && (span.from..=span.until).contains(&Moment::of(record))
+            });
             if is_named && has_file_id(record) && !is_move(record) {
                 let file = (record.export.to_vec(), record.file.to_vec());
                 if !files.contains(&file) {
@@ -162,7 +185,12 @@ fn files_of(directory: &Path, mode: SearchMode, spans: &[NameSpan]) -> io::Resul
     Ok(files)
 }
 
-fn each_match(directory: &Path, query: &Query, mode: SearchMode, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
+fn each_match(
+    directory: &Path,
+    query: &Query,
+    mode: SearchMode,
+    mut each: impl FnMut(&Record<'_>),
+) -> io::Result<()> {
     let mut scratch = Vec::new();
     search::search(directory, query, false, mode, |hit| {
         if let Ok(record) = hit.record(&mut scratch) {
@@ -230,7 +258,9 @@ impl HistorySearch<'_> {
                     let mut until = Moment::LAST;
                     for change in changes.into_iter().filter(|change| change.at > start) {
                         match change.kind {
-                            ChangeKind::AlsoNamed(other) => self.enqueue(other, change.at, Direction::Forward),
+                            ChangeKind::AlsoNamed(other) => {
+                                self.enqueue(other, change.at, Direction::Forward)
+                            }
                             ChangeKind::RenamedTo(other) => {
                                 until = change.at;
                                 self.enqueue(other, change.at, Direction::Forward);
@@ -283,7 +313,9 @@ impl HistorySearch<'_> {
                     RENAME if step.from == step.to => continue,
                     RENAME if step.from == part => ChangeKind::RenamedTo(with_rest(&step.to)),
                     RENAME => ChangeKind::RenamedFrom(with_rest(&step.from)),
-                    LINK if is_whole => ChangeKind::AlsoNamed(if step.from == part { step.to } else { step.from }),
+                    LINK if is_whole => {
+                        ChangeKind::AlsoNamed(if step.from == part { step.to } else { step.from })
+                    }
                     REMOVE if is_whole => ChangeKind::Removed,
                     _ => continue,
                 };

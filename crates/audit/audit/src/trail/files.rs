@@ -33,11 +33,19 @@ pub struct SegmentFile {
 
 impl SegmentFile {
     pub(super) fn open(directory: &Path, number: u64) -> SegmentFile {
-        SegmentFile { number, path: directory.join(format!("{number:012}.{OPEN}")), is_compressed: false }
+        SegmentFile {
+            number,
+            path: directory.join(format!("{number:012}.{OPEN}")),
+            is_compressed: false,
+        }
     }
 
     pub(super) fn compressed(directory: &Path, number: u64) -> SegmentFile {
-        SegmentFile { number, path: directory.join(format!("{number:012}.{PACKED}")), is_compressed: true }
+        SegmentFile {
+            number,
+            path: directory.join(format!("{number:012}.{PACKED}")),
+            is_compressed: true,
+        }
     }
 
     fn of(path: PathBuf) -> Option<SegmentFile> {
@@ -72,14 +80,18 @@ pub(crate) fn read_removed_seals(directory: &Path) -> io::Result<Vec<u8>> {
 /// Fails if the file is not readable or has no key.
 pub fn read_key(path: &Path) -> io::Result<Ratchet> {
     let bytes = Zeroizing::new(fs::read(path)?);
-    Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged"))
+    Ratchet::decode(&bytes).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "not a key of an audit trail, or damaged")
+    })
 }
 
 /// Verifies the seal's own signature.
 pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
     let bytes = fs::read(path)?;
     let seal = Seal::decode(&bytes).filter(Seal::is_signed);
-    seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a checkpoint of an audit trail, or damaged"))
+    seal.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "not a checkpoint of an audit trail, or damaged")
+    })
 }
 
 /// The file must not exist yet.

@@ -36,7 +36,14 @@ const READ_LEN: u64 = 1 << 20;
 impl Follower {
     /// Continues where another follower stopped.
     pub fn from_position(directory: &Path, position: Position) -> Follower {
-        Follower { directory: directory.to_owned(), position, uncompressed: None, lost: 0, is_unconfirmed: true, seq_limit: u64::MAX }
+        Follower {
+            directory: directory.to_owned(),
+            position,
+            uncompressed: None,
+            lost: 0,
+            is_unconfirmed: true,
+            seq_limit: u64::MAX,
+        }
     }
 
     /// Skips what the trail holds now.
@@ -70,12 +77,18 @@ impl Follower {
 
     /// Until `each` returns false. `each` gets the position after the record and its boot id.
     /// Returns true after any record. Does not wait.
-    pub fn read(&mut self, mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
+    pub fn read(
+        &mut self,
+        mut each: impl FnMut(&[u8], Position, Option<[u8; 16]>) -> bool,
+    ) -> io::Result<bool> {
         let mut any = false;
         self.is_unconfirmed = self.position.next_seq != 0;
         loop {
             let files = segments(&self.directory)?;
-            let Some(file) = files.iter().find(|file| file.number >= self.position.segment.max(1)) else { return Ok(any) };
+            let Some(file) = files.iter().find(|file| file.number >= self.position.segment.max(1))
+            else {
+                return Ok(any);
+            };
             if file.number != self.position.segment {
                 if self.position.segment != 0 {
                     self.lost += file.number - self.position.segment;
@@ -87,7 +100,13 @@ impl Follower {
                 other => other?,
             };
             match ended {
-                ReadEnd::Closed => self.position = Position { segment: file.number + 1, offset: 0, next_seq: self.position.next_seq },
+                ReadEnd::Closed => {
+                    self.position = Position {
+                        segment: file.number + 1,
+                        offset: 0,
+                        next_seq: self.position.next_seq,
+                    }
+                }
                 ReadEnd::Stopped => return Ok(any),
                 ReadEnd::NoMore => return Ok(any),
                 ReadEnd::Replaced => {
@@ -110,7 +129,9 @@ impl Follower {
         if self.position.offset > len {
             return Ok(if len >= MAGIC.len() as u64 { ReadEnd::Replaced } else { ReadEnd::NoMore });
         }
-        if file.is_compressed && self.uncompressed.as_ref().is_none_or(|(number, _)| *number != file.number) {
+        if file.is_compressed
+            && self.uncompressed.as_ref().is_none_or(|(number, _)| *number != file.number)
+        {
             self.uncompressed = Some((file.number, segment.load()?));
         }
         if !file.is_compressed {
@@ -147,8 +168,15 @@ impl Follower {
                 let frame = match parse(&bytes[at..]) {
                     Ok(frame) => frame,
                     Err(FrameError::Truncated) => break,
-                    Err(FrameError::Malformed) if self.is_unconfirmed => return Ok(ReadEnd::Replaced),
-                    Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.path.display()))),
+                    Err(FrameError::Malformed) if self.is_unconfirmed => {
+                        return Ok(ReadEnd::Replaced);
+                    }
+                    Err(error) => {
+                        return Err(io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            format!("{}: {error}", file.path.display()),
+                        ));
+                    }
                 };
                 at += frame.len();
                 let position = Position { offset: start + at as u64, ..self.position };

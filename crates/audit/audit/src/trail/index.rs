@@ -81,7 +81,8 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
 }
 
 fn hash(term: Term, bytes: &[u8]) -> u64 {
-    let hash: [u8; 32] = Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
+    let hash: [u8; 32] =
+        Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
     u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
 }
 
@@ -105,11 +106,21 @@ impl Index {
         let mut head = [0; HEAD_LEN];
         file_of_index.read_exact_at(&mut head, 0).ok()?;
         let mut r = crate::frame::FieldReader(head.strip_prefix(INDEX_MAGIC)?);
-        let [number, uncompressed_len, first, count, from, until, terms] = [0; 7].map(|_: u64| r.u64());
+        let [number, uncompressed_len, first, count, from, until, terms] =
+            [0; 7].map(|_: u64| r.u64());
         let matches = number == file.number
             && uncompressed_len == segment.uncompressed_len()
-            && terms.checked_mul(TERM_LEN as u64).and_then(|table| table.checked_add(HEAD_LEN as u64)).is_some_and(|end| end <= len);
-        matches.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
+            && terms
+                .checked_mul(TERM_LEN as u64)
+                .and_then(|table| table.checked_add(HEAD_LEN as u64))
+                .is_some_and(|end| end <= len);
+        matches.then_some(Index {
+            file: file_of_index,
+            times: (from, until),
+            span: (first, count),
+            terms,
+            len,
+        })
     }
 
     /// Offsets of the records with this term, ascending. O(log n) reads.
@@ -121,10 +132,13 @@ impl Index {
             if self.table(middle, 1)?[0].0 <= wanted { low = middle } else { high = middle }
         }
         let entries = self.table(low, high - low + u64::from(high < self.terms))?;
-        let Some(at) = entries.iter().position(|(hash, _, _)| *hash == wanted) else { return Ok(Vec::new()) };
+        let Some(at) = entries.iter().position(|(hash, _, _)| *hash == wanted) else {
+            return Ok(Vec::new());
+        };
         let (_, start, count) = entries[at];
         let end = entries.get(at + 1).map_or(self.len, |(_, next, _)| *next);
-        let len = end.checked_sub(start).filter(|_| end <= self.len).ok_or(io::ErrorKind::InvalidData)?;
+        let len =
+            end.checked_sub(start).filter(|_| end <= self.len).ok_or(io::ErrorKind::InvalidData)?;
         let mut bytes = vec![0; len as usize];
         self.file.read_exact_at(&mut bytes, start)?;
         decode_postings(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -194,14 +208,18 @@ pub(crate) fn build_index(file: &SegmentFile) -> io::Result<()> {
     build_index_while(file, &|| true)
 }
 
-pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
+pub(super) fn build_index_while(
+    file: &SegmentFile,
+    is_wanted: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let mut steps = 0u32;
     let mut is_running = || {
         steps = steps.wrapping_add(1);
         !steps.is_multiple_of(CANCEL_STEPS) || is_wanted()
     };
     let uncompressed = Segment::open(file)?.load()?;
-    let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
+    let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> =
+        HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
     let mut scratch = Vec::new();
     let mut key = (Term::Path, Vec::new());
@@ -226,7 +244,10 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         if matches!(frame.kind, Kind::Checkpoint | Kind::Close) {
             add(Term::Seal, b"", at);
         }
-        let Some(record) = (frame.kind == Kind::Record).then(|| Record::decode(frame.body, &mut scratch).ok()).flatten() else {
+        let Some(record) = (frame.kind == Kind::Record)
+            .then(|| Record::decode(frame.body, &mut scratch).ok())
+            .flatten()
+        else {
             return true;
         };
         if count == 0 {
@@ -238,14 +259,17 @@ pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool
         terms(&record, |term, bytes| add(term, bytes, at));
         true
     });
-    let hashed = table.into_iter().map_while(|((term, bytes), postings)| is_running().then(|| (hash(term, &bytes), postings)));
+    let hashed = table.into_iter().map_while(|((term, bytes), postings)| {
+        is_running().then(|| (hash(term, &bytes), postings))
+    });
     let mut sorted: Vec<(u64, Postings)> = hashed.collect();
     if is_cut || !is_wanted() {
         return Err(io::ErrorKind::Interrupted.into());
     }
     sorted.sort_unstable_by_key(|(hash, _)| *hash);
     merge_collisions(&mut sorted);
-    let head = [file.number, uncompressed.len() as u64, first, count, from, until, sorted.len() as u64];
+    let head =
+        [file.number, uncompressed.len() as u64, first, count, from, until, sorted.len() as u64];
     write(&index_path(file), &encode(head, &sorted))
 }
 
@@ -288,10 +312,13 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     let new = PathBuf::from(name);
-    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(&new).and_then(|mut file| {
-        file.write_all(bytes)?;
-        fs::rename(&new, path)
-    });
+    let written =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(&new).and_then(
+            |mut file| {
+                file.write_all(bytes)?;
+                fs::rename(&new, path)
+            },
+        );
     if written.is_err() {
         let _ = fs::remove_file(&new);
     }
@@ -305,12 +332,19 @@ pub(super) fn each_record(
     mut each: impl FnMut(u64, &Record<'_>) -> bool,
 ) -> Option<FrameError> {
     each_frame(uncompressed, |at, frame| {
-        let record = if frame.kind == Kind::Record { Record::decode(frame.body, scratch).ok() } else { None };
+        let record = if frame.kind == Kind::Record {
+            Record::decode(frame.body, scratch).ok()
+        } else {
+            None
+        };
         record.is_none_or(|record| each(at, &record))
     })
 }
 
-fn each_frame(uncompressed: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
+fn each_frame(
+    uncompressed: &[u8],
+    mut each: impl FnMut(u64, &Frame<'_>) -> bool,
+) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < uncompressed.len() {
         let frame = match parse(&uncompressed[at..]) {
@@ -341,7 +375,10 @@ mod tests {
         };
         let mut sorted = vec![(1, of(&[8, 300])), (1, of(&[8, 40, 500_000])), (2, of(&[9]))];
         merge_collisions(&mut sorted);
-        let all: Vec<_> = sorted.iter().map(|(hash, p)| (*hash, decode_postings(&p.bytes, p.count).unwrap())).collect();
+        let all: Vec<_> = sorted
+            .iter()
+            .map(|(hash, p)| (*hash, decode_postings(&p.bytes, p.count).unwrap()))
+            .collect();
         assert_eq!(all, [(1, vec![8, 40, 300, 500_000]), (2, vec![9])]);
     }
 }

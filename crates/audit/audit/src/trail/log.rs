@@ -45,7 +45,11 @@ pub struct Rotation {
 
 impl Default for Rotation {
     fn default() -> Self {
-        Rotation { len_max: 64 << 20, age_ns_max: 3600 * 1_000_000_000, seal_ns_max: 10 * 1_000_000_000 }
+        Rotation {
+            len_max: 64 << 20,
+            age_ns_max: 3600 * 1_000_000_000,
+            seal_ns_max: 10 * 1_000_000_000,
+        }
     }
 }
 
@@ -125,7 +129,12 @@ impl Log {
             unsealed_ns: None,
             is_closed: false,
         };
-        buffer.tree.push(frame::append(&mut buffer.pending, Kind::Header, &header.encode(), &mut self.chain));
+        buffer.tree.push(frame::append(
+            &mut buffer.pending,
+            Kind::Header,
+            &header.encode(),
+            &mut self.chain,
+        ));
         self.buffers.push_back(buffer);
     }
 
@@ -199,9 +208,12 @@ impl Log {
         let rotation = self.options.rotation;
         let buffer = self.buffers.back().expect("one segment is always open");
         // The clock was set back and the age is unknown, so the work is due.
-        let is_due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
+        let is_due =
+            |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
         let has_records = buffer.tree.count() > 1;
-        if buffer.len() >= rotation.len_max || (has_records && is_due(buffer.begun_ns, rotation.age_ns_max)) {
+        if buffer.len() >= rotation.len_max
+            || (has_records && is_due(buffer.begun_ns, rotation.age_ns_max))
+        {
             return self.rotate(now_ns);
         }
         if buffer.unsealed_ns.is_some_and(|since| is_due(since, rotation.seal_ns_max)) {

@@ -54,10 +54,18 @@ fn read_state(directory: &Path, position: Position) -> io::Result<PositionState>
             return Ok(of(segment.tag_before(segment.uncompressed_len())?));
         }
     }
-    Ok(if files.first().is_some_and(|first| first.number > position.segment) { PositionState::Removed } else { PositionState::Beyond })
+    Ok(if files.first().is_some_and(|first| first.number > position.segment) {
+        PositionState::Removed
+    } else {
+        PositionState::Beyond
+    })
 }
 
 fn previous(file: &SegmentFile) -> io::Result<Option<[u8; 32]>> {
     let segment = Segment::open(file)?;
-    Ok(segment.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.previous))
+    Ok(segment
+        .frame_at(MAGIC.len() as u64)
+        .ok()
+        .and_then(|(_, body)| Header::decode(&body))
+        .map(|header| header.previous))
 }

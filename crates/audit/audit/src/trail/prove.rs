@@ -59,7 +59,9 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
         each_frame(&uncompressed, MAGIC.len(), |frame| {
             match frame.kind {
                 Kind::Header | Kind::Record => {
-                    if frame.kind == Kind::Record && seq_and_time(frame.body).is_some_and(|(at, _)| at == seq) {
+                    if frame.kind == Kind::Record
+                        && seq_and_time(frame.body).is_some_and(|(at, _)| at == seq)
+                    {
                         found = Some((leaves.len() as u64, frame.hashed.to_vec()));
                     }
                     leaves.push(frame.leaf_hash());
@@ -75,7 +77,9 @@ fn build_proof(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<O
         });
         if let Some((index, frame)) = found {
             let path = merkle::inclusion_path(&leaves, index).unwrap_or_default();
-            return Ok(is_sealed.then_some(Proof { seals, index, path, frame }).filter(|proof| !proof.seals.is_empty()));
+            return Ok(is_sealed
+                .then_some(Proof { seals, index, path, frame })
+                .filter(|proof| !proof.seals.is_empty()));
         }
     }
     Ok(None)
@@ -94,7 +98,8 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
     };
     let seals: Vec<Seal> = offsets.into_iter().map(seal).collect::<Option<_>>()?;
     // Consecutive epochs up to the closing seal: the list is complete.
-    let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
+    let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1)
+        && seals.last()?.next_seq == first + count;
     is_whole.then_some(seals)
 }
 

@@ -63,7 +63,10 @@ fn removable(
         return Ok(removable);
     }
     let files = segments(directory)?;
-    let lens = files.iter().map(|file| fs::metadata(&file.path).map(|metadata| metadata.len())).collect::<io::Result<Vec<_>>>()?;
+    let lens = files
+        .iter()
+        .map(|file| fs::metadata(&file.path).map(|metadata| metadata.len()))
+        .collect::<io::Result<Vec<_>>>()?;
     let mut len: u64 = lens.iter().sum();
     for (file, file_len) in files.iter().zip(lens).take(files.len().saturating_sub(2)) {
         if !may_remove(file.number) {
@@ -74,7 +77,9 @@ fn removable(
         let (mut seals, mut begun_ns, mut is_closed) = (Vec::new(), now_ns, false);
         while let Ok(frame) = parse(&bytes[at..]) {
             match frame.kind {
-                Kind::Header => begun_ns = Header::decode(frame.body).map_or(now_ns, |header| header.time_ns),
+                Kind::Header => {
+                    begun_ns = Header::decode(frame.body).map_or(now_ns, |header| header.time_ns)
+                }
                 Kind::Checkpoint | Kind::Close => {
                     seals.extend_from_slice(&bytes[at..at + frame.len()]);
                     is_closed = frame.kind == Kind::Close;
@@ -96,19 +101,28 @@ fn removable(
     Ok(removable)
 }
 
-fn append_removed_seals(disk: &dyn Disk, directory: &Path, removable: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
+fn append_removed_seals(
+    disk: &dyn Disk,
+    directory: &Path,
+    removable: &[(SegmentFile, Vec<u8>)],
+) -> io::Result<()> {
     let path = directory.join(REMOVED_SEALS_FILE);
     let known = match File::open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         other => Some(other?),
     };
-    let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
+    let len =
+        known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
     let mut at = len - len % FRAME_LEN;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
         let mut frame = [0; FRAME_LEN as usize];
         known.read_exact_at(&mut frame, at - FRAME_LEN)?;
-        if parse(&frame).ok().and_then(|frame| Seal::decode(frame.body)).is_some_and(|seal| seal.segment < first) {
+        if parse(&frame)
+            .ok()
+            .and_then(|frame| Seal::decode(frame.body))
+            .is_some_and(|seal| seal.segment < first)
+        {
             break;
         }
         at -= FRAME_LEN;

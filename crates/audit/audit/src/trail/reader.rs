@@ -44,7 +44,13 @@ impl Segment {
             true => Some(blocks(len, |at, len| read(&file, at, len))?),
             false => None,
         };
-        Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
+        Ok(Segment {
+            file,
+            len,
+            blocks,
+            recent: parking_lot::Mutex::new(None),
+            boot: OnceLock::new(),
+        })
     }
 
     pub(super) fn open_listed(file: &SegmentFile) -> io::Result<Segment> {
@@ -59,7 +65,12 @@ impl Segment {
 
     /// `None` if the header is missing or damaged.
     pub fn boot(&self) -> Option<[u8; 16]> {
-        let read = || self.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.boot);
+        let read = || {
+            self.frame_at(MAGIC.len() as u64)
+                .ok()
+                .and_then(|(_, body)| Header::decode(&body))
+                .map(|header| header.boot)
+        };
         *self.boot.get_or_init(read)
     }
 
@@ -67,7 +78,9 @@ impl Segment {
     pub fn uncompressed_len(&self) -> u64 {
         match &self.blocks {
             None => self.len,
-            Some(blocks) => blocks.last().map_or(0, |block| block.uncompressed_offset + block.uncompressed_len as u64),
+            Some(blocks) => blocks
+                .last()
+                .map_or(0, |block| block.uncompressed_offset + block.uncompressed_len as u64),
         }
     }
 
@@ -90,13 +103,20 @@ impl Segment {
     }
 
     pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
-        let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len()) else { return Ok(None) };
+        let Some(at) =
+            offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.uncompressed_len())
+        else {
+            return Ok(None);
+        };
         let bytes = match &self.blocks {
             None => read(&self.file, at, TAG_LEN)?,
             Some(blocks) => match blocks.iter().rfind(|block| block.uncompressed_offset <= at) {
                 Some(block) => {
                     let uncompressed = unpack(&read(&self.file, block.at, block.len)?, block)?;
-                    uncompressed.get((at - block.uncompressed_offset) as usize..).unwrap_or_default().to_vec()
+                    uncompressed
+                        .get((at - block.uncompressed_offset) as usize..)
+                        .unwrap_or_default()
+                        .to_vec()
                 }
                 None => Vec::new(),
             },
@@ -109,23 +129,38 @@ impl Segment {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
         match &self.blocks {
             None => {
-                let len = self.len.saturating_sub(offset).min((HEAD_LEN + BODY_LEN_MAX + TAG_LEN) as u64);
+                let len =
+                    self.len.saturating_sub(offset).min((HEAD_LEN + BODY_LEN_MAX + TAG_LEN) as u64);
                 let head = read(&self.file, offset, HEAD_LEN.min(len as usize))?;
-                let body_len = head.first_chunk::<3>().map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], 0])) as usize;
-                let bytes = read(&self.file, offset, (HEAD_LEN + body_len + TAG_LEN).min(len as usize))?;
+                let body_len = head
+                    .first_chunk::<3>()
+                    .map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], 0]))
+                    as usize;
+                let bytes =
+                    read(&self.file, offset, (HEAD_LEN + body_len + TAG_LEN).min(len as usize))?;
                 let frame = parse(&bytes).map_err(invalid)?;
                 Ok((frame.kind, frame.body.to_vec()))
             }
             Some(blocks) => {
-                let at = blocks.partition_point(|block| block.uncompressed_offset <= offset).checked_sub(1);
-                let block = at.map(|at| &blocks[at]).filter(|block| offset < block.uncompressed_offset + block.uncompressed_len as u64);
-                let block = block.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no frame starts at this offset"))?;
+                let at = blocks
+                    .partition_point(|block| block.uncompressed_offset <= offset)
+                    .checked_sub(1);
+                let block = at.map(|at| &blocks[at]).filter(|block| {
+                    offset < block.uncompressed_offset + block.uncompressed_len as u64
+                });
+                let block = block.ok_or_else(|| {
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "no frame starts at this offset")
+                })?;
                 let mut recent = self.recent.lock();
                 if recent.as_ref().is_none_or(|(at, _)| *at != block.uncompressed_offset) {
-                    *recent = Some((block.uncompressed_offset, unpack(&read(&self.file, block.at, block.len)?, block)?));
+                    *recent = Some((
+                        block.uncompressed_offset,
+                        unpack(&read(&self.file, block.at, block.len)?, block)?,
+                    ));
                 }
                 let bytes = recent.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-                let frame = parse(&bytes[(offset - block.uncompressed_offset) as usize..]).map_err(invalid)?;
+                let frame = parse(&bytes[(offset - block.uncompressed_offset) as usize..])
+                    .map_err(invalid)?;
                 Ok((frame.kind, frame.body.to_vec()))
             }
         }
@@ -134,10 +169,16 @@ impl Segment {
 
 /// Calls `each` with all frames from segment `first` on until it returns false. Skips an incomplete
 /// frame at the end of the open segment.
-pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
+pub fn entries(
+    directory: &Path,
+    first: u64,
+    mut each: impl FnMut(Entry) -> bool,
+) -> io::Result<()> {
     for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
         let bytes = Segment::open_listed(&file)?.load()?;
-        let damaged = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {reason}", file.path.display()));
+        let damaged = |reason: &str| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {reason}", file.path.display()))
+        };
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) && !bytes.is_empty() {
             return Err(damaged("not a segment of an audit trail"));
@@ -147,13 +188,21 @@ pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool
             let frame = match parse(&bytes[at..]) {
                 Ok(frame) => frame,
                 Err(FrameError::Truncated) => break,
-                Err(FrameError::Malformed) => return Err(damaged("the segment contains a malformed frame")),
+                Err(FrameError::Malformed) => {
+                    return Err(damaged("the segment contains a malformed frame"));
+                }
             };
             if frame.kind == Kind::Header {
                 boot = Header::decode(frame.body).map(|header| header.boot);
             }
             let boot = boot.ok_or_else(|| damaged("the segment does not start with a header"))?;
-            let entry = Entry { segment: file.number, boot, offset: at as u64, kind: frame.kind, body: frame.body.to_vec() };
+            let entry = Entry {
+                segment: file.number,
+                boot,
+                offset: at as u64,
+                kind: frame.kind,
+                body: frame.body.to_vec(),
+            };
             at += frame.len();
             if !each(entry) {
                 return Ok(());

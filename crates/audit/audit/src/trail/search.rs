@@ -74,7 +74,9 @@ pub struct Query {
 impl Query {
     /// Tests one record, without any index.
     pub fn matches(&self, record: &Record<'_>) -> bool {
-        let text = |wanted: &Alternatives, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
+        let text = |wanted: &Alternatives, found: &[u8]| {
+            wanted.is_empty() || wanted.iter().any(|form| form == found)
+        };
         let is_named = |name: &[u8]| name == record.path || name == record.path2;
         self.from_ns.is_none_or(|from| record.time_ns >= from)
             && self.until_ns.is_none_or(|until| record.time_ns < until)
@@ -83,22 +85,32 @@ impl Query {
             && self.auid.is_none_or(|auid| record.auid() == Some(auid))
             && (self.file.is_empty() || self.file == record.file)
             && text(&self.export, record.export)
-            && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| text(&self.key, key)))
+            && (self.key.is_empty()
+                || record.key.split(|byte| *byte == 1).any(|key| text(&self.key, key)))
             && (self.path.is_empty() || self.path.iter().any(|path| is_named(path)))
             && self.class.is_none_or(|class| record.class == class)
-            && self.operations.is_none_or(|set| record.class == Class::Operation && set & operations::single(record.operation) != 0)
+            && self.operations.is_none_or(|set| {
+                record.class == Class::Operation && set & operations::single(record.operation) != 0
+            })
             && self.outcome.is_none_or(|outcome| outcome.matches(record))
             && (text(&self.client, record.client)
-                || (record.address.is_some() && self.client.iter().any(|client| address_of(client) == record.address)))
-            && (self.below.is_empty() || self.below.iter().any(|below| is_below(below, record.path) || is_below(below, record.path2)))
-            && (self.moved.is_empty() || (is_named(&self.moved) && super::file_history::is_move(record)))
+                || (record.address.is_some()
+                    && self.client.iter().any(|client| address_of(client) == record.address)))
+            && (self.below.is_empty()
+                || self
+                    .below
+                    .iter()
+                    .any(|below| is_below(below, record.path) || is_below(below, record.path2)))
+            && (self.moved.is_empty()
+                || (is_named(&self.moved) && super::file_history::is_move(record)))
             && self.names.as_ref().is_none_or(|names| names.contains(record))
             && self.fields.iter().all(|field| field.holds(record))
             && access::includes(record.requested.unwrap_or(0), self.access)
     }
 
     fn terms(&self) -> Vec<Terms> {
-        let forms = |term, forms: &Alternatives| forms.iter().map(|form| (term, form.clone())).collect();
+        let forms =
+            |term, forms: &Alternatives| forms.iter().map(|form| (term, form.clone())).collect();
         let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
         let client = |name: &Vec<u8>| match address_of(name) {
             Some(IpAddr::V4(address)) => (Term::Client, address.octets().to_vec()),
@@ -120,11 +132,13 @@ impl Query {
         if let Some(uid) = self.uid {
             all.push(one(Term::Uid, &uid.to_le_bytes()));
         }
-        if let Some(Outcome::Is(result)) = self.outcome.filter(|outcome| *outcome != Outcome::Is(0)) {
+        if let Some(Outcome::Is(result)) = self.outcome.filter(|outcome| *outcome != Outcome::Is(0))
+        {
             all.push(one(Term::Result, &result.to_le_bytes()));
         }
         if let Some(Outcome::Errno(errno)) = self.outcome {
-            let of_errno = operations::statuses().filter(|status| operations::errno(*status) == errno);
+            let of_errno =
+                operations::statuses().filter(|status| operations::errno(*status) == errno);
             // Events of hosts have the errno itself.
             let results = of_errno.chain([errno.unsigned_abs()]);
             all.push(results.map(|result| (Term::Result, result.to_le_bytes().to_vec())).collect());
@@ -217,7 +231,9 @@ pub fn search(
         let mut file = file;
         let compressed = SegmentFile::compressed(directory, file.number);
         let mut opened = Segment::open(file);
-        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.is_compressed {
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+            && !file.is_compressed
+        {
             file = &compressed;
             opened = Segment::open(file);
         }
@@ -248,7 +264,9 @@ pub fn search(
             Some(is_wanted) => is_wanted,
             None => {
                 cost.scanned += 1;
-                scan(file, &segment, query, newest_first, &mut |hit| reported.contains(&hit.offset) || each(hit))?
+                scan(file, &segment, query, newest_first, &mut |hit| {
+                    reported.contains(&hit.offset) || each(hit)
+                })?
             }
         };
         if !is_wanted {
@@ -276,7 +294,9 @@ fn open_index(file: &SegmentFile, segment: &Segment, cost: &mut SearchCost) -> O
 
 fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
-    if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
+    if query.from_ns.is_some_and(|wanted| until < wanted)
+        || query.until_ns.is_some_and(|wanted| from >= wanted)
+    {
         return Ok(Some(Vec::new()));
     }
     let all = query.terms();
@@ -295,7 +315,9 @@ fn candidates(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
         with.sort_unstable();
         with.dedup();
         candidates = Some(match candidates {
-            Some(candidates) => candidates.into_iter().filter(|place| with.binary_search(place).is_ok()).collect(),
+            Some(candidates) => {
+                candidates.into_iter().filter(|place| with.binary_search(place).is_ok()).collect()
+            }
             None => with,
         });
     }
@@ -327,10 +349,18 @@ fn read_candidates(
     Ok(true)
 }
 
-fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool, each: &mut impl FnMut(&Hit) -> bool) -> io::Result<bool> {
+fn scan(
+    file: &SegmentFile,
+    segment: &Segment,
+    query: &Query,
+    newest_first: bool,
+    each: &mut impl FnMut(&Hit) -> bool,
+) -> io::Result<bool> {
     let uncompressed = segment.load().map_err(|error| at(file, error))?;
     let hit = |offset: u64| {
-        let body = parse(&uncompressed[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
+        let body = parse(&uncompressed[offset as usize..])
+            .map(|frame| frame.body.to_vec())
+            .unwrap_or_default();
         Hit { segment: file.number, offset, body, boot: segment.boot() }
     };
     let mut candidates = Vec::new();
@@ -346,7 +376,10 @@ fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool
         is_wanted
     });
     if error == Some(FrameError::Malformed) {
-        tracing::warn!(segment = file.number, "the segment contains a malformed frame; run `vouch audit verify` for details");
+        tracing::warn!(
+            segment = file.number,
+            "the segment contains a malformed frame; run `vouch audit verify` for details"
+        );
     }
     Ok(is_wanted && candidates.into_iter().rev().all(|offset| each(&hit(offset))))
 }

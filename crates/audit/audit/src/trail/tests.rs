@@ -38,7 +38,11 @@ pub(super) fn create_trail(directory: &Path) {
 }
 
 pub(super) fn options() -> Options {
-    Options { rotation: Rotation { len_max: 2000, age_ns_max: 1000 * SECOND, seal_ns_max: 5 * SECOND }, boot: [1; 16], key: None }
+    Options {
+        rotation: Rotation { len_max: 2000, age_ns_max: 1000 * SECOND, seal_ns_max: 5 * SECOND },
+        boot: [1; 16],
+        key: None,
+    }
 }
 
 pub(super) fn open(directory: &Path, now_ns: u64) -> Log {
@@ -111,7 +115,11 @@ fn written_trail_verifies_and_reads_back() {
     let directory = written_trail(100);
     let report = verified(directory.path());
     assert_eq!(report.faults, vec![]);
-    assert!(matches!(&report.notes[..], [note] if note.starts_with("nothing outside this directory")), "{:?}", report.notes);
+    assert!(
+        matches!(&report.notes[..], [note] if note.starts_with("nothing outside this directory")),
+        "{:?}",
+        report.notes
+    );
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join(KEY_FILE);
     std::fs::copy(directory.path().join(KEY_FILE), &key).unwrap();
@@ -134,8 +142,12 @@ fn trail_continues_after_close_and_after_kill() {
     assert_eq!(put(&mut log, 4, 10 * SECOND), 4);
     log.sync().unwrap();
     drop(log);
-    let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
-    assert_eq!(opened, Recovery { was_unclosed: true, quarantined: vec![], unsealed: Some((4, 4)) });
+    let (mut log, opened) =
+        Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
+    assert_eq!(
+        opened,
+        Recovery { was_unclosed: true, quarantined: vec![], unsealed: Some((4, 4)) }
+    );
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();
     let report = verified(directory.path());
@@ -145,7 +157,8 @@ fn trail_continues_after_close_and_after_kill() {
 #[test]
 fn compressed_segments_verify_and_return_single_frames() {
     let directory = new_trail();
-    let wide = Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
+    let wide =
+        Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, SECOND).unwrap().0;
     for number in 1..=20_000 {
         put(&mut log, number, SECOND + number * 1_234_567);
@@ -180,7 +193,10 @@ fn entries_reads_segments_compressed_after_listing() {
     let (mut records, mut is_compressed) = (0, false);
     entries(directory.path(), 1, |entry| {
         if !is_compressed {
-            segments(directory.path()).unwrap().iter().for_each(|file| drop(compress(&SystemDisk, file, &|| true).unwrap()));
+            segments(directory.path())
+                .unwrap()
+                .iter()
+                .for_each(|file| drop(compress(&SystemDisk, file, &|| true).unwrap()));
             is_compressed = true;
         }
         records += u64::from(entry.kind == crate::frame::Kind::Record);

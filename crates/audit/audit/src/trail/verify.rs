@@ -23,7 +23,11 @@ use trust::{KnownEnds, administrative, recorded_removal};
 
 /// `each_segment` gets the number of segments done and their total. Fails only if the directory
 /// cannot be read.
-pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
+pub fn verify(
+    directory: &Path,
+    trust: &Trust,
+    mut each_segment: impl FnMut(u64, u64),
+) -> io::Result<Report> {
     // Read first, because an active writer may add seals meanwhile.
     let ends = KnownEnds::of(directory, trust);
     let mut verifier = Verifier {
@@ -40,16 +44,24 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         recorded_removal: 0,
     };
     let mut files = VecDeque::from(segments(directory)?);
-    verifier.verify_removed_seals(&read_removed_seals(directory)?, files.front().map(|first| first.number));
+    verifier.verify_removed_seals(
+        &read_removed_seals(directory)?,
+        files.front().map(|first| first.number),
+    );
     let (mut done, mut missing_segment) = (0, None);
     while let Some(file) = files.pop_front() {
         each_segment(done, done + 1 + files.len() as u64);
         done += 1;
-        if verifier.verify_file(&file, files.is_empty(), missing_segment == Some(file.number)) == Presence::Missing {
+        if verifier.verify_file(&file, files.is_empty(), missing_segment == Some(file.number))
+            == Presence::Missing
+        {
             missing_segment = Some(file.number);
             let seen = verifier.segment;
             files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
-            verifier.verify_removed_seals(&read_removed_seals(directory)?, files.front().map(|first| first.number));
+            verifier.verify_removed_seals(
+                &read_removed_seals(directory)?,
+                files.front().map(|first| first.number),
+            );
         }
     }
     verifier.verify_end();
@@ -85,7 +97,13 @@ struct SegmentState {
 
 impl Verifier<'_> {
     fn fault(&mut self, kind: FaultKind, offset: usize, seq: u64, description: impl Into<String>) {
-        self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, description: description.into() });
+        self.report.faults.push(Fault {
+            kind,
+            segment: self.segment,
+            offset: offset as u64,
+            seq,
+            description: description.into(),
+        });
     }
 
     fn verify_removed_seals(&mut self, bytes: &[u8], first: Option<u64>) {
@@ -93,10 +111,17 @@ impl Verifier<'_> {
         let mut at = 0;
         let mut is_closed = true;
         while at < bytes.len() {
-            let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
+            let parsed = frame::parse(&bytes[at..])
+                .ok()
+                .and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
             let Some((frame, seal)) = parsed else {
                 if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
-                    self.fault(FaultKind::Unreadable, at, 0, "the file with the seals of removed segments is damaged");
+                    self.fault(
+                        FaultKind::Unreadable,
+                        at,
+                        0,
+                        "the file with the seals of removed segments is damaged",
+                    );
                 }
                 return;
             };
@@ -113,7 +138,10 @@ impl Verifier<'_> {
                     FaultKind::Removed,
                     at,
                     seq,
-                    format!("the seals of removed segments before segment {} are missing", seal.segment),
+                    format!(
+                        "the seals of removed segments before segment {} are missing",
+                        seal.segment
+                    ),
                 );
             }
             is_closed = frame.kind == Kind::Close;
@@ -128,13 +156,20 @@ impl Verifier<'_> {
         }
         if !is_closed {
             let seq = self.next_seq.unwrap_or(1);
-            self.fault(FaultKind::Removed, at, seq, format!("the last seal of removed segment {} is missing", self.segment));
+            self.fault(
+                FaultKind::Removed,
+                at,
+                seq,
+                format!("the last seal of removed segment {} is missing", self.segment),
+            );
         }
     }
 
     fn verify_file(&mut self, file: &SegmentFile, is_last: bool, must_exist: bool) -> Presence {
         let opened = Segment::open_listed(file);
-        if !must_exist && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        if !must_exist
+            && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        {
             return Presence::Missing;
         }
         let expected = self.segment + 1;
@@ -163,26 +198,47 @@ impl Verifier<'_> {
     }
 
     fn verify_segment(&mut self, bytes: &[u8], is_last: bool) {
-        let mut state = SegmentState { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, unsealed_start: (0, 0) };
+        let mut state = SegmentState {
+            tree: Some(Frontier::default()),
+            trail: [0; 16],
+            is_closed: false,
+            unsealed_start: (0, 0),
+        };
         let mut at = MAGIC.len();
         if !bytes.starts_with(&MAGIC) {
             if is_last && MAGIC.starts_with(bytes) {
-                return self.report.notes.push(format!("segment {} is being created", self.segment));
+                return self
+                    .report
+                    .notes
+                    .push(format!("segment {} is being created", self.segment));
             }
-            self.fault(FaultKind::Altered, 0, self.next_seq.unwrap_or(1), "the segment does not start with the magic bytes");
+            self.fault(
+                FaultKind::Altered,
+                0,
+                self.next_seq.unwrap_or(1),
+                "the segment does not start with the magic bytes",
+            );
             at = at.min(bytes.len());
         }
         let mut is_first = true;
         while at < bytes.len() {
             let seq = self.next_seq.unwrap_or(0);
             if state.is_closed {
-                self.fault(FaultKind::Inserted, at, seq, format!("{} bytes follow the closing seal", bytes.len() - at));
+                self.fault(
+                    FaultKind::Inserted,
+                    at,
+                    seq,
+                    format!("{} bytes follow the closing seal", bytes.len() - at),
+                );
                 return;
             }
             let frame = match frame::parse(&bytes[at..]) {
                 Ok(frame) if (frame.kind == Kind::Header) == is_first => frame,
                 Err(FrameError::Truncated) if is_last && !seal_follows(bytes, at, &state.trail) => {
-                    self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is incomplete", self.segment));
+                    self.report.notes.push(format!(
+                        "the last frame, at byte {at} of segment {}, is incomplete",
+                        self.segment
+                    ));
                     break;
                 }
                 _ => {
@@ -221,7 +277,13 @@ impl Verifier<'_> {
         state.tree = None;
     }
 
-    fn verify_frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, state: &mut SegmentState) {
+    fn verify_frame(
+        &mut self,
+        frame: &Frame<'_>,
+        rest: &[u8],
+        at: usize,
+        state: &mut SegmentState,
+    ) {
         if frame.kind == Kind::Header {
             return self.verify_header(frame, at, state);
         }
@@ -250,9 +312,12 @@ impl Verifier<'_> {
                 state.is_closed = frame.kind == Kind::Close;
                 match Seal::decode(frame.body) {
                     Some(seal) => self.verify_seal(&seal, frame, at, state),
-                    None if self.chain.is_some() => {
-                        self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal has the wrong length")
-                    }
+                    None if self.chain.is_some() => self.fault(
+                        FaultKind::Forged,
+                        at,
+                        self.next_seq.unwrap_or(0),
+                        "a seal has the wrong length",
+                    ),
                     None => {}
                 }
                 state.unsealed_start = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
@@ -261,12 +326,21 @@ impl Verifier<'_> {
         }
     }
 
-    fn diagnose(&self, chain: Chain, frame: &Frame<'_>, rest: &[u8]) -> Option<(FaultKind, String)> {
+    fn diagnose(
+        &self,
+        chain: Chain,
+        frame: &Frame<'_>,
+        rest: &[u8],
+    ) -> Option<(FaultKind, String)> {
         let follower = frame::parse(rest).ok();
-        let follows = |chain: Chain, next: &Frame<'_>| Some(chain.extend(&next.leaf_hash())).filter(|chain| chain.tag() == next.tag);
+        let follows = |chain: Chain, next: &Frame<'_>| {
+            Some(chain.extend(&next.leaf_hash())).filter(|chain| chain.tag() == next.tag)
+        };
         if let Some(next) = &follower
             && let Some(after) = follows(chain, next)
-            && frame::parse(&rest[next.len()..]).ok().is_none_or(|third| follows(after, &third).is_some())
+            && frame::parse(&rest[next.len()..])
+                .ok()
+                .is_none_or(|third| follows(after, &third).is_some())
         {
             return Some((
                 FaultKind::Inserted,
@@ -286,7 +360,12 @@ impl Verifier<'_> {
                 None => (FaultKind::Altered, "the seal was altered".into()),
             });
         }
-        let seq_of = |frame: &Frame<'_>| (frame.kind == Kind::Record).then(|| seq_and_time(frame.body)).flatten().map(|(seq, _)| seq);
+        let seq_of = |frame: &Frame<'_>| {
+            (frame.kind == Kind::Record)
+                .then(|| seq_and_time(frame.body))
+                .flatten()
+                .map(|(seq, _)| seq)
+        };
         let seq = seq_of(frame)?;
         Some(if seq == expected_seq {
             (FaultKind::Altered, "the record does not match the chain".into())
@@ -318,15 +397,28 @@ impl Verifier<'_> {
         };
         check(chain.tag() == frame.tag, "the header was altered");
         check(header.segment == self.segment, "the header belongs to another segment");
-        check(*self.report.trail.get_or_insert(header.trail) == header.trail, "the header belongs to another trail");
         check(
-            !first || (header.previous == Chain::START.0 && header.first_seq == 1 && header.epoch == 0),
+            *self.report.trail.get_or_insert(header.trail) == header.trail,
+            "the header belongs to another trail",
+        );
+        check(
+            !first
+                || (header.previous == Chain::START.0
+                    && header.first_seq == 1
+                    && header.epoch == 0),
             "the header is not that of a first segment",
         );
-        check(self.chain.is_none_or(|chain| chain.0 == header.previous), "the chain does not continue from the previous segment");
-        check(self.next_seq.is_none_or(|next| next == header.first_seq), "the sequence numbers do not continue from the previous segment");
+        check(
+            self.chain.is_none_or(|chain| chain.0 == header.previous),
+            "the chain does not continue from the previous segment",
+        );
+        check(
+            self.next_seq.is_none_or(|next| next == header.first_seq),
+            "the sequence numbers do not continue from the previous segment",
+        );
         // Usually the wrong public key was given: that is the first thing to know.
-        let is_other_start = first && self.trust.public.is_some_and(|public| public != header.public);
+        let is_other_start =
+            first && self.trust.public.is_some_and(|public| public != header.public);
         check(!is_other_start, OTHER_START);
         check(
             is_other_start || self.key.is_none_or(|key| key == (header.epoch, header.public)),
@@ -335,7 +427,10 @@ impl Verifier<'_> {
         if wrong.is_empty() {
             if self.report.public.is_none() {
                 self.report.public = Some(header.public);
-                self.report.notes.push("no public key was given, so the first key in the trail itself is trusted".into());
+                self.report.notes.push(
+                    "no public key was given, so the first key in the trail itself is trusted"
+                        .into(),
+                );
             }
             self.key = Some((header.epoch, header.public));
             (self.chain, self.next_seq) = (Some(chain), Some(header.first_seq));
@@ -344,7 +439,8 @@ impl Verifier<'_> {
                 tree.push(frame.leaf_hash());
             }
         } else {
-            let kind = if wrong == [OTHER_START] { FaultKind::OtherKey } else { FaultKind::Altered };
+            let kind =
+                if wrong == [OTHER_START] { FaultKind::OtherKey } else { FaultKind::Altered };
             self.fault(kind, at, seq, wrong.join("; "));
             self.lose_chain(state);
         }
@@ -355,7 +451,12 @@ impl Verifier<'_> {
         self.unsealed += 1;
         let Some((seq, time)) = seq_and_time(frame.body) else {
             if self.chain.is_some() {
-                self.fault(FaultKind::Altered, at, self.next_seq.unwrap_or(0), "a record is too short");
+                self.fault(
+                    FaultKind::Altered,
+                    at,
+                    self.next_seq.unwrap_or(0),
+                    "a record is too short",
+                );
             }
             return;
         };
@@ -372,12 +473,14 @@ impl Verifier<'_> {
         }
         match administrative(frame.body) {
             Some((act, detail)) if act == Act::Recovered as u16 => {
-                self.report
-                    .notes
-                    .push(format!("segment {}, record {seq}: the trail was continued after a crash: {detail:?}", self.segment));
+                self.report.notes.push(format!(
+                    "segment {}, record {seq}: the trail was continued after a crash: {detail:?}",
+                    self.segment
+                ));
             }
             Some((act, detail)) if act == Act::Pruned as u16 => {
-                self.recorded_removal = self.recorded_removal.max(recorded_removal(&detail).unwrap_or(0));
+                self.recorded_removal =
+                    self.recorded_removal.max(recorded_removal(&detail).unwrap_or(0));
             }
             _ => {}
         }
@@ -431,12 +534,23 @@ impl Verifier<'_> {
         if let Some((epoch, public)) = self.key
             && (seal.epoch != epoch || seal.public != public || seal.trail != trail)
         {
-            let is_other_start = seal.epoch == 0 && self.trust.public.is_some_and(|public| public != seal.public);
+            let is_other_start =
+                seal.epoch == 0 && self.trust.public.is_some_and(|public| public != seal.public);
             if seal.epoch > epoch && seal.trail == trail {
-                self.fault(FaultKind::Removed, at, seq, format!("seals {epoch} to {} are missing", seal.epoch - 1));
+                self.fault(
+                    FaultKind::Removed,
+                    at,
+                    seq,
+                    format!("seals {epoch} to {} are missing", seal.epoch - 1),
+                );
             } else if !is_other_start {
                 let kind = if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged };
-                self.fault(kind, at, seq, "the seal is signed by another key than the previous seal names");
+                self.fault(
+                    kind,
+                    at,
+                    seq,
+                    "the seal is signed by another key than the previous seal names",
+                );
             } else if self.report.faults.iter().all(|fault| fault.kind != FaultKind::OtherKey) {
                 // The header of the first segment may have said it.
                 self.fault(FaultKind::OtherKey, at, seq, OTHER_START);
@@ -454,6 +568,5 @@ impl Verifier<'_> {
     }
 }
 
-const OTHER_START: &str =
-    "the trail begins with another key than the given one: the public key belongs to another trail, or this trail was put in its place";
+const OTHER_START: &str = "the trail begins with another key than the given one: the public key belongs to another trail, or this trail was put in its place";
 const SEQ_JUMP_MAX: u64 = 1 << 32;

@@ -76,7 +76,12 @@ struct Queue {
 impl Trail {
     /// Starts the writer and two maintenance threads. Calls `halt` at most once, under
     /// [`Policy::Halt`].
-    pub fn start(log: Log, disk: Arc<dyn Disk>, options: WriterOptions, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
+    pub fn start(
+        log: Log,
+        disk: Arc<dyn Disk>,
+        options: WriterOptions,
+        halt: impl Fn() + Send + 'static,
+    ) -> io::Result<Trail> {
         let has_failed = log.recovery_error().is_some();
         let recovery_gap = log.unwritten_gap();
         let shared = Arc::new(Shared {
@@ -115,13 +120,16 @@ impl Trail {
             removal: None,
         };
         let (maintainer, helper) = (shared.clone(), shared.clone());
-        let (helper_disk, helper_directory, helper_backlog) = (disk.clone(), directory.clone(), backlog.clone());
+        let (helper_disk, helper_directory, helper_backlog) =
+            (disk.clone(), directory.clone(), backlog.clone());
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
-            thread::Builder::new().name("audit-keep".into()).spawn(move || maintainer.run_maintenance(&*disk, &directory, &backlog))?,
             thread::Builder::new()
-                .name("audit-catch-up".into())
-                .spawn(move || helper.help_with_backlog(&*helper_disk, &helper_directory, &helper_backlog))?,
+                .name("audit-keep".into())
+                .spawn(move || maintainer.run_maintenance(&*disk, &directory, &backlog))?,
+            thread::Builder::new().name("audit-catch-up".into()).spawn(move || {
+                helper.help_with_backlog(&*helper_disk, &helper_directory, &helper_backlog)
+            })?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }

@@ -42,9 +42,10 @@ impl Serials {
                 *read += 1;
                 return None;
             }
-            State::Lost { after, read, .. } => {
-                serial.wrapping_sub(*after).saturating_sub(1).saturating_sub(u32::try_from(*read).unwrap_or(u32::MAX))
-            }
+            State::Lost { after, read, .. } => serial
+                .wrapping_sub(*after)
+                .saturating_sub(1)
+                .saturating_sub(u32::try_from(*read).unwrap_or(u32::MAX)),
         };
         self.state = State::Whole;
         (missed > 0).then_some(missed.into())

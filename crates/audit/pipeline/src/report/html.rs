@@ -78,11 +78,18 @@ fn timeline(report: &Report) -> String {
         step * bars.len().max(1) as u64
     );
     for (at, Bar { from, count }) in bars.iter().enumerate() {
-        let tall = |records: u64| (u128::from(records) * u128::from(HEIGHT)).div_ceil(u128::from(highest)) as u64;
+        let tall = |records: u64| {
+            (u128::from(records) * u128::from(HEIGHT)).div_ceil(u128::from(highest)) as u64
+        };
         let (all, bad) = (tall(count.records), tall(count.failures));
         let x = at as u64 * step;
         let wide = step.saturating_sub(1).max(1);
-        svg.push_str(&format!("<g><title>{}: {} records, {} failures</title>", escape(from), count.records, count.failures));
+        svg.push_str(&format!(
+            "<g><title>{}: {} records, {} failures</title>",
+            escape(from),
+            count.records,
+            count.failures
+        ));
         for (class, tall) in [("ok", all), ("bad", bad)] {
             if tall > 0 {
                 svg.push_str(&format!("<rect class=\"{class}\" x=\"{x}\" y=\"{}\" width=\"{wide}\" height=\"{tall}\"/>", HEIGHT - tall));

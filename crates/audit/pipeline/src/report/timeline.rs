@@ -34,13 +34,17 @@ impl Timeline {
 
     /// Start of each column, in nanoseconds since 1970, and its counts.
     pub(super) fn bars(self) -> Vec<(u64, Count)> {
-        let (Some(first), Some(last)) = (self.slots.keys().next().copied(), self.slots.keys().next_back().copied()) else {
+        let (Some(first), Some(last)) =
+            (self.slots.keys().next().copied(), self.slots.keys().next_back().copied())
+        else {
             return Vec::new();
         };
         // Whole slots only, so columns never share a slot.
         let width = (last - first + 1).div_ceil(BARS);
-        let begins = |at: u64| (first + at * width).saturating_mul(self.slot_s).saturating_mul(SECOND_NS);
-        let mut bars: Vec<_> = (0..=(last - first) / width).map(|at| (begins(at), Count::default())).collect();
+        let begins =
+            |at: u64| (first + at * width).saturating_mul(self.slot_s).saturating_mul(SECOND_NS);
+        let mut bars: Vec<_> =
+            (0..=(last - first) / width).map(|at| (begins(at), Count::default())).collect();
         for (slot, count) in self.slots {
             bars[((slot - first) / width) as usize].1.add(count);
         }
@@ -55,7 +59,10 @@ mod tests {
     fn bars(count: u64, every_ms: u64) -> Vec<u64> {
         let mut timeline = Timeline::default();
         let begun = 1_700_000_042 * SECOND_NS;
-        (0..count).for_each(|at| timeline.add(begun + at * every_ms * 1_000_000, Count { records: 1, ..Count::default() }));
+        (0..count).for_each(|at| {
+            timeline
+                .add(begun + at * every_ms * 1_000_000, Count { records: 1, ..Count::default() })
+        });
         let bars = timeline.bars();
         assert!(bars.len() <= BARS as usize && bars.windows(2).all(|pair| pair[0].0 < pair[1].0));
         let bars: Vec<_> = bars.iter().map(|(_, count)| count.records).collect();
@@ -65,10 +72,22 @@ mod tests {
 
     #[test]
     fn even_load_gives_even_columns() {
-        for (count, every_ms) in [(500, 10), (1000, 100), (1200, 1000), (6000, 1000), (20_000, 1000), (50_000, 60_000), (9000, 3_600_000)] {
+        for (count, every_ms) in [
+            (500, 10),
+            (1000, 100),
+            (1200, 1000),
+            (6000, 1000),
+            (20_000, 1000),
+            (50_000, 60_000),
+            (9000, 3_600_000),
+        ] {
             let bars = bars(count, every_ms);
-            let (least, most) = (bars[..bars.len() - 1].iter().min().unwrap(), bars.iter().max().unwrap());
-            assert!(bars.len() >= 2 && most - least <= most / 10 + 1, "{count} each {every_ms} ms: {bars:?}");
+            let (least, most) =
+                (bars[..bars.len() - 1].iter().min().unwrap(), bars.iter().max().unwrap());
+            assert!(
+                bars.len() >= 2 && most - least <= most / 10 + 1,
+                "{count} each {every_ms} ms: {bars:?}"
+            );
         }
     }
 

@@ -20,7 +20,11 @@ impl Connection {
     pub(super) fn open(target: &Target, tls: &TlsOptions) -> Result<Connection, DeliveryError> {
         match target.protocol {
             Protocol::SyslogTcp => Ok(Connection::Stream(target.connect(STALL)?)),
-            Protocol::SyslogTls => Ok(Connection::Tls(Box::new(tls.open(&target.host, target.connect(STALL)?, STALL)?))),
+            Protocol::SyslogTls => Ok(Connection::Tls(Box::new(tls.open(
+                &target.host,
+                target.connect(STALL)?,
+                STALL,
+            )?))),
             Protocol::SyslogUdp => Ok(Connection::Datagrams(datagrams(target)?)),
             Protocol::Nats | Protocol::NatsTls => Err(DeliveryError::new("NATS is no syslog")),
         }
@@ -34,7 +38,9 @@ impl Connection {
         match self {
             Connection::Stream(stream) => Ok(stream.write_all(&bytes)?),
             Connection::Tls(session) => session.send(&bytes),
-            Connection::Datagrams(socket) => Ok(messages.iter().try_for_each(|message| datagram(socket, message))?),
+            Connection::Datagrams(socket) => {
+                Ok(messages.iter().try_for_each(|message| datagram(socket, message))?)
+            }
         }
     }
 
@@ -52,8 +58,14 @@ impl Connection {
 /// A record too long for a datagram is cut and marked.
 fn datagram(socket: &UdpSocket, message: &Message) -> io::Result<()> {
     match (socket.send(message.text.as_bytes()), &message.short) {
-        (Err(error), Some(short)) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
-            tracing::warn!(record = message.seq, bytes = message.text.len(), "the record is too long for a datagram and is truncated");
+        (Err(error), Some(short))
+            if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) =>
+        {
+            tracing::warn!(
+                record = message.seq,
+                bytes = message.text.len(),
+                "the record is too long for a datagram and is truncated"
+            );
             socket.send(short.as_bytes()).map(drop)
         }
         (sent, _) => sent.map(drop),

@@ -24,7 +24,9 @@ impl DeliveryError {
 
     pub(super) fn plain_end() -> DeliveryError {
         let why = "the connection ended without the collector's close_notify, so an attacker may have cut it";
-        let cure = Some("use a collector that answers close_notify, or --tls-plain-end if you trust the network");
+        let cure = Some(
+            "use a collector that answers close_notify, or --tls-plain-end if you trust the network",
+        );
         DeliveryError { cure, is_plain_end: true, ..DeliveryError::new(why) }
     }
 

@@ -50,23 +50,31 @@ pub(super) struct Nats {
 }
 
 impl Nats {
-    pub(super) fn open(target: &Target, args: &NatsOptions, tls: &TlsOptions, directory: &Path) -> Result<Nats, DeliveryError> {
+    pub(super) fn open(
+        target: &Target,
+        args: &NatsOptions,
+        tls: &TlsOptions,
+        directory: &Path,
+    ) -> Result<Nats, DeliveryError> {
         let trail = trail_of(directory).map_err(DeliveryError::new)?;
         let mut options = args.options().map_err(DeliveryError::new)?;
         if target.protocol == Protocol::NatsTls {
             options = tls.nats(options).map_err(DeliveryError::new)?;
         }
         // Own threads, because the server needs answers even while nothing is sent.
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let connected = runtime.block_on(options.clone().connect(target.authority()));
         let client = match connected {
             // A server with `handshake_first` sends nothing before the TLS handshake.
-            Err(error) if target.protocol == Protocol::NatsTls && is_silent(&error) => {
-                runtime.block_on(options.tls_first().connect(target.authority())).map_err(|error| of_connect(&error))?
-            }
+            Err(error) if target.protocol == Protocol::NatsTls && is_silent(&error) => runtime
+                .block_on(options.tls_first().connect(target.authority()))
+                .map_err(|error| of_connect(&error))?,
             connected => connected.map_err(|error| of_connect(&error))?,
         };
-        let context = runtime.block_on(async { ContextBuilder::new().timeout(ACKNOWLEDGE).max_ack_inflight(2 * IN_FLIGHT).build(client) });
+        let context = runtime.block_on(async {
+            ContextBuilder::new().timeout(ACKNOWLEDGE).max_ack_inflight(2 * IN_FLIGHT).build(client)
+        });
         Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
     }
 
@@ -76,8 +84,14 @@ impl Nats {
                 let mut acknowledged = Vec::with_capacity(some.len());
                 for message in some {
                     let id = format!("{}-{}", self.trail, message.seq);
-                    let publish = PublishMessage::build().payload(message.text.clone().into()).message_id(id);
-                    acknowledged.push(self.context.send_publish(self.subject.clone(), publish).await.map_err(|error| of_publish(&error))?);
+                    let publish =
+                        PublishMessage::build().payload(message.text.clone().into()).message_id(id);
+                    acknowledged.push(
+                        self.context
+                            .send_publish(self.subject.clone(), publish)
+                            .await
+                            .map_err(|error| of_publish(&error))?,
+                    );
                 }
                 for one in acknowledged {
                     one.await.map_err(|error| of_publish(&error))?;
@@ -90,9 +104,14 @@ impl Nats {
 
 pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
-    let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "contains no segment of a trail")) };
-    let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
-    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "is not a valid segment"))?;
+    let Some(file) = files.first() else {
+        return Err(Failure::input(directory.display(), "contains no segment of a trail"));
+    };
+    let header = Segment::open(file)
+        .and_then(|segment| segment.frame_at(MAGIC.len() as u64))
+        .at(file.path.display())?;
+    let header = Header::decode(&header.1)
+        .ok_or_else(|| Failure::input(file.path.display(), "is not a valid segment"))?;
     Ok(data_encoding::HEXLOWER.encode(&header.trail))
 }
 
@@ -104,18 +123,21 @@ fn of_connect(error: &async_nats::ConnectError) -> DeliveryError {
     // The cause of a TLS error is deep in its chain.
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(source) = next {
-        if let Some(source) =
-            source.downcast_ref::<std::io::Error>().filter(|source| source.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()))
+        if let Some(source) = source
+            .downcast_ref::<std::io::Error>()
+            .filter(|source| source.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()))
         {
             return delivery_error(source);
         }
         next = source.source();
     }
     match error.kind() {
-        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => DeliveryError::refusal(
-            "the NATS server refuses the login",
-            "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user known to the server",
-        ),
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => {
+            DeliveryError::refusal(
+                "the NATS server refuses the login",
+                "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user known to the server",
+            )
+        }
         _ => DeliveryError::new(chain(error)),
     }
 }
@@ -126,7 +148,9 @@ fn of_publish(error: &async_nats::jetstream::context::PublishError) -> DeliveryE
             "no JetStream stream has this subject, so nothing would be stored",
             "create one: nats stream add --subjects SUBJECT",
         ),
-        PublishErrorKind::MaxPayloadExceeded => DeliveryError::refusal(chain(error), "raise max_payload of the NATS server"),
+        PublishErrorKind::MaxPayloadExceeded => {
+            DeliveryError::refusal(chain(error), "raise max_payload of the NATS server")
+        }
         _ => DeliveryError::new(chain(error)),
     }
 }

@@ -3,7 +3,9 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use vouch_audit::trail::{CHECKPOINT_FILE, Position, PositionState, position_state, read_checkpoint};
+use vouch_audit::trail::{
+    CHECKPOINT_FILE, Position, PositionState, position_state, read_checkpoint,
+};
 
 use super::place::{self, Sent, Unreadable};
 use vouch_daemon::failure::{At as _, Failure, Outcome};
@@ -17,7 +19,8 @@ fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     place::parse(&text, trail).map_err(|fault| match fault {
         Unreadable::OfAnother => Failure::input(path.display(), "is the position of another trail")
             .cure("use one file for each trail, or remove the file to send everything"),
-        Unreadable::Nothing => Failure::input(path.display(), "holds no position").cure("remove it to send everything again"),
+        Unreadable::Nothing => Failure::input(path.display(), "holds no position")
+            .cure("remove it to send everything again"),
     })
 }
 
@@ -29,14 +32,24 @@ pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outc
         return Ok(place);
     }
     let why = match position_state(directory, place).at(directory.display())? {
-        PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => "differs from the records that were sent",
+        PositionState::Is(found) if tag.is_some_and(|tag| tag != found) => {
+            "differs from the records that were sent"
+        }
         PositionState::Beyond => "ends before what was sent",
         // Earlier versions stored no tag; then only the number can tell.
-        PositionState::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
+        PositionState::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => {
+            "ends before what was sent"
+        }
         PositionState::Is(_) | PositionState::Removed => return Ok(place),
     };
-    let fault = format!("{why} (record {}): it was replaced by an older copy", place.next_seq.saturating_sub(1));
-    let cure = format!("restore the trail that was sent, or remove {} to send all of this one", path.display());
+    let fault = format!(
+        "{why} (record {}): it was replaced by an older copy",
+        place.next_seq.saturating_sub(1)
+    );
+    let cure = format!(
+        "restore the trail that was sent, or remove {} to send all of this one",
+        path.display()
+    );
     Err(Failure::refused(directory.display(), fault).cure(cure))
 }
 
@@ -76,12 +89,22 @@ mod tests {
         let place = Position { segment: 3, offset: 40, next_seq: 500 };
         for tag in [None, Some([0, 1, 2, 3, 4, 5, 6, 0xff])] {
             std::fs::write(&path, place::text((place, tag), "aa")).unwrap();
-            assert_eq!((read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()), ((place, tag), (place, tag)));
+            assert_eq!(
+                (read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()),
+                ((place, tag), (place, tag))
+            );
             assert!(read(&path, Some("bb")).is_err());
         }
         std::fs::write(&path, "3 40 500\n").unwrap();
         assert_eq!(read(&path, Some("aa")).unwrap(), (place, None));
-        for text in ["", "3 40", "3 40 x aa", "3 40 500 aa more", "3 40 500 aa 0001", "3 40 500 aa 0001020304050607 more"] {
+        for text in [
+            "",
+            "3 40",
+            "3 40 x aa",
+            "3 40 500 aa more",
+            "3 40 500 aa 0001",
+            "3 40 500 aa 0001020304050607 more",
+        ] {
             std::fs::write(&path, text).unwrap();
             assert!(read(&path, Some("aa")).is_err(), "{text:?}");
         }

@@ -40,22 +40,32 @@ const SCHEMES: [(&str, Protocol, Option<u16>); 5] = [
 
 impl Target {
     pub fn parse(text: &str) -> Result<Target, String> {
-        let known = SCHEMES.iter().find_map(|(scheme, protocol, port)| Some((text.strip_prefix(scheme)?, *protocol, *port)));
+        let known = SCHEMES.iter().find_map(|(scheme, protocol, port)| {
+            Some((text.strip_prefix(scheme)?, *protocol, *port))
+        });
         let Some((rest, protocol, usual)) = known else {
             return Err("write syslog+tls://HOST[:PORT], syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT, nats://HOST[:PORT]/SUBJECT or nats+tls://HOST[:PORT]/SUBJECT".into());
         };
         let (rest, subject) = match rest.split_once('/') {
             Some((rest, subject)) if protocol.is_nats() => (rest, subject),
             None if !protocol.is_nats() => (rest, ""),
-            Some(_) => return Err("syslog has no subjects: remove everything after the port".into()),
+            Some(_) => {
+                return Err("syslog has no subjects: remove everything after the port".into());
+            }
             None => return Err("the subject is missing".into()),
         };
-        let is_token = |token: &str| !token.is_empty() && token.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '/'));
+        let is_token = |token: &str| {
+            !token.is_empty()
+                && token.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '*' | '>' | '/'))
+        };
         if protocol.is_nats() && !subject.split('.').all(is_token) {
             return Err(format!("{subject:?} is not a valid subject for publishing"));
         }
         let (host, port) = match rest.strip_prefix('[').map(|rest| rest.split_once(']')) {
-            Some(Some((host, after))) => (host, after.strip_prefix(':').or(if after.is_empty() { None } else { Some(after) })),
+            Some(Some((host, after))) => (
+                host,
+                after.strip_prefix(':').or(if after.is_empty() { None } else { Some(after) }),
+            ),
             Some(None) => return Err("a bracket is missing".into()),
             None => rest.rsplit_once(':').map_or((rest, None), |(host, port)| (host, Some(port))),
         };
@@ -63,14 +73,21 @@ impl Target {
             Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
             None => usual.ok_or("the port is missing")?,
         };
-        if host.is_empty() || host.contains(['/', '@', ' ']) || (host.contains(':') && !rest.starts_with('[')) {
+        if host.is_empty()
+            || host.contains(['/', '@', ' '])
+            || (host.contains(':') && !rest.starts_with('['))
+        {
             return Err(format!("{host:?} is not a host"));
         }
         Ok(Target { protocol, host: host.to_owned(), port, subject: subject.to_owned() })
     }
 
     pub(super) fn authority(&self) -> String {
-        if self.host.contains(':') { format!("[{}]:{}", self.host, self.port) } else { format!("{}:{}", self.host, self.port) }
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
     }
 
     pub(super) fn connect(&self, stall: Duration) -> io::Result<TcpStream> {
@@ -91,7 +108,10 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = SCHEMES.iter().find(|(_, protocol, _)| *protocol == self.protocol).map_or("", |(scheme, ..)| scheme);
+        let scheme = SCHEMES
+            .iter()
+            .find(|(_, protocol, _)| *protocol == self.protocol)
+            .map_or("", |(scheme, ..)| scheme);
         write!(f, "{scheme}{}", self.authority())?;
         if self.subject.is_empty() { Ok(()) } else { write!(f, "/{}", self.subject) }
     }
@@ -104,7 +124,12 @@ mod tests {
     #[test]
     fn collector_urls_are_parsed() {
         for (text, host, port, shown) in [
-            ("syslog+tls://log.example.org", "log.example.org", 6514, "syslog+tls://log.example.org:6514"),
+            (
+                "syslog+tls://log.example.org",
+                "log.example.org",
+                6514,
+                "syslog+tls://log.example.org:6514",
+            ),
             ("syslog+tls://192.0.2.7:10514", "192.0.2.7", 10514, "syslog+tls://192.0.2.7:10514"),
             ("syslog+tls://[2001:db8::7]", "2001:db8::7", 6514, "syslog+tls://[2001:db8::7]:6514"),
             ("syslog+tcp://[::1]:601", "::1", 601, "syslog+tcp://[::1]:601"),

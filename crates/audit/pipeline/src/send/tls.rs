@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, RootCertStore, StreamOwned,
+};
 
 use super::delivery_error::DeliveryError;
 use super::unacknowledged;
@@ -34,18 +36,26 @@ pub fn server_name(text: &str) -> Result<ServerName<'static>, String> {
 
 impl TlsOptions {
     pub(super) fn any(&self) -> bool {
-        self.ca.is_some() || self.certificate.is_some() || self.name.is_some() || self.accepts_plain_end
+        self.ca.is_some()
+            || self.certificate.is_some()
+            || self.name.is_some()
+            || self.accepts_plain_end
     }
 
     /// Each connection reads the files, so renewed certificates need no restart.
     pub(super) fn config(&self) -> Outcome<ClientConfig> {
         let Some(ca) = &self.ca else {
-            return Err(Failure::usage("--tls-ca", "missing: without a CA no collector can be trusted")
-                .cure("give the file of the CA's certificate"));
+            return Err(Failure::usage(
+                "--tls-ca",
+                "missing: without a CA no collector can be trusted",
+            )
+            .cure("give the file of the CA's certificate"));
         };
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca)? {
-            roots.add(certificate).map_err(|error| Failure::input(ca.display(), format!("contains no CA certificate: {error}")))?;
+            roots.add(certificate).map_err(|error| {
+                Failure::input(ca.display(), format!("contains no CA certificate: {error}"))
+            })?;
         }
         // Explicit, so that no other crate chooses the process's provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -57,15 +67,24 @@ impl TlsOptions {
             (Some(certificate), Some(key)) => {
                 let chain = certificates(certificate)?;
                 vouch_trust::warn_if_exposed(key);
-                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| pem_failure(key, error, "private key"))?;
-                let refused = |error| Failure::input(key.display(), format!("does not match {}: {error}", certificate.display()));
+                let private = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| pem_failure(key, error, "private key"))?;
+                let refused = |error| {
+                    Failure::input(
+                        key.display(),
+                        format!("does not match {}: {error}", certificate.display()),
+                    )
+                };
                 config.with_client_auth_cert(chain, private).map_err(refused)
             }
             _ => Ok(config.with_no_client_auth()),
         }
     }
 
-    pub(super) fn nats(&self, mut options: async_nats::ConnectOptions) -> Outcome<async_nats::ConnectOptions> {
+    pub(super) fn nats(
+        &self,
+        mut options: async_nats::ConnectOptions,
+    ) -> Outcome<async_nats::ConnectOptions> {
         if self.name.is_some() || self.accepts_plain_end {
             return Err(Failure::usage("--tls-name and --tls-plain-end", "are for syslog")
                 .cure("write the name that is in the NATS server's certificate in --to"));
@@ -88,10 +107,17 @@ impl TlsOptions {
         }
     }
 
-    pub(super) fn open(&self, host: &str, stream: TcpStream, limit: Duration) -> Result<Tls, DeliveryError> {
+    pub(super) fn open(
+        &self,
+        host: &str,
+        stream: TcpStream,
+        limit: Duration,
+    ) -> Result<Tls, DeliveryError> {
         let failed = |failure: Failure| DeliveryError::new(failure);
         let config = self.config().map_err(failed)?;
-        let session = ClientConnection::new(Arc::new(config), self.expected_name(host).map_err(failed)?).map_err(DeliveryError::new)?;
+        let session =
+            ClientConnection::new(Arc::new(config), self.expected_name(host).map_err(failed)?)
+                .map_err(DeliveryError::new)?;
         let mut stream = StreamOwned::new(session, stream);
         let begun = Instant::now();
         while stream.conn.is_handshaking() {
@@ -129,7 +155,11 @@ impl Tls {
                 Ok(0) => break,
                 Ok(_) => {}
                 // TCP ended in order, TLS did not.
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && self.takes_plain_end => break,
+                Err(error)
+                    if error.kind() == io::ErrorKind::UnexpectedEof && self.takes_plain_end =>
+                {
+                    break;
+                }
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Err(DeliveryError::plain_end());
                 }
@@ -151,7 +181,10 @@ impl Tls {
 
 /// A collector rejects our certificate after the handshake (TLS 1.3). Read from the socket: the
 /// stream would first retry its failed write.
-fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> DeliveryError {
+fn said_before(
+    stream: &mut StreamOwned<ClientConnection, TcpStream>,
+    error: &io::Error,
+) -> DeliveryError {
     while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
         if let Err(said) = stream.conn.process_new_packets() {
             return delivery_error(&io::Error::new(io::ErrorKind::InvalidData, said));
@@ -163,7 +196,9 @@ fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io
 fn certificates(path: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(certificates) if certificates.is_empty() => Err(Failure::input(path.display(), "contains no PEM certificate")),
+        Ok(certificates) if certificates.is_empty() => {
+            Err(Failure::input(path.display(), "contains no PEM certificate"))
+        }
         other => other.map_err(|error| pem_failure(path, error, "certificate")),
     }
 }
@@ -179,47 +214,67 @@ pub(super) fn delivery_error(error: &io::Error) -> DeliveryError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let Some(inner) = inner else {
         let ended = error.kind() == io::ErrorKind::UnexpectedEof;
-        return DeliveryError::new(if ended { "the collector closed the connection".to_owned() } else { chain(error) });
+        return DeliveryError::new(if ended {
+            "the collector closed the connection".to_owned()
+        } else {
+            chain(error)
+        });
     };
     use CertificateError::{
-        BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext, NotValidForName, NotValidForNameContext, NotValidYet,
-        NotValidYetContext, UnknownIssuer,
+        BadSignature, Expired, ExpiredContext, InvalidPurpose, InvalidPurposeContext,
+        NotValidForName, NotValidForNameContext, NotValidYet, NotValidYetContext, UnknownIssuer,
     };
     match inner {
         rustls::Error::InvalidCertificate(why) => {
             let cure = match why {
                 // The latter for another CA with the same name.
-                UnknownIssuer | BadSignature => "--tls-ca names another CA than the one that signed it; nothing was sent",
+                UnknownIssuer | BadSignature => {
+                    "--tls-ca names another CA than the one that signed it; nothing was sent"
+                }
                 Expired | ExpiredContext { .. } => {
                     "the collector needs a new certificate, or this machine's clock is wrong; nothing was sent"
                 }
-                NotValidYet | NotValidYetContext { .. } => "one of the two clocks is wrong; nothing was sent",
+                NotValidYet | NotValidYetContext { .. } => {
+                    "one of the two clocks is wrong; nothing was sent"
+                }
                 NotValidForName | NotValidForNameContext { .. } => {
                     "write the collector's name in --to, or its certificate's in --tls-name; nothing was sent"
                 }
-                InvalidPurpose | InvalidPurposeContext { .. } => "the collector needs a certificate for servers; nothing was sent",
+                InvalidPurpose | InvalidPurposeContext { .. } => {
+                    "the collector needs a certificate for servers; nothing was sent"
+                }
                 _ => "the collector's certificate must be replaced; nothing was sent",
             };
-            DeliveryError::refusal(format!("the collector's certificate is not trusted: {why}"), cure)
+            DeliveryError::refusal(
+                format!("the collector's certificate is not trusted: {why}"),
+                cure,
+            )
         }
-        rustls::Error::InvalidMessage(_) => {
-            DeliveryError::refusal("the other side does not speak TLS", "give the collector's TLS port; nothing was sent")
-        }
+        rustls::Error::InvalidMessage(_) => DeliveryError::refusal(
+            "the other side does not speak TLS",
+            "give the collector's TLS port; nothing was sent",
+        ),
         rustls::Error::AlertReceived(alert) if is_of_our_certificate(*alert) => {
             let cure = "give a valid --tls-cert and --tls-key, signed by the collector's CA";
-            DeliveryError::refusal(format!("the collector rejects our certificate: {alert:?}"), cure)
+            DeliveryError::refusal(
+                format!("the collector rejects our certificate: {alert:?}"),
+                cure,
+            )
         }
-        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure) => {
-            DeliveryError::refusal(inner, "the collector must support TLS 1.2 or 1.3 with AEAD ciphers")
-        }
+        rustls::Error::AlertReceived(
+            AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure,
+        ) => DeliveryError::refusal(
+            inner,
+            "the collector must support TLS 1.2 or 1.3 with AEAD ciphers",
+        ),
         _ => DeliveryError::new(inner),
     }
 }
 
 fn is_of_our_certificate(alert: AlertDescription) -> bool {
     use AlertDescription::{
-        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked, CertificateUnknown, DecryptError,
-        NoCertificate, UnknownCA, UnsupportedCertificate,
+        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
+        CertificateUnknown, DecryptError, NoCertificate, UnknownCA, UnsupportedCertificate,
     };
     matches!(
         alert,

@@ -59,7 +59,10 @@ mod tests {
         drop(theirs);
         // Our own system accepts the first write after the other side's end.
         ours.write_all(b"records").unwrap();
-        let ended = ours.shutdown(Shutdown::Write).and_then(|()| ours.read(&mut [0])).and_then(|_| wait(&ours, Duration::from_secs(30)));
+        let ended = ours
+            .shutdown(Shutdown::Write)
+            .and_then(|()| ours.read(&mut [0]))
+            .and_then(|_| wait(&ours, Duration::from_secs(30)));
         assert!(ended.is_err());
     }
 }

@@ -20,13 +20,20 @@ thread_local! {
 impl ActiveRules {
     pub fn new(rules: Arc<Rules>) -> Self {
         let recorded = halves(&rules).map(AtomicU64::new);
-        ActiveRules { rules: RwLock::new(rules), generation: AtomicU64::new(next_generation()), recorded }
+        ActiveRules {
+            rules: RwLock::new(rules),
+            generation: AtomicU64::new(next_generation()),
+            recorded,
+        }
     }
 
     pub fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
         let mut current = self.rules.write();
         self.generation.store(next_generation(), Ordering::Release);
-        self.recorded.iter().zip(halves(&rules)).for_each(|(recorded, half)| recorded.store(half, Ordering::Release));
+        self.recorded
+            .iter()
+            .zip(halves(&rules))
+            .for_each(|(recorded, half)| recorded.store(half, Ordering::Release));
         std::mem::replace(&mut *current, rules)
     }
 
@@ -82,9 +89,17 @@ mod tests {
     #[test]
     fn operation_filter_follows_replaced_rules() {
         let rules = |text: &str| Arc::new(Rules::parse(text, &Nobody).unwrap());
-        let texts = ["-a always,exit -S getattr", "-a always,exit -S removexattr", "-a never,exit -S getattr", ""];
+        let texts = [
+            "-a always,exit -S getattr",
+            "-a always,exit -S removexattr",
+            "-a never,exit -S getattr",
+            "",
+        ];
         let active = ActiveRules::new(Arc::new(Rules::everything()));
-        let agree = || (0..=u16::MAX).all(|op| active.may_record(op) == active.with(|rules| rules.may_record(op)));
+        let agree = || {
+            (0..=u16::MAX)
+                .all(|op| active.may_record(op) == active.with(|rules| rules.may_record(op)))
+        };
         assert!(agree() && active.may_record(GETATTR) && active.may_record(REMOVEXATTR));
         for text in texts {
             active.replace(rules(text));

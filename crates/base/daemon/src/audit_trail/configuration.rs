@@ -19,7 +19,9 @@ use super::{ActiveRules, System, TrailConfig, TrailError, act, boot_id, read_rul
 impl Kept {
     fn is_less_than(&self, before: &Kept) -> bool {
         let (now, old) = (&self.retention, &before.retention);
-        let is_less = |now: Option<u64>, before: Option<u64>| now.is_some_and(|now| before.is_none_or(|before| now < before));
+        let is_less = |now: Option<u64>, before: Option<u64>| {
+            now.is_some_and(|now| before.is_none_or(|before| now < before))
+        };
         let removes = now.age_ns_max.is_some() || now.len_max.is_some();
         self.seal_ns > before.seal_ns
             || is_less(now.age_ns_max, old.age_ns_max)
@@ -64,7 +66,8 @@ impl Configuration {
         let mut deny = deny.to_vec();
         deny.sort();
         deny.dedup();
-        let kept = Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
+        let kept =
+            Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
         Configuration { strictness, lateness, deny, rules, kept, keys: None }
     }
 
@@ -76,11 +79,13 @@ impl Configuration {
             (2, ms) => format!("{ms}ms"),
             _ => "none".to_owned(),
         };
-        let mut text = format!("policy {policy}, sync {sync}, {}, {count} rules", self.kept.describe());
+        let mut text =
+            format!("policy {policy}, sync {sync}, {}, {count} rules", self.kept.describe());
         match &self.rules {
             None => text.push_str(" (everything)"),
             Some(rules) => {
-                let _ = write!(text, " (SHA-256 {})", data_encoding::HEXLOWER.encode(&digest(rules)));
+                let _ =
+                    write!(text, " (SHA-256 {})", data_encoding::HEXLOWER.encode(&digest(rules)));
             }
         }
         if !self.deny.is_empty() {
@@ -115,7 +120,11 @@ impl Configuration {
 
     fn read(directory: &Path) -> Option<Configuration> {
         let mut text = Vec::new();
-        File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_end(&mut text).ok()?;
+        File::open(directory.join(IN_FORCE))
+            .ok()?
+            .take(IN_FORCE_LEN_MAX)
+            .read_to_end(&mut text)
+            .ok()?;
         // A truncated file would look like fewer rules.
         Configuration::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
@@ -138,8 +147,17 @@ pub struct NewRules {
 }
 
 impl Account {
-    pub(super) fn new(config: &TrailConfig, deny: &[String], text: Option<Vec<u8>>, is_new: bool) -> Account {
-        Account { config: config.clone(), current: Mutex::new(Configuration::of(config, deny, text)), is_new }
+    pub(super) fn new(
+        config: &TrailConfig,
+        deny: &[String],
+        text: Option<Vec<u8>>,
+        is_new: bool,
+    ) -> Account {
+        Account {
+            config: config.clone(),
+            current: Mutex::new(Configuration::of(config, deny, text)),
+            is_new,
+        }
     }
 
     pub fn read(&self) -> Result<NewRules, TrailError> {
@@ -152,7 +170,12 @@ impl Account {
         let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
         let mut configuration = self.current.lock();
         configuration.rules = new.text;
-        act(trail, what, b"", &format!("{}; {} rules before", configuration.describe(after.len()), before.len()));
+        act(
+            trail,
+            what,
+            b"",
+            &format!("{}; {} rules before", configuration.describe(after.len()), before.len()),
+        );
         self.save(&configuration);
     }
 
@@ -162,7 +185,8 @@ impl Account {
         let boot = data_encoding::HEXLOWER.encode(&boot_id());
         act(trail, Act::Start, b"", &format!("{program}; boot {boot}; {description}"));
         let before = Configuration::read(&self.config.directory);
-        if let (Some(keys), Some(known)) = (&configuration.keys, before.as_ref().and_then(|before| before.keys.as_ref()))
+        if let (Some(keys), Some(known)) =
+            (&configuration.keys, before.as_ref().and_then(|before| before.keys.as_ref()))
             && let Some(description) = keys.describe(known)
         {
             act(trail, Act::Key, b"", &description);
@@ -172,7 +196,12 @@ impl Account {
             Some(before) if configuration.is_less_than(&before) => {
                 act(trail, Act::TurnedDown, b"", "auditing is weaker than at the last start");
             }
-            None if !self.is_new => act(trail, Act::TurnedDown, b"", "the audit configuration of the last start is unknown"),
+            None if !self.is_new => act(
+                trail,
+                Act::TurnedDown,
+                b"",
+                "the audit configuration of the last start is unknown",
+            ),
             _ => {}
         }
         self.save(&configuration);
@@ -209,31 +238,72 @@ mod tests {
 
     #[test]
     fn later_or_incomparable_durability_is_weaker() {
-        let of = |lateness| Configuration { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
-        let (each, few, many, soon, late, never) =
-            (of((0, 0)), of((1, 10)), of((1, 4_000_000_000)), of((2, 10)), of((2, 1000)), of((3, 0)));
-        for (now, before) in [(&few, &each), (&many, &few), (&late, &soon), (&many, &soon), (&soon, &few), (&never, &late), (&late, &never)]
-        {
+        let of = |lateness| Configuration {
+            strictness: 0,
+            lateness,
+            deny: Vec::new(),
+            rules: None,
+            kept: Kept::default(),
+            keys: None,
+        };
+        let (each, few, many, soon, late, never) = (
+            of((0, 0)),
+            of((1, 10)),
+            of((1, 4_000_000_000)),
+            of((2, 10)),
+            of((2, 1000)),
+            of((3, 0)),
+        );
+        for (now, before) in [
+            (&few, &each),
+            (&many, &few),
+            (&late, &soon),
+            (&many, &soon),
+            (&soon, &few),
+            (&never, &late),
+            (&late, &never),
+        ] {
             assert!(now.is_less_than(before), "{now:?} after {before:?}");
         }
-        for (now, before) in [(&each, &few), (&each, &never), (&few, &many), (&soon, &late), (&few, &few), (&never, &never)] {
+        for (now, before) in [
+            (&each, &few),
+            (&each, &never),
+            (&few, &many),
+            (&soon, &late),
+            (&few, &few),
+            (&never, &never),
+        ] {
             assert!(!now.is_less_than(before), "{now:?} after {before:?}");
         }
     }
 
     #[test]
     fn later_seal_and_shorter_retention_are_weaker() {
-        let kept = |seal_ns, age_ns_max, len_max, age_ns_min| Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min } };
+        let kept = |seal_ns, age_ns_max, len_max, age_ns_min| Kept {
+            seal_ns,
+            retention: Retention { age_ns_max, len_max, age_ns_min },
+        };
         let all = kept(10, None, None, 30);
-        for less in [kept(11, None, None, 30), kept(10, Some(50), None, 30), kept(10, None, Some(1 << 30), 30)] {
+        for less in [
+            kept(11, None, None, 30),
+            kept(10, Some(50), None, 30),
+            kept(10, None, Some(1 << 30), 30),
+        ] {
             assert!(less.is_less_than(&all) && !all.is_less_than(&less), "{less:?}");
         }
         let some = kept(10, Some(50), Some(100), 30);
-        for less in [kept(10, Some(49), Some(100), 30), kept(10, Some(50), Some(99), 30), kept(10, Some(50), Some(100), 29)] {
+        for less in [
+            kept(10, Some(49), Some(100), 30),
+            kept(10, Some(50), Some(99), 30),
+            kept(10, Some(50), Some(100), 29),
+        ] {
             assert!(less.is_less_than(&some) && !some.is_less_than(&less), "{less:?}");
         }
         // Without a maximum, no segment is removed and the minimum age has no effect.
-        assert!(!kept(10, None, None, 0).is_less_than(&all) && !kept(1, None, None, 30).is_less_than(&some));
+        assert!(
+            !kept(10, None, None, 0).is_less_than(&all)
+                && !kept(1, None, None, 30).is_less_than(&some)
+        );
         for kept in [all, some] {
             assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
         }
@@ -245,14 +315,24 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join(IN_FORCE);
-        let configuration =
-            Configuration { strictness: 0, lateness: (0, 0), deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
+        let configuration = Configuration {
+            strictness: 0,
+            lateness: (0, 0),
+            deny: Vec::new(),
+            rules: None,
+            kept: Kept::default(),
+            keys: None,
+        };
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
         configuration.write(directory.path()).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(Configuration::read(directory.path()), Some(configuration));
-        let rules = format!("{}# {}\n", std::fs::read_to_string(&file).unwrap().replacen(" 0 ", " 1 ", 1), "x".repeat(17 << 20));
+        let rules = format!(
+            "{}# {}\n",
+            std::fs::read_to_string(&file).unwrap().replacen(" 0 ", " 1 ", 1),
+            "x".repeat(17 << 20)
+        );
         std::fs::write(&file, rules).unwrap();
         assert_eq!(Configuration::read(directory.path()), None);
     }
@@ -264,7 +344,10 @@ mod tests {
             lateness: (1, 10),
             deny: deny.iter().map(|path| (*path).to_owned()).collect(),
             rules: rules.map(<[u8]>::to_owned),
-            kept: Kept { seal_ns: 7, retention: Retention { age_ns_max: None, len_max: Some(3), age_ns_min: 0 } },
+            kept: Kept {
+                seal_ns: 7,
+                retention: Retention { age_ns_max: None, len_max: Some(3), age_ns_min: 0 },
+            },
             keys,
         };
         let keys = |stamp| Some(Keys { path: b"/etc/a key\n\xff".to_vec(), stamp });

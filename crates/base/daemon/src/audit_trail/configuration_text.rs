@@ -32,9 +32,12 @@ pub struct Keys {
 
 impl Kept {
     pub(super) fn write(&self) -> String {
-        let or_none = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let or_none = |number: Option<u64>| {
+            number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+        };
         let Retention { age_ns_max, len_max, age_ns_min } = self.retention;
-        [self.seal_ns.to_string(), or_none(age_ns_max), or_none(len_max), age_ns_min.to_string()].join(" ")
+        [self.seal_ns.to_string(), or_none(age_ns_max), or_none(len_max), age_ns_min.to_string()]
+            .join(" ")
     }
 
     pub(super) fn read<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Kept> {
@@ -44,7 +47,10 @@ impl Kept {
             number => number.parse().ok().map(Some),
         };
         let (age_ns_max, len_max) = (or_none()?, or_none()?);
-        Some(Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min: words.next()?.parse().ok()? } })
+        Some(Kept {
+            seal_ns,
+            retention: Retention { age_ns_max, len_max, age_ns_min: words.next()?.parse().ok()? },
+        })
     }
 }
 
@@ -70,7 +76,12 @@ impl Configuration {
     pub(crate) fn text(&self) -> Vec<u8> {
         let (kind, late) = self.lateness;
         let rules = self.rules.as_deref().unwrap_or_default();
-        let mut head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
+        let mut head = format!(
+            "{} {kind} {late} {} {}",
+            self.strictness,
+            u8::from(self.rules.is_some()),
+            self.kept.write()
+        );
         if let Some(keys) = &self.keys {
             head = [head, keys.write()].join(" ");
         }

@@ -44,7 +44,9 @@ impl Keys {
         match (self.path == before.path, self.stamp.is_some()) {
             (false, _) => Some(format!("the keytab is {}, and was {}", name(self), name(before))),
             (true, _) if self.stamp == before.stamp => None,
-            (true, true) => Some(format!("the keytab {} was changed since the last stop", name(self))),
+            (true, true) => {
+                Some(format!("the keytab {} was changed since the last stop", name(self)))
+            }
             (true, false) => Some(format!("the keytab {} is gone since the last stop", name(self))),
         }
     }

@@ -50,13 +50,18 @@ pub fn begin(
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     // A user who can replace the directory chooses the key that seals the trail.
-    if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read) {
+    if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read)
+    {
         tracing::warn!("audit trail: {exposure}");
     }
     config.key.iter().for_each(|key| vouch_trust::warn_if_exposed(key));
-    let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
+    let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns())
+        .map_err(|error| failed(error.to_string()))?;
     if opened.was_unclosed {
-        tracing::warn!(torn = opened.torn_len(), "the audit trail was not closed; it was recovered, and a record says so");
+        tracing::warn!(
+            torn = opened.torn_len(),
+            "the audit trail was not closed; it was recovered, and a record says so"
+        );
     }
     if let Some(error) = log.recovery_error() {
         let policy = match config.keeping.policy {
@@ -65,15 +70,17 @@ pub fn begin(
             Policy::Halt => Some("halt"),
         };
         if let Some(policy) = policy {
-            let why =
-                format!("cannot write records, and the policy is {policy}: {error}; free disk space, or start with --audit-policy count");
+            let why = format!(
+                "cannot write records, and the policy is {policy}: {error}; free disk space, or start with --audit-policy count"
+            );
             return Err(TrailError { is_full: true, ..failed(why) });
         }
         tracing::error!(%error, "audit records can't be written yet; records that are lost until there is room are counted");
     }
     let account = Account::new(config, deny, text, log.next_seq() == 1);
     let keeping = WriterOptions { some_replies_wait: !deny.is_empty(), ..config.keeping.clone() };
-    let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
+    let trail =
+        Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
     Ok((trail, ActiveRules::new(Arc::new(rules)), account))
 }
 
@@ -95,7 +102,9 @@ fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str
 }
 
 pub fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailError> {
@@ -103,7 +112,9 @@ fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailErr
     let failed = |why: String| TrailError { path: path.clone(), why, is_full: false };
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let parsed = Rules::parse(&text, &System);
-    let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;
+    let rules = parsed.map_err(|errors| {
+        failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | "))
+    })?;
     for warning in rules.warnings() {
         tracing::warn!(rules = %path.display(), "{warning}");
     }
@@ -126,5 +137,9 @@ impl Resolve for System {
 fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    data_encoding::HEXLOWER.decode(digits.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
+    data_encoding::HEXLOWER
+        .decode(digits.as_bytes())
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .unwrap_or_default()
 }

@@ -21,7 +21,10 @@ pub type Omitted = Option<u64>;
 
 impl Default for RefusalLimit {
     fn default() -> Self {
-        RefusalLimit { throttle: Mutex::new(Throttle::new(OF_CLIENT, OF_ALL)), left_out: AtomicU64::new(0) }
+        RefusalLimit {
+            throttle: Mutex::new(Throttle::new(OF_CLIENT, OF_ALL)),
+            left_out: AtomicU64::new(0),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ pub const fn refusal_of(fault: &FaultKind<'_>) -> Refusal {
         FaultKind::Lie => Refusal::Altered,
         FaultKind::Stale { .. } => Refusal::Replay,
         FaultKind::Refused(why) => match why {
-            verify::Refusal::Expired { .. } | verify::Refusal::NotYetValid { .. } => Refusal::Expired,
+            verify::Refusal::Expired { .. } | verify::Refusal::NotYetValid { .. } => {
+                Refusal::Expired
+            }
             verify::Refusal::Rollback { .. } => Refusal::Replay,
             verify::Refusal::Malformed(_) | verify::Refusal::Forged(_) => Refusal::Altered,
             // The signer is revoked, replaced, or not valid yet.

@@ -20,8 +20,12 @@ impl Redactor {
             lines.push(match line.split_once('=') {
                 _ if line.starts_with('#') => continue,
                 _ if is_section(line) => line.to_owned(),
-                Some((key, value)) if self.is_known(key.trim()) => format!("{} = {}", key.trim(), self.value(value.trim())),
-                Some((key, _)) if is_plain_word(key.trim()) => format!("{} = {LEFT_OUT}", key.trim()),
+                Some((key, value)) if self.is_known(key.trim()) => {
+                    format!("{} = {}", key.trim(), self.value(value.trim()))
+                }
+                Some((key, _)) if is_plain_word(key.trim()) => {
+                    format!("{} = {LEFT_OUT}", key.trim())
+                }
                 _ => LEFT_OUT.to_owned(),
             });
         }
@@ -86,9 +90,14 @@ impl Redactor {
         }
         let name_end = word.find(['=', ':']).filter(|at| is_secret_name(&word[..*at]));
         match name_end {
-            Some(at) if word[at + 1..].trim_matches(['"', '\'']).is_empty() => (word.to_owned(), true),
+            Some(at) if word[at + 1..].trim_matches(['"', '\'']).is_empty() => {
+                (word.to_owned(), true)
+            }
             Some(at) => (format!("{}{LEFT_OUT}", &word[..=at]), false),
-            None => (word.to_owned(), word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic")),
+            None => (
+                word.to_owned(),
+                word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic"),
+            ),
         }
     }
 
@@ -100,25 +109,32 @@ impl Redactor {
     fn is_known(&self, key: &str) -> bool {
         let name = key.trim_matches('"').to_ascii_lowercase().replace('_', "-");
         let name = name.strip_prefix("vouch-").unwrap_or(&name);
-        let of_units = ["tree", "source", "location", "name", "dir"].contains(&name) || name.ends_with("-options");
+        let of_units = ["tree", "source", "location", "name", "dir"].contains(&name)
+            || name.ends_with("-options");
         (of_units || self.options.contains(name)) && !is_secret_name(name)
     }
 }
 
 /// `[section]` or `[[section]]`, of names and dots; quoted names are trees and paths.
 fn is_section(line: &str) -> bool {
-    line.starts_with('[') && line.ends_with(']') && !line.contains(['=', ' ']) && !line.contains("://")
+    line.starts_with('[')
+        && line.ends_with(']')
+        && !line.contains(['=', ' '])
+        && !line.contains("://")
 }
 
 fn is_plain_word(text: &str) -> bool {
-    text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    text.len() <= 64
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 /// Names of files that hold secrets are no secrets: `keytab`, `passphrase-file`.
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-    let is_file = ["keytab", "-file", "_file", "audit-key", "filehandle.key"].iter().any(|end| name.ends_with(end));
+    let is_file = ["keytab", "-file", "_file", "audit-key", "filehandle.key"]
+        .iter()
+        .any(|end| name.ends_with(end));
     !is_file && SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
@@ -133,7 +149,9 @@ fn url(word: &str, at: usize) -> String {
         (None, Some(user_end)) => (format!("{LEFT_OUT}@"), &rest[user_end + 1..]),
         (None, None) => (authority.to_owned(), path),
     };
-    let path = path.split_once(['?', '#']).map_or_else(|| path.to_owned(), |(path, _)| format!("{path}?{LEFT_OUT}"));
+    let path = path
+        .split_once(['?', '#'])
+        .map_or_else(|| path.to_owned(), |(path, _)| format!("{path}?{LEFT_OUT}"));
     format!("{scheme}{authority}{path}")
 }
 
@@ -142,7 +160,8 @@ fn url(word: &str, at: usize) -> String {
 fn is_key_of_service(word: &str) -> bool {
     let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let is_upper = word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit());
-    let is_s3 = word.len() == 20 && is_upper && (word.starts_with("AKIA") || word.starts_with("ASIA"));
+    let is_s3 =
+        word.len() == 20 && is_upper && (word.starts_with("AKIA") || word.starts_with("ASIA"));
     let is_nats = word.len() == 58 && is_upper && word.starts_with('S');
     is_s3 || is_nats || word.len() > 40 && word.starts_with("eyJ") && word.contains('.')
 }
@@ -176,7 +195,10 @@ mod tests {
     #[test]
     fn text_loses_secrets_and_nothing_else() {
         let cases = [
-            ("proxy http://user:hunter2@proxy:3128/x failed", "proxy http://(left out)@proxy:3128/x failed"),
+            (
+                "proxy http://user:hunter2@proxy:3128/x failed",
+                "proxy http://(left out)@proxy:3128/x failed",
+            ),
             ("get https://h/db?X-Amz-Signature=hunter2", "get https://h/db?(left out)"),
             ("at http://u:hun/ter2@h:1/db", "at http://(left out)@h:1/db"),
             ("AWS_SECRET_ACCESS_KEY=hunter2 x", "AWS_SECRET_ACCESS_KEY=(left out) x"),
@@ -185,12 +207,18 @@ mod tests {
             ("Authorization: Bearer hunter2", "Authorization: (left out) (left out)"),
             ("key AKIAABCDEFGHIJKLMNOP!", "key (left out)"),
             ("keytab=/etc/krb5.keytab mount /a:b", "keytab=/etc/krb5.keytab mount /a:b"),
-            ("@pub.example.org,HOSTID 192.0.2.1:4340: refused", "@pub.example.org,HOSTID 192.0.2.1:4340: refused"),
+            (
+                "@pub.example.org,HOSTID 192.0.2.1:4340: refused",
+                "@pub.example.org,HOSTID 192.0.2.1:4340: refused",
+            ),
         ];
         for (before, after) in cases {
             assert_eq!(redactor().text(before), format!("{after}\n"), "{before}");
         }
-        assert_eq!(redactor().text("a\n-----BEGIN KEY-----\nhunter2\n-----END KEY-----\nb"), "a\n(left out)\nb\n");
+        assert_eq!(
+            redactor().text("a\n-----BEGIN KEY-----\nhunter2\n-----END KEY-----\nb"),
+            "a\n(left out)\nb\n"
+        );
     }
 
     #[test]
@@ -199,7 +227,9 @@ mod tests {
                     note = \"\"\"\nhunter4\n\"\"\"\nVOUCH_MOUNT_OPTIONS=--replica http://u:hunter5@h/db --quiet\nAWS_SECRET_ACCESS_KEY=hunter6\n";
         let kept = redactor().configuration(text);
         assert!(!kept.contains("hunter"), "{kept}");
-        for expected in ["[mount.\"/software\"]", "cache-quota = \"20G\"", "salt = (left out)", "@h/db --quiet"] {
+        for expected in
+            ["[mount.\"/software\"]", "cache-quota = \"20G\"", "salt = (left out)", "@h/db --quiet"]
+        {
             assert!(kept.contains(expected), "{expected} is not in {kept}");
         }
     }

@@ -24,9 +24,11 @@ use crate::exit::{At as _, Failure, Outcome};
 /// operation that the rules select, chained by hashes and sealed with keys that are destroyed after
 /// use.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub     begin a trail; keep trail.pub elsewhere\n  \
+#[command(
+    after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub     begin a trail; keep trail.pub elsewhere\n  \
                   vouch export --audit /var/lib/vouch/audit --audit-rules /etc/vouch/audit.rules\n  \
-                  vouch audit verify --public trail.pub /var/lib/vouch/audit")]
+                  vouch audit verify --public trail.pub /var/lib/vouch/audit"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -57,7 +59,11 @@ impl Args {
 
 /// `search` and `report` found nothing: the same line on standard error.
 fn report_no_match(directories: &[&Path], filter: &filter::Filter) {
-    let count: usize = directories.iter().filter_map(|directory| segments(directory).ok()).map(|files| files.len()).sum();
+    let count: usize = directories
+        .iter()
+        .filter_map(|directory| segments(directory).ok())
+        .map(|files| files.len())
+        .sum();
     eprintln!("no record matches ({count} segments searched){}", filter.hint());
 }
 
@@ -78,10 +84,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 /// A wrong directory must not look like a trail without matches. A new trail has a key only.
 fn require_trail(directory: &Path) -> Outcome {
     let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
-    if has(KEY_FILE) || has(CHECKPOINT_FILE) || !segments(directory).at(directory.display())?.is_empty() {
+    if has(KEY_FILE)
+        || has(CHECKPOINT_FILE)
+        || !segments(directory).at(directory.display())?.is_empty()
+    {
         return Ok(());
     }
-    Err(Failure::not_found(directory.display(), "contains no audit trail").cure("give the directory of --audit"))
+    Err(Failure::not_found(directory.display(), "contains no audit trail")
+        .cure("give the directory of --audit"))
 }
 
 fn hex(bytes: &[u8]) -> String {

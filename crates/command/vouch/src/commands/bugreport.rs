@@ -32,17 +32,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let mut options = BTreeSet::new();
     collect_options(&cli::command(), &mut options);
-    let report = BugReport { options, configuration: global.config.as_deref(), log_lines: args.log_lines }.collect()?;
-    let out = args.out.unwrap_or_else(|| format!("vouch-bugreport-{}.txt", when::utc(when::now_s()).replace(':', "")).into());
+    let report =
+        BugReport { options, configuration: global.config.as_deref(), log_lines: args.log_lines }
+            .collect()?;
+    let out = args.out.unwrap_or_else(|| {
+        format!("vouch-bugreport-{}.txt", when::utc(when::now_s()).replace(':', "")).into()
+    });
     if out.as_os_str() == "-" {
         return output::text(&report);
     }
-    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&out).at(out.display())?;
+    let mut file =
+        fs::File::options().write(true).create_new(true).mode(0o600).open(&out).at(out.display())?;
     file.write_all(report.as_bytes()).at(out.display())?;
     output::text(&format!("{}: written; read it before you send it\n", out.display()))
 }
 
 fn collect_options(command: &clap::Command, options: &mut BTreeSet<String>) {
-    options.extend(command.get_arguments().filter_map(|option| option.get_long()).map(str::to_owned));
+    options
+        .extend(command.get_arguments().filter_map(|option| option.get_long()).map(str::to_owned));
     command.get_subcommands().for_each(|command| collect_options(command, options));
 }

@@ -49,7 +49,10 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
                 Err(error) if open.moves_on(&error).await => {
                     let (newer_found, newer) = content(&mut open, &path.path).await?;
                     if offset > 0 && newer != blob {
-                        return Err(Failure::input(printable(&found), "changed during the read, and no replica has the old revision"));
+                        return Err(Failure::input(
+                            printable(&found),
+                            "changed during the read, and no replica has the old revision",
+                        ));
                     }
                     (found, blob) = (newer_found, newer);
                     file = open.tree.open_file(blob.clone());
@@ -76,7 +79,8 @@ async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
         Content::Regular { blob, .. } => Ok((found, blob)),
         Content::Directory { .. } => {
             let shown = format!("{}/{}", open.tree.name(), printable(&found));
-            Err(Failure::input(shown, "is a directory").cure("give a file in it; `vouch ls` lists it"))
+            Err(Failure::input(shown, "is a directory")
+                .cure("give a file in it; `vouch ls` lists it"))
         }
         _ => Err(Failure::input(printable(&found), "is not a regular file")),
     }

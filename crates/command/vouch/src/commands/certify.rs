@@ -17,10 +17,12 @@ use crate::{output, when};
 /// the old signing key. Use this when a signing key is lost, stolen or about to expire. The tree
 /// keeps its name.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
+#[command(
+    after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
                   vouch certify /media/root --out new-keys  root key on a medium, new pair elsewhere\n\n\
                   The replaced pair is kept as signing-SERIAL.key and signing-SERIAL.cert. Publish soon afterwards: only a publication \
-                  tells clients of the new serial.")]
+                  tells clients of the new serial."
+)]
 pub(crate) struct Args {
     /// Directory with root.key (and root.serial, which counts certificates).
     #[arg(value_name = "KEYS")]
@@ -45,26 +47,34 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let now = when::now_s();
     let not_after = args.validity.not_after(now)?;
     if !args.keys.join(keys::ROOT_KEY).exists() {
-        return Err(
-            Failure::not_found(args.keys.join(keys::ROOT_KEY).display(), "no such file").cure("name the directory with the root key")
-        );
+        return Err(Failure::not_found(args.keys.join(keys::ROOT_KEY).display(), "no such file")
+            .cure("name the directory with the root key"));
     }
     let last = last_serial(&args.keys)?;
     let serial = match (args.serial, last) {
         (Some(serial), Some(last)) if serial <= last => {
-            return Err(Failure::usage(format_args!("--serial {serial}"), format_args!("certificate {last} was issued already"))
-                .cure(format_args!("use {} or more", last + 1)));
+            return Err(Failure::usage(
+                format_args!("--serial {serial}"),
+                format_args!("certificate {last} was issued already"),
+            )
+            .cure(format_args!("use {} or more", last + 1)));
         }
         (Some(serial), _) => serial,
         (None, Some(last)) => last + 1,
         (None, None) => {
-            return Err(Failure::input(args.keys.join(keys::ROOT_SERIAL).display(), "is missing, so the next serial number is unknown")
-                .cure("give a number above all earlier ones with --serial"));
+            return Err(Failure::input(
+                args.keys.join(keys::ROOT_SERIAL).display(),
+                "is missing, so the next serial number is unknown",
+            )
+            .cure("give a number above all earlier ones with --serial"));
         }
     };
     if serial == u64::MAX {
-        return Err(Failure::usage(format_args!("serial {serial}"), "is the largest serial number, so this key could never be replaced")
-            .cure("give the number after the newest certificate's"));
+        return Err(Failure::usage(
+            format_args!("serial {serial}"),
+            "is the largest serial number, so this key could never be replaced",
+        )
+        .cure("give the number after the newest certificate's"));
     }
     let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
     let signing = SecretKey::from_seed(&*keys::random()?);
@@ -86,7 +96,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
     let hostid = root.public().hostid().to_string();
     if args.json {
-        return output::json(&Report { hostid, directory: out.display().to_string(), serial, not_after: when::utc(not_after) });
+        return output::json(&Report {
+            hostid,
+            directory: out.display().to_string(),
+            serial,
+            not_after: when::utc(not_after),
+        });
     }
     output::text(&format!(
         "HOSTID       {hostid}\nsigning key  {}   certificate {serial}, until {}\nnext         publish, which tells clients\n",
@@ -99,8 +114,14 @@ fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
     let path = dir.join(keys::ROOT_SERIAL);
     if path.exists() {
         let bytes = keys::read_small(&path)?;
-        let serial = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|&n| n < u64::MAX);
-        return serial.map(Some).ok_or_else(|| Failure::input(path.display(), "is not a number").cure("give --serial after removing it"));
+        let serial = std::str::from_utf8(&bytes)
+            .ok()
+            .and_then(|text| text.trim().parse::<u64>().ok())
+            .filter(|&n| n < u64::MAX);
+        return serial.map(Some).ok_or_else(|| {
+            Failure::input(path.display(), "is not a number")
+                .cure("give --serial after removing it")
+        });
     }
     let cert = dir.join(keys::SIGNING_CERT);
     if cert.exists() { Ok(Some(keys::read_cert(&cert)?.serial)) } else { Ok(None) }
@@ -109,11 +130,19 @@ fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
 /// Renames the pair by its serial number; nothing is destroyed.
 fn set_aside(dir: &Path) -> Outcome {
     let (key, cert) = (dir.join(keys::SIGNING_KEY), dir.join(keys::SIGNING_CERT));
-    let suffix = if cert.exists() { keys::read_cert(&cert)?.serial.to_string() } else { "without-certificate".to_owned() };
+    let suffix = if cert.exists() {
+        keys::read_cert(&cert)?.serial.to_string()
+    } else {
+        "without-certificate".to_owned()
+    };
     for (path, extension) in [(key, "key"), (cert, "cert")] {
         let aside = dir.join(format!("signing-{suffix}.{extension}"));
         if aside.symlink_metadata().is_ok() {
-            return Err(Failure::input(aside.display(), "exists already, and keys are never overwritten").cure("move it away"));
+            return Err(Failure::input(
+                aside.display(),
+                "exists already, and keys are never overwritten",
+            )
+            .cure("move it away"));
         }
         if path.exists() {
             std::fs::rename(&path, &aside).at(path.display())?;

@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use vouch_diagnose::{
-    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway, check_jobs_agent, check_jobs_broker,
-    check_keytab, check_machine, check_mount, check_state, check_tree, check_user,
+    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway,
+    check_jobs_agent, check_jobs_broker, check_keytab, check_machine, check_mount, check_state,
+    check_tree, check_user,
 };
 use vouch_tree::TreeName;
 use vouch_tree_client::{TreeOptions, without_userinfo};
@@ -64,9 +65,15 @@ enum Target {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let targets = args.targets.iter().map(Target::parse).collect::<Outcome<Vec<_>>>()?;
     let machine = MachineStatus::read()?;
-    let mut check = Check { args: &args, settings: args.client.settings(), machine: &machine, findings: Findings::default() };
+    let mut check = Check {
+        args: &args,
+        settings: args.client.settings(),
+        machine: &machine,
+        findings: Findings::default(),
+    };
     // Then the exit code speaks of the buckets alone.
-    let is_machine_concerned = targets.is_empty() || !targets.iter().all(|target| matches!(target, Target::Bucket(_)));
+    let is_machine_concerned =
+        targets.is_empty() || !targets.iter().all(|target| matches!(target, Target::Bucket(_)));
     if is_machine_concerned {
         check_machine(&check.settings, &mut check.findings);
     }
@@ -100,7 +107,9 @@ impl Check<'_> {
     fn target(&mut self, target: &Target) -> Outcome {
         match target {
             Target::Bucket(address) => self.findings.add(bucket::check(address)?),
-            Target::Tree(name) => self.tree(&name.name, self.args.client.tree_options(&name.name))?,
+            Target::Tree(name) => {
+                self.tree(&name.name, self.args.client.tree_options(&name.name))?
+            }
             Target::Mount(point) => self.mount(point)?,
             Target::Export(state) => check_export(state, self.machine, &mut self.findings),
             Target::State(state) => check_state(state, &mut self.findings),
@@ -111,7 +120,10 @@ impl Check<'_> {
     /// All services and mounts that run, and the trees of the configuration.
     fn everything(&mut self) -> Outcome {
         let machine = self.machine;
-        let points = machine.mounts().map(|(_, mount)| mount.point).chain(machine.mounts_without_status.iter().cloned());
+        let points = machine
+            .mounts()
+            .map(|(_, mount)| mount.point)
+            .chain(machine.mounts_without_status.iter().cloned());
         for point in points.collect::<Vec<_>>() {
             self.mount(&point)?;
         }
@@ -124,7 +136,8 @@ impl Check<'_> {
         for (daemon, status) in machine.jobs_agents() {
             check_jobs_agent(daemon, &status, &mut self.findings);
         }
-        let mut shown: Vec<String> = machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
+        let mut shown: Vec<String> =
+            machine.mounts().flat_map(|(_, mount)| mount.trees).map(|tree| tree.name).collect();
         for (daemon, gateway) in machine.gateways() {
             if let Some(name) = check_gateway(daemon, &gateway, &mut self.findings)
                 && !shown.contains(&gateway.tree)
@@ -133,12 +146,25 @@ impl Check<'_> {
                 shown.push(gateway.tree);
             }
         }
-        for entry in config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string())) {
+        for entry in
+            config::loaded().trees.values().filter(|entry| !shown.contains(&entry.name.to_string()))
+        {
             self.tree(&entry.name, self.args.client.tree_options(&entry.name))?;
         }
         let cache = self.settings.cache.clone();
-        let seen = self.settings.state_directory.iter().chain(cache.as_ref().map(|(directory, _)| directory)).cloned().collect();
-        configured::check(machine, cache.map_or(u64::MAX, |(_, quota)| quota), seen, &mut self.findings);
+        let seen = self
+            .settings
+            .state_directory
+            .iter()
+            .chain(cache.as_ref().map(|(directory, _)| directory))
+            .cloned()
+            .collect();
+        configured::check(
+            machine,
+            cache.map_or(u64::MAX, |(_, quota)| quota),
+            seen,
+            &mut self.findings,
+        );
         for daemon in &machine.unanswered {
             self.findings.add(
                 Finding::problem("daemon-silent", daemon.socket.display(), &daemon.why)
@@ -153,7 +179,9 @@ impl Check<'_> {
             // The mount does not tell the passwords in its URLs.
             let configured = self.args.client.tree_options(&name).replicas;
             for replica in &mut options.replicas {
-                if let Some(whole) = configured.iter().find(|whole| without_userinfo(&with_slash(whole)) == *replica) {
+                if let Some(whole) =
+                    configured.iter().find(|whole| without_userinfo(&with_slash(whole)) == *replica)
+                {
                     replica.clone_from(whole);
                 }
             }
@@ -187,15 +215,18 @@ impl Target {
         }
         let path = PathBuf::from(text);
         // A dead mount cannot be resolved.
-        let absolute = path.canonicalize().or_else(|_| std::path::absolute(&path)).at(path.display())?;
+        let absolute =
+            path.canonicalize().or_else(|_| std::path::absolute(&path)).at(path.display())?;
         if vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?.contains(&absolute) {
             return Ok(Target::Mount(absolute));
         }
         let metadata = std::fs::metadata(&path).at(path.display())?;
         if !metadata.is_dir() {
-            return Err(Failure::input(path.display(), "neither a tree's name nor a directory").cure("see `vouch help check`"));
+            return Err(Failure::input(path.display(), "neither a tree's name nor a directory")
+                .cure("see `vouch help check`"));
         }
-        let is_export = ["filehandle.key", "recovery.redb"].iter().any(|file| path.join(file).exists());
+        let is_export =
+            ["filehandle.key", "recovery.redb"].iter().any(|file| path.join(file).exists());
         Ok(if is_export { Target::Export(absolute) } else { Target::State(absolute) })
     }
 }

@@ -50,17 +50,28 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let expected = TreePath::parse(&args.path)?;
-    let mut file = BufReader::with_capacity(FRAME_LEN_MAX, File::open(&args.proof).at(args.proof.display())?);
+    let mut file =
+        BufReader::with_capacity(FRAME_LEN_MAX, File::open(&args.proof).at(args.proof.display())?);
     let refused = |why: &dyn std::fmt::Display| Failure::refused(args.proof.display(), why);
     let header = read_header(&mut file, &args.proof)?;
-    let statements = local_statements(&statement_directories(&args.statements)?, expected.name.hostid())?;
-    let verified = header.verify(expected.name.hostid(), &statements).map_err(|refusal| refused(&refusal))?;
+    let statements =
+        local_statements(&statement_directories(&args.statements)?, expected.name.hostid())?;
+    let verified =
+        header.verify(expected.name.hostid(), &statements).map_err(|refusal| refused(&refusal))?;
 
-    let mut content = ContentSink { out: args.out.as_deref().map(Output::create).transpose()?, ..ContentSink::default() };
+    let mut content = ContentSink {
+        out: args.out.as_deref().map(Output::create).transpose()?,
+        ..ContentSink::default()
+    };
     let fsinfo = &verified.fsinfo;
-    let mut walk = Walk::begin(fsinfo.iv, &fsinfo.root, &header.path, &mut |piece| content.add(&piece)).map_err(|error| refused(&error))?;
-    let wanted: Vec<&[u8]> = expected.path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
-    if !wanted.is_empty() && wanted != walk.names().iter().map(|name| name.as_bytes()).collect::<Vec<_>>() {
+    let mut walk =
+        Walk::begin(fsinfo.iv, &fsinfo.root, &header.path, &mut |piece| content.add(&piece))
+            .map_err(|error| refused(&error))?;
+    let wanted: Vec<&[u8]> =
+        expected.path.split(|&b| b == b'/').filter(|name| !name.is_empty()).collect();
+    if !wanted.is_empty()
+        && wanted != walk.names().iter().map(|name| name.as_bytes()).collect::<Vec<_>>()
+    {
         return Err(refused(&format_args!("the proof is about /{}", printable(&header.path))));
     }
     while walk.needed().is_some() {
@@ -75,14 +86,20 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let finding = walk.finding().expect("a walk that needs no frame has found or missed its path");
     if let Some(out) = content.out.take() {
         if !matches!(finding, Finding::Present(inode) if inode.file_type() == FileType::Regular) {
-            return Err(Failure::input(args.proof.display(), "is not about a regular file; there is no content to write"));
+            return Err(Failure::input(
+                args.proof.display(),
+                "is not about a regular file; there is no content to write",
+            ));
         }
         out.finish()?;
     }
     let (file, sha256) = match finding {
         Finding::Present(inode) => {
             let is_regular = inode.file_type() == FileType::Regular;
-            (Some(FileRow::new(last_name(&header.path), inode)), is_regular.then(|| HEXLOWER.encode(&content.hash.finalize())))
+            (
+                Some(FileRow::new(last_name(&header.path), inode)),
+                is_regular.then(|| HEXLOWER.encode(&content.hash.finalize())),
+            )
         }
         Finding::Absent { .. } | Finding::NotADirectory { .. } => (None, None),
     };
@@ -107,7 +124,8 @@ fn read_header(file: &mut BufReader<File>, path: &Path) -> Outcome<ProofHeader> 
     let mut start = Vec::new();
     file.by_ref().take(HEADER_LEN_MAX as u64).read_to_end(&mut start).at(path.display())?;
     let mut reader = Reader::new(&start);
-    let header = ProofHeader::decode(&mut reader).map_err(|error| Failure::input(path.display(), format_args!("not a proof: {error}")))?;
+    let header = ProofHeader::decode(&mut reader)
+        .map_err(|error| Failure::input(path.display(), format_args!("not a proof: {error}")))?;
     let used = (start.len() - reader.remaining()) as u64;
     file.seek(SeekFrom::Start(used)).at(path.display())?;
     Ok(header)
@@ -156,7 +174,10 @@ impl ContentSink {
             Piece::Zeros(count) => {
                 self.zeros = self.zeros.saturating_add(*count);
                 if self.zeros > ZEROS_MAX {
-                    return Err(Failure::refused("content", format_args!("has holes of more than {ZEROS_MAX} bytes")));
+                    return Err(Failure::refused(
+                        "content",
+                        format_args!("has holes of more than {ZEROS_MAX} bytes"),
+                    ));
                 }
                 let mut left = *count;
                 while left > 0 {
@@ -188,7 +209,8 @@ struct Output {
 impl Output {
     fn create(path: &Path) -> Outcome<Output> {
         output::require_new(path)?;
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above =
+            path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let file = tempfile::NamedTempFile::new_in(above).at(above.display())?;
         Ok(Output { path: path.to_owned(), file, len: 0 })
     }
@@ -210,7 +232,10 @@ impl Output {
 
     fn finish(self) -> Outcome {
         self.file.as_file().set_len(self.len).at(self.path.display())?;
-        self.file.persist_noclobber(&self.path).map_err(|error| error.error).at(self.path.display())?;
+        self.file
+            .persist_noclobber(&self.path)
+            .map_err(|error| error.error)
+            .at(self.path.display())?;
         Ok(())
     }
 }
@@ -235,8 +260,15 @@ impl Report {
         if json {
             return output::json(self);
         }
-        let tag = if self.tag.is_empty() { String::new() } else { format!(", tag {}", printable(self.tag.as_bytes())) };
-        let mut text = format!("tree      {}\nrevision  {}{tag}, signed {}\n", self.tree, self.revision, self.signed);
+        let tag = if self.tag.is_empty() {
+            String::new()
+        } else {
+            format!(", tag {}", printable(self.tag.as_bytes()))
+        };
+        let mut text = format!(
+            "tree      {}\nrevision  {}{tag}, signed {}\n",
+            self.tree, self.revision, self.signed
+        );
         match &self.file {
             None => text.push_str(&format!("absent    /{}\n", self.path)),
             Some(row) => text.push_str(&format!("present   /{}: {row}\n", self.path)),

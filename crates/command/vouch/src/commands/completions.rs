@@ -8,8 +8,10 @@ use crate::output;
 
 /// Write shell completions to standard output.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch completions bash > /etc/bash_completion.d/vouch\n  vouch completions zsh > ~/.zfunc/_vouch\n  \
-                  vouch completions fish > ~/.config/fish/completions/vouch.fish")]
+#[command(
+    after_help = "Examples:\n  vouch completions bash > /etc/bash_completion.d/vouch\n  vouch completions zsh > ~/.zfunc/_vouch\n  \
+                  vouch completions fish > ~/.config/fish/completions/vouch.fish"
+)]
 pub(crate) struct Args {
     /// Shell.
     #[arg(value_name = "SHELL")]

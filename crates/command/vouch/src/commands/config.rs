@@ -15,10 +15,12 @@ mod effective;
 /// line can be set in them, by the same name. The command line overrides the environment, which
 /// overrides the files.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch config check                         file, line and cure of each fault\n  \
+#[command(
+    after_help = "Examples:\n  vouch config check                         file, line and cure of each fault\n  \
                   vouch config show                          each setting, and the file that it is from\n  \
                   vouch config show mount tools              each option of this command, and where its value is from\n\n\
-                  --config FILE or VOUCH_CONFIG chooses another file, or a directory with vouch.toml and conf.d.")]
+                  --config FILE or VOUCH_CONFIG chooses another file, or a directory with vouch.toml and conf.d."
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -43,7 +45,11 @@ struct ShowArgs {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
-    let choice = global.config.clone().filter(|path| !path.as_os_str().is_empty()).map_or(Choice::System, Choice::Given);
+    let choice = global
+        .config
+        .clone()
+        .filter(|path| !path.as_os_str().is_empty())
+        .map_or(Choice::System, Choice::Given);
     let mut root = crate::cli::command();
     root.build();
     let (files, items, mut problems) = config::read(&choice);
@@ -63,8 +69,13 @@ fn check(config: &Config, mut problems: Vec<Problem>) -> Outcome {
     }
     if problems.is_empty() {
         let files: Vec<_> = config.files.iter().map(|file| file.display().to_string()).collect();
-        let files = if files.is_empty() { "no configuration file".to_owned() } else { files.join(", ") };
-        return output::text(&format!("{files}: {} settings, {} trees, no faults\n", config.settings().len(), config.trees.len()));
+        let files =
+            if files.is_empty() { "no configuration file".to_owned() } else { files.join(", ") };
+        return output::text(&format!(
+            "{files}: {} settings, {} trees, no faults\n",
+            config.settings().len(),
+            config.trees.len()
+        ));
     }
     output::text(&problems.iter().map(|problem| format!("{problem}\n")).collect::<String>())?;
     Err(Failure::silent(Code::BadInput))
@@ -72,8 +83,11 @@ fn check(config: &Config, mut problems: Vec<Problem>) -> Outcome {
 
 fn show(config: &Config, as_json: bool) -> Outcome {
     let settings = config.settings();
-    let rows =
-        settings.into_iter().map(|(name, setting)| Row { name, value: setting.value.to_string(), source: setting.origin.to_string() });
+    let rows = settings.into_iter().map(|(name, setting)| Row {
+        name,
+        value: setting.value.to_string(),
+        source: setting.origin.to_string(),
+    });
     print(rows.collect(), as_json)
 }
 
@@ -88,6 +102,7 @@ fn print(rows: Vec<Row>, as_json: bool) -> Outcome {
     if as_json {
         return output::json(&rows);
     }
-    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| vec![row.name, row.value, row.source]).collect();
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|row| vec![row.name, row.value, row.source]).collect();
     output::text(&output::table(&rows, &[]))
 }

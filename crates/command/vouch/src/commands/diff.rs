@@ -16,9 +16,11 @@ use vouch_daemon::printable::{JsonName, printable};
 /// Only differing pages are fetched, so the cost depends on the change, not on the tree. Exits with
 /// 1 if there are differences, like diff(1).
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch diff @pub.example.org,HOSTID                    the newest revision against the one before\n  \
+#[command(
+    after_help = "Examples:\n  vouch diff @pub.example.org,HOSTID                    the newest revision against the one before\n  \
                   vouch diff @pub.example.org,HOSTID --from 7 --to 9\n  vouch diff @a.example,HOSTID @b.example,HOSTID       two trees\n\n\
-                  A line is `+ path` (added), `- path` (removed) or `~ path  fields` (changed: type, content, mode, owner, mtime, xattrs, links).")]
+                  A line is `+ path` (added), `- path` (removed) or `~ path  fields` (changed: type, content, mode, owner, mtime, xattrs, links)."
+)]
 pub(crate) struct Args {
     /// The tree, or the older of two trees.
     #[arg(value_name = "NAME")]
@@ -47,15 +49,28 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 async fn compare(args: &Args, old: &TreePath, new: Option<&TreePath>) -> Outcome {
     let client = args.client.client().await?;
-    let new = OpenTree::open(&client, &new.unwrap_or(old).name, &args.client, &RevisionArgs { revision: args.to, tag: None }).await?;
+    let new = OpenTree::open(
+        &client,
+        &new.unwrap_or(old).name,
+        &args.client,
+        &RevisionArgs { revision: args.to, tag: None },
+    )
+    .await?;
     let old = match (args.new.is_some(), args.from) {
-        (true, from) => OpenTree::open(&client, &old.name, &args.client, &RevisionArgs { revision: from, tag: None }).await?,
+        (true, from) => {
+            OpenTree::open(
+                &client,
+                &old.name,
+                &args.client,
+                &RevisionArgs { revision: from, tag: None },
+            )
+            .await?
+        }
         (false, from) => {
             let number = from.unwrap_or(new.revision.number() - 1);
             if number == 0 {
-                return Err(
-                    Failure::not_found("the revision before 1", "there is none").cure("compare with another tree, or publish again")
-                );
+                return Err(Failure::not_found("the revision before 1", "there is none")
+                    .cure("compare with another tree, or publish again"));
             }
             new.at(number).await?
         }
@@ -89,7 +104,11 @@ fn print(args: &Args, out: &mut impl io::Write, change: &Change) -> io::Result<(
         return out.write_all(b"\n");
     }
     let path = if change.path.is_empty() { ".".to_owned() } else { printable(&change.path) };
-    if fields.is_empty() { writeln!(out, "{sign} {path}") } else { writeln!(out, "{sign} {path}  {}", fields.join(" ")) }
+    if fields.is_empty() {
+        writeln!(out, "{sign} {path}")
+    } else {
+        writeln!(out, "{sign} {path}  {}", fields.join(" "))
+    }
 }
 
 fn names(fields: &ChangedFields) -> Vec<&'static str> {

@@ -12,8 +12,9 @@ use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
-    AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives, Limits, Server, SharedState, Source,
-    TlsConfig, TlsFiles, UnknownPrincipal, admit, ignore_attempts, option_forms, wait_for_lease,
+    AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives,
+    Limits, Server, SharedState, Source, TlsConfig, TlsFiles, UnknownPrincipal, admit,
+    ignore_attempts, option_forms, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -224,8 +225,12 @@ impl Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     match args.command {
         Some(Command::Check(args)) => return check::run(*args),
-        Some(Command::Reload(_)) => return reload::run(args.state.as_deref(), args.head.as_deref()),
-        Some(Command::Status(status)) => return status::run(&status, args.state.as_deref(), args.head.as_deref()),
+        Some(Command::Reload(_)) => {
+            return reload::run(args.state.as_deref(), args.head.as_deref());
+        }
+        Some(Command::Status(status)) => {
+            return status::run(&status, args.state.as_deref(), args.head.as_deref());
+        }
         None => {}
     }
     let state = match &args.state {
@@ -240,7 +245,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
-    let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let passed: Vec<_> =
+        service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let shared = args.shared_state.then(|| shared_state(&args));
     let mut config = config(args, state, passed);
     config.shared = shared;
@@ -265,14 +271,17 @@ fn wait_for_turn(config: &mut ExportConfig) -> Outcome<Option<HeldLease>> {
     };
     for address in std::mem::take(&mut config.listen) {
         let bound = vouch_daemon::listener::bind_before_address_is_here(address, ignore_attempts);
-        config.passed.push(Arc::new(bound.map_err(|source| ExportError::Listen { address, source })?));
+        config
+            .passed
+            .push(Arc::new(bound.map_err(|source| ExportError::Listen { address, source })?));
     }
     let lease = wait_for_lease(config, &shared, service_manager::ready)?;
     Ok(Some(lease))
 }
 
 fn shared_state(args: &Args) -> SharedState {
-    let fence = args.fence.iter().flat_map(|line| line.split_whitespace()).map(str::to_owned).collect();
+    let fence =
+        args.fence.iter().flat_map(|line| line.split_whitespace()).map(str::to_owned).collect();
     SharedState {
         head: args.head.clone().unwrap_or_else(host_name),
         lease: args.state_lease,
@@ -297,10 +306,15 @@ fn parse_state_lease(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportConfig {
-    let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
+    let usual =
+        if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
     ExportConfig {
         exports: match args.dir {
-            Some(dir) => ExportList::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
+            Some(dir) => ExportList::One {
+                source: dir.into_os_string().into_encoded_bytes(),
+                pseudo: args.pseudo,
+                options: args.options,
+            },
             None => ExportList::Files(args.exports),
         },
         listen: if args.listen.is_empty() { usual } else { args.listen },
@@ -317,12 +331,21 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
         idmap: args.idmap,
         numeric_owners: !args.owner_names,
         groups: args.groups.into(),
-        identity_lives: IdentityLives { known: args.identity_cache, outage: args.identity_outage, wait: args.identity_wait },
+        identity_lives: IdentityLives {
+            known: args.identity_cache,
+            outage: args.identity_outage,
+            wait: args.identity_wait,
+        },
         principal_map: args.principal_map,
         unknown_principals: args.unknown_principals.into(),
         keytab: args.keytab,
         tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsConfig {
-            files: TlsFiles { certificate, key, client_authorities: args.tls_client_ca, revoked: args.tls_crl },
+            files: TlsFiles {
+                certificate,
+                key,
+                client_authorities: args.tls_client_ca,
+                revoked: args.tls_crl,
+            },
             certificate_map: args.certificate_map,
             by_kernel: args.kernel_tls,
         }),
@@ -341,13 +364,16 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
 }
 
 fn parse_source(text: &str) -> Result<String, String> {
-    let source = Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
+    let source =
+        Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
     Ok(source.to_string())
 }
 
 fn greeting(server: &Server) -> String {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
-    let page = server.metrics_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+    let page = server
+        .metrics_address()
+        .map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
         text.push_str(&format!(
@@ -366,9 +392,12 @@ fn default_state() -> Outcome<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Ok(PathBuf::from("/var/lib/vouch/export"));
     }
-    let home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
-    home.map(|home| home.join("vouch/export")).ok_or_else(|| Failure::usage("--state", "is required without HOME"))
+    let home =
+        std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = home
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    home.map(|home| home.join("vouch/export"))
+        .ok_or_else(|| Failure::usage("--state", "is required without HOME"))
 }
 
 /// `--groups` on the command line.

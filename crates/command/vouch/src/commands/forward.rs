@@ -10,8 +10,10 @@ use crate::statement_file::StatementArgs;
 /// For planned moves to another key. Clients that find the pointer refuse the old name and print
 /// the new one; a mount of the whole namespace shows the old name as a symbolic link.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
-                  vouch forward --statement pointer --db /srv/db")]
+#[command(
+    after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
+                  vouch forward --statement pointer --db /srv/db"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     common: StatementArgs,
@@ -23,9 +25,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let body = match (&args.to, args.common.is_given()) {
         (Some(to), false) => Some(Body::Forwarding { to: to.parse::<TreeName>().at("--to")? }),
-        (None, false) => return Err(Failure::usage("--to", "missing").cure("give the new name: --to @HOST[:PORT],HOSTID")),
+        (None, false) => {
+            return Err(Failure::usage("--to", "missing")
+                .cure("give the new name: --to @HOST[:PORT],HOSTID"));
+        }
         (None, true) => None,
-        (Some(_), true) => return Err(Failure::usage("--to", "is for a new statement, but --statement gives an existing one")),
+        (Some(_), true) => {
+            return Err(Failure::usage(
+                "--to",
+                "is for a new statement, but --statement gives an existing one",
+            ));
+        }
     };
     args.common.carry_out(body, |body| matches!(body, Body::Forwarding { .. }))
 }

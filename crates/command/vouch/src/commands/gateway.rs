@@ -28,13 +28,15 @@ use crate::{interrupt, output, when};
 /// For browsers, curl, wget and apt. The gateway verifies every byte before it sends it; its own
 /// clients verify nothing, so they must trust the gateway and their connection to it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch gateway @pub.example.org,HOSTID --listen 127.0.0.1:8080\n  \
+#[command(
+    after_help = "Examples:\n  vouch gateway @pub.example.org,HOSTID --listen 127.0.0.1:8080\n  \
                   vouch gateway @pub.example.org,HOSTID --listen [::]:443 --tls-cert cert.pem --tls-key key.pem\n\n\
                   URLs:\n  /PATH               a file or directory of the newest revision\n  \
                   /@12/PATH           of revision 12\n  /@tag:NAME/PATH     of the newest revision with this tag\n  \
                   /@/PATH             of the newest revision, also if PATH begins with @\n  \
                   /@revisions         the list of revisions\n  ?format=json        as JSON, as with Accept: application/json\n\n\
-                  It runs until SIGTERM or SIGINT. SIGHUP reads the certificate again.")]
+                  It runs until SIGTERM or SIGINT. SIGHUP reads the certificate again."
+)]
 pub(crate) struct Args {
     /// The tree.
     #[arg(value_name = "NAME")]
@@ -86,10 +88,16 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     service_manager::connect();
     let listeners = listeners(&args.listen)?;
-    let addresses: Vec<String> = listeners.iter().filter_map(|one| one.local_addr().ok()).map(|address| address.to_string()).collect();
+    let addresses: Vec<String> = listeners
+        .iter()
+        .filter_map(|one| one.local_addr().ok())
+        .map(|address| address.to_string())
+        .collect();
     let metrics = args.metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
-    let page_address = metrics.as_ref().map(|listener| listener.local_addr().at("--metrics")).transpose()?;
-    let socket = StatusSocket::open(DaemonKind::Gateway, runtime_directory::of_process().as_deref());
+    let page_address =
+        metrics.as_ref().map(|listener| listener.local_addr().at("--metrics")).transpose()?;
+    let socket =
+        StatusSocket::open(DaemonKind::Gateway, runtime_directory::of_process().as_deref());
     let status = StatusListeners { page: metrics, sockets: socket.into_iter().collect() };
     enter_sandbox(&args)?;
     let gateway_slot: Arc<OnceLock<Arc<Gateway>>> = Arc::default();
@@ -109,11 +117,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             opened = client.open(&name.name, &tree_options) => opened?,
             () = stop.notified() => return Err(Failure::interrupted()),
         };
-        let gateway = Gateway::new(tree, options(&args)).map_err(|error| Failure::input("--tls-cert", error))?;
+        let gateway = Gateway::new(tree, options(&args))
+            .map_err(|error| Failure::input("--tls-cert", error))?;
         let _ = gateway_slot.set(gateway.clone());
         let page = start_status(status, gateway.report(addresses.clone()), &page_stop)?;
         let text = format!("serving on {}", addresses.join(", "));
-        let shown = page_address.map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+        let shown = page_address
+            .map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
         output::text(&format!("{text}{shown}\n"))?;
         service_manager::ready(&text);
         let served = gateway.run(listeners, stop.notified()).await.at("sockets");
@@ -125,7 +135,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 }
 
 fn options(args: &Args) -> GatewayOptions {
-    let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(certificates, key)| TlsFiles { certificates, key });
+    let tls = args
+        .tls_cert
+        .clone()
+        .zip(args.tls_key.clone())
+        .map(|(certificates, key)| TlsFiles { certificates, key });
     GatewayOptions {
         tls,
         limits: Limits {
@@ -151,9 +165,16 @@ fn listeners(asked: &[SocketAddr]) -> Outcome<Vec<TcpListener>> {
     Ok(listeners)
 }
 
-fn start_status(listeners: StatusListeners, report: Arc<Report>, stop: &Arc<Notify>) -> Outcome<std::thread::JoinHandle<io::Result<()>>> {
+fn start_status(
+    listeners: StatusListeners,
+    report: Arc<Report>,
+    stop: &Arc<Notify>,
+) -> Outcome<std::thread::JoinHandle<io::Result<()>>> {
     let stop = stop.clone();
-    std::thread::Builder::new().name("status".into()).spawn(move || status_server::run(listeners, &report, &stop)).at("a thread")
+    std::thread::Builder::new()
+        .name("status".into())
+        .spawn(move || status_server::run(listeners, &report, &stop))
+        .at("a thread")
 }
 
 fn reload(gateway: Option<&Arc<Gateway>>) {
@@ -174,18 +195,39 @@ fn enter_sandbox(args: &Args) -> Outcome {
             DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir.display())?;
         }
     }
-    let given = args.tls_cert.iter().chain(&args.tls_key).map(|file| file.parent().filter(|dir| !dir.as_os_str().is_empty()));
-    let mut read: Vec<PathBuf> = given.map(|dir| dir.unwrap_or(Path::new(".")).to_owned()).collect();
+    let given = args
+        .tls_cert
+        .iter()
+        .chain(&args.tls_key)
+        .map(|file| file.parent().filter(|dir| !dir.as_os_str().is_empty()));
+    let mut read: Vec<PathBuf> =
+        given.map(|dir| dir.unwrap_or(Path::new(".")).to_owned()).collect();
     read.extend(SYSTEM_FILES.iter().map(PathBuf::from));
     read.extend(args.client.statement_dirs().iter().cloned());
-    read.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from));
+    read.extend(
+        ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+            .into_iter()
+            .filter_map(std::env::var_os)
+            .map(PathBuf::from),
+    );
     read.retain(|path| path.exists());
     let read: Vec<&Path> = read.iter().map(PathBuf::as_path).collect();
     let write: Vec<&Path> = write.iter().map(PathBuf::as_path).collect();
-    let access = Access { read: &read, write: &write, connects: true, capabilities: CapabilitySet::empty() };
-    sandbox::enter(&access, mode).map_err(|error| Failure::input("--sandbox", error).cure("--sandbox off runs without it"))
+    let access =
+        Access { read: &read, write: &write, connects: true, capabilities: CapabilitySet::empty() };
+    sandbox::enter(&access, mode)
+        .map_err(|error| Failure::input("--sandbox", error).cure("--sandbox off runs without it"))
 }
 
-const SYSTEM_FILES: [&str; 8] = ["/etc", "/usr", "/lib", "/lib64", "/run/systemd/resolve", "/run/nscd", "/dev/urandom", "/proc/self"];
+const SYSTEM_FILES: [&str; 8] = [
+    "/etc",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/run/systemd/resolve",
+    "/run/nscd",
+    "/dev/urandom",
+    "/proc/self",
+];
 
 const PORT_DEFAULT: u16 = 8080;

@@ -75,11 +75,17 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let mut forgotten = 0;
     let policy = args.keep.retention();
     if policy.is_some() || !args.drop_tag.is_empty() {
-        let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, adopt: false, ..WriteOptions::default() })?;
+        let writer = Database::open_write(
+            &args.db,
+            WriteOptions { lock_wait: args.wait, adopt: false, ..WriteOptions::default() },
+        )?;
         for tag in &args.drop_tag {
             if !writer.drop_tag(tag)? {
-                return Err(Failure::not_found(format_args!("--drop-tag {tag}"), "no kept revision has this tag")
-                    .cure("`vouch log --db` lists them"));
+                return Err(Failure::not_found(
+                    format_args!("--drop-tag {tag}"),
+                    "no kept revision has this tag",
+                )
+                .cure("`vouch log --db` lists them"));
             }
         }
         if let Some(policy) = policy {
@@ -106,18 +112,26 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             seconds: started.elapsed().as_secs_f64(),
         });
     }
-    let anew = repaired
-        .map_or_else(String::new, |repaired| format!("index rebuilt: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes)));
+    let anew = repaired.map_or_else(String::new, |repaired| {
+        format!("index rebuilt: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes))
+    });
     let waiting = match done.waiting_files {
         0 => String::new(),
         count => format!(", {count} stay for readers of an earlier manifest until a later run"),
     };
     let of_run = |verb: &str, found: FileTotals, more: &str| match found.count {
         0 => String::new(),
-        count => format!("{verb} {count} packs, {}, of an interrupted publication or pull{more}\n", output::bytes(found.len)),
+        count => format!(
+            "{verb} {count} packs, {}, of an interrupted publication or pull{more}\n",
+            output::bytes(found.len)
+        ),
     };
     let unfinished = of_run("removed", done.unfinished_removed, "")
-        + &of_run("left", done.unfinished_waiting, ", for its next run; --drop-unfinished removes them");
+        + &of_run(
+            "left",
+            done.unfinished_waiting,
+            ", for its next run; --drop-unfinished removes them",
+        );
     output::text(&format!(
         "{anew}kept {} frames in {}, dropped {} frames and {} in {:.1} s\nremoved {} unused files{waiting}\n{unfinished}",
         done.live_frames,

@@ -79,10 +79,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Err(failure) => {
             copy_out::remove(&partial);
             if failure.is_full_disk() {
-                let above = dest.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                return Err(
-                    failure.cure(format_args!("free space in the file system of {}, or choose another destination", above.display()))
-                );
+                let above = dest
+                    .parent()
+                    .filter(|above| !above.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
+                return Err(failure.cure(format_args!(
+                    "free space in the file system of {}, or choose another destination",
+                    above.display()
+                )));
             }
             Err(failure)
         }
@@ -92,7 +96,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 /// Fails if the copy's name exists.
 fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
     if dest == Path::new("-") {
-        return Err(Failure::usage("-", "is no name for a copy").cure("`vouch cat` writes to standard output; ./- is a file of this name"));
+        return Err(Failure::usage("-", "is no name for a copy")
+            .cure("`vouch cat` writes to standard output; ./- is a file of this name"));
     }
     let dest = match path.last() {
         Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
@@ -107,7 +112,9 @@ fn put(partial: &Path, dest: &Path) -> io::Result<()> {
     use rustix::io::Errno;
     match renameat_with(CWD, partial, CWD, dest, RenameFlags::NOREPLACE) {
         // Some file systems can't refuse to replace.
-        Err(Errno::INVAL | Errno::NOSYS) if dest.symlink_metadata().is_err() => std::fs::rename(partial, dest),
+        Err(Errno::INVAL | Errno::NOSYS) if dest.symlink_metadata().is_err() => {
+            std::fs::rename(partial, dest)
+        }
         Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
         done => Ok(done?),
     }
@@ -133,9 +140,20 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
         privileges: args.suid,
         devices: args.dev,
     };
-    let job = Arc::new(Job { tree: open.tree.clone(), keep, counts: Counts::default(), bar: progress::spinner(global, "copying") });
-    let above = copy_out::open_directory(partial.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
-    let top = Place { dir: Arc::new(above), name: partial.file_name().unwrap_or_default().as_bytes().to_vec(), shown: path.path.clone() };
+    let job = Arc::new(Job {
+        tree: open.tree.clone(),
+        keep,
+        counts: Counts::default(),
+        bar: progress::spinner(global, "copying"),
+    });
+    let above = copy_out::open_directory(
+        partial.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+    )?;
+    let top = Place {
+        dir: Arc::new(above),
+        name: partial.file_name().unwrap_or_default().as_bytes().to_vec(),
+        shown: path.path.clone(),
+    };
     copy_tree(&job, top, inode).await?;
     job.bar.finish_and_clear();
     client.flush().await;
@@ -196,7 +214,9 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
                 steps.push(Step::Leave(place.clone(), dir.clone(), inode.clone()));
                 enter(job, &place, &inode, &dir, &mut steps, &mut links, &mut files).await?;
             }
-            Step::Enter(place, inode) => start_file(job, place, inode, &mut links, &mut files).await?,
+            Step::Enter(place, inode) => {
+                start_file(job, place, inode, &mut links, &mut files).await?
+            }
             Step::Leave(place, dir, inode) => {
                 while let Some(done) = files.join_next().await {
                     finished(done)?;
@@ -243,7 +263,13 @@ async fn enter(
     }
 }
 
-async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut HashMap<u64, Place>, files: &mut JoinSet<Outcome>) -> Outcome {
+async fn start_file(
+    job: &Arc<Job>,
+    place: Place,
+    inode: Inode,
+    links: &mut HashMap<u64, Place>,
+    files: &mut JoinSet<Outcome>,
+) -> Outcome {
     if inode.link_group != 0 {
         if let Some(first) = links.get(&inode.link_group) {
             while let Some(done) = files.join_next().await {
@@ -292,8 +318,13 @@ struct Report {
 
 impl Report {
     fn print(&self) -> Outcome {
-        let mut text =
-            format!("revision {}: {} entries, {} in {:.1} s\n", self.revision, self.entries, output::bytes(self.bytes), self.seconds);
+        let mut text = format!(
+            "revision {}: {} entries, {} in {:.1} s\n",
+            self.revision,
+            self.entries,
+            output::bytes(self.bytes),
+            self.seconds
+        );
         if self.not_kept > 0 {
             text.push_str(&format!(
                 "{} owners, attributes or special files could not be set; --log-level info lists them\n",
@@ -304,7 +335,10 @@ impl Report {
             text.push_str(&format!("{} set-id bits, capabilities or devices were left out; --suid and --dev keep them\n", self.left_out));
         }
         if self.opaque > 0 {
-            text.push_str(&format!("{} opaque directories were copied empty; get files below them by name\n", self.opaque));
+            text.push_str(&format!(
+                "{} opaque directories were copied empty; get files below them by name\n",
+                self.opaque
+            ));
         }
         output::text(&text)
     }
@@ -326,7 +360,10 @@ mod tests {
         let (partial, dest) = (dir.path().join("partial"), dir.path().join("dest"));
         std::fs::write(&partial, "copied").expect("a file");
         std::fs::write(&dest, "another's").expect("a file");
-        assert_eq!(put(&partial, &dest).expect_err("the entry exists").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(
+            put(&partial, &dest).expect_err("the entry exists").kind(),
+            io::ErrorKind::AlreadyExists
+        );
         assert_eq!(std::fs::read(&dest).expect("a file"), b"another's");
         std::fs::remove_file(&dest).expect("removed");
         put(&partial, &dest).expect("the name is free");

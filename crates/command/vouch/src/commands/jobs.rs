@@ -70,9 +70,8 @@ fn listen(path: &Path, mode: u32) -> Outcome<std::os::unix::net::UnixListener> {
     use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
     let failed = |error: std::io::Error| Failure::new(path.display(), error);
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(
-            failed(std::io::ErrorKind::ResourceBusy.into()).cure("another process listens there; stop it, or give another --socket")
-        );
+        return Err(failed(std::io::ErrorKind::ResourceBusy.into())
+            .cure("another process listens there; stop it, or give another --socket"));
     }
     if let Some(directory) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;

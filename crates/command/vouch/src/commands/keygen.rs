@@ -18,8 +18,10 @@ use crate::{interrupt, output, when};
 /// signing key; if it is lost or stolen, `vouch certify` makes the next one and the tree keeps its
 /// name.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\
-                  Then move keys/root.key to a medium that is not on the network.")]
+#[command(
+    after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\
+                  Then move keys/root.key to a medium that is not on the network."
+)]
 pub(crate) struct Args {
     /// Directory for the keys; created if missing. Existing keys are never overwritten.
     #[arg(long, value_name = "DIR")]
@@ -40,7 +42,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let now = when::now_s();
     let not_after = args.validity.not_after(now)?;
     keys::create_directory(&args.out)?;
-    let names = [keys::ROOT_KEY, keys::ROOT_PUBLIC, keys::ROOT_SERIAL, keys::SIGNING_KEY, keys::SIGNING_CERT];
+    let names = [
+        keys::ROOT_KEY,
+        keys::ROOT_PUBLIC,
+        keys::ROOT_SERIAL,
+        keys::SIGNING_KEY,
+        keys::SIGNING_CERT,
+    ];
     let paths = names.map(|name| args.out.join(name));
     keys::require_no_keys(&args.out, &names)?;
 
@@ -49,7 +57,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let cert = SigningCert::issue(&root, signing.public(), FIRST_SERIAL, now, not_after);
     let root_text = if args.passphrase || args.passphrase_source.is_given() {
         let passphrase = args.passphrase_source.ask_new()?;
-        let sealing = Sealing { passphrase: passphrase.as_bytes(), salt: *keys::random()?, nonce: *keys::random()? };
+        let sealing = Sealing {
+            passphrase: passphrase.as_bytes(),
+            salt: *keys::random()?,
+            nonce: *keys::random()?,
+        };
         keyfile::write_secret(Role::Root, &root, Some(&sealing)).at("passphrase")?
     } else {
         keyfile::write_secret(Role::Root, &root, None).at("root key")?
@@ -57,7 +69,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let signing_text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
 
     let half_done = paths.clone();
-    let duty = interrupt::on_interrupt(move || half_done.iter().for_each(|path| drop(std::fs::remove_file(path))));
+    let duty = interrupt::on_interrupt(move || {
+        half_done.iter().for_each(|path| drop(std::fs::remove_file(path)))
+    });
     let written = [
         (root_text.as_bytes(), 0o600),
         (keys::public_text(&root.public()).as_bytes(), 0o644),
@@ -77,7 +91,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
     let hostid = root.public().hostid().to_string();
     if args.json {
-        let report = Report { hostid, directory: args.out.display().to_string(), serial: FIRST_SERIAL, not_after: when::utc(not_after) };
+        let report = Report {
+            hostid,
+            directory: args.out.display().to_string(),
+            serial: FIRST_SERIAL,
+            not_after: when::utc(not_after),
+        };
         return output::json(&report);
     }
     let dir = args.out.display();

@@ -59,9 +59,13 @@ async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
     let mut shown = 0;
     while args.max_count.is_none_or(|max| shown < max) {
         match history.next().await {
-            Some(Ok(revision)) => {
-                print(args, &revision.fsinfo, u64::try_from(revision.expires()).unwrap_or(u64::MAX), shown == 0).at("standard output")?
-            }
+            Some(Ok(revision)) => print(
+                args,
+                &revision.fsinfo,
+                u64::try_from(revision.expires()).unwrap_or(u64::MAX),
+                shown == 0,
+            )
+            .at("standard output")?,
             // Revisions that replicas have dropped are no failure.
             Some(Err(vouch_tree_client::Error::Missing { .. })) if shown > 0 => break,
             Some(Err(error)) => return Err(error.into()),
@@ -75,13 +79,20 @@ async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
 fn of_database(args: &Args, db: &std::path::Path) -> Outcome {
     let snapshot = Database::open_read(db)?;
     let (hostid, iv) = (snapshot.hostid(), snapshot.iv());
-    for (shown, revision) in snapshot.revisions().iter().rev().take(args.max_count.unwrap_or(usize::MAX)).enumerate() {
-        let damaged = |why: &dyn std::fmt::Display| Failure::input(db.display(), format_args!("revision {}: {why}", revision.number));
-        let stored = snapshot.get(&revision.fsinfo)?.ok_or_else(|| damaged(&"its fsinfo is missing"))?;
-        let payload = frame::open(&iv, &revision.fsinfo, FrameKind::Fsinfo, &stored).map_err(|error| damaged(&error))?;
+    for (shown, revision) in
+        snapshot.revisions().iter().rev().take(args.max_count.unwrap_or(usize::MAX)).enumerate()
+    {
+        let damaged = |why: &dyn std::fmt::Display| {
+            Failure::input(db.display(), format_args!("revision {}: {why}", revision.number))
+        };
+        let stored =
+            snapshot.get(&revision.fsinfo)?.ok_or_else(|| damaged(&"its fsinfo is missing"))?;
+        let payload = frame::open(&iv, &revision.fsinfo, FrameKind::Fsinfo, &stored)
+            .map_err(|error| damaged(&error))?;
         let signed = SignedFsinfo::from_xdr(&payload).at(db.display())?;
         let fsinfo = signed.open(&hostid).map_err(|error| damaged(&error))?;
-        print(args, &fsinfo, fsinfo.end().min(signed.cert().not_after), shown == 0).at("standard output")?;
+        print(args, &fsinfo, fsinfo.end().min(signed.cert().not_after), shown == 0)
+            .at("standard output")?;
     }
     output::warn_if_revoked(&snapshot);
     Ok(())
@@ -108,7 +119,11 @@ fn print(args: &Args, fsinfo: &Fsinfo, end: u64, first: bool) -> io::Result<()> 
         return out.write_all(b"\n");
     }
     if first {
-        writeln!(out, "{:>8}  {:20}  {:20}  {:>9}  {:>10}  TAG, MESSAGE", "REVISION", "SIGNED", "VALID UNTIL", "FILES", "BYTES")?;
+        writeln!(
+            out,
+            "{:>8}  {:20}  {:20}  {:>9}  {:>10}  TAG, MESSAGE",
+            "REVISION", "SIGNED", "VALID UNTIL", "FILES", "BYTES"
+        )?;
     }
     let size = output::bytes(fsinfo.counts.bytes);
     let line = format!(

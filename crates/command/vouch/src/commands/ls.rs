@@ -15,10 +15,12 @@ use vouch_daemon::printable::{JsonName, printable};
 
 /// List directories of a published tree.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch ls @pub.example.org,HOSTID\n  vouch ls -l @pub.example.org,HOSTID/bin\n  \
+#[command(
+    after_help = "Examples:\n  vouch ls @pub.example.org,HOSTID\n  vouch ls -l @pub.example.org,HOSTID/bin\n  \
                   vouch ls -R --json @pub.example.org,HOSTID     one JSON object a line\n\n\
                   Of an opaque directory no names are listed, as in a mount that nobody has used yet; those that are given are shown.\n\
-                  Names are printed as they are, with control characters and what is not UTF-8 as \\xNN.")]
+                  Names are printed as they are, with control characters and what is not UTF-8 as \\xNN."
+)]
 pub(crate) struct Args {
     /// Tree and path.
     #[arg(value_name = "NAME[/PATH]", required = true)]
@@ -54,8 +56,11 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let mut out = io::BufWriter::new(io::stdout().lock());
     for path in paths {
         let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
-        let (base, inode) =
-            if args.directory { (path.path.clone(), open.find(&path.path).await?) } else { open.follow(&path.path).await? };
+        let (base, inode) = if args.directory {
+            (path.path.clone(), open.find(&path.path).await?)
+        } else {
+            open.follow(&path.path).await?
+        };
         if args.directory || !inode.is_directory() {
             let shown = if path.path.is_empty() { &b"."[..] } else { &path.path };
             print(args, &mut out, &[(shown.to_vec(), inode)]).at("standard output")?;
@@ -68,7 +73,13 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
 
 /// The list of directories is on the heap, since a tree may be deeper than the stack. If replicas
 /// drop the revision, listing continues in the next one after the last name.
-async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
+async fn list(
+    args: &Args,
+    open: &mut OpenTree,
+    out: &mut impl Write,
+    base: &[u8],
+    top: Inode,
+) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
         if args.recursive && !args.json && !prefix.is_empty() {
@@ -79,9 +90,14 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8
         loop {
             if matches!(dir.content, Content::Directory { opaque: true, .. }) {
                 out.flush().at("standard output")?;
-                let shown = below_base(open.tree.name().to_string().as_bytes(), &below_base(base, &prefix));
+                let shown =
+                    below_base(open.tree.name().to_string().as_bytes(), &below_base(base, &prefix));
                 // The reader of standard error may be gone.
-                let _ = writeln!(io::stderr(), "{} is opaque: its names are hidden; give a name in it", printable(&shown));
+                let _ = writeln!(
+                    io::stderr(),
+                    "{} is opaque: its names are hidden; give a name in it",
+                    printable(&shown)
+                );
                 break;
             }
             let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));
@@ -96,7 +112,11 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8
             let mut rows = Vec::with_capacity(page.entries().len());
             for entry in page.entries() {
                 let name = entry.name.as_bytes();
-                let path = if prefix.is_empty() { name.to_vec() } else { [&prefix, &b"/"[..], name].concat() };
+                let path = if prefix.is_empty() {
+                    name.to_vec()
+                } else {
+                    [&prefix, &b"/"[..], name].concat()
+                };
                 if args.recursive && entry.inode.is_directory() {
                     below.push((path.clone(), entry.inode.clone(), revision));
                 }
@@ -167,7 +187,9 @@ fn mode_text(inode: &Inode) -> String {
     };
     let bits = inode.mode;
     let mut text = String::from(kind);
-    for (shift, special, with, without) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+    for (shift, special, with, without) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
         let rwx = bits >> shift;
         text.push(if rwx & 4 != 0 { 'r' } else { '-' });
         text.push(if rwx & 2 != 0 { 'w' } else { '-' });
@@ -206,7 +228,9 @@ impl FileRow {
     pub(super) fn new(path: &[u8], inode: &Inode) -> FileRow {
         let (target, device) = match &inode.content {
             Content::Symlink(target) => (Some(JsonName::new(target)), None),
-            Content::CharDevice(n) | Content::BlockDevice(n) => (None, Some(format!("{}:{}", n.major, n.minor))),
+            Content::CharDevice(n) | Content::BlockDevice(n) => {
+                (None, Some(format!("{}:{}", n.major, n.minor)))
+            }
             _ => (None, None),
         };
         FileRow {
@@ -228,7 +252,11 @@ impl FileRow {
 
 impl std::fmt::Display for FileRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, mode {}, owner {}:{}, {} bytes", self.kind, self.mode, self.uid, self.gid, self.size)?;
+        write!(
+            f,
+            "{}, mode {}, owner {}:{}, {} bytes",
+            self.kind, self.mode, self.uid, self.gid, self.size
+        )?;
         match &self.target {
             Some(target) => write!(f, ", target {target}"),
             None => Ok(()),

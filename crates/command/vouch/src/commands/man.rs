@@ -33,10 +33,22 @@ const CONFIGURATION: &str = "vouch.toml";
 
 /// Files of a command that has the option. A command's help says when another file is used.
 const FILES: [(&str, &str, &str); 5] = [
-    ("config", "/etc/vouch/vouch.toml, /etc/vouch/conf.d/*.toml", "Configuration, see vouch.toml(5)."),
+    (
+        "config",
+        "/etc/vouch/vouch.toml, /etc/vouch/conf.d/*.toml",
+        "Configuration, see vouch.toml(5).",
+    ),
     ("statements", "/etc/vouch/statements", "Key statements: revocations and forwarding pointers."),
-    ("cache", "/var/cache/vouch, $XDG_CACHE_HOME/vouch", "Disk cache of verified blocks, of root and of other users."),
-    ("state_required", "/var/lib/vouch, $XDG_STATE_HOME/vouch", "The newest revision seen of each tree, of root and of other users."),
+    (
+        "cache",
+        "/var/cache/vouch, $XDG_CACHE_HOME/vouch",
+        "Disk cache of verified blocks, of root and of other users.",
+    ),
+    (
+        "state_required",
+        "/var/lib/vouch, $XDG_STATE_HOME/vouch",
+        "The newest revision seen of each tree, of root and of other users.",
+    ),
     ("audit_rules", "/usr/share/vouch/audit/*.rules", "Audit rules that come with the package."),
 ];
 
@@ -54,9 +66,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         names => {
             let mut command = &root;
             for name in names {
-                command = command
-                    .find_subcommand(name)
-                    .ok_or_else(|| Failure::usage(name, "no such command").cure("`vouch help` lists the commands"))?;
+                command = command.find_subcommand(name).ok_or_else(|| {
+                    Failure::usage(name, "no such command").cure("`vouch help` lists the commands")
+                })?;
             }
             command_page(command, &root).at("manual page")?
         }
@@ -81,7 +93,10 @@ fn write_new(path: &Path, page: &[u8]) -> io::Result<()> {
 }
 
 fn command_page(command: &Command, root: &Command) -> io::Result<Vec<u8>> {
-    let man = Man::new(command.clone()).title(page_name(command).to_uppercase()).source(source()).manual("Vouch");
+    let man = Man::new(command.clone())
+        .title(page_name(command).to_uppercase())
+        .source(source())
+        .manual("Vouch");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -114,9 +129,15 @@ fn command_page(command: &Command, root: &Command) -> io::Result<Vec<u8>> {
 fn synopsis(command: &Command) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
-    let mut line = vec![bold(command.get_bin_name().unwrap_or_else(|| command.get_name())), roman(" [OPTIONS]")];
+    let mut line = vec![
+        bold(command.get_bin_name().unwrap_or_else(|| command.get_name())),
+        roman(" [OPTIONS]"),
+    ];
     if visible_subcommands(command).next().is_some() {
-        line.extend([roman(if command.is_subcommand_required_set() { " " } else { " [" }), italic("COMMAND")]);
+        line.extend([
+            roman(if command.is_subcommand_required_set() { " " } else { " [" }),
+            italic("COMMAND"),
+        ]);
         if !command.is_subcommand_required_set() {
             line.push(roman("]"));
         }
@@ -132,7 +153,12 @@ fn synopsis(command: &Command) -> Roff {
     for arg in command.get_positionals().filter(|arg| !arg.is_hide_set()) {
         let is_many = matches!(arg.get_action(), ArgAction::Append);
         let (open, close) = if arg.is_required_set() { (" ", "") } else { (" [", "]") };
-        line.extend([roman(open), italic(value_name(arg)), roman(if is_many { "..." } else { "" }), roman(close)]);
+        line.extend([
+            roman(open),
+            italic(value_name(arg)),
+            roman(if is_many { "..." } else { "" }),
+            roman(close),
+        ]);
     }
     roff.text(line);
     roff
@@ -151,7 +177,9 @@ fn examples(roff: &mut Roff, command: &Command) {
             }
             match line.strip_suffix(':') {
                 Some("Exit codes (the same for all commands)") => return,
-                Some(heading) if heading.len() < 40 => roff.control("SH", [heading.to_uppercase().as_str()]),
+                Some(heading) if heading.len() < 40 => {
+                    roff.control("SH", [heading.to_uppercase().as_str()])
+                }
                 _ => roff.control("PP", []).text([roman(line)]),
             };
             continue;
@@ -171,13 +199,17 @@ fn see_also(roff: &mut Roff, command: &Command, root: &Command) {
     let name = page_name(command);
     let mut pages: Vec<String> = Vec::new();
     // The commands above, then those below, then its siblings within a group.
-    let parent = name.rsplit_once('-').map(|(parent, _)| parent).filter(|parent| *parent != "vouch");
+    let parent =
+        name.rsplit_once('-').map(|(parent, _)| parent).filter(|parent| *parent != "vouch");
     pages.extend(visible_subcommands(command).map(|sub| format!("{}(1)", page_name(sub))));
     if name != "vouch" {
         pages.insert(0, "vouch(1)".to_owned());
     }
-    let group = parent.and_then(|parent| root.get_subcommands().find(|sub| page_name(sub) == parent));
-    for page in group.into_iter().flat_map(|group| std::iter::once(group).chain(visible_subcommands(group))) {
+    let group =
+        parent.and_then(|parent| root.get_subcommands().find(|sub| page_name(sub) == parent));
+    for page in
+        group.into_iter().flat_map(|group| std::iter::once(group).chain(visible_subcommands(group)))
+    {
         if page_name(page) != name {
             pages.push(format!("{}(1)", page_name(page)));
         }
@@ -195,7 +227,8 @@ fn configuration_page(root: &Command) -> Vec<u8> {
     let mut roff = Roff::new();
     roff.control("TH", [&*CONFIGURATION.to_uppercase(), "5", "", &source(), "Vouch"]);
     roff.control("SH", ["NAME"]).text([roman("vouch.toml - configuration of vouch")]);
-    roff.control("SH", ["SYNOPSIS"]).text([roman("/etc/vouch/vouch.toml, /etc/vouch/conf.d/*.toml")]);
+    roff.control("SH", ["SYNOPSIS"])
+        .text([roman("/etc/vouch/vouch.toml, /etc/vouch/conf.d/*.toml")]);
     roff.control("SH", ["DESCRIPTION"]);
     for (index, paragraph) in CONFIGURATION_TEXT.iter().enumerate() {
         if index > 0 {
@@ -210,7 +243,9 @@ fn configuration_page(root: &Command) -> Vec<u8> {
     roff.control("SH", ["OPTIONS OF ALL COMMANDS THAT HAVE THEM"]);
     let mut shared: Vec<&Arg> = Vec::new();
     for arg in vouch_config::shared(root) {
-        if vouch_config::key(arg).is_some() && !shared.iter().any(|other| other.get_id() == arg.get_id()) {
+        if vouch_config::key(arg).is_some()
+            && !shared.iter().any(|other| other.get_id() == arg.get_id())
+        {
             shared.push(arg);
         }
     }
@@ -223,8 +258,11 @@ fn configuration_page(root: &Command) -> Vec<u8> {
         roff.text([roman(line)]);
     }
     roff.control("fi", []);
-    roff.control("SH", ["SEE ALSO"]).text([roman("vouch(1), vouch-config-check(1), vouch-config-show(1)")]);
-    roff.control("PP", []).text([roman("docs/configuration.md in /usr/share/doc/vouch describes precedence by examples.")]);
+    roff.control("SH", ["SEE ALSO"])
+        .text([roman("vouch(1), vouch-config-check(1), vouch-config-show(1)")]);
+    roff.control("PP", []).text([roman(
+        "docs/configuration.md in /usr/share/doc/vouch describes precedence by examples.",
+    )]);
     roff.render().into_bytes()
 }
 
@@ -233,7 +271,9 @@ fn tables(roff: &mut Roff, command: &Command, prefix: &str, shared: &[&Arg]) {
     for sub in visible_subcommands(command) {
         let table = format!("{prefix}{}", sub.get_name());
         let is_own = |arg: &&Arg| {
-            !arg.is_hide_set() && vouch_config::key(arg).is_some() && !shared.iter().any(|other| other.get_id() == arg.get_id())
+            !arg.is_hide_set()
+                && vouch_config::key(arg).is_some()
+                && !shared.iter().any(|other| other.get_id() == arg.get_id())
         };
         let own: Vec<&Arg> = sub.get_arguments().filter(is_own).collect();
         if !own.is_empty() {
@@ -268,7 +308,9 @@ fn page_name(command: &Command) -> &str {
 }
 
 fn value_name(arg: &Arg) -> String {
-    arg.get_value_names().and_then(|names| names.first()).map_or_else(|| arg.get_id().as_str().to_uppercase(), ToString::to_string)
+    arg.get_value_names()
+        .and_then(|names| names.first())
+        .map_or_else(|| arg.get_id().as_str().to_uppercase(), ToString::to_string)
 }
 
 fn source() -> String {
@@ -289,7 +331,10 @@ const CONFIGURATION_TEXT: [&str; 4] = [
 const CONFIGURATION_TABLES: [(&str, &str); 5] = [
     ("top level", "Options for all commands that have them."),
     ("[COMMAND]", "Options of one command, as [mount], [serve] or [audit.send]."),
-    ("[tree.NAME]", "A short name for a tree: name = \"@HOST,HOSTID\", and reading options for this tree."),
+    (
+        "[tree.NAME]",
+        "A short name for a tree: name = \"@HOST,HOSTID\", and reading options for this tree.",
+    ),
     ("[tree.NAME.COMMAND]", "Options of one command for this tree."),
     ("[namespace]", "Options of a mount of all trees (vouch mount --auto)."),
 ];

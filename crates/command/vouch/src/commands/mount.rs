@@ -3,7 +3,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vouch_mount_service::{MountPlan, MountSource, PlannedTree, Role, Supervised, start_in_background, supervise};
+use vouch_mount_service::{
+    MountPlan, MountSource, PlannedTree, Role, Supervised, start_in_background, supervise,
+};
 use vouch_tree_client::{Client, FaultObserver, Revision, Tree};
 use vouch_tree_mount::{MountOptions, NamespaceTrees, Passthrough, XattrMode};
 
@@ -123,16 +125,20 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),
         (None, true) => (None, PathBuf::from(&args.first)),
         _ => match config::loaded().mounted_at(Path::new(&args.first)) {
-            Some((_, entry)) => (Some(TreePath { name: entry.name.clone(), path: Vec::new() }), PathBuf::from(&args.first)),
+            Some((_, entry)) => (
+                Some(TreePath { name: entry.name.clone(), path: Vec::new() }),
+                PathBuf::from(&args.first),
+            ),
             None => {
-                return Err(
-                    Failure::usage("DIR", "missing").cure("give the mount point, or `dir` in [tree.NAME.mount] of the configuration")
-                );
+                return Err(Failure::usage("DIR", "missing").cure(
+                    "give the mount point, or `dir` in [tree.NAME.mount] of the configuration",
+                ));
             }
         },
     };
     if args.background && !args.detached {
-        let label = tree.as_ref().map_or_else(|| config::AUTO.to_owned(), |tree| tree.name.to_string());
+        let label =
+            tree.as_ref().map_or_else(|| config::AUTO.to_owned(), |tree| tree.name.to_string());
         if args.helper && vouch_tree_mount::is_mounted(&label, &point) {
             return Ok(());
         }
@@ -149,13 +155,17 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         return Ok(supervise(args.role, supervised)?);
     }
     if args.auto && !args.revision.is_newest() {
-        return Err(Failure::usage("--auto", "always shows the newest revisions").cure("mount one tree to choose its revision"));
+        return Err(Failure::usage("--auto", "always shows the newest revisions")
+            .cure("mount one tree to choose its revision"));
     }
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
     let plan = MountPlan {
-        tree: tree.map(|tree| PlannedTree { options: args.client.tree_options(&tree.name), name: tree.name }),
+        tree: tree.map(|tree| PlannedTree {
+            options: args.client.tree_options(&tree.name),
+            name: tree.name,
+        }),
         namespace: namespace_trees(&args.client),
         point,
         options: mount_options(&args)?,
@@ -187,7 +197,10 @@ fn namespace_trees(client: &ClientArgs) -> NamespaceTrees {
     let trees = &config::loaded().trees;
     NamespaceTrees {
         options: client.common_tree_options(),
-        by_key: trees.values().map(|tree| (*tree.name.hostid(), client.tree_options(&tree.name))).collect(),
+        by_key: trees
+            .values()
+            .map(|tree| (*tree.name.hostid(), client.tree_options(&tree.name)))
+            .collect(),
         short_names: trees.iter().map(|(short, tree)| (short.clone(), tree.name.clone())).collect(),
     }
 }
@@ -199,7 +212,8 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
         dev: args.dev,
         exec: !args.noexec,
         threads: args.threads.map(usize::from),
-        read_ahead_bytes: u32::try_from(args.read_ahead).map_err(|_| Failure::usage("--read-ahead", "is more than 4G"))?,
+        read_ahead_bytes: u32::try_from(args.read_ahead)
+            .map_err(|_| Failure::usage("--read-ahead", "is more than 4G"))?,
         xattrs: match args.xattrs {
             Xattrs::Auto => XattrMode::Auto,
             Xattrs::On => XattrMode::On,
@@ -230,7 +244,9 @@ mod tests {
             #[command(flatten)]
             args: Args,
         }
-        let chosen = |more: &[&str]| Command::parse_from([&["mount", "NAME", "DIR"], more].concat()).args.passthrough;
+        let chosen = |more: &[&str]| {
+            Command::parse_from([&["mount", "NAME", "DIR"], more].concat()).args.passthrough
+        };
         assert_eq!(chosen(&[]), PassthroughArg::Auto);
         assert_eq!(chosen(&["--passthrough"]), PassthroughArg::Auto);
         assert_eq!(chosen(&["--passthrough=never"]), PassthroughArg::Never);

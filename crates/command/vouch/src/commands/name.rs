@@ -14,9 +14,11 @@ use crate::{config, key_directory as keys, output};
 /// and authenticates the tree. A client needs nothing else: no certificate authority, no account on
 /// the server.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch name keys --location pub.example.org      name of the tree whose keys are in keys/\n  \
+#[command(
+    after_help = "Examples:\n  vouch name keys --location pub.example.org      name of the tree whose keys are in keys/\n  \
                   vouch name /srv/db                              HOSTID of a database\n  \
-                  vouch name @pub.example.org,HOSTID --json       take a name apart, or learn what is wrong with it")]
+                  vouch name @pub.example.org,HOSTID --json       take a name apart, or learn what is wrong with it"
+)]
 pub(crate) struct Args {
     /// A key directory, a database, a key or certificate file, a name, a short name of the
     /// configuration, or a HOSTID.
@@ -67,20 +69,23 @@ fn of_path_or_text(what: &str) -> Outcome<HostId> {
         if Database::exists(path) {
             return Ok(Database::open_read(path).at(what)?.hostid());
         }
-        for (file, read) in [(keys::ROOT_PUBLIC, of_file as fn(&Path) -> Outcome<HostId>), (keys::SIGNING_CERT, of_file)] {
+        for (file, read) in [
+            (keys::ROOT_PUBLIC, of_file as fn(&Path) -> Outcome<HostId>),
+            (keys::SIGNING_CERT, of_file),
+        ] {
             if path.join(file).exists() {
                 return read(&path.join(file));
             }
         }
-        return Err(
-            Failure::input(what, "is neither a key directory nor a database").cure("look for root.pub, signing.cert or manifest in it")
-        );
+        return Err(Failure::input(what, "is neither a key directory nor a database")
+            .cure("look for root.pub, signing.cert or manifest in it"));
     }
     if path.is_file() {
         return of_file(path);
     }
     what.parse().map_err(|_| {
-        Failure::not_found(what, "no such file or directory, and not a name or HOSTID").cure("a name looks like @HOST[:PORT],HOSTID")
+        Failure::not_found(what, "no such file or directory, and not a name or HOSTID")
+            .cure("a name looks like @HOST[:PORT],HOSTID")
     })
 }
 
@@ -89,7 +94,8 @@ fn of_file(path: &Path) -> Outcome<HostId> {
     if let Some(key) = keys::parse_public(&bytes) {
         return Ok(key.hostid());
     }
-    let cert = keys::read_cert(path).map_err(|failure| failure.cure("give root.pub or signing.cert"))?;
+    let cert =
+        keys::read_cert(path).map_err(|failure| failure.cure("give root.pub or signing.cert"))?;
     Ok(cert.root.hostid())
 }
 

@@ -39,7 +39,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let path = TreePath::parse(&args.path)?;
-    let above = args.out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above =
+        args.out.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     output::require_new(&args.out)?;
     let mut file = tempfile::NamedTempFile::new_in(above).at(above.display())?;
     let line = client_options::block_on(write(&args, &path, file.as_file_mut()))?;
@@ -64,5 +65,9 @@ async fn write(args: &Args, path: &TreePath, file: &mut std::fs::File) -> Outcom
         Some(Finding::Present(_)) => "holds",
         _ => "lacks",
     };
-    Ok(format!("revision {} {found} /{}\n", open.revision.number(), printable(&proof.header().path)))
+    Ok(format!(
+        "revision {} {found} /{}\n",
+        open.revision.number(),
+        printable(&proof.header().path)
+    ))
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_publish::{DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary};
+use vouch_tree_publish::{
+    DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary,
+};
 use vouch_tree_store::{Database, WriteOptions};
 
 use self::source_snapshot::SourceSnapshot;
@@ -22,7 +24,8 @@ use crate::{interrupt, key_directory as keys, output, progress, size, when};
 /// ctime and inode are not read again, and equal blocks are stored once. The old revision stays in
 /// force until the new one is complete. After an interruption, the next run reuses what was stored.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
+#[command(
+    after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --exclude '*.tmp' --exclude /build --dry-run\n  \
                   vouch publish /srv/tree --db s3://trees/tools --keys keys --location pub.example.org\n\n\
@@ -30,7 +33,8 @@ use crate::{interrupt, key_directory as keys, output, progress, size, when};
                   A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.\n\
                   The environment configures a bucket: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION; VOUCH_BUCKET_DIR for local copies.\n\
                   Where the clock was ahead at the last publication (\"starts at ..., which is in the future\"): set it right, then publish once \
-                  with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`.")]
+                  with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`."
+)]
 pub(crate) struct Args {
     /// Directory to publish.
     #[arg(value_name = "DIR", env = "VOUCH_SOURCE")]
@@ -130,7 +134,12 @@ pub(crate) enum PrivateFiles {
 fn parse_deletion_max(text: &str) -> Result<DeletionMax, String> {
     let bad = || "write a number of files, or a percentage from 0% to 100%".to_owned();
     match text.strip_suffix('%') {
-        Some(percent) => percent.parse().ok().filter(|percent| *percent <= 100).map(DeletionMax::Percent).ok_or_else(bad),
+        Some(percent) => percent
+            .parse()
+            .ok()
+            .filter(|percent| *percent <= 100)
+            .map(DeletionMax::Percent)
+            .ok_or_else(bad),
         None => text.parse().map(DeletionMax::Files).map_err(|_| bad()),
     }
 }
@@ -139,7 +148,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
     let hostid = cert.root.hostid();
     let name = TreeName::new(&args.location, hostid).at("--location")?;
-    let duration_s = u32::try_from(args.duration.as_secs()).map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
+    let duration_s = u32::try_from(args.duration.as_secs())
+        .map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
     if !args.source.is_dir() {
         let failure = if args.source.exists() {
             Failure::input(args.source.display(), "not a directory")
@@ -148,10 +158,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         };
         return Err(failure.cure("give the directory to publish"));
     }
-    let snapshot = args.from_snapshot.as_deref().map(|from| SourceSnapshot::find(&args.source, from)).transpose()?;
+    let snapshot = args
+        .from_snapshot
+        .as_deref()
+        .map(|from| SourceSnapshot::find(&args.source, from))
+        .transpose()?;
     let (wait, policy) = (args.wait, args.keep.retention());
     // A dry run of a tree that has no database yet.
-    let scratch = (args.dry_run && !Database::exists(&args.db)).then(tempfile::tempdir).transpose()?;
+    let scratch =
+        (args.dry_run && !Database::exists(&args.db)).then(tempfile::tempdir).transpose()?;
     let db = scratch.as_ref().map_or(args.db, |scratch| scratch.path().join("db"));
     let options = Options {
         clock_was_ahead: args.clock_was_ahead,
@@ -178,24 +193,35 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     };
     // A database or key in the live directory is also in its snapshots.
     vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
-    let source = snapshot.as_ref().map_or_else(|| options.source.clone(), |snapshot| snapshot.path.clone());
+    let source =
+        snapshot.as_ref().map_or_else(|| options.source.clone(), |snapshot| snapshot.path.clone());
     let options = Options { source, ..options };
     // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
     vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
-    let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, pack_len_max: args.pack_size, ..WriteOptions::default() })?;
+    let writer = Database::open_write(
+        &db,
+        WriteOptions { lock_wait: wait, pack_len_max: args.pack_size, ..WriteOptions::default() },
+    )?;
     if writer.hostid() != hostid {
-        return Err(Failure::input(db.display(), format_args!("is the database of another tree, {}", writer.hostid()))
-            .cure("choose another --db, or the --keys of that tree"));
+        return Err(Failure::input(
+            db.display(),
+            format_args!("is the database of another tree, {}", writer.hostid()),
+        )
+        .cure("choose another --db, or the --keys of that tree"));
     }
     let progress = Arc::new(Progress::default());
     let stop = progress.clone();
     let taken = interrupt::take(move || stop.stop());
-    let summary = watched(global, &progress, || vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress));
+    let summary = watched(global, &progress, || {
+        vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress)
+    });
     drop(taken);
     let summary = summary?;
-    if let (false, Some(policy)) = (args.dry_run, policy.filter(|policy| policy.only_last().is_none())) {
+    if let (false, Some(policy)) =
+        (args.dry_run, policy.filter(|policy| policy.only_last().is_none()))
+    {
         writer.retain(policy)?;
     }
     warn(&summary, args.private_files);
@@ -207,7 +233,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 fn warn(summary: &Summary, private_files: Option<PrivateFiles>) {
-    if let (Some(example), true) = (&summary.private_example, private_files != Some(PrivateFiles::Allow)) {
+    if let (Some(example), true) =
+        (&summary.private_example, private_files != Some(PrivateFiles::Allow))
+    {
         tracing::warn!(
             files = summary.private_count,
             example,
@@ -253,30 +281,52 @@ fn summary_text(s: &Summary, snapshot: Option<&str>, is_dry_run: bool) -> String
                 "{} until {}{}{}",
                 s.revision,
                 when::utc(s.expires),
-                if s.end_wanted.is_some() { ", when the signing key's certificate ends" } else { "" },
+                if s.end_wanted.is_some() {
+                    ", when the signing key's certificate ends"
+                } else {
+                    ""
+                },
                 if is_dry_run { " (dry run: nothing is stored)" } else { "" }
             ),
         ],
         vec![
             "files".to_owned(),
-            format!("{} ({} directories, {} symbolic links, {} others)", c.files, c.directories, c.symlinks, c.others),
+            format!(
+                "{} ({} directories, {} symbolic links, {} others)",
+                c.files, c.directories, c.symlinks, c.others
+            ),
         ],
         vec!["bytes".to_owned(), format!("{} ({})", c.bytes, output::bytes(c.bytes))],
         vec!["read".to_owned(), format!("{} files, {}", s.files_read, output::bytes(s.bytes_read))],
-        vec!["new".to_owned(), format!("{} in {} frames", output::bytes(s.new_bytes), s.new_frames)],
-        vec!["shared".to_owned(), format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames)],
+        vec![
+            "new".to_owned(),
+            format!("{} in {} frames", output::bytes(s.new_bytes), s.new_frames),
+        ],
+        vec![
+            "shared".to_owned(),
+            format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames),
+        ],
     ];
     if let Some(snapshot) = snapshot {
         rows.push(vec!["snapshot".to_owned(), snapshot.to_owned()]);
     }
     if s.adopted_bytes > 0 {
-        rows.push(vec!["taken over".to_owned(), format!("{} from an interrupted run", output::bytes(s.adopted_bytes))]);
+        rows.push(vec![
+            "taken over".to_owned(),
+            format!("{} from an interrupted run", output::bytes(s.adopted_bytes)),
+        ]);
     }
     if s.deleted_files > 0 {
         rows.push(vec!["fewer".to_owned(), format!("{} files than before", s.deleted_files)]);
     }
     if let Some(example) = &s.private_example {
-        rows.push(vec!["private".to_owned(), format!("{} files that other users cannot read here, such as {example}", s.private_count)]);
+        rows.push(vec![
+            "private".to_owned(),
+            format!(
+                "{} files that other users cannot read here, such as {example}",
+                s.private_count
+            ),
+        ]);
     }
     if s.skipped_count > 0 {
         rows.push(vec!["skipped".to_owned(), s.skipped_count.to_string()]);
@@ -343,7 +393,11 @@ impl Report {
             shared_frames: s.shared_frames,
             shared_bytes: s.shared_bytes,
             adopted_bytes: s.adopted_bytes,
-            skipped: s.skipped.iter().map(|skipped| Skipped { path: skipped.path.clone(), why: skipped.why.clone() }).collect(),
+            skipped: s
+                .skipped
+                .iter()
+                .map(|skipped| Skipped { path: skipped.path.clone(), why: skipped.why.clone() })
+                .collect(),
             skipped_count: s.skipped_count,
             private_files: s.private_count,
             deleted_files: s.deleted_files,

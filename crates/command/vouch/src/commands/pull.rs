@@ -85,7 +85,10 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         Ok(report) if report.was_current => {}
         Ok(report) => {
             if let Err(failure) = bar.suspend(|| print(args, &report)) {
-                failed.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(failure);
+                failed
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .get_or_insert(failure);
             }
         }
         Err(error) => tracing::warn!(%error, "pull failed; trying again later"),

@@ -10,7 +10,9 @@ use crate::output;
 ///
 /// Asks the replicas, updates open and cached files, and returns when the mount shows the revision.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch refresh /mnt\n\nA mount with --revision or --tag stays at its revision.")]
+#[command(
+    after_help = "Examples:\n  vouch refresh /mnt\n\nA mount with --revision or --tag stays at its revision."
+)]
 pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR")]

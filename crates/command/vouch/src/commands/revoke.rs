@@ -11,9 +11,11 @@ use crate::statement_file::StatementArgs;
 /// distributed in any way: through replicas (--db), in a client's directory of statements
 /// (`--statements DIR` of mount, ls and others), by mail.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch revoke /media/root --reason 'stolen laptop' --out revocation\n  \
+#[command(
+    after_help = "Examples:\n  vouch revoke /media/root --reason 'stolen laptop' --out revocation\n  \
                   vouch revoke --statement revocation --db /srv/db      hand it out from a replica\n  \
-                  cp revocation /etc/vouch/statements/HOSTID.revoked    on a client, read by --statements")]
+                  cp revocation /etc/vouch/statements/HOSTID.revoked    on a client, read by --statements"
+)]
 pub(crate) struct Args {
     #[command(flatten)]
     common: StatementArgs,
@@ -24,7 +26,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.reason.len() > REASON_LEN_MAX {
-        return Err(Failure::usage("--reason", format_args!("is longer than {REASON_LEN_MAX} bytes")));
+        return Err(Failure::usage(
+            "--reason",
+            format_args!("is longer than {REASON_LEN_MAX} bytes"),
+        ));
     }
     let body = (!args.common.is_given()).then_some(Body::Revocation { reason: args.reason });
     args.common.carry_out(body, |body| matches!(body, Body::Revocation { .. }))

@@ -8,9 +8,11 @@ use crate::republish::RepublishArgs;
 /// root is stored. The older revision must be kept in the database. The next `vouch publish` brings
 /// the directory's content back: mend the directory before, or stop the timer.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch rollback --db /srv/db --keys keys              to the revision before the newest one\n  \
+#[command(
+    after_help = "Examples:\n  vouch rollback --db /srv/db --keys keys              to the revision before the newest one\n  \
                   vouch rollback --db /srv/db --keys keys --to 7\n  vouch rollback --db /srv/db --keys keys --to v1.2 --message 'v1.3 breaks the login'\n\n\
-                  `vouch log --db DB` lists the revisions that are kept.")]
+                  `vouch log --db DB` lists the revisions that are kept."
+)]
 pub(crate) struct Args {
     /// Number or tag of the older revision; the default is the one before the newest.
     #[arg(long, value_name = "N|TAG")]

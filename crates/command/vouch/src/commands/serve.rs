@@ -13,7 +13,9 @@ use tokio::runtime::Runtime;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_replica::{Limits, ServeConfig, Server, TlsFiles};
 use vouch_tree_cache::{CacheOptions, TreeCache};
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, ReplicaTls, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, HttpConnector, HttpOptions, ReplicaTls, TreeOptions,
+};
 
 /// Serve databases to clients: a replica.
 ///
@@ -118,14 +120,24 @@ impl CacheArgs {
         if !path.path.is_empty() {
             return Err(Failure::usage("--cache-of", "a whole tree is cached, not a path in it"));
         }
-        let [dir] = db else { return Err(Failure::usage("--db", "--cache-of takes one --db, the directory of the cache")) };
+        let [dir] = db else {
+            return Err(Failure::usage(
+                "--db",
+                "--cache-of takes one --db, the directory of the cache",
+            ));
+        };
         if vouch_tree_store::is_bucket_address(dir) {
             return Err(Failure::usage("--db", "the directory of a cache is local"));
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().at("runtime")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .at("runtime")?;
         let timeout = self.timeout.min(Duration::from_secs(5));
         let tls = ReplicaTls::new(self.replica_ca.as_deref(), self.replica_tls)?;
-        let http = HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() };
+        let http =
+            HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() };
         let cache = runtime.block_on(async {
             let client = Client::new(ClientOptions {
                 connector: Arc::new(HttpConnector::new(http.clone())?),
@@ -136,12 +148,25 @@ impl CacheArgs {
                 refresh_interval: Some(self.refresh),
                 ..ClientOptions::default()
             })?;
-            let tree = TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, ..TreeOptions::default() };
-            let options = CacheOptions { name: path.name, dir: dir.clone(), quota, tree, refresh: self.refresh, http };
+            let tree = TreeOptions {
+                replicas: self.replica.clone(),
+                only_replicas: self.only_replicas,
+                ..TreeOptions::default()
+            };
+            let options = CacheOptions {
+                name: path.name,
+                dir: dir.clone(),
+                quota,
+                tree,
+                refresh: self.refresh,
+                http,
+            };
             TreeCache::open(client, options).await.map_err(|error| match error {
                 vouch_tree_cache::Error::Client(error) => Failure::from(error),
                 vouch_tree_cache::Error::Store(error) => Failure::from(error),
-                vouch_tree_cache::Error::Io { path, source } => Failure::new(path.display(), source),
+                vouch_tree_cache::Error::Io { path, source } => {
+                    Failure::new(path.display(), source)
+                }
                 error => Failure::input(dir.display(), error),
             })
         })?;
@@ -159,7 +184,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         databases: args.db,
         listen,
         passed,
-        tls: args.tls_cert.zip(args.tls_key).map(|(certificate, key)| TlsFiles { certificate, key }),
+        tls: args
+            .tls_cert
+            .zip(args.tls_key)
+            .map(|(certificate, key)| TlsFiles { certificate, key }),
         is_tls_only: args.tls_only,
         metrics: args.metrics,
         threads: args.threads.map(usize::from),
@@ -179,14 +207,21 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     interrupt::watch().at("signals")?;
     // Tells the supervisor that clients are served, and where.
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
-    let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+    let page = server
+        .page_address()
+        .map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;
     service_manager::ready(&format!("serving on {}", addresses.join(", ")));
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
 fn addresses(asked: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
-    let passed: Vec<_> = service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
-    let usual = if passed.is_empty() { vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))] } else { Vec::new() };
+    let passed: Vec<_> =
+        service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let usual = if passed.is_empty() {
+        vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))]
+    } else {
+        Vec::new()
+    };
     Ok((if asked.is_empty() { usual } else { asked }, passed))
 }

@@ -36,12 +36,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if let Some(socket) = &args.metrics {
-        let metrics = status_client::metrics(socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
+        let metrics = status_client::metrics(socket)
+            .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
         return output::text(&metrics);
     }
     let Some(interval) = args.watch else {
         let status = MachineStatus::read()?;
-        return if args.json { output::json(&status) } else { output::text(&status_tables::all(&status, when::now_s())) };
+        return if args.json {
+            output::json(&status)
+        } else {
+            output::text(&status_tables::all(&status, when::now_s()))
+        };
     };
     let clears = io::stdout().is_terminal();
     loop {

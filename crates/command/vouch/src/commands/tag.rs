@@ -8,8 +8,10 @@ use crate::republish::RepublishArgs;
 /// if the content is not the newest, one more that brings the newest content back. Clients see both
 /// at once. `vouch gc --drop-tag` removes a tag.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch tag stable --db /srv/db --keys keys                 the newest revision\n  \
-                  vouch tag stable --db /srv/db --keys keys --revision 7    move the tag to the content of revision 7")]
+#[command(
+    after_help = "Examples:\n  vouch tag stable --db /srv/db --keys keys                 the newest revision\n  \
+                  vouch tag stable --db /srv/db --keys keys --revision 7    move the tag to the content of revision 7"
+)]
 pub(crate) struct Args {
     /// The tag.
     #[arg(value_name = "TAG")]

@@ -24,11 +24,15 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let users = vouch_tree_mount::users_of(&args.point);
     vouch_tree_mount::unmount_point(&args.point)?;
     for Holder { pid, command, path } in users {
-        let (command, path) = (printable(command.as_bytes()), printable(path.as_os_str().as_bytes()));
-        note(format_args!("process {pid} ({command}) still uses {path}; the mount's process ends when the last file is closed"));
+        let (command, path) =
+            (printable(command.as_bytes()), printable(path.as_os_str().as_bytes()));
+        note(format_args!(
+            "process {pid} ({command}) still uses {path}; the mount's process ends when the last file is closed"
+        ));
     }
     for Holder { pid, command, path } in vouch_tree_mount::namespaces_with(&device) {
-        let (command, path) = (printable(command.as_bytes()), printable(path.as_os_str().as_bytes()));
+        let (command, path) =
+            (printable(command.as_bytes()), printable(path.as_os_str().as_bytes()));
         // No command to paste: programs and names in another user's namespace are that user's.
         note(format_args!(
             "still mounted at {path} in the mount namespace of process {pid} ({command}); the mount's process ends with the last process of this namespace"

@@ -11,8 +11,10 @@ use crate::output;
 /// Open files, running programs and directories in use notice nothing; requests wait for some
 /// milliseconds. If the new process cannot continue, the old one does, and the command says why.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch upgrade /mnt\n  systemctl reload 'vouch-mount@*'     all mounts of this machine's units\n\n\
-                        The mount must have a supervisor: it was not mounted with --no-supervisor, nor by a version before 0.2.")]
+#[command(
+    after_help = "Examples:\n  vouch upgrade /mnt\n  systemctl reload 'vouch-mount@*'     all mounts of this machine's units\n\n\
+                        The mount must have a supervisor: it was not mounted with --no-supervisor, nor by a version before 0.2."
+)]
 pub(crate) struct Args {
     /// The mount point.
     #[arg(value_name = "DIR")]

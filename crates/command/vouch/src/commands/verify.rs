@@ -46,7 +46,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let started = Instant::now();
     let (mut report, end) = match (&args.db, &args.name) {
         (Some(_), _) if !args.revision.is_newest() => {
-            return Err(Failure::usage("--db", "checks all kept revisions").cure("leave out --revision and --tag"));
+            return Err(Failure::usage("--db", "checks all kept revisions")
+                .cure("leave out --revision and --tag"));
         }
         (Some(db), _) => (of_database(db, global)?, Ok(())),
         (None, Some(name)) => {
@@ -59,7 +60,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json {
         output::json(&report)?;
     } else {
-        let mut text: String = report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+        let mut text: String =
+            report.problems.iter().map(|problem| format!("{problem}\n")).collect();
         text.push_str(&report.summary());
         output::text(&text)?;
     }
@@ -67,9 +69,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match (report.problem_count, report.revoked) {
         (0, None) => Ok(()),
         (0, Some(reason)) => {
-            let why =
-                format_args!("the key of this tree is revoked ({}), and clients refuse the tree", printable(reason.as_bytes())).to_string();
-            Err(Failure::refused(report.what, why).cure("make new keys, and publish into a new database"))
+            let why = format_args!(
+                "the key of this tree is revoked ({}), and clients refuse the tree",
+                printable(reason.as_bytes())
+            )
+            .to_string();
+            Err(Failure::refused(report.what, why)
+                .cure("make new keys, and publish into a new database"))
         }
         _ => Err(Failure::silent(Code::Differs)),
     }
@@ -81,12 +87,22 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Repo
     if !path.path.is_empty() {
         let (found, _) = open.follow(&path.path).await?;
         if !found.is_empty() {
-            let why = format_args!("leads to /{} of {}, which is not the root of a tree", printable(&found), open.tree.name()).to_string();
-            return Err(Failure::input(printable(&path.path), why).cure("verify checks whole trees; give a link to a tree, or no path"));
+            let why = format_args!(
+                "leads to /{} of {}, which is not the root of a tree",
+                printable(&found),
+                open.tree.name()
+            )
+            .to_string();
+            return Err(Failure::input(printable(&path.path), why)
+                .cure("verify checks whole trees; give a link to a tree, or no path"));
         }
     }
     let bar = progress::spinner(global, "verifying");
-    let mut report = Report { what: open.tree.name().to_string(), revision: Some(open.revision.number()), ..Report::default() };
+    let mut report = Report {
+        what: open.tree.name().to_string(),
+        revision: Some(open.revision.number()),
+        ..Report::default()
+    };
     report.valid_until = u64::try_from(open.revision.expires()).ok().map(when::utc);
     let mut events = open.tree.verify_all(&open.revision);
     let mut end = Ok(());
@@ -104,9 +120,14 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Repo
         match event {
             VerifyEvent::Progress { frames, bytes, waiting } => {
                 (report.frames, report.bytes) = (frames, bytes);
-                bar.set_message(format!("{frames} frames, {}, {waiting} left so far", output::bytes(bytes)));
+                bar.set_message(format!(
+                    "{frames} frames, {}, {waiting} left so far",
+                    output::bytes(bytes)
+                ));
             }
-            VerifyEvent::Bad { path, error } => report.add_problem(format!("{}: {error}", printable(&path))),
+            VerifyEvent::Bad { path, error } => {
+                report.add_problem(format!("{}: {error}", printable(&path)))
+            }
             VerifyEvent::Done { frames, bytes, bad, .. } => {
                 (report.frames, report.bytes) = (frames, bytes);
                 report.problem_count = report.problem_count.max(bad);

@@ -2,7 +2,9 @@ use std::io::BufRead as _;
 
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number::{OPEN, RENAME};
-use vouch_audit::trail::{KEY_FILE, Log, LogError, Options, Rotation, SystemDisk, create_key, read_key};
+use vouch_audit::trail::{
+    KEY_FILE, Log, LogError, Options, Rotation, SystemDisk, create_key, read_key,
+};
 
 use crate::prelude::*;
 
@@ -19,7 +21,14 @@ pub(crate) fn open(directory: &Path) -> Log {
     }
 }
 
-pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, result: u32) {
+pub(crate) fn put(
+    log: &mut Log,
+    principal: &str,
+    operation: u16,
+    path: &str,
+    path2: &str,
+    result: u32,
+) {
     let time_ns = (1_000_000 + log.next_seq()) * SECOND;
     log.append_record(&Record {
         time_ns,
@@ -66,7 +75,9 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
 #[test]
 fn search_selects_records_by_each_criterion() {
     let site = with_trail();
-    let search = |more: &[&str]| json_lines(&site.run_ok([&["audit", "search", "trail", "--json"], more].concat()));
+    let search = |more: &[&str]| {
+        json_lines(&site.run_ok([&["audit", "search", "trail", "--json"], more].concat()))
+    };
     for scan in [&[][..], &["--scan"]] {
         let search = |more: &[&str]| search(&[more, scan].concat());
         assert_eq!(search(&[]).len(), 202);
@@ -79,11 +90,19 @@ fn search_selects_records_by_each_criterion() {
         assert_eq!(search(&["--result", "13", "--client", "10.0.0.7", "-S", "openat"]).len(), 100);
         assert_eq!(search(&["--client", "10.0.0.8"]).len(), 0);
         assert_eq!(search(&["--below", "/srv/<secret>", "--limit", "5"]).len(), 5);
-        assert_eq!(search(&["--from", "1970-01-12T13:46:41Z", "--until", "1970-01-12T13:46:43Z"]).len(), 2);
+        assert_eq!(
+            search(&["--from", "1970-01-12T13:46:41Z", "--until", "1970-01-12T13:46:43Z"]).len(),
+            2
+        );
         let newest = search(&["--newest", "-n", "1"]);
-        assert_eq!((newest[0]["event"]["sequence"].as_u64(), &newest[0]["file"]["path"]), (Some(202), &"/srv/seven".into()));
-        let named: Vec<_> =
-            search(&["--path", "/srv/seven", "--renames"]).iter().map(|one| one["event"]["sequence"].as_u64().unwrap()).collect();
+        assert_eq!(
+            (newest[0]["event"]["sequence"].as_u64(), &newest[0]["file"]["path"]),
+            (Some(202), &"/srv/seven".into())
+        );
+        let named: Vec<_> = search(&["--path", "/srv/seven", "--renames"])
+            .iter()
+            .map(|one| one["event"]["sequence"].as_u64().unwrap())
+            .collect();
         assert_eq!(named, [15, 201, 202]);
     }
     assert_eq!(site.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
@@ -92,7 +111,10 @@ fn search_selects_records_by_each_criterion() {
         text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"),
         "{text}"
     );
-    assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
+    assert_eq!(
+        search(&["-n", "1"])[0]["host"]["boot"]["id"],
+        "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a"
+    );
     assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     site.run_err(2, ["audit", "search", "trail", "--renames"]);
     site.run_err(3, ["audit", "search", "trail", "-S", "execve"]);
@@ -101,7 +123,19 @@ fn search_selects_records_by_each_criterion() {
     for command in ["search", "report", "follow"] {
         site.run_err(4, ["audit", command, "empty"]);
     }
-    site.run_err(4, ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "sent", "empty"]);
+    site.run_err(
+        4,
+        [
+            "audit",
+            "send",
+            "--once",
+            "--to",
+            "syslog+udp://127.0.0.1:9",
+            "--position",
+            "sent",
+            "empty",
+        ],
+    );
     site.run_err(2, ["audit", "search", "trail", "--path", "srv/7"]);
     assert_eq!(search(&["--path", "//srv/7/"]).len(), search(&["--path", "/srv/7"]).len());
     assert_eq!(search(&["--client", "10.0.0.0/8", "--result", "EACCES"]).len(), 100);
@@ -110,24 +144,54 @@ fn search_selects_records_by_each_criterion() {
 #[test]
 fn report_counts_records_and_escapes_names_in_html() {
     let site = with_trail();
-    let report: serde_json::Value = serde_json::from_str(&site.run_ok(["audit", "report", "trail", "--json"])).unwrap();
+    let report: serde_json::Value =
+        serde_json::from_str(&site.run_ok(["audit", "report", "trail", "--json"])).unwrap();
     assert_eq!(
         (report["records"].as_u64(), report["failures"].as_u64(), report["bytes_read"].as_u64()),
         (Some(202), Some(100), Some(101 * 4096))
     );
     let users = &report["tables"][0];
-    assert_eq!((&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()), (&"user".into(), Some(3), Some(100)));
-    let bars: u64 = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).sum();
+    assert_eq!(
+        (&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()),
+        (&"user".into(), Some(3), Some(100))
+    );
+    let bars: u64 = report["timeline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|bar| bar["records"].as_u64().unwrap())
+        .sum();
     assert_eq!(bars, 202);
-    let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
-    assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
+    let bars: Vec<u64> = report["timeline"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|bar| bar["records"].as_u64().unwrap())
+        .collect();
+    assert!(
+        bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]),
+        "{bars:?}"
+    );
     let text = site.run_ok(["audit", "report", "trail", "--top", "2"]);
-    assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
+    assert!(
+        text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"),
+        "{text}"
+    );
     let empty = site.run(["audit", "report", "trail", "--export", "/nosuch"]);
     let note = String::from_utf8_lossy(&empty.stderr);
-    assert!(empty.status.success() && note.starts_with("no record matches (") && note.contains("--export takes"), "{note}");
+    assert!(
+        empty.status.success()
+            && note.starts_with("no record matches (")
+            && note.contains("--export takes"),
+        "{note}"
+    );
     let page = site.run_ok(["audit", "report", "trail", "--html"]);
-    assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark") && page.contains("/srv/&lt;secret&gt;"), "{page}");
+    assert!(
+        page.contains("<svg")
+            && page.contains("prefers-color-scheme:dark")
+            && page.contains("/srv/&lt;secret&gt;"),
+        "{page}"
+    );
     assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");
 }
 
@@ -138,7 +202,12 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
     let mut log = open(&site.path("trail"));
     let detail = b"\x1b[2J\x1b[3J\x1b[Hsound: 202 records in 1 segments, all sealed\n\x1b[8m";
     let recovered = vouch_audit::record::Act::Recovered as u16;
-    log.append_record(&Record { class: vouch_audit::record::Class::Administrative, operation: recovered, detail, ..Record::default() });
+    log.append_record(&Record {
+        class: vouch_audit::record::Class::Administrative,
+        operation: recovered,
+        detail,
+        ..Record::default()
+    });
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let verify = ["audit", "verify", "--public", &public, "trail"];
     assert!(site.run_ok(verify).lines().last().unwrap().starts_with("sound: 203 records"));
@@ -154,20 +223,42 @@ fn records_with_control_characters_cannot_hide_verification_faults() {
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines.last().unwrap().contains(" fault"), "{text}");
     assert!(lines[lines.len() - 2].contains(": segment "), "{text}");
-    assert!(lines.iter().any(|line| line.starts_with("note: ") && line.contains("\"\\u{1b}[2J")), "{text}");
+    assert!(
+        lines.iter().any(|line| line.starts_with("note: ") && line.contains("\"\\u{1b}[2J")),
+        "{text}"
+    );
 }
 
 #[test]
 fn gap_records_count_as_failures() {
     let site = with_trail();
     let mut log = open(&site.path("trail"));
-    log.append_record(&Record { class: vouch_audit::record::Class::Gap, time_ns: 2_000_000 * SECOND, gap: Some(9), ..Record::default() });
+    log.append_record(&Record {
+        class: vouch_audit::record::Class::Gap,
+        time_ns: 2_000_000 * SECOND,
+        gap: Some(9),
+        ..Record::default()
+    });
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    let failed = json_lines(&site.run_ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
-    assert_eq!((&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]), (&"gap".into(), &"failure".into()));
-    assert_eq!(site.run_ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
-    assert!(site.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9"));
-    assert!(site.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
+    let failed = json_lines(&site.run_ok([
+        "audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json",
+    ]));
+    assert_eq!(
+        (&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]),
+        (&"gap".into(), &"failure".into())
+    );
+    assert_eq!(
+        site.run_ok([
+            "audit", "search", "trail", "--result", "success", "--class", "gap", "--count"
+        ]),
+        "0\n"
+    );
+    assert!(
+        site.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9")
+    );
+    assert!(
+        site.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost")
+    );
 }
 
 #[test]
@@ -205,7 +296,10 @@ fn follow_continues_over_segment_ends() {
     let seen: Vec<String> = lines.take(100).map(|line| line.expect("a line")).collect();
     let _ = child.kill();
     let _ = child.wait();
-    let paths: Vec<_> = json_lines(&seen.join("\n")).iter().map(|one| one["file"]["path"].as_str().unwrap().to_owned()).collect();
+    let paths: Vec<_> = json_lines(&seen.join("\n"))
+        .iter()
+        .map(|one| one["file"]["path"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(paths, (0..100).map(|number| format!("/srv/new-{number}")).collect::<Vec<_>>());
 }
 
@@ -217,13 +311,26 @@ fn search_finds_imported_kernel_audit_events() {
     site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     assert_eq!(site.run_ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
-    let refused = json_lines(&site.run_ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
+    let refused = json_lines(&site.run_ok([
+        "audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json",
+    ]));
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
-    assert_eq!(site.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
+    assert_eq!(
+        site.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]),
+        "3\n"
+    );
     let verified = site.run_ok(["audit", "verify", "host"]);
     assert!(verified.contains("sound: 18 records"), "{verified}");
-    let acts = json_lines(&site.run_ok(["audit", "search", "host", "--class", "administrative", "--json"]));
-    let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
+    let acts = json_lines(&site.run_ok([
+        "audit",
+        "search",
+        "host",
+        "--class",
+        "administrative",
+        "--json",
+    ]));
+    let acts: Vec<_> =
+        acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
     assert_eq!(acts, ["start", "stop", "start", "stop"]);
 }
 

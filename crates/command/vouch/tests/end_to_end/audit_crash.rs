@@ -17,7 +17,9 @@ type Acknowledged = (&'static str, String);
 
 #[test]
 fn every_acknowledged_operation_has_a_record_after_kill() {
-    let kills = std::env::var(KILLS_VARIABLE).ok().map_or(KILLS, |text| text.parse().expect("a number of kills"));
+    let kills = std::env::var(KILLS_VARIABLE)
+        .ok()
+        .map_or(KILLS, |text| text.parse().expect("a number of kills"));
     let site = TestSite::with_directories(&["data", "trail"]);
     let trail = site.path("trail");
     let key = Ratchet::new([3; 16], &[4; 32]);
@@ -26,43 +28,95 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     for round in 0..kills {
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut export = start(&site, round);
         let address = export.address;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
-        assert!(eventually(Duration::from_secs(60), || !done.lock().is_empty()), "kill {round}: no operation was acknowledged");
+        assert!(
+            eventually(Duration::from_secs(60), || !done.lock().is_empty()),
+            "kill {round}: no operation was acknowledged"
+        );
         std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server has ended");
         std::thread::sleep(Duration::from_millis(20));
         runtime.shutdown_timeout(Duration::from_secs(30));
-        let (done, recorded) = (std::mem::take(&mut *done.lock()), recorded_operations(&trail, first));
+        let (done, recorded) =
+            (std::mem::take(&mut *done.lock()), recorded_operations(&trail, first));
         total += done.len();
         for operation in done {
-            assert!(recorded.contains(&operation), "kill {round}: {operation:?} was acknowledged and has no record");
+            assert!(
+                recorded.contains(&operation),
+                "kill {round}: {operation:?} was acknowledged and has no record"
+            );
         }
     }
     start(&site, kills).terminate();
-    let report = verify(&trail, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {}).expect("the trail is read");
+    let report =
+        verify(&trail, &Trust { public: Some(key.public()), ..Trust::default() }, |_, _| {})
+            .expect("the trail is read");
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
-    assert!(report.records >= total as u64 && total as u64 >= kills, "{total} operations, {} records", report.records);
-    println!("{kills} kills, {total} operations acknowledged, {} records in {} segments", report.records, report.segments);
+    assert!(
+        report.records >= total as u64 && total as u64 >= kills,
+        "{total} operations, {} records",
+        report.records
+    );
+    println!(
+        "{kills} kills, {total} operations acknowledged, {} records in {} segments",
+        report.records, report.segments
+    );
 }
 
 fn start(site: &TestSite, round: u64) -> Export {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let mut command = site.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &address.to_string()]);
-    command.args(["--dir", "data", "--audit", "trail", "--state", &format!("exporting-{round}"), "--lease", "5"]);
-    command.args(["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", SEGMENT, "--audit-seal", "1s"]);
+    let mut command = site.command([
+        "export",
+        "--options",
+        "rw,insecure,no_root_squash",
+        "--listen",
+        &address.to_string(),
+    ]);
+    command.args([
+        "--dir",
+        "data",
+        "--audit",
+        "trail",
+        "--state",
+        &format!("exporting-{round}"),
+        "--lease",
+        "5",
+    ]);
+    command.args([
+        "--audit-policy",
+        "block",
+        "--audit-sync",
+        "each",
+        "--audit-segment",
+        SEGMENT,
+        "--audit-seal",
+        "1s",
+    ]);
     Export::spawn(&mut command, address)
 }
 
-async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mutex<Vec<Acknowledged>>) -> Result<(), Error> {
-    let client = connect(address, 1, &format!("{round}-{worker}"), rustix::process::getuid().as_raw()).await?;
+async fn run_operations(
+    address: SocketAddr,
+    round: u64,
+    worker: u64,
+    done: &Mutex<Vec<Acknowledged>>,
+) -> Result<(), Error> {
+    let client =
+        connect(address, 1, &format!("{round}-{worker}"), rustix::process::getuid().as_raw())
+            .await?;
     let root = client.walk(b"export").await?;
     let note = |operation, name: &str| done.lock().push((operation, name.to_owned()));
     let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
@@ -71,7 +125,8 @@ async fn run_operations(address: SocketAddr, round: u64, worker: u64, done: &Mut
         let (directory, file, other) = (name("d"), name("f"), name("g"));
         client.mkdir(&root.handle, directory.as_bytes(), 0o755).await?;
         note("CREATE", &directory);
-        let open = client.open(&root.handle, file.as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+        let open =
+            client.open(&root.handle, file.as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
         note("OPEN", &file);
         client.write(&open, 0, b"something", StableHow::Unstable).await?;
         note("WRITE", &file);
@@ -95,7 +150,10 @@ fn recorded_operations(trail: &std::path::Path, first: u64) -> HashSet<Acknowled
             && record.result == 0
         {
             let path = String::from_utf8_lossy(record.path).into_owned();
-            found.insert((operations::name(record.operation), path.rsplit('/').next().unwrap_or_default().to_owned()));
+            found.insert((
+                operations::name(record.operation),
+                path.rsplit('/').next().unwrap_or_default().to_owned(),
+            ));
         }
         true
     });

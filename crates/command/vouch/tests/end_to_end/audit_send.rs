@@ -67,7 +67,16 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
 #[test]
 fn copied_trail_without_its_checkpoint_is_refused() {
     let site = with_trail();
-    let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
+    let args = [
+        "audit",
+        "send",
+        "--once",
+        "--to",
+        "syslog+udp://127.0.0.1:9",
+        "--position",
+        "position",
+        "trail",
+    ];
     std::fs::remove_file(site.path("trail").join("checkpoint")).unwrap();
     site.expect_err(3, args, &["no checkpoint"]);
     for entry in std::fs::read_dir(site.path("trail")).unwrap() {
@@ -99,9 +108,16 @@ fn only_sealed_records_are_sent() {
         each.collect::<Vec<_>>()
     });
     let mut log = open(&site.path("trail"));
-    log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
+    log.append_record(&Record {
+        operation: READ,
+        principal: b"dave@EXAMPLE.ORG",
+        ..Record::default()
+    });
     log.write().expect("the write succeeds");
-    assert_eq!(site.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
+    assert_eq!(
+        site.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]),
+        "1\n"
+    );
     site.run_ok(args);
     site.run_ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
@@ -111,12 +127,16 @@ fn only_sealed_records_are_sent() {
 
 fn snapshot(directory: &std::path::Path) -> impl Fn() + use<> {
     let directory = directory.to_owned();
-    let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
-    let saved: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
-    move || {
+    let files = || {
         std::fs::read_dir(&directory)
             .expect("a directory")
-            .for_each(|entry| std::fs::remove_file(entry.expect("an entry").path()).expect("a file"));
+            .map(|entry| entry.expect("an entry").path())
+    };
+    let saved: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
+    move || {
+        std::fs::read_dir(&directory).expect("a directory").for_each(|entry| {
+            std::fs::remove_file(entry.expect("an entry").path()).expect("a file")
+        });
         saved.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).expect("a file"));
     }
 }
@@ -126,7 +146,9 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let site = with_trail();
     let more = |count: u64, path: &str| {
         let mut log = open(&site.path("trail"));
-        (0..count).for_each(|number| put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/{path}-{number}"), "", 0));
+        (0..count).for_each(|number| {
+            put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/{path}-{number}"), "", 0)
+        });
         log.close(3_000_000 * SECOND).expect("the trail closes");
     };
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -136,7 +158,9 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     more(40, "sent");
     site.run_ok(args);
     let sent = std::fs::read_to_string(site.path("position")).expect("the file exists");
-    let stays = || assert_eq!(std::fs::read_to_string(site.path("position")).expect("the file exists"), sent);
+    let stays = || {
+        assert_eq!(std::fs::read_to_string(site.path("position")).expect("the file exists"), sent)
+    };
     site.run_ok(args);
     restore();
     site.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
@@ -161,7 +185,13 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
     site.run_ok(["audit", "keygen", "trail"]);
     let mut log = open(&site.path("trail"));
     let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
-    log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
+    log.append_record(&Record {
+        operation: READ,
+        path: &path,
+        path2: &path,
+        detail: &[1; 1024],
+        ..Record::default()
+    });
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -175,13 +205,19 @@ fn record_too_large_for_a_datagram_does_not_block_later_ones() {
             let text = &text[text.find('{').expect("JSON")..];
             let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
             match value["event"]["sequence"].as_u64() {
-                Some(1) => assert_eq!((&value["vouch"]["truncated"], &value["file"]["path"]), (&true.into(), &"/srv/.../name".into())),
+                Some(1) => assert_eq!(
+                    (&value["vouch"]["truncated"], &value["file"]["path"]),
+                    (&true.into(), &"/srv/.../name".into())
+                ),
                 Some(2) => return assert!(value["vouch"]["truncated"].is_null()),
                 other => panic!("there is no record {other:?}"),
             }
         }
     });
-    let mut sender = site.command(["audit", "send", "--to", &to, "--position", "position", "trail"]).spawn().expect("the binary starts");
+    let mut sender = site
+        .command(["audit", "send", "--to", &to, "--position", "position", "trail"])
+        .spawn()
+        .expect("the binary starts");
     let received = collector.join();
     sender.kill().expect("the process runs");
     sender.wait().expect("a child");
@@ -204,7 +240,11 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), certificate }
     }
 
-    pub(crate) fn vouch(&self, name: &str, years: std::ops::Range<i32>) -> (rcgen::Certificate, KeyPair) {
+    pub(crate) fn vouch(
+        &self,
+        name: &str,
+        years: std::ops::Range<i32>,
+    ) -> (rcgen::Certificate, KeyPair) {
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
         params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
@@ -212,17 +252,26 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
     }
 
-    fn server(&self, name: &str, years: std::ops::Range<i32>, clients: Option<&Authority>) -> Arc<ServerConfig> {
+    fn server(
+        &self,
+        name: &str,
+        years: std::ops::Range<i32>,
+        clients: Option<&Authority>,
+    ) -> Arc<ServerConfig> {
         let (certificate, key) = self.vouch(name, years);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().expect("versions");
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("versions");
         let builder = match clients {
             None => builder.with_no_client_auth(),
             Some(authority) => {
                 let mut roots = RootCertStore::empty();
                 roots.add(authority.certificate.der().clone()).expect("a certificate of a CA");
                 builder.with_client_cert_verifier(
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().expect("roots"),
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                        .build()
+                        .expect("roots"),
                 )
             }
         };
@@ -257,26 +306,40 @@ fn collect(stream: TcpStream, config: Arc<ServerConfig>, behaviour: Behaviour) -
     seen
 }
 
-fn collector(config: Arc<ServerConfig>, behaviour: Vec<Behaviour>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
+fn collector(
+    config: Arc<ServerConfig>,
+    behaviour: Vec<Behaviour>,
+) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").port();
     let connections = move || {
-        let accepted = behaviour.into_iter().map(|behaviour| (socket.accept().expect("a connection").0, behaviour));
+        let accepted = behaviour
+            .into_iter()
+            .map(|behaviour| (socket.accept().expect("a connection").0, behaviour));
         accepted.map(|(stream, behaviour)| collect(stream, config.clone(), behaviour)).collect()
     };
     (port, std::thread::spawn(connections))
 }
 
 fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&["audit", "send", "--once", "--to", to, "--tls-ca", ca, "--position", "position", "trail"], more].concat()
+    [
+        &["audit", "send", "--once", "--to", to, "--tls-ca", ca, "--position", "position", "trail"],
+        more,
+    ]
+    .concat()
 }
 
 #[test]
 fn records_are_sent_over_tls_at_least_once() {
     let site = with_trail();
     let authority = Authority::new(&site, "ca.pem");
-    let behaviour =
-        vec![Behaviour::DieAfter(1), Behaviour::DieAfter(77), Behaviour::DieAfter(202), Behaviour::ReadToEnd, Behaviour::ReadToEnd];
+    let behaviour = vec![
+        Behaviour::DieAfter(1),
+        Behaviour::DieAfter(77),
+        Behaviour::DieAfter(202),
+        Behaviour::ReadToEnd,
+        Behaviour::ReadToEnd,
+    ];
     let (port, collector) = collector(authority.server("localhost", 2020..2120, None), behaviour);
     let to = format!("syslog+tls://localhost:{port}");
     site.run_ok(send(&to, "ca.pem", &[]));
@@ -302,13 +365,25 @@ fn unauthenticated_collector_gets_no_record() {
         ("elsewhere.example.org", 2020..2120, "ca.pem", &[], "--tls-name"),
         ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
     ] {
-        let (port, collector) = collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
-        site.expect_err(5, send(&format!("syslog+tls://localhost:{port}"), ca, more), &[says, "nothing was sent"]);
+        let (port, collector) =
+            collector(authority.server(name, years, None), vec![Behaviour::ReadToEnd]);
+        site.expect_err(
+            5,
+            send(&format!("syslog+tls://localhost:{port}"), ca, more),
+            &[says, "nothing was sent"],
+        );
         assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
         assert!(!site.path("position").exists());
     }
-    let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Behaviour::ReadToEnd]);
-    site.run_ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
+    let (port, collector) = collector(
+        authority.server("elsewhere.example.org", 2020..2120, None),
+        vec![Behaviour::ReadToEnd],
+    );
+    site.run_ok(send(
+        &format!("syslog+tls://127.0.0.1:{port}"),
+        "ca.pem",
+        &["--tls-name", "elsewhere.example.org"],
+    ));
     assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
 }
 
@@ -345,7 +420,9 @@ fn client_certificate_is_sent_if_the_collector_asks() {
     let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
     // A refused sender may see the connection end before it reads the alert, and retry.
     let collector = std::thread::spawn(move || {
-        let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Behaviour::ReadToEnd));
+        let all = socket.incoming().map(|stream| {
+            collect(stream.expect("a connection"), config.clone(), Behaviour::ReadToEnd)
+        });
         all.map(|seen| seen.len()).find(|count| *count > 0)
     });
     for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
@@ -360,7 +437,10 @@ fn client_certificate_is_sent_if_the_collector_asks() {
 fn truncated_tls_connection_does_not_count_unless_allowed() {
     let site = with_trail();
     let authority = Authority::new(&site, "ca.pem");
-    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Behaviour::CloseTcpOnly; 4]);
+    let (port, collector) = collector(
+        authority.server("localhost", 2020..2120, None),
+        vec![Behaviour::CloseTcpOnly; 4],
+    );
     let to = format!("syslog+tls://localhost:{port}");
     site.expect_err(5, send(&to, "ca.pem", &[]), &["close_notify", "--tls-plain-end"]);
     assert!(!site.path("position").exists());

@@ -22,13 +22,28 @@ impl Server {
         let store = site.path("nats");
         site.write(
             "nats.conf",
-            format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n", store.display().to_string()),
+            format!(
+                "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n",
+                store.display().to_string()
+            ),
         );
         let mut command = Command::new("nats-server");
-        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(site.path("nats.conf"));
-        let child = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("nats-server starts"));
+        command
+            .env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default()))
+            .arg("-c")
+            .arg(site.path("nats.conf"));
+        let child = KillOnDrop(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("nats-server starts"),
+        );
         let server = Server { child, port };
-        assert!(eventually(WAIT_MAX, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
+        assert!(
+            eventually(WAIT_MAX, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()),
+            "the NATS server does not listen"
+        );
         server
     }
 
@@ -44,12 +59,19 @@ impl Server {
 
 fn nats_is_available() -> bool {
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    is_available("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
+    is_available(
+        "nats-server",
+        Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok(),
+    )
 }
 
 async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
     let client = options.connect(format!("127.0.0.1:{port}")).await.expect("a connection");
-    let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
+    let config = stream::Config {
+        name: "AUDIT".into(),
+        subjects: vec!["audit.>".into()],
+        ..stream::Config::default()
+    };
     jetstream::new(client).get_or_create_stream(config).await.expect("a stream")
 }
 
@@ -65,7 +87,12 @@ async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(work)
 }
 
 fn send<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -120,10 +147,15 @@ fn records_without_a_stream_or_credentials_do_not_count_as_sent() {
     let site = with_trail();
     site.write("password", "secret\n");
     site.write("wrong", "guess\n");
-    let server = Server::start(&site, free_port(), "authorization { user: vouch, password: secret }");
+    let server =
+        Server::start(&site, free_port(), "authorization { user: vouch, password: secret }");
     let to = server.to();
     site.expect_err(5, send(&to, &["--once"]), &["--nats-user"]);
-    site.expect_err(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]), &["--nats-user"]);
+    site.expect_err(
+        5,
+        send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]),
+        &["--nats-user"],
+    );
     let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
     site.expect_err(5, send(&to, &known), &["nats stream add"]);
     assert!(!site.path("position").exists());
@@ -155,7 +187,10 @@ fn unauthenticated_nats_server_gets_no_record() {
         site.write("server.pem", certificate.pem());
         site.write("server.key", key.serialize_pem());
         let files = [site.path("server.pem"), site.path("server.key")];
-        let tls = format!("tls {{ {more} cert_file: {:?}, key_file: {:?}, timeout: 30 }}", files[0], files[1]);
+        let tls = format!(
+            "tls {{ {more} cert_file: {:?}, key_file: {:?}, timeout: 30 }}",
+            files[0], files[1]
+        );
         let server = Server::start(&site, free_port(), &tls);
         let to = format!("nats+tls://localhost:{}/audit.nfs1", server.port);
         let args = send(&to, &["--once", "--tls-ca", ca]);
@@ -166,15 +201,39 @@ fn unauthenticated_nats_server_gets_no_record() {
             }
             None => {
                 let options = || {
-                    let options = ConnectOptions::new().require_tls(true).add_root_certificates(site.path("ca.pem"));
+                    let options = ConnectOptions::new()
+                        .require_tls(true)
+                        .add_root_certificates(site.path("ca.pem"));
                     if more.is_empty() { options } else { options.tls_first() }
                 };
-                let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
-                let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
-                block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
+                let client = || async {
+                    options()
+                        .connect(format!("localhost:{}", server.port))
+                        .await
+                        .expect("a connection")
+                };
+                let config = stream::Config {
+                    name: "AUDIT".into(),
+                    subjects: vec!["audit.>".into()],
+                    ..stream::Config::default()
+                };
+                block_on(async {
+                    jetstream::new(client().await)
+                        .get_or_create_stream(config.clone())
+                        .await
+                        .map(drop)
+                        .expect("a stream")
+                });
                 site.run_ok(args);
-                let found =
-                    block_on(async { stored(&mut jetstream::new(client().await).get_stream("AUDIT").await.expect("a stream")).await });
+                let found = block_on(async {
+                    stored(
+                        &mut jetstream::new(client().await)
+                            .get_stream("AUDIT")
+                            .await
+                            .expect("a stream"),
+                    )
+                    .await
+                });
                 assert_eq!(found.len(), 202);
             }
         }

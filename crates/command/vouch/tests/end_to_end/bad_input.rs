@@ -27,7 +27,21 @@ fn bad_values_give_one_line_and_exit_code() {
         (4, &["publish", "src", "--db", "db", "--keys", "no-such", "--location", "h"]),
         (3, &["publish", "src", "--db", "db", "--keys", "keys", "--location", "a b"]),
         (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--tag", ""]),
-        (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--opaque", "no-such"]),
+        (
+            3,
+            &[
+                "publish",
+                "src",
+                "--db",
+                "new",
+                "--keys",
+                "keys",
+                "--location",
+                "h",
+                "--opaque",
+                "no-such",
+            ],
+        ),
         (3, &["publish", "src", "--db", "keys", "--keys", "keys", "--location", "h"]),
         (7, &["keygen", "--out", "/proc/new"]),
         (4, &["gc", "--db", "no-such"]),
@@ -50,7 +64,10 @@ fn bad_values_give_one_line_and_exit_code() {
     ];
     for (code, args) in cases {
         let output_text = site.run_err(*code, *args);
-        assert!(output_text.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {output_text}");
+        assert!(
+            output_text.starts_with(&format!("vouch: {}: ", args[0])),
+            "{args:?}: {output_text}"
+        );
         assert!(!output_text.contains("os error"), "{output_text}");
     }
     assert!(!site.path("new").exists(), "a refused option leaves no database behind");
@@ -62,7 +79,8 @@ fn damaged_database_that_cannot_be_opened_fails_verification() {
         let site = TestSite::new();
         site.small_tree();
         site.publish();
-        let first = |dir: &str| std::fs::read_dir(site.path(dir)).unwrap().next().unwrap().unwrap().path();
+        let first =
+            |dir: &str| std::fs::read_dir(site.path(dir)).unwrap().next().unwrap().unwrap().path();
         match damage {
             "manifest" => std::fs::write(site.path("db/manifest"), "no manifest").unwrap(),
             "segment" => std::fs::write(first("db/index"), "").unwrap(),
@@ -72,7 +90,10 @@ fn damaged_database_that_cannot_be_opened_fails_verification() {
         let output = site.run(["verify", "--db", "db"]);
         let output_text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{damage}: {output_text}");
-        assert!(output_text.contains("PROBLEMS") && !output_text.contains("`vouch verify"), "{damage}: {output_text}");
+        assert!(
+            output_text.contains("PROBLEMS") && !output_text.contains("`vouch verify"),
+            "{damage}: {output_text}"
+        );
     }
 }
 
@@ -88,15 +109,57 @@ fn wrong_command_line_exits_with_usage_error() {
         &["log"],
         &["verify"],
         &["gc", "--db", "db", "--keep", "0"],
-        &["publish", ".", "--db", "db", "--keys", "keys", "--location", "localhost", "--threads", "0"],
+        &[
+            "publish",
+            ".",
+            "--db",
+            "db",
+            "--keys",
+            "keys",
+            "--location",
+            "localhost",
+            "--threads",
+            "0",
+        ],
         &["serve", "--db", "db", "--connections-max", "0"],
-        &["publish", "src", "--db", "db", "--keys", "keys", "--location", "h", "--duration", "soon"],
+        &[
+            "publish",
+            "src",
+            "--db",
+            "db",
+            "--keys",
+            "keys",
+            "--location",
+            "h",
+            "--duration",
+            "soon",
+        ],
         &["pull", "x", "--db", "d", "--in-flight", "lots"],
         &["completions", "no-such-shell"],
         &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
-        &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-policy", "block"],
-        &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-sync", "each"],
+        &[
+            "export",
+            "--dir",
+            ".",
+            "--state",
+            "s",
+            "--listen",
+            "192.0.2.1:9",
+            "--audit-policy",
+            "block",
+        ],
+        &[
+            "export",
+            "--dir",
+            ".",
+            "--state",
+            "s",
+            "--listen",
+            "192.0.2.1:9",
+            "--audit-sync",
+            "each",
+        ],
         &["export", "--dir", ".", "--state", "s", "--sealing-kernels", "abacus"],
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
         &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
@@ -114,7 +177,10 @@ fn missing_mount_point_is_named_without_advice_to_create_it() {
     let site = TestSite::new();
     for command in ["refresh", "umount", "upgrade"] {
         let said = site.run_err(4, [command, "none"]);
-        assert_eq!(said.trim_end(), format!("vouch: {command}: none: no such directory, so no tree is mounted there"));
+        assert_eq!(
+            said.trim_end(),
+            format!("vouch: {command}: none: no such directory, so no tree is mounted there")
+        );
     }
 }
 
@@ -142,17 +208,33 @@ fn options_for_new_files_never_overwrite() {
     ];
     for (says, args) in cases {
         let said = site.run_err(3, *args);
-        assert!(said.starts_with(&format!("vouch: {}: ", args[0])) && said.trim_end().ends_with(says), "{args:?}: {said}");
+        assert!(
+            said.starts_with(&format!("vouch: {}: ", args[0])) && said.trim_end().ends_with(says),
+            "{args:?}: {said}"
+        );
         assert_eq!(fs::read(site.path("old")).expect("the file stays"), b"mine");
     }
     // `vouch man --out` replaces the pages of an earlier version. No other command has such an option.
     site.run_ok(["man", "--out", "man"]);
-    let pages = fs::read_dir(site.path("man")).expect("pages").map(|page| page.expect("a page").path());
-    let with_option = pages.filter(|page| fs::read_to_string(page).expect("text").contains(r"\fB\-\-out\fR \fI<"));
-    let named = with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
+    let pages =
+        fs::read_dir(site.path("man")).expect("pages").map(|page| page.expect("a page").path());
+    let with_option = pages
+        .filter(|page| fs::read_to_string(page).expect("text").contains(r"\fB\-\-out\fR \fI<"));
+    let named =
+        with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
     let mut found: Vec<String> = named.collect();
     found.sort();
-    let expected = ["audit-prove", "bugreport", "certify", "check-proof", "forward", "keygen", "man", "prove", "revoke"];
+    let expected = [
+        "audit-prove",
+        "bugreport",
+        "certify",
+        "check-proof",
+        "forward",
+        "keygen",
+        "man",
+        "prove",
+        "revoke",
+    ];
     assert_eq!(found, expected.map(|name| format!("vouch-{name}")));
 }
 

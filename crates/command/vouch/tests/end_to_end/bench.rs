@@ -23,16 +23,27 @@ impl BenchServer {
 
     fn record(&self, workload: &[&str]) -> Value {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
-        let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
+        let args = [
+            &["bench"],
+            workload,
+            &["--target", &one, "--target", &two, "--quick", "--json", "run.json"],
+        ]
+        .concat();
         let table = self.site.run_ok(args);
-        assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
+        assert!(
+            table.contains("one") && table.contains("two") && table.contains("ratio [range of"),
+            "{table}"
+        );
         self.assert_clean();
         self.site.json("run.json")
     }
 
     pub(crate) fn assert_clean(&self) {
-        let left: Vec<_> =
-            std::fs::read_dir(self.site.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+        let left: Vec<_> = std::fs::read_dir(self.site.path("data"))
+            .expect("a directory")
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -47,7 +58,10 @@ fn assert_sound(record: &Value, results: usize) {
         for subject in subjects {
             assert!(subject["operations"].as_u64().expect("a count") > 0, "{result}");
             assert_eq!(subject["errors"], 0, "{result}");
-            assert!(subject["figure"]["low"].as_f64() <= subject["figure"]["high"].as_f64(), "{result}");
+            assert!(
+                subject["figure"]["low"].as_f64() <= subject["figure"]["high"].as_f64(),
+                "{result}"
+            );
             assert!(subject["calls"]["p50_us"].as_f64().expect("a latency") > 1.0, "{result}");
             match subject["ratio"]["median"].as_f64() {
                 Some(ratio) => assert!(baseline && ratio > 0.0, "{result}"),
@@ -60,7 +74,17 @@ fn assert_sound(record: &Value, results: usize) {
 #[test]
 fn transfers_copy_files_in_both_directions() {
     let served = BenchServer::new();
-    let small = ["transfer", "--sizes", "64K,2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M"];
+    let small = [
+        "transfer",
+        "--sizes",
+        "64K,2M",
+        "--small-files",
+        "20",
+        "--large-files",
+        "2",
+        "--large-size",
+        "2M",
+    ];
     let record = served.record(&small);
     assert_sound(&record, 8);
     assert_eq!(record["schema"], "vouch-bench");
@@ -76,27 +100,88 @@ fn transfers_copy_files_in_both_directions() {
 #[test]
 fn curves_and_levels_are_measured() {
     let served = BenchServer::new();
-    let record = served.record(&["iops", "--steps", "20", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "8"]);
+    let record = served.record(&[
+        "iops",
+        "--steps",
+        "20",
+        "--seconds",
+        "0.05",
+        "--rounds",
+        "1",
+        "--file-size",
+        "2M",
+        "--depth",
+        "8",
+    ]);
     assert_sound(&record, 8);
     assert!(
-        record["results"].as_array().expect("results").iter().any(|result| result["case"]["rate"].as_f64().is_some()),
+        record["results"]
+            .as_array()
+            .expect("results")
+            .iter()
+            .any(|result| result["case"]["rate"].as_f64().is_some()),
         "a step has a rate"
     );
     check_latency_curves(&record);
     let outputs = ["--csv", "run.csv", "--html", "run.html"];
-    let record = served
-        .record(&[&["concurrency", "--seconds", "0.05", "--rounds", "2", "--file-size", "2M", "--depth", "8"], &outputs[..]].concat());
+    let record = served.record(
+        &[
+            &[
+                "concurrency",
+                "--seconds",
+                "0.05",
+                "--rounds",
+                "2",
+                "--file-size",
+                "2M",
+                "--depth",
+                "8",
+            ],
+            &outputs[..],
+        ]
+        .concat(),
+    );
     assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.site.path("run.csv")).expect("lines");
-    assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
-    let table = served.site.run_ok(["bench", "report", "run.json", "--html", "again.html", "--keep", "kept.jsonl"]);
-    assert_eq!(served.site.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]), table);
+    assert!(
+        csv.lines().count() > 14 * 2 * 2 - 1
+            && csv.lines().all(|line| line.matches(',').count() >= 18),
+        "{csv}"
+    );
+    let table = served.site.run_ok([
+        "bench",
+        "report",
+        "run.json",
+        "--html",
+        "again.html",
+        "--keep",
+        "kept.jsonl",
+    ]);
+    assert_eq!(
+        served.site.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]),
+        table
+    );
     let page = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert_eq!(page("kept.html"), page("again.html"));
     served.site.run_ok(["bench", "compare", "kept.jsonl#run", "run.json"]);
-    assert!(served.site.run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"]).contains("has a run run"));
-    assert!(served.site.run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"]).contains("no single rounds"));
-    assert!(served.site.run_err(3, ["bench", "report", "kept.jsonl#other"]).contains("no run \"other\""));
+    assert!(
+        served
+            .site
+            .run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"])
+            .contains("has a run run")
+    );
+    assert!(
+        served
+            .site
+            .run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"])
+            .contains("no single rounds")
+    );
+    assert!(
+        served
+            .site
+            .run_err(3, ["bench", "report", "kept.jsonl#other"])
+            .contains("no run \"other\"")
+    );
     let read = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
     let compared = served.site.run_ok(["bench", "compare", "run.json", "run.json"]);
@@ -105,20 +190,38 @@ fn curves_and_levels_are_measured() {
 }
 
 fn check_latency_curves(record: &Value) {
-    let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
+    let steps = record["results"]
+        .as_array()
+        .expect("results")
+        .iter()
+        .filter(|result| result["case"]["rate"].as_f64().is_some());
     let (mut panel, mut low, mut held) = (Value::Null, 0, 0);
     for step in steps {
         let lowest = step["panel"] != panel;
         panel = step["panel"].clone();
-        let (rate, seconds) = (step["case"]["rate"].as_f64().expect("a rate"), step["case"]["seconds"].as_f64().expect("a time"));
+        let (rate, seconds) = (
+            step["case"]["rate"].as_f64().expect("a rate"),
+            step["case"]["seconds"].as_f64().expect("a time"),
+        );
         for subject in step["subjects"].as_array().expect("subjects") {
             for sample in subject["samples"].as_array().expect("samples") {
                 let count = |name: &str| sample[name].as_u64().unwrap_or(0) as f64;
-                assert!(sample["seconds"].as_f64() >= Some(seconds), "a step was too short: {sample}");
+                assert!(
+                    sample["seconds"].as_f64() >= Some(seconds),
+                    "a step was too short: {sample}"
+                );
                 let counted = count("operations") + count("errors") + count("unsent");
-                assert!((counted - rate * seconds).abs() <= 2.0, "{counted} of {} scheduled calls: {sample}", rate * seconds);
+                assert!(
+                    (counted - rate * seconds).abs() <= 2.0,
+                    "{counted} of {} scheduled calls: {sample}",
+                    rate * seconds
+                );
                 low += u32::from(lowest);
-                held += u32::from(lowest && count("unsent") == 0.0 && count("operations") >= 0.95 * rate * seconds - 1.0);
+                held += u32::from(
+                    lowest
+                        && count("unsent") == 0.0
+                        && count("operations") >= 0.95 * rate * seconds - 1.0,
+                );
             }
         }
     }
@@ -131,28 +234,36 @@ fn nonempty_target_directory_is_left_alone() {
     let served = BenchServer::new();
     served.site.write("data/mine", "mine");
     let target = served.target();
-    let sizes = ["--sizes", "64K", "--small-files", "2", "--large-files", "1", "--large-size", "1M"];
+    let sizes =
+        ["--sizes", "64K", "--small-files", "2", "--large-files", "1", "--large-size", "1M"];
     let args = [&["bench", "transfer", "--quick", "--target", &target], &sizes[..]].concat();
     served.site.expect_err(3, &args, &["--not-empty"]);
     served.site.run_ok([&args[..], &["--not-empty"]].concat());
-    let left: Vec<_> = std::fs::read_dir(served.site.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(served.site.path("data"))
+        .expect("a directory")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
     assert_eq!(left, ["mine"]);
 }
 
 #[test]
 fn interrupted_run_cleans_up_and_reports_its_results() {
     let served = BenchServer::new();
-    let long = ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
+    let long =
+        ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
     let mut command = served.site.command([&["bench", "concurrency"], &long[..]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
     assert!(
-        eventually(Duration::from_secs(60), || std::fs::read_dir(served.site.path("data")).is_ok_and(|entries| entries.count() > 0)),
+        eventually(Duration::from_secs(60), || std::fs::read_dir(served.site.path("data"))
+            .is_ok_and(|entries| entries.count() > 0)),
         "the run does not begin"
     );
     std::thread::sleep(Duration::from_secs(3));
     signal("INT", child.id());
     let mut table = String::new();
-    std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table).expect("text");
+    std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table)
+        .expect("text");
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     served.assert_clean();
     assert!(table.contains("interrupted"), "{table}");
@@ -163,22 +274,43 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
 #[test]
 fn mounts_and_scp_are_measured_too() {
     let site = TestSite::with_directories(&["a", "b"]);
-    let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick", "--rounds", "1"];
-    let scp: &[&str] = if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
+    let sizes = [
+        "--sizes",
+        "64K",
+        "--small-files",
+        "5",
+        "--large-files",
+        "1",
+        "--large-size",
+        "2M",
+        "--quick",
+        "--rounds",
+        "1",
+    ];
+    let scp: &[&str] =
+        if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
     if scp.is_empty() {
         println!("skipped: needs the package openssh-server");
     }
-    let table = site.run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
+    let table = site
+        .run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
     assert!(table.contains("5 × 5 kB") && (scp.is_empty() || table.contains("scp")), "{table}");
     if Command::new("fio").arg("--version").output().is_err() {
         println!("skipped: needs the package fio");
         return;
     }
-    let short = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
+    let short =
+        ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
     let table = site.run_ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
     assert!(table.contains("sequential 50% reads") && table.contains("metadata"), "{table}");
-    let table = site.run_ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
-    assert!(table.contains("a second") && table.contains("a cold") && table.contains("a warm"), "{table}");
+    let table = site.run_ok(
+        [&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]]
+            .concat(),
+    );
+    assert!(
+        table.contains("a second") && table.contains("a cold") && table.contains("a warm"),
+        "{table}"
+    );
     for name in ["a", "b"] {
         assert_eq!(site.count(name), 0);
     }
@@ -188,16 +320,38 @@ fn mounts_and_scp_are_measured_too() {
 fn agents_measure_together_if_the_token_matches() {
     use std::os::unix::fs::PermissionsExt as _;
     let served = BenchServer::new();
-    for (name, secret) in [("token", "a secret of some length"), ("guess", "another of some length!")] {
+    for (name, secret) in
+        [("token", "a secret of some length"), ("guess", "another of some length!")]
+    {
         served.site.write(name, secret);
-        std::fs::set_permissions(served.site.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
+        std::fs::set_permissions(served.site.path(name), std::fs::Permissions::from_mode(0o600))
+            .expect("our own file");
     }
     let agents = [0, 1].map(|_| {
-        let (child, line) = start(&mut served.site.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]));
+        let (child, line) = start(&mut served.site.command([
+            "bench",
+            "agent",
+            "--listen",
+            "127.0.0.1:0",
+            "--token-file",
+            "token",
+        ]));
         (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
     });
     let target = served.target();
-    let short = ["--quick", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "4", "--json", "run.json"];
+    let short = [
+        "--quick",
+        "--seconds",
+        "0.05",
+        "--rounds",
+        "1",
+        "--file-size",
+        "2M",
+        "--depth",
+        "4",
+        "--json",
+        "run.json",
+    ];
     let mut args = [&["bench", "concurrency", "--target", &target], &short[..]].concat();
     agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
     served.site.expect_err(5, [&args[..], &["--token-file", "guess"]].concat(), &["token"]);
@@ -219,20 +373,48 @@ fn server_cpu_time_is_read_from_its_source() {
     let port = free_port();
     let metrics = format!("127.0.0.1:{port}");
     let other = TestSite::with_directories(&["other"]);
-    let server = Export::start(&other, &["--dir", "other", "--options", "rw,insecure,no_root_squash", "--metrics", &metrics]);
-    assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&metrics).is_ok()), "no metrics");
-    let (target, source) = (format!("nfs://{}/export", server.address), format!("http://{metrics}/metrics"));
-    let small = ["--sizes", "2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M", "--quick", "--rounds", "2"];
-    let args = [&["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"], &small[..]].concat();
+    let server = Export::start(
+        &other,
+        &["--dir", "other", "--options", "rw,insecure,no_root_squash", "--metrics", &metrics],
+    );
+    assert!(
+        eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&metrics).is_ok()),
+        "no metrics"
+    );
+    let (target, source) =
+        (format!("nfs://{}/export", server.address), format!("http://{metrics}/metrics"));
+    let small = [
+        "--sizes",
+        "2M",
+        "--small-files",
+        "20",
+        "--large-files",
+        "2",
+        "--large-size",
+        "2M",
+        "--quick",
+        "--rounds",
+        "2",
+    ];
+    let args = [
+        &["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"],
+        &small[..],
+    ]
+    .concat();
     served.site.run_ok(args);
     drop(server);
     let record = served.site.json("run.json");
     let results = record["results"].as_array().expect("results");
-    let samples = results.iter().flat_map(|result| result["subjects"][0]["samples"].as_array().cloned().unwrap_or_default());
+    let samples = results.iter().flat_map(|result| {
+        result["subjects"][0]["samples"].as_array().cloned().unwrap_or_default()
+    });
     let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
     assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
     assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
-    let output_text =
-        served.site.run_err(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
+    let output_text = served.site.run_err(
+        6,
+        [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]]
+            .concat(),
+    );
     assert!(output_text.contains(&metrics), "{output_text}");
 }

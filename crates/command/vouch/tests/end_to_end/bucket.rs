@@ -32,7 +32,11 @@ impl BucketSite {
     }
 
     fn publish_args<'a>(&self, location: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-        [&["publish", "src", "--db", DB, "--keys", "keys", "--location", location, "--json"][..], more].concat()
+        [
+            &["publish", "src", "--db", DB, "--keys", "keys", "--location", location, "--json"][..],
+            more,
+        ]
+        .concat()
     }
 
     fn publish(&self, more: &[&str]) -> serde_json::Value {
@@ -43,7 +47,9 @@ impl BucketSite {
     fn objects(&self, dir: &str) -> Vec<String> {
         let path = self.site.path("objects/trees/group/tools").join(dir);
         let entries = std::fs::read_dir(path).into_iter().flatten();
-        let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -53,8 +59,20 @@ impl BucketSite {
         let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
         let user = format!("key-of-the-test:{SECRET}");
         let unsigned = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
-        let args =
-            ["-sf", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &user, "-H", unsigned, "-X", "PUT", "--data-binary", policy, &url];
+        let args = [
+            "-sf",
+            "--aws-sigv4",
+            "aws:amz:us-east-1:s3",
+            "--user",
+            &user,
+            "-H",
+            unsigned,
+            "-X",
+            "PUT",
+            "--data-binary",
+            policy,
+            &url,
+        ];
         self.site.run_tool("curl", &args);
         format!("http://127.0.0.1:{}/trees/group/tools", self.port)
     }
@@ -69,10 +87,15 @@ const SECRET: &str = "secret-of-the-test";
 fn start_server(site: &TestSite, port: u16) -> KillOnDrop {
     let mut command = Command::new("versitygw");
     command.env("ROOT_ACCESS_KEY", "key-of-the-test").env("ROOT_SECRET_KEY", SECRET);
-    command.args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"]).arg(site.path("objects"));
-    let server = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts"));
+    command
+        .args(["--port", &format!("127.0.0.1:{port}"), "--keep-alive", "--quiet", "posix"])
+        .arg(site.path("objects"));
+    let server = KillOnDrop(
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts"),
+    );
     assert!(
-        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()),
+        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port))
+            .is_ok()),
         "the server does not listen"
     );
     server
@@ -87,7 +110,9 @@ fn change(site: &TestSite, round: u64) {
     for file in 0..12 {
         let mut bytes = Vec::with_capacity(100_000);
         for _ in 0..12_500 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             bytes.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
         }
         site.write(&format!("src/changing/{file}"), bytes);
@@ -100,8 +125,14 @@ fn check_tells_whether_a_bucket_is_fit() {
     let Some(bucket) = BucketSite::new() else { return };
     let checked = bucket.site.run(["check", DB]);
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert!(checked.status.success() && text.contains("fit: of eight writers, one won"), "{checked:?}");
-    assert!(!bucket.site.path("objects/trees/group").exists() && !text.contains("/dev/fuse"), "{text}");
+    assert!(
+        checked.status.success() && text.contains("fit: of eight writers, one won"),
+        "{checked:?}"
+    );
+    assert!(
+        !bucket.site.path("objects/trees/group").exists() && !text.contains("/dev/fuse"),
+        "{text}"
+    );
     let missing = bucket.site.run(["check", "s3://no-such-bucket/x"]);
     assert_eq!(missing.status.code(), Some(3), "{missing:?}");
 }
@@ -120,7 +151,10 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     std::thread::sleep(Duration::from_millis(2100));
     bucket.publish(&[]);
     let third = bucket.publish(&[]);
-    assert_eq!((&third["revision"], &third["files_read"], &third["new_frames"]), (&3.into(), &0.into(), &1.into()));
+    assert_eq!(
+        (&third["revision"], &third["files_read"], &third["new_frames"]),
+        (&3.into(), &0.into(), &1.into())
+    );
     assert!(!bucket.objects("").contains(&"lock".to_owned()), "the lock is released");
 
     let name = site.name("");
@@ -129,7 +163,11 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     site.write("src/hello", "next revision\n");
     bucket.publish(&[]);
     assert!(
-        eventually(Duration::from_secs(30), || site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]) == "next revision\n"),
+        eventually(Duration::from_secs(30), || site.run_ok([
+            "cat",
+            "--no-cache",
+            &format!("{name}/hello")
+        ]) == "next revision\n"),
         "the replica does not see the new revision"
     );
     drop(replica);
@@ -138,10 +176,12 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     let by_url = ["--no-cache", "--only-replicas", "--replica", &url];
     site.run_ok([&["get", &name, "out"][..], &by_url].concat());
     site.assert_same("src", "out", &[]);
-    for (object, cache) in
-        [("manifest", "max-age=30".to_owned()), (&format!("packs/{}", bucket.objects("packs")[0]), "immutable".to_owned())]
-    {
-        let headers = Command::new("curl").args(["-sI", &format!("{url}/{object}")]).output().expect("curl");
+    for (object, cache) in [
+        ("manifest", "max-age=30".to_owned()),
+        (&format!("packs/{}", bucket.objects("packs")[0]), "immutable".to_owned()),
+    ] {
+        let headers =
+            Command::new("curl").args(["-sI", &format!("{url}/{object}")]).output().expect("curl");
         assert!(text(&headers).contains(&cache), "{object}: {}", text(&headers));
     }
 
@@ -175,13 +215,23 @@ fn only_one_of_two_publishers_wins() {
             .map(|machine| {
                 bucket.on_another_machine(machine);
                 let args = bucket.publish_args(&location, &[]);
-                bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts")
+                bucket
+                    .site
+                    .command(args)
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .expect("the binary starts")
             })
             .into_iter()
             .map(|child| child.wait_with_output().expect("it ends"))
             .collect();
-        let revision = |output: &Output| serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")["revision"].as_u64();
-        let winners: Vec<_> = publishers.iter().filter(|output| output.status.success()).map(revision).collect();
+        let revision = |output: &Output| {
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")["revision"]
+                .as_u64()
+        };
+        let winners: Vec<_> =
+            publishers.iter().filter(|output| output.status.success()).map(revision).collect();
         assert!(
             !winners.is_empty() && (winners.len() == 1 || winners[0] != winners[1]),
             "{winners:?} {:?}",
@@ -201,17 +251,23 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
     let site = &bucket.site;
     site.small_tree();
     bucket.publish(&[]);
-    let kills: u64 = std::env::var("VOUCH_BUCKET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
+    let kills: u64 =
+        std::env::var("VOUCH_BUCKET_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(24);
     let location = format!("127.0.0.1:{}", site.port);
     let newest = || {
         let log = site.run_ok(["log", "--db", DB, "--json"]);
-        let rows = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let rows =
+            log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
         rows.filter_map(|row| row["revision"].as_u64()).max().expect("a revision")
     };
     let publisher = |round| {
         change(site, round);
         let args = bucket.publish_args(&location, &["--pack-size", "256K", "--keep", "3"]);
-        site.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
+        site.command(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts")
     };
     let begun = Instant::now();
     assert!(publisher(kills).wait().expect("it ends").success());
@@ -220,7 +276,8 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
     let mut random = 0x5eed_u64;
     for kill in 0..kills {
         let mut child = publisher(kill);
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((random >> 40) % undisturbed));
         let _ = child.kill();
         interrupted += u64::from(!child.wait().expect("it ends").success());
@@ -250,8 +307,15 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
     for round in 0..8 {
         change(&bucket.site, 1000 + round);
         let args = bucket.publish_args(&location, &["--pack-size", "256K"]);
-        let child = bucket.site.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let child = bucket
+            .site
+            .command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
         let _ = bucket.server.kill();
         let _ = bucket.server.wait();
@@ -262,7 +326,10 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
         bucket.assert_sound();
         let after = bucket.publish(&[])["revision"].as_u64().expect("a number");
         let published = u64::from(output.status.success());
-        assert!(after == revision + 1 + published || after == revision + 2, "round {round}: {after} after {revision}");
+        assert!(
+            after == revision + 1 + published || after == revision + 2,
+            "round {round}: {after} after {revision}"
+        );
         revision = after;
     }
 }
@@ -280,7 +347,10 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     let copy = |to: &str| {
         let to = site.path(to);
         std::fs::create_dir_all(&to).expect("a directory");
-        site.run_tool("cp", &["-r", &format!("{}/.", database.display()), to.to_str().expect("plain")]);
+        site.run_tool(
+            "cp",
+            &["-r", &format!("{}/.", database.display()), to.to_str().expect("plain")],
+        );
         std::fs::write(to.join("manifest"), &old_manifest).expect("a file");
     };
     change(site, 2);
@@ -289,9 +359,15 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     let output = site.run_ok(["gc", "--db", DB, "--grace", "1h"]);
     assert!(output.contains("removed 0 unused files, "), "{output}");
     assert!(before.0.iter().all(|pack| bucket.objects("packs").contains(pack)), "no pack is gone");
-    assert!(before.1.iter().all(|segment| bucket.objects("index").contains(segment)), "no segment is gone");
+    assert!(
+        before.1.iter().all(|segment| bucket.objects("index").contains(segment)),
+        "no segment is gone"
+    );
     copy("early");
-    assert!(site.run_ok(["verify", "--db", "early"]).contains("1 revisions"), "the revision before is whole");
+    assert!(
+        site.run_ok(["verify", "--db", "early"]).contains("1 revisions"),
+        "the revision before is whole"
+    );
     assert!(bucket.objects("").contains(&"garbage".to_owned()));
 
     let output = site.run_ok(["gc", "--db", DB, "--grace", "0s"]);
@@ -302,7 +378,12 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
     site.run_ok([&["verify", &name][..], &by_url].concat());
     copy("late");
     let damaged = site.run(["verify", "--db", "late"]);
-    assert_eq!(damaged.status.code(), Some(1), "an old manifest without its objects is damage: {}", text(&damaged));
+    assert_eq!(
+        damaged.status.code(),
+        Some(1),
+        "an old manifest without its objects is damage: {}",
+        text(&damaged)
+    );
 }
 
 #[test]
@@ -336,7 +417,13 @@ fn errors_of_buckets_name_object_and_cure_and_no_secret() {
     let lost = bucket.site.run(["verify", "--db", DB]);
     assert!(lost.status.code() == Some(1) && text(&lost).contains(&pack), "{}", text(&lost));
 
-    bucket.site.environment.iter_mut().find(|(name, _)| *name == "AWS_SECRET_ACCESS_KEY").expect("set").1 = "another-secret".to_owned();
+    bucket
+        .site
+        .environment
+        .iter_mut()
+        .find(|(name, _)| *name == "AWS_SECRET_ACCESS_KEY")
+        .expect("set")
+        .1 = "another-secret".to_owned();
     check(&bucket, 5, DB, &["refuses the request", "AWS_ACCESS_KEY_ID", "manifest"]);
     let _ = bucket.server.kill();
     let _ = bucket.server.wait();

@@ -14,8 +14,14 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     site.small_tree();
     site.publish();
     let _replica = site.serve();
-    let args = ["--replica", "http://user:planted-secret-3@127.0.0.1:9/db", "--proxy", "http://user:planted-secret-5@127.0.0.1:9"];
-    let _mount = Mount::new(&site, "mnt", &[&args[..], &["--timeout", "5s", &site.name("")]].concat());
+    let args = [
+        "--replica",
+        "http://user:planted-secret-3@127.0.0.1:9/db",
+        "--proxy",
+        "http://user:planted-secret-5@127.0.0.1:9",
+    ];
+    let _mount =
+        Mount::new(&site, "mnt", &[&args[..], &["--timeout", "5s", &site.name("")]].concat());
     site.write(
         "etc/vouch.toml",
         "# planted-secret-6\n[site]\ncache-quota = \"20G\"\nproxy = [\"http://user:planted-secret-7@proxy:1\"]\n\
@@ -29,7 +35,10 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     site.write("etc/krb5.keytab", "planted-secret-13\n");
     let said = site.run_ok(["bugreport", "--config", "etc", "--out", "report"]);
     assert!(said.contains("read it before you send it"), "{said}");
-    assert_eq!(std::fs::metadata(site.path("report")).expect("written").permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(site.path("report")).expect("written").permissions().mode() & 0o777,
+        0o600
+    );
     let report = std::fs::read_to_string(site.path("report")).expect("text");
     for (number, line) in report.lines().enumerate() {
         assert!(!line.contains("planted-secret"), "line {number}: {line}");
@@ -37,7 +46,10 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     let secret_keys = std::fs::read_dir(site.path("keys"))
         .expect("a directory")
         .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).unwrap_or_default());
-    for line in secret_keys.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).filter(|line| line.len() > 20) {
+    for line in secret_keys
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| line.len() > 20)
+    {
         assert!(!report.contains(&line), "a line of a key file is in the report");
     }
     for expected in [
@@ -52,5 +64,7 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     ] {
         assert!(report.contains(expected), "{expected} is missing in {report}");
     }
-    assert!(site.run_err(3, ["bugreport", "--config", "etc", "--out", "report"]).contains("exists"));
+    assert!(
+        site.run_err(3, ["bugreport", "--config", "etc", "--out", "report"]).contains("exists")
+    );
 }

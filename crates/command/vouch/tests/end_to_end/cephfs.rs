@@ -11,7 +11,10 @@ use vouch_testkit::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 /// `None` if the test is skipped.
 pub(crate) fn cluster() -> Option<Cluster> {
     let is_there = |program: &&str| {
-        Command::new("sh").args(["-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
+        Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .output()
+            .is_ok_and(|found| found.status.success())
     };
     let is_complete = is_root() && PROGRAMS.iter().all(is_there);
     is_available("root and the programs of Ceph", is_complete).then(Cluster::start)
@@ -31,22 +34,36 @@ fn stalled_cluster_delays_no_other_export() {
     let site = TestSite::with_directories(&["local"]);
     let _mounted = cluster.mount(&site.path("ceph"));
     let [local, ceph] = ["local", "ceph"].map(|name| site.path(name));
-    let list = format!("{} *(rw,insecure,no_root_squash)\n{} *(rw,insecure,no_root_squash)\n", local.display(), ceph.display());
+    let list = format!(
+        "{} *(rw,insecure,no_root_squash)\n{} *(rw,insecure,no_root_squash)\n",
+        local.display(),
+        ceph.display()
+    );
     site.write("exports", list);
     let export = Export::start(&site, &["--exports", "exports"]);
-    let [local, ceph] = [local, ceph].map(|path| path.to_string_lossy().trim_start_matches('/').to_owned());
+    let [local, ceph] =
+        [local, ceph].map(|path| path.to_string_lossy().trim_start_matches('/').to_owned());
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let writer = connect(export.address, 2, "writer", 0).await.expect("connected");
         let other = connect(export.address, 2, "other", 0).await.expect("connected");
-        let (file, at_hand) =
-            (new_file(&writer, &ceph, "file").await.expect("a file"), new_file(&other, &local, "file").await.expect("a file"));
+        let (file, at_hand) = (
+            new_file(&writer, &ceph, "file").await.expect("a file"),
+            new_file(&other, &local, "file").await.expect("a file"),
+        );
         for daemon in [cluster.osd(), cluster.mds()] {
             let paused = daemon.pause();
             let stalled: Vec<_> = (0..STALLED)
                 .map(|number| {
                     let (writer, file, ceph) = (writer.clone(), file.clone(), ceph.clone());
                     tokio::spawn(async move {
-                        writer.write(&file, number as u64 * 8192, &[number as u8; 4096], StableHow::FileSync).await?;
+                        writer
+                            .write(
+                                &file,
+                                number as u64 * 8192,
+                                &[number as u8; 4096],
+                                StableHow::FileSync,
+                            )
+                            .await?;
                         let name = format!("new-{number}");
                         // The name may be there from the other daemon's round.
                         new_file(&writer, &ceph, &name).await.map(drop)
@@ -54,10 +71,14 @@ fn stalled_cluster_delays_no_other_export() {
                 })
                 .collect();
             for number in 0..20 {
-                let written = other.write(&at_hand, number * 4096, &[1; 4096], StableHow::FileSync).await.expect("the other export works");
+                let written = other
+                    .write(&at_hand, number * 4096, &[1; 4096], StableHow::FileSync)
+                    .await
+                    .expect("the other export works");
                 assert_eq!(written.0, 4096);
             }
-            let third = connect(export.address, 2, "third", 0).await.expect("a new client connects");
+            let third =
+                connect(export.address, 2, "third", 0).await.expect("a new client connects");
             new_file(&third, &local, "by-third").await.expect("and creates a file");
             assert!(stalled.iter().any(|task| !task.is_finished()), "the cluster does not stall");
             drop(paused);
@@ -83,20 +104,33 @@ const STATE_LEASE: &str = "20s";
 fn start_head(cluster: &Cluster, site: &TestSite, name: &str) -> Head {
     let point = site.path(name);
     let mounted = cluster.mount(&point);
-    let [data, state] = ["data", "state"].map(|part| point.join(part).to_string_lossy().into_owned());
+    let [data, state] =
+        ["data", "state"].map(|part| point.join(part).to_string_lossy().into_owned());
     for part in [&data, &state] {
         site.run_tool("install", &["-d", "-m", "700", part]);
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
-    let fixed = ["export", "--dir", &data, "--options", "rw,insecure,no_root_squash,fsid=7", "--state", &state, "--shared-state"];
+    let fixed = [
+        "export",
+        "--dir",
+        &data,
+        "--options",
+        "rw,insecure,no_root_squash,fsid=7",
+        "--state",
+        &state,
+        "--shared-state",
+    ];
     let more = ["--head", name, "--state-lease", STATE_LEASE, "--lease", "60", "--listen", &listen];
     let started = site.command([&fixed[..], &more].concat()).stdout(Stdio::null()).spawn();
     Head { _process: KillOnDrop(started.expect("the binary starts")), address, _mounted: mounted }
 }
 
 pub(crate) async fn connect_without_reclaim(address: SocketAddr, name: &str) -> Client {
-    let identity = Identity { reclaim_complete: false, ..Identity::new(name.as_bytes().to_vec(), Verifier([7; 8])) };
+    let identity = Identity {
+        reclaim_complete: false,
+        ..Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]))
+    };
     let root = Plain::sys(&AuthSys::default());
     for attempt in 1.. {
         // A standby may not answer. A slow machine gets more time at each attempt.
@@ -120,11 +154,21 @@ fn head_on_another_mount_takes_over_open_file_and_lock() {
         client.reclaim_complete().await.expect("nothing to reclaim");
         let mut file = new_file(&client, "export", "file").await.expect("a file");
         client.write(&file, 0, b"acknowledged", StableHow::FileSync).await.expect("written");
-        client.lock(&mut file, b"owner", LockType::Write, 0, 10).await.expect("answered").expect("locked");
+        client
+            .lock(&mut file, b"owner", LockType::Write, 0, 10)
+            .await
+            .expect("answered")
+            .expect("locked");
         drop(first);
         let client = connect_without_reclaim(second.address, "holder").await;
-        client.reclaim_open(&mut file).await.expect("the open is reclaimed by the same file handle");
-        let _lock: Lock = client.reclaim_lock(&mut file, b"owner", LockType::Write, 0, 10).await.expect("the lock is reclaimed");
+        client
+            .reclaim_open(&mut file)
+            .await
+            .expect("the open is reclaimed by the same file handle");
+        let _lock: Lock = client
+            .reclaim_lock(&mut file, b"owner", LockType::Write, 0, 10)
+            .await
+            .expect("the lock is reclaimed");
         client.reclaim_complete().await.expect("complete");
         assert_eq!(client.read(&file, 0, 100).await.expect("readable").0, b"acknowledged");
         client.write(&file, 12, b", continued", StableHow::FileSync).await.expect("written");
@@ -137,8 +181,18 @@ fn head_on_another_mount_takes_over_open_file_and_lock() {
                 opened => break opened.expect("the file opens"),
             }
         };
-        assert!(rival.lock(&mut same, b"rival", LockType::Write, 5, 1).await.expect("answered").is_err(), "the lock is held");
-        assert_eq!(rival.read(&same, 0, 100).await.expect("readable").0, b"acknowledged, continued");
+        assert!(
+            rival
+                .lock(&mut same, b"rival", LockType::Write, 5, 1)
+                .await
+                .expect("answered")
+                .is_err(),
+            "the lock is held"
+        );
+        assert_eq!(
+            rival.read(&same, 0, 100).await.expect("readable").0,
+            b"acknowledged, continued"
+        );
     });
 }
 
@@ -151,7 +205,16 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     let _mounted = cluster.mount(&site.path("ceph"));
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
-    let fixed = ["export", "--dir", "ceph", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
+    let fixed = [
+        "export",
+        "--dir",
+        "ceph",
+        "--options",
+        "rw,insecure,no_root_squash",
+        "--state",
+        "shared",
+        "--shared-state",
+    ];
     let more = ["--head", "a", "--state-lease", "1h", "--lease", "60", "--listen", &listen];
     let log = fs::File::create(site.path("log")).expect("a file");
     let mut head = Export::spawn(site.command([&fixed[..], &more].concat()).stderr(log), address);
@@ -162,15 +225,26 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
         (client, file)
     });
     let paused = cluster.osd().pause();
-    let write = runtime.spawn(async move { client.write(&file, 0, &[1; 4096], StableHow::FileSync).await });
+    let write =
+        runtime.spawn(async move { client.write(&file, 0, &[1; 4096], StableHow::FileSync).await });
     let waiting = || {
         let status = site.run(["export", "status", "--json", "--state", "shared", "--head", "a"]);
-        serde_json::from_slice::<Value>(&status.stdout).ok().and_then(|status| status["waiting_calls"].as_u64())
+        serde_json::from_slice::<Value>(&status.stdout)
+            .ok()
+            .and_then(|status| status["waiting_calls"].as_u64())
     };
-    assert!(eventually(Duration::from_secs(120), || waiting() == Some(1)), "the write does not wait");
+    assert!(
+        eventually(Duration::from_secs(120), || waiting() == Some(1)),
+        "the write does not wait"
+    );
     signal("TERM", head.child.id());
     let log = || fs::read_to_string(site.path("log")).expect("the log");
-    assert!(eventually(Duration::from_secs(120), || log().contains("hang in the exported file systems")), "{}", log());
+    assert!(
+        eventually(Duration::from_secs(120), || log()
+            .contains("hang in the exported file systems")),
+        "{}",
+        log()
+    );
     let record = || fs::read_to_string(site.path("shared/lease/epoch-1")).expect("the record");
     assert!(record().contains("\ntenure active\n"), "{}", record());
     assert!(!write.is_finished(), "the cluster does not stall");

@@ -73,20 +73,36 @@ fn start_second_rank(cluster: &mut Cluster, site: &TestSite) {
         fs::create_dir_all(&directory).expect("a directory");
         // An empty directory stays where it is.
         fs::write(directory.join(FIRST_FILE), "").expect("a file");
-        site.run_tool("setfattr", &["-n", "ceph.dir.pin", "-v", rank, &directory.to_string_lossy()]);
+        site.run_tool(
+            "setfattr",
+            &["-n", "ceph.dir.pin", "-v", rank, &directory.to_string_lossy()],
+        );
     }
-    assert!(eventually(STEP_MAX, || is_authority(cluster, "b", "/data/second")), "the MDS does not get its directory");
+    assert!(
+        eventually(STEP_MAX, || is_authority(cluster, "b", "/data/second")),
+        "the MDS does not get its directory"
+    );
 }
 
 fn is_authority(cluster: &Cluster, mds: &str, path: &str) -> bool {
-    let subtrees: Value = serde_json::from_str(&cluster.ceph(&["tell", &format!("mds.{mds}"), "get", "subtrees"])).expect("JSON");
+    let subtrees: Value =
+        serde_json::from_str(&cluster.ceph(&["tell", &format!("mds.{mds}"), "get", "subtrees"]))
+            .expect("JSON");
     let mut subtrees = subtrees.as_array().expect("a list").iter();
     subtrees.any(|subtree| subtree["is_auth"] == true && subtree["dir"]["path"] == path)
 }
 
 fn start_export(site: &TestSite, address: SocketAddr) -> Export {
     let listen = address.to_string();
-    let fixed = ["export", "--dir", "ceph/data", "--pseudo", "/export", "--options", "rw,insecure,no_root_squash"];
+    let fixed = [
+        "export",
+        "--dir",
+        "ceph/data",
+        "--pseudo",
+        "/export",
+        "--options",
+        "rw,insecure,no_root_squash",
+    ];
     let more = ["--state", "exporting", "--lease", LEASE_S, "--listen", &listen];
     Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }
@@ -94,7 +110,9 @@ fn start_export(site: &TestSite, address: SocketAddr) -> Export {
 async fn directories(client: &Client) -> [Filehandle; 3] {
     let mut handles = Vec::new();
     for (name, _) in DIRECTORIES {
-        handles.push(client.walk(format!("export/{name}").as_bytes()).await.expect("a directory").handle);
+        handles.push(
+            client.walk(format!("export/{name}").as_bytes()).await.expect("a directory").handle,
+        );
     }
     handles.try_into().expect("one for each directory")
 }
@@ -114,13 +132,17 @@ async fn check_while_second_rank_is_lost(
     let creating = client.clone();
     let waiting = tokio::spawn(async move { create_in(&creating, &lost, WAITING).await.map(drop) });
     for number in 0..10 {
-        let file = create_in(client, &apart, &format!("file-{number}")).await.expect("the other MDS works");
+        let file = create_in(client, &apart, &format!("file-{number}"))
+            .await
+            .expect("the other MDS works");
         client.write(&file, 0, b"apart", StableHow::FileSync).await.expect("written");
         client.close_file(file).await.expect("closed");
     }
     let calls = || {
         let status = site.run(["export", "status", "--json", "--state", "exporting"]);
-        serde_json::from_slice::<Value>(&status.stdout).ok().and_then(|status| status["waiting_calls"].as_u64())
+        serde_json::from_slice::<Value>(&status.stdout)
+            .ok()
+            .and_then(|status| status["waiting_calls"].as_u64())
     };
     assert!(eventually(STEP_MAX, || calls() > Some(0)), "no call waits");
     assert!(!waiting.is_finished(), "the call does not need the lost MDS");

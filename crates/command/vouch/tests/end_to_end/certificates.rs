@@ -1,8 +1,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
-    KeyPair, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
 };
 
 use crate::prelude::*;
@@ -42,7 +43,9 @@ impl Authority {
             params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));
         }
         if let Some(user) = holder.user {
-            params.subject_alt_names.push(SanType::OtherName((vec![1, 3, 6, 1, 4, 1, 2238, 1, 1, 1], user.into())));
+            params
+                .subject_alt_names
+                .push(SanType::OtherName((vec![1, 3, 6, 1, 4, 1, 2238, 1, 1, 1], user.into())));
         }
         if holder.is_server_only {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -56,7 +59,11 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
         site.write(&format!("{name}.pem"), certificate.pem());
         site.write(&format!("{name}.key"), key.serialize_pem());
-        std::fs::set_permissions(site.path(format!("{name}.key")), std::fs::Permissions::from_mode(0o600)).expect("an own file");
+        std::fs::set_permissions(
+            site.path(format!("{name}.key")),
+            std::fs::Permissions::from_mode(0o600),
+        )
+        .expect("an own file");
         use sha2::Digest as _;
         data_encoding::HEXLOWER.encode(&sha2::Sha256::digest(certificate.der()))
     }

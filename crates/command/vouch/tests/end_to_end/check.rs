@@ -17,14 +17,25 @@ fn published() -> TestSite {
 }
 
 fn expect_problem(output: &Output, fault: &str) -> Value {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     let found: Value = serde_json::from_str(&out).expect("JSON");
-    let problems: Vec<_> =
-        found["findings"].as_array().expect("an array").iter().filter(|finding| finding["verdict"] == "problem").collect();
-    assert!(problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()), "{fault} is not in {out}");
+    let problems: Vec<_> = found["findings"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .filter(|finding| finding["verdict"] == "problem")
+        .collect();
+    assert!(
+        problems.iter().any(|finding| finding["fault"] == fault && finding["cure"].is_string()),
+        "{fault} is not in {out}"
+    );
     let is_ours = |finding: &&&Value| finding["fault"] != "mount-dead";
-    assert!(problems.iter().filter(is_ours).all(|finding| finding["fault"] == fault), "more than {fault} in {out}");
+    assert!(
+        problems.iter().filter(is_ours).all(|finding| finding["fault"] == fault),
+        "more than {fault} in {out}"
+    );
     found
 }
 
@@ -35,15 +46,31 @@ fn problem(site: &TestSite, fault: &str, args: &[&str]) -> Value {
 fn in_mount_namespace(site: &TestSite, preparation: &str, args: &[&str]) -> Output {
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vouch"), "check", "--json"]).args(args);
+    command
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            &script,
+            "sh",
+            env!("CARGO_BIN_EXE_vouch"),
+            "check",
+            "--json",
+        ])
+        .args(args);
     let like = site.command(["check"]);
-    command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(site.path(""));
+    command
+        .envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(site.path(""));
     command.output().expect("unshare(1)")
 }
 
 fn may_make_namespaces() -> bool {
     let output = Command::new("unshare").args(["--mount", "--net", "true"]).output();
-    is_available("root and namespaces", is_root() && output.is_ok_and(|output| output.status.success()))
+    is_available(
+        "root and namespaces",
+        is_root() && output.is_ok_and(|output| output.status.success()),
+    )
 }
 
 #[test]
@@ -54,7 +81,10 @@ fn healthy_machine_has_no_problem() {
     let output = site.run(["check", "--deep", &site.name("")]);
     let text = String::from_utf8_lossy(&output.stdout);
     let without_fuse = text.contains("no-fuse");
-    assert!(without_fuse || output.status.code() == Some(0) && text.ends_with("no problem found\n"), "{text}");
+    assert!(
+        without_fuse || output.status.code() == Some(0) && text.ends_with("no problem found\n"),
+        "{text}"
+    );
     assert!(text.contains("all data is verified") && text.contains("offers revision 1"), "{text}");
 }
 
@@ -75,7 +105,8 @@ fn request_limit_of_the_kernel_below_the_timeout_is_named() {
     }
     let (site, _replica) = TestSite::served();
     fs::create_dir(site.path("mnt")).expect("a directory");
-    let limit = "mkdir -p fuse && echo 8 >fuse/max_request_timeout && mount --bind fuse /proc/sys/fs/fuse";
+    let limit =
+        "mkdir -p fuse && echo 8 >fuse/max_request_timeout && mount --bind fuse /proc/sys/fs/fuse";
     let mount = format!(
         "{limit} && {0} mount --background --log-file log --timeout 30s '{1}' mnt && cat mnt/hello && {0} umount mnt",
         env!("CARGO_BIN_EXE_vouch"),
@@ -83,7 +114,10 @@ fn request_limit_of_the_kernel_below_the_timeout_is_named() {
     );
     let output = in_mount_namespace(&site, &mount, &["--timeout", "30s"]);
     let found = String::from_utf8_lossy(&output.stdout);
-    assert!(found.contains("hello world\n") && found.contains("\"fault\": \"fuse-request-timeout\""), "{found}");
+    assert!(
+        found.contains("hello world\n") && found.contains("\"fault\": \"fuse-request-timeout\""),
+        "{found}"
+    );
     let log = fs::read_to_string(site.path("log")).expect("a log");
     assert!(log.contains("takes 8s") && log.contains("requests fail after 6s"), "{log}");
 }
@@ -96,7 +130,8 @@ fn full_cache_disk_is_named() {
     let site = site();
     std::fs::create_dir(site.path("small")).expect("a directory");
     let fill = "mount -t tmpfs -o size=1m none small && ! dd if=/dev/zero of=small/data bs=64k 2>/dev/null";
-    let found = expect_problem(&in_mount_namespace(&site, fill, &["--cache", "small"]), "cache-disk-full");
+    let found =
+        expect_problem(&in_mount_namespace(&site, fill, &["--cache", "small"]), "cache-disk-full");
     assert!(found.to_string().contains("--cache-quota"), "{found}");
 }
 
@@ -116,7 +151,8 @@ fn wrong_hostid_is_named() {
     let site = published();
     let _replica = site.serve();
     site.run_ok(["keygen", "--out", "other-keys"]);
-    let name = site.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", site.port)]);
+    let name =
+        site.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", site.port)]);
     problem(&site, "wrong-hostid", &["--timeout", "5s", name.trim()]);
 }
 
@@ -127,16 +163,31 @@ fn name_that_does_not_resolve_is_named() {
     let name = format!("@no-such-host.invalid,{hostid}");
     let found = problem(&site, "name-unresolved", &["--timeout", "5s", &name]);
     assert!(found.to_string().contains("no-such-host.invalid"), "{found}");
-    let url = ["--timeout", "5s", "--only-replicas", "--replica", "http://no-such-host.invalid/db", &name];
+    let url = [
+        "--timeout",
+        "5s",
+        "--only-replicas",
+        "--replica",
+        "http://no-such-host.invalid/db",
+        &name,
+    ];
     problem(&site, "name-unresolved", &url);
-    site.expect_err(6, [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(), &["the name no-such-host.invalid does not resolve"]);
+    site.expect_err(
+        6,
+        [&["cat"], &url[..5], &[&format!("{name}/hello")]].concat(),
+        &["the name no-such-host.invalid does not resolve"],
+    );
 }
 
 struct Network(String);
 
 impl Network {
     fn new() -> Option<Network> {
-        let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+        let has_nft = Command::new("nft")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
         let name = format!("vouch-check-{}", std::process::id());
         let made = is_root() && has_nft && run_tool(&["ip", "netns", "add", &name]);
         if !is_available("root, network namespaces and nftables", made) {
@@ -147,13 +198,22 @@ impl Network {
     }
 
     fn nft(&self, line: &str) {
-        assert!(run_tool(&[&["ip", "netns", "exec", &self.0, "nft"], &*line.split(' ').collect::<Vec<_>>()].concat()), "{line}");
+        assert!(
+            run_tool(
+                &[&["ip", "netns", "exec", &self.0, "nft"], &*line.split(' ').collect::<Vec<_>>()]
+                    .concat()
+            ),
+            "{line}"
+        );
     }
 
     fn command(&self, site: &TestSite, args: &[&str]) -> Command {
         let like = site.command(["check"]);
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")]).args(args).current_dir(site.path(""));
+        command
+            .args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")])
+            .args(args)
+            .current_dir(site.path(""));
         command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command
     }
@@ -166,7 +226,12 @@ impl Drop for Network {
 }
 
 fn run_tool(words: &[&str]) -> bool {
-    Command::new(words[0]).args(&words[1..]).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(words[0])
+        .args(&words[1..])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 #[test]
@@ -174,20 +239,36 @@ fn blocked_port_is_named() {
     let Some(network) = Network::new() else { return };
     let site = published();
     let address = format!("127.0.0.1:{}", site.port);
-    let mut replica = network.command(&site, &["serve", "--db", "db", "--listen", &address]).stdout(Stdio::null()).spawn().expect("ip(8)");
+    let mut replica = network
+        .command(&site, &["serve", "--db", "db", "--listen", &address])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("ip(8)");
     let name = site.name("");
-    let check = || network.command(&site, &["check", "--json", "--timeout", "3s", &name]).output().expect("ip(8)");
+    let check = || {
+        network
+            .command(&site, &["check", "--json", "--timeout", "3s", &name])
+            .output()
+            .expect("ip(8)")
+    };
     let works = eventually(std::time::Duration::from_secs(20), || check().status.code() == Some(0));
     network.nft("add table inet filter");
     network.nft("add chain inet filter input { type filter hook input priority 0 ; }");
     network.nft(&format!("add rule inet filter input tcp dport {} drop", site.port));
     let dropped = check();
     network.nft("flush chain inet filter input");
-    network.nft(&format!("add rule inet filter input tcp dport {} reject with icmpx type admin-prohibited", site.port));
+    network.nft(&format!(
+        "add rule inet filter input tcp dport {} reject with icmpx type admin-prohibited",
+        site.port
+    ));
     let rejected = check();
     crate::test_site::signal("TERM", replica.id());
     let _ = replica.wait();
-    assert!(works, "the replica cannot be reached before its port is blocked: {}", String::from_utf8_lossy(&check().stdout));
+    assert!(
+        works,
+        "the replica cannot be reached before its port is blocked: {}",
+        String::from_utf8_lossy(&check().stdout)
+    );
     let found = expect_problem(&dropped, "port-blocked");
     assert!(found.to_string().contains("drops packets to port"), "{found}");
     expect_problem(&rejected, "port-blocked");
@@ -200,7 +281,11 @@ fn lying_replica_is_named() {
     copy(&site.path("db"), &site.path("liar"));
     assert!(flip_data(&site.path("liar/packs")) > 0);
     let (honest, liar) = (site.serve(), site.serve_db("liar", 0));
-    let found = problem(&site, "replica-lies", &["--timeout", "5s", "--replica", &liar.address, &site.name("")]);
+    let found = problem(
+        &site,
+        "replica-lies",
+        &["--timeout", "5s", "--replica", &liar.address, &site.name("")],
+    );
     let accused = |address: &str| {
         found["findings"]
             .as_array()
@@ -214,7 +299,10 @@ fn lying_replica_is_named() {
 #[test]
 fn state_directory_with_wrong_rights_is_named() {
     let site = site();
-    let mode = |name: &str, mode| std::fs::set_permissions(site.path(name), std::fs::Permissions::from_mode(mode)).expect("its owner");
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(site.path(name), std::fs::Permissions::from_mode(mode))
+            .expect("its owner")
+    };
     std::fs::create_dir(site.path("state")).expect("a directory");
     mode("state", 0o777);
     let found = problem(&site, "state-rights", &[]);
@@ -228,7 +316,9 @@ fn state_directory_with_wrong_rights_is_named() {
 
 #[test]
 fn wrong_clock_is_named() {
-    let has_guests = ["linux.uml", "busybox"].iter().all(|tool| run_tool(&["sh", "-c", &format!("command -v {tool}")]));
+    let has_guests = ["linux.uml", "busybox"]
+        .iter()
+        .all(|tool| run_tool(&["sh", "-c", &format!("command -v {tool}")]));
     if !is_available("root and user-mode-linux", is_root() && has_guests) {
         return;
     }
@@ -237,25 +327,52 @@ fn wrong_clock_is_named() {
     assert!(run_tool(&[runner, "up", CLOCK_GUEST]), "no network for a guest");
     let site = published();
     let address = format!("10.77.{CLOCK_GUEST}.1:{}", free_port());
-    let (_replica, _, _) = start_listener(&mut site.command(["serve", "--db", "db", "--listen", &address]));
-    let check = format!("$JOB/vouch check --json --no-cache --timeout 20s --only-replicas --replica {address} '{}'", site.name(""));
-    let clocks = ["-90000", "+180000", "+7200"].map(|error_s| format!("date -s @$((now {error_s})) >/dev/null; {check}; echo status $?\n"));
-    site.write("script", format!("export HOME=/tmp VOUCH_RUNTIME_DIR=/tmp/run; now=$(date +%s)\n{}", clocks.concat()));
+    let (_replica, _, _) =
+        start_listener(&mut site.command(["serve", "--db", "db", "--listen", &address]));
+    let check = format!(
+        "$JOB/vouch check --json --no-cache --timeout 20s --only-replicas --replica {address} '{}'",
+        site.name("")
+    );
+    let clocks = ["-90000", "+180000", "+7200"].map(|error_s| {
+        format!("date -s @$((now {error_s})) >/dev/null; {check}; echo status $?\n")
+    });
+    site.write(
+        "script",
+        format!(
+            "export HOME=/tmp VOUCH_RUNTIME_DIR=/tmp/run; now=$(date +%s)\n{}",
+            clocks.concat()
+        ),
+    );
     let mut command = Command::new(runner);
-    command.args(["-i", CLOCK_GUEST, "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch")]).arg(site.path("script"));
+    command
+        .args(["-i", CLOCK_GUEST, "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch")])
+        .arg(site.path("script"));
     let output = command.output().expect("the guest's script");
     run_tool(&[runner, "down", CLOCK_GUEST]);
     let text = String::from_utf8_lossy(&output.stdout);
     let answers: Vec<&str> = text.split_inclusive("status ").collect();
-    assert_eq!(answers.len(), clocks.len() + 1, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        answers.len(),
+        clocks.len() + 1,
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let finding = |answer: &str, fault: &str| {
         let json = &answer[answer.find('{').expect("JSON")..answer.rfind('}').expect("JSON") + 1];
         let found: Value = serde_json::from_str(json).expect("JSON");
         let findings = found["findings"].as_array().expect("an array").clone();
-        findings.into_iter().find(|finding| finding["fault"] == fault).unwrap_or_else(|| panic!("{fault} is not in {answer}"))
+        findings
+            .into_iter()
+            .find(|finding| finding["fault"] == fault)
+            .unwrap_or_else(|| panic!("{fault} is not in {answer}"))
     };
     let says = |finding: &Value, parts: [&str; 2]| {
-        assert!(parts.iter().all(|part| finding["what"].as_str().is_some_and(|what| what.contains(part))), "{finding}");
+        assert!(
+            parts
+                .iter()
+                .all(|part| finding["what"].as_str().is_some_and(|what| what.contains(part))),
+            "{finding}"
+        );
     };
     says(&finding(answers[0], "clock-off"), ["behind", "in 24 hours"]);
     says(&finding(answers[1], "clock-off"), ["is ahead", "2 days ago"]);
@@ -300,7 +417,11 @@ fn check_of_the_machine_looks_at_its_gateways() {
     let gateway = crate::gateway::Gateway::start(&site, &[]);
     let output = site.run(["check", "--timeout", "3s"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains(&format!("{}: served by process", gateway.address)) && text.contains("offers revision 1"), "{text}");
+    assert!(
+        text.contains(&format!("{}: served by process", gateway.address))
+            && text.contains("offers revision 1"),
+        "{text}"
+    );
     replica.kill();
     let text = String::from_utf8_lossy(&site.run(["check", "--timeout", "3s"]).stdout).into_owned();
     assert!(text.contains("port-closed"), "{text}");

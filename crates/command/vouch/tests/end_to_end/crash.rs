@@ -13,7 +13,8 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
     let second = replicas[1].address.clone();
     let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.site.name("")];
     let mount = Mount::new(&load.site, "mnt", &args);
-    let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
+    let readers: Vec<_> =
+        (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
     let copier = load.copier(&["--replica", &second], OnError::Fail);
     let mut random = SplitMix64(11);
     for round in 0..KILLS {
@@ -24,7 +25,10 @@ fn readers_are_unaffected_by_a_killed_replica_when_another_remains() {
         replicas[round % 2] = load.site.serve_db("db", port);
         // The client must have ended its back-off before the other replica is killed.
         let (before, limit) = (load.files(), Duration::from_secs(20));
-        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
+        assert!(
+            eventually(limit, || load.files() > before + 20),
+            "kill {round}: reading does not continue"
+        );
     }
     load.end(readers.into_iter().chain([copier]));
 }
@@ -35,7 +39,8 @@ fn readers_recover_after_the_only_replica_is_killed() {
     let mut replica = load.site.serve();
     let args = ["--no-cache", "--memory-cache", "1M", "--timeout", "3s", &load.site.name("")];
     let mount = Mount::new(&load.site, "mnt", &args);
-    let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed + 10, OnError::GoOn)).collect();
+    let readers: Vec<_> =
+        (0..2).map(|seed| load.reader(mount.path(""), seed + 10, OnError::GoOn)).collect();
     let copier = load.copier(&["--timeout", "3s"], OnError::GoOn);
     let mut random = SplitMix64(12);
     for round in 0..KILLS {
@@ -44,7 +49,10 @@ fn readers_recover_after_the_only_replica_is_killed() {
         thread::sleep(Duration::from_millis(random.roll(500)));
         replica = load.site.serve();
         let (before, limit) = (load.files(), Duration::from_secs(30));
-        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not continue");
+        assert!(
+            eventually(limit, || load.files() > before + 20),
+            "kill {round}: reading does not continue"
+        );
     }
     load.end(readers.into_iter().chain([copier]));
 }
@@ -59,9 +67,17 @@ fn killed_mount_leaves_usable_state_and_caches() {
         let replica = site.serve();
         let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &site.name("")];
         let mount = Mount::new(site, "mnt", &args);
-        let (seen_before, first) = (site.seen_revision(), load.shown_revision(&mount.path("")).expect("the replica is there"));
-        assert!(first >= load.shown.load(Ordering::SeqCst), "kill {round}: an older revision is shown after a remount");
-        let mut readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn)).collect();
+        let (seen_before, first) = (
+            site.seen_revision(),
+            load.shown_revision(&mount.path("")).expect("the replica is there"),
+        );
+        assert!(
+            first >= load.shown.load(Ordering::SeqCst),
+            "kill {round}: an older revision is shown after a remount"
+        );
+        let mut readers: Vec<_> = (0..2)
+            .map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn))
+            .collect();
         readers.push(load.revision_watcher(mount.path("")));
         thread::sleep(Duration::from_millis(random.roll(300)));
         load.change_source(round + 2);
@@ -70,22 +86,35 @@ fn killed_mount_leaves_usable_state_and_caches() {
         mount.kill();
         load.stop_readers(readers);
         let (seen, shown) = (site.seen_revision(), load.shown.load(Ordering::SeqCst));
-        assert!(seen >= seen_before, "kill {round}: the newest seen revision went back from {seen_before} to {seen}");
-        assert!(seen >= shown, "kill {round}: revision {shown} was shown, but {seen} is recorded as the newest");
+        assert!(
+            seen >= seen_before,
+            "kill {round}: the newest seen revision went back from {seen_before} to {seen}"
+        );
+        assert!(
+            seen >= shown,
+            "kill {round}: revision {shown} was shown, but {seen} is recorded as the newest"
+        );
         if round % 2 == 0 {
             site.run_tool("umount", &["-l", "mnt"]);
         }
         drop(replica);
         let lonely = Mount::new(site, "mnt", &["--timeout", "2s", &site.name("")]);
-        assert!(load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
-        let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
+        assert!(
+            load.shown_revision(&lonely.path("")).is_none_or(|number| number >= shown),
+            "kill {round}: older after a remount"
+        );
+        let is_usable =
+            (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
         usable += usize::from(is_usable);
         drop(lonely);
         let _stale = site.serve_db("old", site.port);
         let mut stale = site.command(["cat", "--timeout", "2s", &site.name("/number")]);
         let output_text = stale.output().expect("the binary starts");
         let revision = String::from_utf8_lossy(&output_text.stdout).trim().parse::<u64>();
-        assert!(revision.is_err() || revision.is_ok_and(|number| number >= shown.max(seen)), "kill {round}: an old revision is accepted");
+        assert!(
+            revision.is_err() || revision.is_ok_and(|number| number >= shown.max(seen)),
+            "kill {round}: an old revision is accepted"
+        );
     }
     assert!(usable * 2 >= KILLS, "the cache could be used after {usable} of {KILLS} kills");
     load.end([]);
@@ -113,7 +142,12 @@ impl Load {
         for file in 0..FILES {
             site.write(&format!("src/{}", name(file)), content(file));
         }
-        let load = Load { site: Arc::new(site), is_over: Arc::default(), files: Arc::default(), shown: Arc::default() };
+        let load = Load {
+            site: Arc::new(site),
+            is_over: Arc::default(),
+            files: Arc::default(),
+            shown: Arc::default(),
+        };
         load.change_source(1);
         load.site.publish();
         Some(load)
@@ -137,12 +171,18 @@ impl Load {
     /// `None` if unreadable. Bytes read before an error must be right too.
     fn check(&self, at: &Path, file: u64, on_error: OnError) -> Option<()> {
         let (path, expected) = (at.join(name(file)), content(file));
-        let failed = |error: std::io::Error| assert!(on_error == OnError::GoOn, "{}: {error}", path.display());
+        let failed = |error: std::io::Error| {
+            assert!(on_error == OnError::GoOn, "{}: {error}", path.display())
+        };
         let open = fs::File::open(&path).map_err(failed).ok()?;
         let (mut buffer, mut done) = (vec![0; 64 * 1024], 0);
         loop {
             let n = open.read_at(&mut buffer, done as u64).map_err(failed).ok()?;
-            assert!(expected.get(done..done + n) == Some(&buffer[..n]), "{}: a wrong byte after {done}", path.display());
+            assert!(
+                expected.get(done..done + n) == Some(&buffer[..n]),
+                "{}: a wrong byte after {done}",
+                path.display()
+            );
             done += n;
             if n == 0 {
                 break;
@@ -181,7 +221,8 @@ impl Load {
     }
 
     fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
-        let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        let (load, args) =
+            (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         thread::spawn(move || {
             let (site, copy) = (&load.site, load.site.path("copy"));
             while !load.is_over.load(Ordering::SeqCst) {
@@ -194,7 +235,11 @@ impl Load {
                     fs::remove_dir_all(&copy).expect("ours");
                 } else {
                     let output_text = String::from_utf8_lossy(&output.stderr);
-                    assert!(on_error == OnError::GoOn && output.status.code() == Some(6), "{:?}: {output_text}", output.status);
+                    assert!(
+                        on_error == OnError::GoOn && output.status.code() == Some(6),
+                        "{:?}: {output_text}",
+                        output.status
+                    );
                     assert!(!copy.exists(), "half a copy");
                 }
             }
@@ -203,7 +248,12 @@ impl Load {
 
     fn share(&self) -> Load {
         let Load { site, is_over, files, shown } = self;
-        Load { site: site.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
+        Load {
+            site: site.clone(),
+            is_over: is_over.clone(),
+            files: files.clone(),
+            shown: shown.clone(),
+        }
     }
 
     fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {

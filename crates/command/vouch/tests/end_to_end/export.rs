@@ -15,11 +15,27 @@ impl Export {
     fn with_limit(site: &TestSite, dir: &str, limit: &str) -> Self {
         let port = free_port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
-        let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--listen", &listen_v6];
+        let export = [
+            "export",
+            "--dir",
+            dir,
+            "--options",
+            "rw,insecure",
+            "--listen",
+            &listen,
+            "--listen",
+            &listen_v6,
+        ];
         let vouch = site.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
         let mut command = std::process::Command::new("sh");
-        command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
-        Export::spawn(command.current_dir(site.path("")).stdin(Stdio::null()), listen.parse().expect("an address"))
+        command
+            .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
+            .arg(vouch.get_program())
+            .args(vouch.get_args());
+        Export::spawn(
+            command.current_dir(site.path("")).stdin(Stdio::null()),
+            listen.parse().expect("an address"),
+        )
     }
 
     async fn client(&self, minor: u32) -> Client {
@@ -38,7 +54,9 @@ impl Export {
 async fn content(client: &Client, found: &FileInfo, name: &[u8]) -> Result<Vec<u8>, Error> {
     let file = loop {
         match client.open(&found.handle, name, ShareAccess::READ, None).await {
-            Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
+            Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => {
+                tokio::time::sleep(Duration::from_millis(200)).await
+            }
             opened => break opened?,
         }
     };
@@ -75,7 +93,10 @@ fn opens_of_one_host_leave_descriptors_for_another() {
     let export = Export::with_limit(&site, "shared", "-n 4000");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let other_host = (std::net::Ipv6Addr::LOCALHOST, export.address.port()).into();
-        let (greedy, other) = (export.client_named("greedy", 2).await, Export::client_at(other_host, "other", 1).await);
+        let (greedy, other) = (
+            export.client_named("greedy", 2).await,
+            Export::client_at(other_host, "other", 1).await,
+        );
         let root = greedy.walk(b"export").await.expect("the root").handle;
         let mut open = Vec::new();
         let refused = loop {
@@ -92,10 +113,16 @@ fn opens_of_one_host_leave_descriptors_for_another() {
         assert_eq!(bytes, (SHARE - 1).to_string().into_bytes());
         for n in [1100, 5, SHARE - 1] {
             let found = other.walk(b"export").await.expect("the root");
-            assert_eq!(content(&other, &found, format!("f{n}").as_bytes()).await.expect("its content"), n.to_string().as_bytes());
+            assert_eq!(
+                content(&other, &found, format!("f{n}").as_bytes()).await.expect("its content"),
+                n.to_string().as_bytes()
+            );
         }
         greedy.close_file(open.pop().expect("some are")).await.expect("the file was open");
-        greedy.open(&root, b"f1199", ShareAccess::READ, None).await.expect("in the place of the one that was closed");
+        greedy
+            .open(&root, b"f1199", ShareAccess::READ, None)
+            .await
+            .expect("in the place of the one that was closed");
     });
 }
 
@@ -110,7 +137,9 @@ fn file_over_size_limit_of_server_is_refused() {
         let root = client.walk(b"export").await.expect("the root").handle;
         let file = loop {
             match client.open(&root, b"small", ShareAccess::BOTH, None).await {
-                Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => {
+                    tokio::time::sleep(Duration::from_millis(200)).await
+                }
                 opened => break opened.expect("opened"),
             }
         };
@@ -128,11 +157,21 @@ fn tree_is_exported_from_replicas_in_every_minor_version() {
         for minor in 0..=2 {
             let client = export.client(minor).await;
             let root = client.walk(b"export").await.expect("the root of the tree");
-            assert_eq!(content(&client, &root, b"hello").await.expect("its content"), b"hello world\n");
+            assert_eq!(
+                content(&client, &root, b"hello").await.expect("its content"),
+                b"hello world\n"
+            );
             let directory = client.walk(b"export/dir").await.expect("a directory");
-            assert!(content(&client, &directory, b"numbers").await.expect("its content") == numbers());
+            assert!(
+                content(&client, &directory, b"numbers").await.expect("its content") == numbers()
+            );
             assert!(client.walk(b"export/none").await.is_err());
-            assert!(client.open(&root.handle, b"new", ShareAccess::BOTH, Some(&Default::default())).await.is_err());
+            assert!(
+                client
+                    .open(&root.handle, b"new", ShareAccess::BOTH, Some(&Default::default()))
+                    .await
+                    .is_err()
+            );
         }
     });
 }
@@ -153,7 +192,10 @@ fn exported_database_shows_new_revisions_and_keeps_handles() {
         drop((client, export));
         let export = Export::of(&site, &database);
         let client = export.client(2).await;
-        assert_eq!(content(&client, &directory, b"numbers").await.expect("the handle is good"), b"others");
+        assert_eq!(
+            content(&client, &directory, b"numbers").await.expect("the handle is good"),
+            b"others"
+        );
     });
 }
 
@@ -182,7 +224,10 @@ fn expired_tree_gives_errors_instead_of_old_data() {
         };
         assert_eq!(error.status(), Some(Status::IO), "{error}");
         if let Ok(open) = open {
-            assert_eq!(client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(), Some(Status::IO));
+            assert_eq!(
+                client.read(&open, 0, 1000).await.expect_err("the tree has expired").status(),
+                Some(Status::IO)
+            );
         }
         site.write("src/dir/numbers", "new");
         site.publish();
@@ -207,7 +252,8 @@ impl UserExport {
             .expect("the binary can be copied");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         for path in [directory.path().to_owned(), directory.path().join("data")] {
-            std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the owner and root may call chown");
+            std::os::unix::fs::chown(path, Some(uid), Some(uid))
+                .expect("the owner and root may call chown");
         }
         UserExport { directory, uid, port: free_port() }
     }
@@ -216,8 +262,18 @@ impl UserExport {
         let at = |name: &str| self.directory.path().join(name);
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = std::process::Command::new(at("vouch"));
-        command.arg("export").arg("--dir").arg(at("data")).arg("--state").arg(at("state")).args(["--lease", "5"]);
-        command.args(["--listen", &address.to_string()]).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .arg("export")
+            .arg("--dir")
+            .arg(at("data"))
+            .arg("--state")
+            .arg(at("state"))
+            .args(["--lease", "5"]);
+        command
+            .args(["--listen", &address.to_string()])
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         if rustix::process::geteuid().is_root() {
             command.uid(self.uid).gid(self.uid);
         }
@@ -235,23 +291,43 @@ fn ordinary_user_exports_own_files_with_a_notice() {
     let uid = ordinary.uid;
     assert!(output_text[2].contains(&format!("uses the rights of user {uid}")), "{output_text:?}");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-        let as_user = async |name, uid| connect(export.address, 1, name, uid).await.expect("the client connects");
+        let as_user = async |name, uid| {
+            connect(export.address, 1, name, uid).await.expect("the client connects")
+        };
         let client = as_user("owner", uid).await;
         let root = client.walk(b"export").await.expect("the root").handle;
-        let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("the user may create files");
-        client.write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync).await.expect("written");
+        let file = client
+            .open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default()))
+            .await
+            .expect("the user may create files");
+        client
+            .write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync)
+            .await
+            .expect("written");
         client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
         let path = ordinary.directory.path().join("data/renamed");
-        assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")), uid);
+        assert_eq!(
+            std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("the file exists")),
+            uid
+        );
         let other = as_user("other", 12_345).await;
-        let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
+        let refused = other
+            .open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default()))
+            .await
+            .expect_err("not by that user");
         assert_eq!(refused.status(), Some(Status::ACCESS));
 
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server was killed");
         let (_export, _) = ordinary.start();
         let again = connect(export.address, 1, "again", uid).await.expect("the client connects");
-        let reply = again.compound().putfh(&file.handle).getattr(vouch_nfs4::Bitmap::of(&[4])).send().await.expect("answered");
+        let reply = again
+            .compound()
+            .putfh(&file.handle)
+            .getattr(vouch_nfs4::Bitmap::of(&[4]))
+            .send()
+            .await
+            .expect("answered");
         let mut results = reply.results();
         results.next_ok().expect("the handle is good");
         results.next_ok().expect("getattr succeeds");

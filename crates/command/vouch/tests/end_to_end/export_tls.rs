@@ -26,25 +26,56 @@ impl TlsExport {
         std::fs::create_dir_all(site.path("shared")).expect("a directory");
         let listen = format!("127.0.0.1:{}", free_port());
         let options = format!("rw,insecure,no_root_squash,{options}");
-        let args = ["export", "--dir", "shared", "--options", &options, "--listen", &listen, "--state", "exporting", "--lease", "5"];
+        let args = [
+            "export",
+            "--dir",
+            "shared",
+            "--options",
+            &options,
+            "--listen",
+            &listen,
+            "--state",
+            "exporting",
+            "--lease",
+            "5",
+        ];
         let log = std::fs::File::create(site.path("log")).expect("a file");
-        let mut command = site.command([&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat());
-        let child = KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        let mut command = site.command(
+            [&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat(),
+        );
+        let child = KillOnDrop(
+            command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"),
+        );
         let export = TlsExport { child, address: listen.parse().expect("an address") };
-        assert!(eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()), "{}", read_log(site));
+        assert!(
+            eventually(Duration::from_secs(30), || TcpStream::connect(export.address).is_ok()),
+            "{}",
+            read_log(site)
+        );
         export
     }
 
-    async fn connect(&self, site: &TestSite, holder: Option<&str>, minor: u32, uid: u32) -> Result<Client, Error> {
+    async fn connect(
+        &self,
+        site: &TestSite,
+        holder: Option<&str>,
+        minor: u32,
+        uid: u32,
+    ) -> Result<Client, Error> {
         let files = ClientFiles {
             authorities: site.path("ca.pem"),
-            certificate: holder.map(|name| (site.path(format!("{name}.pem")), site.path(format!("{name}.key")))),
+            certificate: holder
+                .map(|name| (site.path(format!("{name}.pem")), site.path(format!("{name}.key")))),
         };
         let tls = TlsClient::new(&files, "127.0.0.1").expect("files of this test");
         let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
         let name = format!("{holder:?} {minor} {uid}");
         let identity = Identity::new(name.into_bytes(), Verifier([7; 8]));
-        Client::connect(Config { tls: Some(tls), ..Config::new(self.address, minor, identity, Plain::sys(&user)) }).await
+        Client::connect(Config {
+            tls: Some(tls),
+            ..Config::new(self.address, minor, identity, Plain::sys(&user))
+        })
+        .await
     }
 
     /// A way to the server that tells when the client has sent the end of its handshake, and then waits
@@ -55,8 +86,12 @@ impl TlsExport {
         let (address, server) = (listener.local_addr().expect("bound"), self.address);
         let ((held, is_held), (go, goes_on)) = (mpsc::channel(), mpsc::channel::<()>());
         std::thread::spawn(move || {
-            let (mut from, mut to) = (listener.accept().expect("a client").0, TcpStream::connect(server).expect("the server"));
-            let (mut back, mut answers) = (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"));
+            let (mut from, mut to) = (
+                listener.accept().expect("a client").0,
+                TcpStream::connect(server).expect("the server"),
+            );
+            let (mut back, mut answers) =
+                (from.try_clone().expect("a descriptor"), to.try_clone().expect("a descriptor"));
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut answers, &mut back);
                 let _ = back.shutdown(std::net::Shutdown::Both);
@@ -105,7 +140,12 @@ async fn write_and_read(client: &Client, name: &[u8]) {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime").block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(work)
 }
 
 #[test]
@@ -116,13 +156,18 @@ fn data_passes_over_tls_in_all_versions() {
     block_on(async {
         for minor in 0..=2 {
             for holder in [None, Some("node")] {
-                let client = export.connect(&site, holder, minor, 0).await.expect("a client over TLS");
+                let client =
+                    export.connect(&site, holder, minor, 0).await.expect("a client over TLS");
                 write_and_read(&client, format!("f{minor}{}", holder.is_some()).as_bytes()).await;
                 client.close().await.expect("closed");
             }
         }
         let clear = connect(export.address, 1, "clear", 0).await;
-        assert!(matches!(clear.as_ref().err(), Some(Error::Denied(stat)) if stat.0 == 5), "AUTH_TOOWEAK, not {:?}", clear.err());
+        assert!(
+            matches!(clear.as_ref().err(), Some(Error::Denied(stat)) if stat.0 == 5),
+            "AUTH_TOOWEAK, not {:?}",
+            clear.err()
+        );
     });
     let log = read_log(&site);
     assert!(log.contains("a call without TLS, which all exports of this client demand"), "{log}");
@@ -137,7 +182,17 @@ fn bench_measures_over_tls() {
     let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     let target = format!("nfs://{}/export", export.address);
     let tls = ["--tls-ca", "ca.pem", "--tls-cert", "node.pem", "--tls-key", "node.key"];
-    let args = ["bench", "concurrency", "--quick", "--target", &target, "--sec", "sys,sys+tls,sys+mtls", "--rounds", "1"];
+    let args = [
+        "bench",
+        "concurrency",
+        "--quick",
+        "--target",
+        &target,
+        "--sec",
+        "sys,sys+tls,sys+mtls",
+        "--rounds",
+        "1",
+    ];
     let short = ["--seconds", "0.05", "--file-size", "2M", "--depth", "8"];
     let output = site.run_ok([&args[..], &short, &tls].concat());
     assert!(output.contains("sys+mtls"), "{output}");
@@ -147,26 +202,51 @@ fn bench_measures_over_tls() {
 fn certificate_decides_who_is_asking() {
     let (site, authority) = site();
     authority.issue(&site, "machine", Holder::default());
-    authority.issue(&site, "nobody", Holder { user: Some("nobody@example.org"), ..Holder::default() });
-    authority.issue(&site, "foreign", Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() });
+    authority.issue(
+        &site,
+        "nobody",
+        Holder { user: Some("nobody@example.org"), ..Holder::default() },
+    );
+    authority.issue(
+        &site,
+        "foreign",
+        Holder { user: Some("nobody@elsewhere.org"), ..Holder::default() },
+    );
     let listed = authority.issue(&site, "listed", Holder::default());
     site.write("map", format!("sha256:{listed} daemon\nsubject:2.5.4.3 = BANNED !refuse\n"));
     authority.issue(&site, "banned", Holder::default());
     let more = ["--tls-client-ca", "ca.pem", "--certificate-map", "map", "--domain", "example.org"];
     let export = TlsExport::start(&site, "xprtsec=mtls", &more);
-    let uid_of = |name: &str| nix::unistd::User::from_name(name).expect("a name service").expect("a user of every system").uid.as_raw();
+    let uid_of = |name: &str| {
+        nix::unistd::User::from_name(name)
+            .expect("a name service")
+            .expect("a user of every system")
+            .uid
+            .as_raw()
+    };
     block_on(async {
-        for (holder, uid) in [("machine", 0), ("nobody", uid_of("nobody")), ("listed", uid_of("daemon"))] {
+        for (holder, uid) in
+            [("machine", 0), ("nobody", uid_of("nobody")), ("listed", uid_of("daemon"))]
+        {
             site.run_tool("chmod", &["777", "shared"]);
-            let client = export.connect(&site, Some(holder), 1, 0).await.expect("a client over TLS");
+            let client =
+                export.connect(&site, Some(holder), 1, 0).await.expect("a client over TLS");
             let root = client.walk(b"/export").await.expect("the export").handle;
             let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-            let file = client.open(&root, holder.as_bytes(), ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
-            let owner = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(site.path("shared").join(holder)).expect("made"));
+            let file = client
+                .open(&root, holder.as_bytes(), ShareAccess::BOTH, Some(&mode))
+                .await
+                .expect("a new file");
+            let owner = std::os::unix::fs::MetadataExt::uid(
+                &std::fs::metadata(site.path("shared").join(holder)).expect("made"),
+            );
             assert_eq!(owner, uid, "{holder}");
             client.close_file(file).await.expect("closed");
         }
-        for (holder, cause) in [("foreign", "is not of the domain example.org"), ("banned", "the certificate map refuses")] {
+        for (holder, cause) in [
+            ("foreign", "is not of the domain example.org"),
+            ("banned", "the certificate map refuses"),
+        ] {
             assert!(export.connect(&site, Some(holder), 1, 0).await.is_err());
             assert!(read_log(&site).contains(cause), "{}", read_log(&site));
         }
@@ -179,12 +259,17 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
     authority.issue(&site, "good", Holder::default());
     authority.issue(&site, "stolen", Holder { serial: 77, ..Holder::default() });
     authority.revoke(&site, "crl.pem", &[]);
-    let export = TlsExport::start(&site, "xprtsec=mtls", &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"]);
+    let export = TlsExport::start(
+        &site,
+        "xprtsec=mtls",
+        &["--tls-client-ca", "ca.pem", "--tls-crl", "crl.pem"],
+    );
     let server = export.address;
     block_on(async {
         let good = export.connect(&site, Some("good"), 1, 0).await.expect("a client");
         let stolen = export.connect(&site, Some("stolen"), 1, 0).await.expect("not revoked yet");
-        let renewed = authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+        let renewed =
+            authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
         authority.revoke(&site, "crl.pem", &[77]);
         site.run_ok(["export", "reload", "--state", "exporting"]);
         write_and_read(&good, b"kept").await;
@@ -212,7 +297,10 @@ fn renewal_keeps_sessions_and_revocation_ends_them() {
     let export = TlsExport { address: server, ..through };
     site.write("server.pem", "nonsense");
     let refused = site.run(["export", "reload", "--state", "exporting"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("server.pem: contains no certificate"),
+        "{refused:?}"
+    );
     assert!(block_on(export.connect(&site, Some("good"), 1, 0)).is_ok());
 }
 
@@ -230,7 +318,10 @@ fn changed_certificate_map_reaches_open_sessions() {
         let client = export.connect(&site, Some("listed"), 1, 0).await.expect("a client");
         let root = client.walk(b"/export").await.expect("the export").handle;
         let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
-        let file = client.open(&root, b"private", ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
+        let file = client
+            .open(&root, b"private", ShareAccess::BOTH, Some(&mode))
+            .await
+            .expect("a new file");
         client.write(&file, 0, b"secret", StableHow::FileSync).await.expect("written");
         site.write("map", format!("sha256:{listed} nobody\n* !machine\n"));
         site.run_ok(["export", "reload", "--state", "exporting"]);
@@ -246,7 +337,13 @@ fn demands_that_the_server_cannot_meet_are_refused_at_start() {
     let (site, _) = site();
     site.write("shared/x", "");
     let run = |more: &[&str]| {
-        let output = site.run([&["export", "--dir", "shared", "--listen", "127.0.0.1:0", "--state", "exporting"], more].concat());
+        let output = site.run(
+            [
+                &["export", "--dir", "shared", "--listen", "127.0.0.1:0", "--state", "exporting"],
+                more,
+            ]
+            .concat(),
+        );
         assert_eq!(output.status.code(), Some(3), "{output:?}");
         String::from_utf8(output.stderr).expect("text")
     };
@@ -262,7 +359,8 @@ fn call(xid: u32, procedure: u32, flavor: Flavor) -> Vec<u8> {
     let start = begin_record(&mut w);
     let args = if procedure == 0 { &[][..] } else { &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0] };
     let cred = OpaqueAuth { flavor, body: &[] };
-    Call { xid, program: 100_003, version: 4, procedure, cred, verf: OpaqueAuth::NONE, args }.encode(&mut w);
+    Call { xid, program: 100_003, version: 4, procedure, cred, verf: OpaqueAuth::NONE, args }
+        .encode(&mut w);
     end_record(w.bytes_mut(), start, 0);
     w.into_bytes()
 }
@@ -278,7 +376,8 @@ fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
 fn socket(address: SocketAddr, host: u8) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0))).expect("a loopback address");
+    bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)))
+        .expect("a loopback address");
     connect(&socket, &address).expect("the server listens");
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true).expect("an option of TCP");
@@ -289,7 +388,9 @@ fn socket(address: SocketAddr, host: u8) -> TcpStream {
 fn probed(address: SocketAddr, host: u8) -> TcpStream {
     let mut stream = socket(address, host);
     stream.write_all(&call(1, 0, Flavor::TLS)).expect("sent");
-    assert!(reply(&mut stream).is_some_and(|record| record.windows(8).any(|part| part == b"STARTTLS")));
+    assert!(
+        reply(&mut stream).is_some_and(|record| record.windows(8).any(|part| part == b"STARTTLS"))
+    );
     stream
 }
 
@@ -311,20 +412,31 @@ fn session(
     change: impl FnOnce(&mut rustls::ClientConfig),
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let files = ClientFiles { authorities: site.path("ca.pem"), certificate: None };
-    let mut config = rustls::ClientConfig::clone(&client_config(&files).expect("files of this test"));
+    let mut config =
+        rustls::ClientConfig::clone(&client_config(&files).expect("files of this test"));
     change(&mut config);
     let name = ServerName::try_from("127.0.0.1").expect("an address");
-    StreamOwned::new(ClientConnection::new(Arc::new(config), name).expect("a configuration"), probed(address, host))
+    StreamOwned::new(
+        ClientConnection::new(Arc::new(config), name).expect("a configuration"),
+        probed(address, host),
+    )
 }
 
 fn with_certificate(holder: &'static str) -> Attack {
     Box::new(move |site, address, host| {
-        let certificate = Some((site.path(format!("{holder}.pem")), site.path(format!("{holder}.key"))));
+        let certificate =
+            Some((site.path(format!("{holder}.pem")), site.path(format!("{holder}.key"))));
         let files = ClientFiles { authorities: site.path("ca.pem"), certificate };
         let config = client_config(&files).expect("files of this test");
         let name = ServerName::try_from("127.0.0.1").expect("an address");
-        let mut stream = StreamOwned::new(ClientConnection::new(config, name).expect("a configuration"), probed(address, host));
-        assert!(stream.write_all(&call(2, 0, Flavor::NONE)).is_err() || reply(&mut stream).is_none(), "{holder} gets an answer");
+        let mut stream = StreamOwned::new(
+            ClientConnection::new(config, name).expect("a configuration"),
+            probed(address, host),
+        );
+        assert!(
+            stream.write_all(&call(2, 0, Flavor::NONE)).is_err() || reply(&mut stream).is_none(),
+            "{holder} gets an answer"
+        );
     })
 }
 
@@ -346,7 +458,9 @@ fn attacks_are_refused_with_one_line_each() {
             "clear text behind STARTTLS",
             Box::new(move |_, address, host| {
                 let mut stream = socket(address, host);
-                stream.write_all(&[call(1, 0, Flavor::TLS), call(2, 0, Flavor::NONE)].concat()).expect("sent");
+                stream
+                    .write_all(&[call(1, 0, Flavor::TLS), call(2, 0, Flavor::NONE)].concat())
+                    .expect("sent");
                 closed(stream);
             }),
         ),
@@ -363,7 +477,10 @@ fn attacks_are_refused_with_one_line_each() {
             Box::new(|_, address, host| {
                 let mut stream = socket(address, host);
                 stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
-                assert_eq!(reply(&mut stream).expect("a denial")[8..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]);
+                assert_eq!(
+                    reply(&mut stream).expect("a denial")[8..],
+                    [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]
+                );
             }),
         ),
         (
@@ -387,7 +504,10 @@ fn attacks_are_refused_with_one_line_each() {
             "a call without a client certificate",
             in_session(|mut stream| {
                 stream.write_all(&call(3, 1, Flavor::NONE)).expect("sent");
-                assert_eq!(reply(&mut stream).expect("a denial")[8..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]);
+                assert_eq!(
+                    reply(&mut stream).expect("a denial")[8..],
+                    [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]
+                );
             }),
         ),
         (
@@ -414,7 +534,9 @@ fn attacks_are_refused_with_one_line_each() {
         (
             "does not offer the protocol sunrpc",
             Box::new(|site, address, host| {
-                let mut stream = session(site, address, host, |config| config.alpn_protocols = vec![b"http/1.1".to_vec()]);
+                let mut stream = session(site, address, host, |config| {
+                    config.alpn_protocols = vec![b"http/1.1".to_vec()]
+                });
                 assert!(stream.flush().is_err() || reply(&mut stream).is_none());
             }),
         ),
@@ -423,7 +545,10 @@ fn attacks_are_refused_with_one_line_each() {
         ("certificate not valid yet", with_certificate("early")),
         ("Revoked", with_certificate("revoked")),
         ("does not allow extended key usage", with_certificate("purpose")),
-        ("the handshake takes too long", Box::new(move |_, address, host| closed(probed(address, host)))),
+        (
+            "the handshake takes too long",
+            Box::new(move |_, address, host| closed(probed(address, host))),
+        ),
         (
             "too many handshakes are in progress",
             Box::new(move |_, address, host| {
@@ -440,11 +565,20 @@ fn attacks_are_refused_with_one_line_each() {
         attack(&site, export.address, host);
         let lines = || {
             let log = read_log(&site);
-            log.lines().filter(|line| line.contains(&format!("127.0.0.{host}:"))).map(str::to_owned).collect::<Vec<_>>()
+            log.lines()
+                .filter(|line| line.contains(&format!("127.0.0.{host}:")))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
         };
-        let found = eventually(Duration::from_secs(10), || lines().iter().any(|line| line.contains(cause)));
+        let found =
+            eventually(Duration::from_secs(10), || lines().iter().any(|line| line.contains(cause)));
         assert!(found, "{cause}: {:?}", lines());
-        assert_eq!(lines().iter().filter(|line| line.contains(cause)).count(), 1, "{cause}: {:?}", lines());
+        assert_eq!(
+            lines().iter().filter(|line| line.contains(cause)).count(),
+            1,
+            "{cause}: {:?}",
+            lines()
+        );
     }
     in_session(|mut stream| {
         stream.conn.refresh_traffic_keys().expect("a session");

@@ -55,11 +55,15 @@ fn keepalived_moves_the_address_to_the_active_head() {
 fn run_in_network(set_up: &str) {
     let Some(network) = Network::make() else { return };
     let mut command = Command::new("ip");
-    command.args(["netns", "exec", &network.client]).arg(std::env::current_exe().expect("this program"));
+    command
+        .args(["netns", "exec", &network.client])
+        .arg(std::env::current_exe().expect("this program"));
     command.args(["--exact", "failover::clients_process", "--nocapture"]);
     command.env(CHILD, network.names()).env(SET_UP, set_up);
-    let mut child = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ip(8)"));
-    let lines = BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
+    let mut child =
+        KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ip(8)"));
+    let lines =
+        BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     lines.filter(|line| line.starts_with("failover")).for_each(|line| println!("{line}"));
     assert!(child.wait().expect("the child ends").success(), "see the lines of the child");
 }
@@ -81,24 +85,35 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     let site = Arc::new(TestSite::with_directories(&["data"]));
     site.state_directory("shared");
     let public = site.run_ok(["audit", "keygen", "trail"]);
-    let mut options = vec!["--state-lease", "2s", "--audit", "trail", "--audit-policy", "block"].into_iter().map(str::to_owned).collect();
+    let mut options = vec!["--state-lease", "2s", "--audit", "trail", "--audit-policy", "block"]
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
     if set_up == "fence" {
         add_fencing(&site, &mut options);
     }
     let has_keepalived = set_up == "keepalived";
-    let _keepalived: Vec<_> = (0..2).filter(|_| has_keepalived).map(|head| Keepalived::start(&site, &network, head)).collect();
+    let _keepalived: Vec<_> = (0..2)
+        .filter(|_| has_keepalived)
+        .map(|head| Keepalived::start(&site, &network, head))
+        .collect();
     let heads = Heads::start(site.clone(), network, options, !has_keepalived);
     let _killed_at_the_end = KillHeads(heads.clone());
     let tending = {
         let heads = heads.clone();
         std::thread::spawn(move || heads.tend())
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let ledger = Arc::new(Ledger::default());
     let (mut progress, mut tasks) = (Vec::new(), Vec::new());
     wait_for_epoch(&heads, 0);
     for number in 0..WORKERS {
-        let worker = runtime.block_on(Worker::connect(number, heads.service.clone(), ledger.clone()));
+        let worker =
+            runtime.block_on(Worker::connect(number, heads.service.clone(), ledger.clone()));
         progress.push(worker.progress.clone());
         tasks.push(runtime.spawn(worker.work()));
     }
@@ -112,13 +127,17 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
     }
     wait_for_progress(&heads, &progress, &tasks, 6);
     ledger.stop.store(true, Ordering::SeqCst);
-    let workers: Vec<Worker> = tasks.into_iter().map(|task| runtime.block_on(task).expect("a worker without a fault")).collect();
+    let workers: Vec<Worker> = tasks
+        .into_iter()
+        .map(|task| runtime.block_on(task).expect("a worker without a fault"))
+        .collect();
     heads.stop();
     tending.join().expect("the thread for the heads");
     heads.shut_down();
     let verified = site.run(["audit", "verify", "--public", public.trim(), "trail"]);
     report::print_and_assert(&site, &workers, &ledger, &injected, set_up);
-    let verified = (verified.status.success(), String::from_utf8_lossy(&verified.stdout).into_owned());
+    let verified =
+        (verified.status.success(), String::from_utf8_lossy(&verified.stdout).into_owned());
     println!("failover: audit trail: {}", verified.1.lines().next().unwrap_or_default());
     assert!(verified.0, "the audit trail is broken: {}", verified.1);
 }
@@ -137,13 +156,19 @@ const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::Kill, Fault::Shutdo
 fn add_fencing(site: &TestSite, options: &mut Vec<String>) {
     let script = "pid=$(cat \"pid-$VOUCH_FENCE_HEAD\") && kill -KILL $pid\nwhile [ -e /proc/$pid/exe ]; do sleep 0.02; done\n";
     site.write("fence", script);
-    options.extend(["--fence".to_owned(), format!("/bin/sh {}", site.path("fence").display()), "--fence-required".to_owned()]);
+    options.extend([
+        "--fence".to_owned(),
+        format!("/bin/sh {}", site.path("fence").display()),
+        "--fence-required".to_owned(),
+    ]);
 }
 
 fn wait_for_epoch(heads: &Heads, after: u64) -> Active {
     let mut found = None;
     let is_there = eventually(Duration::from_secs(300), || {
-        found = heads.active().filter(|active| active.epoch > after && active.epoch == heads.service.epoch.load(Ordering::SeqCst));
+        found = heads.active().filter(|active| {
+            active.epoch > after && active.epoch == heads.service.epoch.load(Ordering::SeqCst)
+        });
         found.is_some()
     });
     assert!(is_there, "no head takes over\n{}", heads.logs());
@@ -155,10 +180,19 @@ fn changes_before(fault: usize) -> u64 {
     if fault % 8 == 7 { 0 } else { fault as u64 * 5 % 12 + 1 }
 }
 
-fn wait_for_progress(heads: &Heads, progress: &[Arc<AtomicU64>], tasks: &[tokio::task::JoinHandle<Worker>], changes: u64) -> Active {
-    let goals: Vec<u64> = progress.iter().map(|count| count.load(Ordering::SeqCst) + changes).collect();
-    let is_reached = || progress.iter().zip(&goals).all(|(count, goal)| count.load(Ordering::SeqCst) >= *goal);
-    let went_on = eventually(Duration::from_secs(600), || tasks.iter().any(|task| task.is_finished()) || is_reached());
+fn wait_for_progress(
+    heads: &Heads,
+    progress: &[Arc<AtomicU64>],
+    tasks: &[tokio::task::JoinHandle<Worker>],
+    changes: u64,
+) -> Active {
+    let goals: Vec<u64> =
+        progress.iter().map(|count| count.load(Ordering::SeqCst) + changes).collect();
+    let is_reached =
+        || progress.iter().zip(&goals).all(|(count, goal)| count.load(Ordering::SeqCst) >= *goal);
+    let went_on = eventually(Duration::from_secs(600), || {
+        tasks.iter().any(|task| task.is_finished()) || is_reached()
+    });
     assert!(went_on && is_reached(), "the workers do not go on\n{}", heads.logs());
     wait_for_epoch(heads, 0)
 }

@@ -11,7 +11,14 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     pub(crate) fn start(site: &TestSite, more: &[&str]) -> Gateway {
-        let mut command = site.command(["gateway", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", &site.name("")]);
+        let mut command = site.command([
+            "gateway",
+            "--listen",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+            &site.name(""),
+        ]);
         let (child, address, page) = start_listener(command.args(more));
         Gateway { child, address, page }
     }
@@ -33,7 +40,13 @@ impl Gateway {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill starts").success());
+        assert!(
+            Command::new("kill")
+                .args([name, &self.child.id().to_string()])
+                .status()
+                .expect("kill starts")
+                .success()
+        );
     }
 }
 
@@ -45,7 +58,10 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> &str {
-        let line = self.head.lines().find(|line| line.split(':').next().is_some_and(|key| key.eq_ignore_ascii_case(name)));
+        let line = self
+            .head
+            .lines()
+            .find(|line| line.split(':').next().is_some_and(|key| key.eq_ignore_ascii_case(name)));
         line.and_then(|line| line.split_once(": ")).map_or("", |(_, value)| value)
     }
 
@@ -54,14 +70,16 @@ impl Answer {
     }
 
     fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 }
 
 fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let mut socket = TcpStream::connect(address).expect("the gateway listens");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let lines: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     // The gateway may refuse a long request before its end.
     let head = format!("{method} {path} HTTP/1.0\r\nHost: gateway\r\n{lines}\r\n");
     socket.write_all(head.as_bytes()).expect("a request");
@@ -93,32 +111,60 @@ fn gateway_shows_directories_files_and_revisions() {
     let root = gateway.get("/");
     assert_eq!((root.status, root.header("content-type")), (200, "text/html; charset=utf-8"));
     let policy = root.header("content-security-policy");
-    assert!(policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("script"), "{policy}");
-    for link in ["href=\"./hello\"", "href=\"./dir/\"", "href=\"./a%20%26%20b/\"", "href=\"./@/%4012/\"", "→ <bdi>dir/numbers</bdi>"] {
+    assert!(
+        policy.starts_with("default-src 'none'; style-src 'sha256-") && !policy.contains("script"),
+        "{policy}"
+    );
+    for link in [
+        "href=\"./hello\"",
+        "href=\"./dir/\"",
+        "href=\"./a%20%26%20b/\"",
+        "href=\"./@/%4012/\"",
+        "→ <bdi>dir/numbers</bdi>",
+    ] {
         assert!(root.text().contains(link), "{link}: {}", root.text());
     }
     let hostile = gateway.get("/a%20%26%20b/").text();
-    assert!(hostile.contains("&lt;img src=x onerror=alert(1)&gt;") && !hostile.contains("<img"), "{hostile}");
+    assert!(
+        hostile.contains("&lt;img src=x onerror=alert(1)&gt;") && !hostile.contains("<img"),
+        "{hostile}"
+    );
 
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
     assert_eq!(gateway.get("/@/@12/file").text(), "at sign\n");
-    assert_eq!(gateway.get("/link").body, std::fs::read(site.path("src/dir/numbers")).expect("a file"));
+    assert_eq!(
+        gateway.get("/link").body,
+        std::fs::read(site.path("src/dir/numbers")).expect("a file")
+    );
     assert_eq!(gateway.get("/folder/empty").status, 200);
     for (path, place) in [("/dir", "./dir/"), ("/@1", "./@1/"), ("/@1/.//dir", "../../@1/dir/")] {
-        assert_eq!((gateway.get(path).status, gateway.get(path).header("location")), (302, place), "{path}");
+        assert_eq!(
+            (gateway.get(path).status, gateway.get(path).header("location")),
+            (302, place),
+            "{path}"
+        );
     }
 
     site.write("src/hello", "second\n");
     site.publish();
-    assert!(eventually(Duration::from_secs(30), || gateway.get("/hello").text() == "second\n"), "the new revision is not shown");
+    assert!(
+        eventually(Duration::from_secs(30), || gateway.get("/hello").text() == "second\n"),
+        "the new revision is not shown"
+    );
     for old in ["/@1/hello", "/@tag:v1/hello"] {
         assert_eq!(gateway.get(old).text(), "hello world\n", "{old}");
     }
     assert!(gateway.get("/@1/hello").header("cache-control").starts_with("public, max-age="));
     assert_eq!(gateway.get("/hello").header("cache-control"), "no-cache");
-    assert!(gateway.get("/@1/dir/").text().contains("href=\"../../dir/\""), "a link to the newest revision");
+    assert!(
+        gateway.get("/@1/dir/").text().contains("href=\"../../dir/\""),
+        "a link to the newest revision"
+    );
     let revisions = gateway.get("/@revisions?format=json").json();
-    assert_eq!((&revisions["revisions"][0]["revision"], &revisions["revisions"][1]["tag"]), (&2.into(), &"v1".into()));
+    assert_eq!(
+        (&revisions["revisions"][0]["revision"], &revisions["revisions"][1]["tag"]),
+        (&2.into(), &"v1".into())
+    );
 }
 
 #[test]
@@ -132,14 +178,26 @@ fn gateway_answers_programs_with_json() {
     assert_eq!(by_header["name"], "dir");
     assert_eq!(by_header["entries"][1]["name"], "numbers");
     assert_eq!(by_header["entries"][1]["size"], 288_890);
-    assert!(eventually(Duration::from_secs(30), || gateway.get("/many/?format=json").status == 200), "the new revision is not shown");
+    assert!(
+        eventually(Duration::from_secs(30), || gateway.get("/many/?format=json").status == 200),
+        "the new revision is not shown"
+    );
     let many = gateway.get("/many/?format=json").json();
-    let names: Vec<_> = many["entries"].as_array().expect("a list").iter().map(|entry| entry["name"].as_str().expect("text")).collect();
+    let names: Vec<_> = many["entries"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|entry| entry["name"].as_str().expect("text"))
+        .collect();
     assert!(names.len() == 2500 && names.is_sorted(), "{} names", names.len());
     let rest = gateway.get("/many/?format=json&after=2497").json();
     assert_eq!(rest["entries"].as_array().map(Vec::len), Some(2));
     let first = gateway.get("/many/").text();
-    assert!(first.matches("<tr>").count() == 1001 && first.contains("href=\"./?after=0999\""), "{}", first.matches("<tr>").count());
+    assert!(
+        first.matches("<tr>").count() == 1001 && first.contains("href=\"./?after=0999\""),
+        "{}",
+        first.matches("<tr>").count()
+    );
     assert!(gateway.get("/many/?after=1999").text().contains("here 2,001 to 2,500"));
 
     let file = gateway.get("/hello?format=json").json();
@@ -160,14 +218,22 @@ fn unchanged_files_are_not_sent_again() {
     assert_eq!(gateway.request("GET", "/dir/numbers", &[("If-None-Match", &etag)]).status, 304);
     assert_eq!(gateway.request("GET", "/dir/numbers", &[("If-Match", "\"other\"")]).status, 412);
 
-    let part = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=131070-131080"), ("If-Range", &etag)]);
-    assert_eq!((part.status, part.header("content-range"), &part.body[..]), (206, "bytes 131070-131080/288890", &bytes[131_070..=131_080]));
+    let part = gateway.request(
+        "GET",
+        "/dir/numbers",
+        &[("Range", "bytes=131070-131080"), ("If-Range", &etag)],
+    );
+    assert_eq!(
+        (part.status, part.header("content-range"), &part.body[..]),
+        (206, "bytes 131070-131080/288890", &bytes[131_070..=131_080])
+    );
     let parts = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=0-1,-2")]);
     assert_eq!(parts.status, 206);
     assert_eq!(parts.header("content-length"), parts.body.len().to_string());
     let text = parts.text();
     assert!(
-        text.contains("Content-Range: bytes 0-1/288890\r\n\r\n0\n\r\n") && text.contains("bytes 288888-288889/288890\r\n\r\n9\n\r\n"),
+        text.contains("Content-Range: bytes 0-1/288890\r\n\r\n0\n\r\n")
+            && text.contains("bytes 288888-288889/288890\r\n\r\n9\n\r\n"),
         "{text}"
     );
     let past = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=288890-")]);
@@ -175,21 +241,33 @@ fn unchanged_files_are_not_sent_again() {
 
     let list = gateway.get("/").header("etag").to_owned();
     site.write("src/dir/numbers", bytes.iter().rev().copied().collect::<Vec<u8>>());
-    let numbers = std::fs::File::options().write(true).open(site.path("src/dir/numbers")).expect("a file");
-    numbers.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("its time");
+    let numbers =
+        std::fs::File::options().write(true).open(site.path("src/dir/numbers")).expect("a file");
+    numbers
+        .set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000))
+        .expect("its time");
     site.publish_with(&["--rehash"]);
     assert!(
-        eventually(Duration::from_secs(30), || gateway.request("GET", "/dir/numbers", &[("If-None-Match", &etag)]).status != 304),
+        eventually(Duration::from_secs(30), || gateway
+            .request("GET", "/dir/numbers", &[("If-None-Match", &etag)])
+            .status
+            != 304),
         "the new revision is not shown"
     );
     let date = "Sun, 09 Sep 2001 01:46:40 GMT";
     for stale in [&etag[..], date] {
-        let whole = gateway.request("GET", "/dir/numbers", &[("Range", "bytes=100-"), ("If-Range", stale)]);
+        let whole =
+            gateway.request("GET", "/dir/numbers", &[("Range", "bytes=100-"), ("If-Range", stale)]);
         assert_eq!((whole.status, whole.body.len()), (200, 288_890), "{stale}");
     }
     assert_eq!(gateway.request("GET", "/dir/numbers", &[("If-Modified-Since", date)]).status, 200);
     assert_ne!(gateway.get("/").header("etag"), list);
-    assert_eq!(gateway.request("GET", "/hello", &[("If-None-Match", gateway.get("/hello").header("etag"))]).status, 304);
+    assert_eq!(
+        gateway
+            .request("GET", "/hello", &[("If-None-Match", gateway.get("/hello").header("etag"))])
+            .status,
+        304
+    );
 }
 
 #[test]
@@ -225,7 +303,10 @@ fn paths_never_leave_the_tree() {
     assert_eq!(gateway.request("GET", &format!("/{}", "a".repeat(40_000)), &[]).status / 100, 4);
     assert_eq!(gateway.get("/hello").status, 200);
     assert!(
-        gateway.page("/metrics").text().contains("vouch_gateway_responses_total{status=\"404\"} 12"),
+        gateway
+            .page("/metrics")
+            .text()
+            .contains("vouch_gateway_responses_total{status=\"404\"} 12"),
         "{}",
         gateway.page("/metrics").text()
     );
@@ -246,12 +327,19 @@ fn expired_tree_is_unavailable_with_its_reason() {
         let answer = gateway.get(path);
         assert_eq!(answer.status, 503, "{path}: {}", answer.text());
         assert!(answer.text().starts_with("revision 1 expired on 20"), "{}", answer.text());
-        assert_eq!((answer.header("retry-after"), answer.header("cache-control")), ("10", "no-store"));
+        assert_eq!(
+            (answer.header("retry-after"), answer.header("cache-control")),
+            ("10", "no-store")
+        );
     }
     assert_eq!(gateway.page("/health").status, 503);
     site.publish();
     let _replica = site.serve();
-    assert!(eventually(Duration::from_secs(30), || gateway.get("/hello").status == 200), "{}", gateway.get("/hello").text());
+    assert!(
+        eventually(Duration::from_secs(30), || gateway.get("/hello").status == 200),
+        "{}",
+        gateway.get("/hello").text()
+    );
 }
 
 #[test]
@@ -261,7 +349,10 @@ fn slow_and_greedy_clients_do_not_block_others() {
     site.write("src/large", vec![7; 64 << 20]);
     site.publish();
     let _replica = site.serve();
-    let gateway = Gateway::start(&site, &["--address-connections-max", "4", "--stall-max", "2s", "--idle-max", "2s"]);
+    let gateway = Gateway::start(
+        &site,
+        &["--address-connections-max", "4", "--stall-max", "2s", "--idle-max", "2s"],
+    );
     let open = || TcpStream::connect(&gateway.address).expect("the gateway listens");
     let mut held: Vec<_> = (0..4).map(|_| open()).collect();
     for socket in &mut held[..2] {
@@ -272,9 +363,16 @@ fn slow_and_greedy_clients_do_not_block_others() {
     let mut refused = open();
     let _ = refused.write_all(b"GET /hello HTTP/1.0\r\n\r\n");
     let mut answer = Vec::new();
-    assert!(refused.read_to_end(&mut answer).is_err() || answer.is_empty(), "a fifth connection of the address is closed");
     assert!(
-        eventually(Duration::from_secs(20), || !(gateway.page("/metrics").text().lines().any(|line| line == "vouch_connections 4"))),
+        refused.read_to_end(&mut answer).is_err() || answer.is_empty(),
+        "a fifth connection of the address is closed"
+    );
+    assert!(
+        eventually(Duration::from_secs(20), || !(gateway
+            .page("/metrics")
+            .text()
+            .lines()
+            .any(|line| line == "vouch_connections 4"))),
         "the held connections stay"
     );
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
@@ -298,8 +396,10 @@ fn https_uses_the_certificate_files_and_reads_them_again() {
     let get = |host: &str| {
         let resolve = format!("{host}:{port}:127.0.0.1");
         let url = format!("https://{host}:{port}/hello");
-        let output =
-            Command::new("curl").args(["-sS", "--cacert", "cert.pem", "--resolve", &resolve, &url]).current_dir(site.path("")).output();
+        let output = Command::new("curl")
+            .args(["-sS", "--cacert", "cert.pem", "--resolve", &resolve, &url])
+            .current_dir(site.path(""))
+            .output();
         let output = output.expect("curl starts");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
@@ -307,22 +407,48 @@ fn https_uses_the_certificate_files_and_reads_them_again() {
     assert!(!get("second.example").0);
     for version in ["2", "1.1"] {
         let resolve = format!("first.example:{port}:127.0.0.1");
-        let urls = ["hello", "dir/numbers", "missing"].map(|path| format!("https://first.example:{port}/{path}"));
+        let urls = ["hello", "dir/numbers", "missing"]
+            .map(|path| format!("https://first.example:{port}/{path}"));
         let format = "%{http_version} %{http_code}\n";
         let mut command = Command::new("curl");
-        command.args(["-sS", &format!("--http{version}"), "--cacert", "cert.pem", "--resolve", &resolve, "-w", format, "-Z"]);
-        command.args(urls.iter().flat_map(|url| ["-o", "/dev/null", url])).current_dir(site.path(""));
-        let shown = String::from_utf8_lossy(&command.output().expect("curl starts").stdout).into_owned();
+        command.args([
+            "-sS",
+            &format!("--http{version}"),
+            "--cacert",
+            "cert.pem",
+            "--resolve",
+            &resolve,
+            "-w",
+            format,
+            "-Z",
+        ]);
+        command
+            .args(urls.iter().flat_map(|url| ["-o", "/dev/null", url]))
+            .current_dir(site.path(""));
+        let shown =
+            String::from_utf8_lossy(&command.output().expect("curl starts").stdout).into_owned();
         let mut lines: Vec<_> = shown.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["200", "200", "404"].map(|status| format!("{version} {status}")));
     }
     certificate("second.example");
     gateway.signal("-HUP");
-    assert!(eventually(Duration::from_secs(20), || get("second.example").0), "the new certificate is not used");
+    assert!(
+        eventually(Duration::from_secs(20), || get("second.example").0),
+        "the new certificate is not used"
+    );
     site.expect_err(
         3,
-        ["gateway", &site.name(""), "--listen", "127.0.0.1:0", "--tls-cert", "key.pem", "--tls-key", "key.pem"],
+        [
+            "gateway",
+            &site.name(""),
+            "--listen",
+            "127.0.0.1:0",
+            "--tls-cert",
+            "key.pem",
+            "--tls-key",
+            "key.pem",
+        ],
         &["no certificate in PEM format"],
     );
 }

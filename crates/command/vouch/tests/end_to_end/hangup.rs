@@ -17,7 +17,15 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         vec!["gateway", &name, "--listen", &gateway],
         vec!["pull", "--watch", &name, "--db", "copy"],
         vec!["export", "--dir", "src", "--listen", &export, "--state", "exporting"],
-        vec!["audit", "send", "trail", "--to", "syslog+tcp://127.0.0.1:9", "--position", "position"],
+        vec![
+            "audit",
+            "send",
+            "trail",
+            "--to",
+            "syslog+tcp://127.0.0.1:9",
+            "--position",
+            "position",
+        ],
     ];
     if fuse_is_available() {
         fs::create_dir(site.path("mnt")).expect("a new directory");
@@ -27,15 +35,25 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         let log = format!("{number}.log");
         let logging = ["--log-file", &log, "--log-level", "debug"];
         let mut command = site.command([&arguments[..], &logging].concat());
-        KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"))
+        KillOnDrop(
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"),
+        )
     };
     let mut running: Vec<KillOnDrop> = daemons.iter().enumerate().map(start).collect();
     for (number, child) in running.iter_mut().enumerate() {
-        let (log, rotated) = (site.path(format!("{number}.log")), site.path(format!("{number}.log.1")));
+        let (log, rotated) =
+            (site.path(format!("{number}.log")), site.path(format!("{number}.log.1")));
         // A signal before `main` ends a process, as always.
-        let handles = |mask: u64| fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, mask));
+        let handles = |mask: u64| {
+            fs::read_to_string(format!("/proc/{}/status", child.id()))
+                .is_ok_and(|status| catches(&status, mask))
+        };
         let (hup, usr1) = (1 << 0, 1 << 9);
-        assert!(eventually(Duration::from_secs(60), || handles(hup | usr1)), "{:?}", daemons[number]);
+        assert!(
+            eventually(Duration::from_secs(60), || handles(hup | usr1)),
+            "{:?}",
+            daemons[number]
+        );
         fs::rename(&log, &rotated).expect("a log file");
         assert!(
             eventually(Duration::from_secs(60), || {
@@ -53,7 +71,8 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
     }
     if fuse_is_available() {
         // The signal may have come before the mount.
-        let is_shown = || fs::read_to_string(site.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
+        let is_shown =
+            || fs::read_to_string(site.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
         assert!(eventually(Duration::from_secs(60), is_shown), "still mounted");
         site.run_ok(["umount", "mnt"]);
     }
@@ -66,9 +85,24 @@ fn replica_survives_hangup_during_its_start() {
     // The start waits for a writer of this pipe.
     site.run_tool("mkfifo", &["slow.pem"]);
     let listen = format!("127.0.0.1:{}", free_port());
-    let mut command = site.command(["serve", "--db", "db", "--listen", &listen, "--tls-cert", "slow.pem", "--tls-key", "slow.pem"]);
-    let mut child = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"));
-    let handles = || fs::read_to_string(format!("/proc/{}/status", child.id())).is_ok_and(|status| catches(&status, 1 << 0 | 1 << 9));
+    let mut command = site.command([
+        "serve",
+        "--db",
+        "db",
+        "--listen",
+        &listen,
+        "--tls-cert",
+        "slow.pem",
+        "--tls-key",
+        "slow.pem",
+    ]);
+    let mut child = KillOnDrop(
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"),
+    );
+    let handles = || {
+        fs::read_to_string(format!("/proc/{}/status", child.id()))
+            .is_ok_and(|status| catches(&status, 1 << 0 | 1 << 9))
+    };
     assert!(eventually(Duration::from_secs(20), handles));
     signal("HUP", child.id());
     signal("USR1", child.id());
@@ -78,5 +112,7 @@ fn replica_survives_hangup_during_its_start() {
 
 fn catches(status: &str, mask: u64) -> bool {
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    caught.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).is_some_and(|caught| caught & mask == mask)
+    caught
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+        .is_some_and(|caught| caught & mask == mask)
 }

@@ -19,7 +19,19 @@ pub(crate) fn start_head(site: &TestSite, state: &str, source: &str, more: &[&st
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (dir, listen) = (format!("tree:{source}"), address.to_string());
-    let fixed = ["export", "--dir", &dir, "--state", state, "--lease", "5", "--listen", &listen, "--filehandle-key", "filehandle.key"];
+    let fixed = [
+        "export",
+        "--dir",
+        &dir,
+        "--state",
+        state,
+        "--lease",
+        "5",
+        "--listen",
+        &listen,
+        "--filehandle-key",
+        "filehandle.key",
+    ];
     Export::spawn(&mut site.command([&fixed, more].concat()), address)
 }
 
@@ -35,7 +47,8 @@ const COMPARED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 19, 20, 33, 35, 36, 37, 41, 45
 
 async fn attributes_of(client: &Client, path: &str) -> String {
     let found = client.walk(path.as_bytes()).await.expect("a file of the tree");
-    let reply = client.compound().putfh(&found.handle).getattr(COMPARED).send().await.expect("an answer");
+    let reply =
+        client.compound().putfh(&found.handle).getattr(COMPARED).send().await.expect("an answer");
     let mut results = reply.results();
     results.next_ok().expect("a good handle");
     format!("{:?}", results.next_ok().expect("attributes"))
@@ -45,15 +58,27 @@ async fn attributes_of(client: &Client, path: &str) -> String {
 fn heads_of_a_tree_report_the_same_identities() {
     let (site, _replica) = TestSite::served();
     let deep = format!("{}/{}/file", "long-name".repeat(9), "longer-name".repeat(9));
-    let paths =
-        ["export", "export/hello", "export/dir", "export/dir/numbers", "export/dir/empty", "export/link", &format!("export/{deep}")];
+    let paths = [
+        "export",
+        "export/hello",
+        "export/dir",
+        "export/dir/numbers",
+        "export/dir/empty",
+        "export/link",
+        &format!("export/{deep}"),
+    ];
     let old = start_head(&site, "old", &database(&site), &READ_ONLY);
     let by_name = start_head(&site, "by-name", &site.name(""), &READ_ONLY);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let through_old = connect(old.address, 2, "test", 0).await.expect("the client connects");
-        let through_name = connect(by_name.address, 2, "test", 0).await.expect("the client connects");
+        let through_name =
+            connect(by_name.address, 2, "test", 0).await.expect("the client connects");
         for path in &paths[..6] {
-            assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_name, path).await, "{path}");
+            assert_eq!(
+                attributes_of(&through_old, path).await,
+                attributes_of(&through_name, path).await,
+                "{path}"
+            );
         }
         // The old head knows these files from the revision before.
         site.write(&format!("src/{deep}"), "deep");
@@ -68,7 +93,11 @@ fn heads_of_a_tree_report_the_same_identities() {
         // Not before: its lease would end during the wait.
         let through_new = connect(new.address, 2, "test", 0).await.expect("the client connects");
         for path in paths {
-            assert_eq!(attributes_of(&through_old, path).await, attributes_of(&through_new, path).await, "{path}");
+            assert_eq!(
+                attributes_of(&through_old, path).await,
+                attributes_of(&through_new, path).await,
+                "{path}"
+            );
         }
     });
 }
@@ -83,12 +112,23 @@ struct Reader {
 impl Reader {
     async fn start(address: SocketAddr, minor: u32) -> Reader {
         // Reclaims come before RECLAIM_COMPLETE.
-        let identity = Identity { reclaim_complete: false, ..Identity::new("reader", Verifier([7; 8])) };
-        let client = Client::connect(Config::new(address, minor, identity, Plain::sys(&AuthSys::default()))).await.expect("a server");
+        let identity =
+            Identity { reclaim_complete: false, ..Identity::new("reader", Verifier([7; 8])) };
+        let client =
+            Client::connect(Config::new(address, minor, identity, Plain::sys(&AuthSys::default())))
+                .await
+                .expect("a server");
         client.reclaim_complete().await.expect("nothing to reclaim");
         let directory = client.walk(b"export/dir").await.expect("a directory").handle;
-        let mut file = client.open(&directory, b"numbers", ShareAccess::READ, None).await.expect("the file opens");
-        let lock = client.lock(&mut file, b"owner", LockType::Read, 0, 10).await.expect("an answer").expect("nobody holds a lock");
+        let mut file = client
+            .open(&directory, b"numbers", ShareAccess::READ, None)
+            .await
+            .expect("the file opens");
+        let lock = client
+            .lock(&mut file, b"owner", LockType::Read, 0, 10)
+            .await
+            .expect("an answer")
+            .expect("nobody holds a lock");
         Reader { client, file, lock }
     }
 
@@ -106,7 +146,8 @@ impl Reader {
     async fn reclaim(&mut self) -> Result<(), Error> {
         self.client.renew().await?;
         self.client.reclaim_open(&mut self.file).await?;
-        self.lock = self.client.reclaim_lock(&mut self.file, b"owner", LockType::Read, 0, 10).await?;
+        self.lock =
+            self.client.reclaim_lock(&mut self.file, b"owner", LockType::Read, 0, 10).await?;
         match self.client.reclaim_complete().await {
             // The head still has the client's record of an earlier visit.
             Err(error) if error.status() == Some(Status::COMPLETE_ALREADY) => Ok(()),
@@ -118,15 +159,18 @@ impl Reader {
 #[test]
 fn client_keeps_open_file_and_lock_when_its_address_moves() {
     let site = TestSite::published();
-    let heads = ["first", "second"].map(|state| start_head(&site, state, &database(&site), &READ_ONLY));
+    let heads =
+        ["first", "second"].map(|state| start_head(&site, state, &database(&site), &READ_ONLY));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let moving = MovingAddress::start(listener, heads.iter().map(|head| head.address).collect(), u64::MAX);
+    let moving =
+        MovingAddress::start(listener, heads.iter().map(|head| head.address).collect(), u64::MAX);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let mut reader = Reader::start(moving.address, 2).await;
         let content = reader.content().await.expect("the content");
         for _ in 0..5 {
             moving.move_on();
-            let error = reader.content().await.expect_err("the other head does not know the session");
+            let error =
+                reader.content().await.expect_err("the other head does not know the session");
             assert!(matches!(error, Error::Lost) || error.status().is_some(), "{error}");
             reader.reclaim().await.expect("the other head grants what the first one did");
             assert!(reader.content().await.expect("the content") == content);

@@ -10,15 +10,23 @@ impl Drop for Process {
 }
 
 pub(crate) fn has(program: &str) -> bool {
-    is_available(program, ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()))
+    is_available(
+        program,
+        ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()),
+    )
 }
 
 pub(crate) fn start(program: &str, args: &[&str], port: u16) -> Process {
     let mut command = Command::new(program);
-    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let process = Process(command.spawn().expect("the program starts"));
     assert!(
-        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()),
+        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port))
+            .is_ok()),
         "{program} does not listen on port {port}"
     );
     process
@@ -56,7 +64,10 @@ pub(crate) fn squid(site: &TestSite, port: u16) -> Process {
 fn answered(site: &TestSite) -> (usize, u64) {
     std::thread::sleep(Duration::from_millis(200));
     let log = std::fs::read_to_string(site.path("access.log")).unwrap_or_default();
-    (log.lines().count(), log.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    (
+        log.lines().count(),
+        log.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum(),
+    )
 }
 
 #[test]
@@ -72,14 +83,20 @@ fn nginx_over_a_database_is_a_replica() {
     let run = |args: &[&str]| site.run_ok([args, &by_http].concat());
     assert_eq!(run(&["cat", &format!("{name}/hello")]), "hello world\n");
     run(&["get", &name, "out"]);
-    assert_eq!(std::fs::read(site.path("out/dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
+    assert_eq!(
+        std::fs::read(site.path("out/dir/numbers")).unwrap(),
+        std::fs::read(site.path("src/dir/numbers")).unwrap()
+    );
     run(&["verify", &name]);
 
     run(&["pull", &name, "--db", "mirror"]);
     site.write("src/hello", "second revision\n");
     site.publish();
     run(&["pull", &name, "--db", "mirror"]);
-    assert!(site.run_ok(["verify", "--db", "mirror"]).contains("revision"), "the mirror is verified");
+    assert!(
+        site.run_ok(["verify", "--db", "mirror"]).contains("revision"),
+        "the mirror is verified"
+    );
     assert_eq!(run(&["cat", &format!("{name}/hello")]), "second revision\n");
 
     site.run_ok(["gc", "--db", "db", "--keep", "1"]);
@@ -91,7 +108,8 @@ fn nginx_over_a_database_is_a_replica() {
     let args = ["ls", "--no-cache", "--only-replicas", "--replica", &elsewhere, &name];
     site.expect_err(6, args, &[&elsewhere, "manifest: the server answers 404 Not Found"]);
     drop(server);
-    let error = site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
+    let error =
+        site.run_err(6, [&["ls", "--no-cache", "--timeout", "2s", &name][..], &by_http].concat());
     assert!(error.to_lowercase().contains("connect"), "{error}");
 }
 
@@ -105,11 +123,18 @@ fn mirrors_named_in_the_tree_take_over_from_its_host() {
         site.small_tree();
         site.write("src/.vouch-mirrors", format!("# a web server\nhttp://127.0.0.1:{port}/db\n"));
     };
-    let Some(Mounted { site, mount, replica }) = Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors) else { return };
+    let Some(Mounted { site, mount, replica }) =
+        Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors)
+    else {
+        return;
+    };
     let _server = nginx(&site, port);
     assert_eq!(std::fs::read(mount.path("hello")).unwrap(), b"hello world\n");
     drop(replica);
-    assert_eq!(std::fs::read(mount.path("dir/numbers")).unwrap(), std::fs::read(site.path("src/dir/numbers")).unwrap());
+    assert_eq!(
+        std::fs::read(mount.path("dir/numbers")).unwrap(),
+        std::fs::read(site.path("src/dir/numbers")).unwrap()
+    );
     assert!(answered(&site).0 > 0, "the mirror was asked");
 }
 
@@ -124,7 +149,9 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
     for number in 0..60 {
         let noise: Vec<u8> = (0..50_000)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (state >> 56) as u8
             })
             .collect();
@@ -133,12 +160,20 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
     site.publish_with(&["--pack-size", "256K"]);
     let (port, proxy_port) = (free_port(), free_port());
     let _server = nginx(&site, port);
-    let (name, url, proxy) = (site.name(""), format!("http://127.0.0.1:{port}/db"), format!("http://127.0.0.1:{proxy_port}"));
+    let (name, url, proxy) = (
+        site.name(""),
+        format!("http://127.0.0.1:{port}/db"),
+        format!("http://127.0.0.1:{proxy_port}"),
+    );
     let get = |client: &str, proxies: &[&str]| {
-        let mut args = vec!["get", "--no-cache", "--only-replicas", "--replica", &url, &name, client];
+        let mut args =
+            vec!["get", "--no-cache", "--only-replicas", "--replica", &url, &name, client];
         proxies.iter().for_each(|proxy| args.extend(["--proxy", proxy]));
         site.run_ok(args);
-        assert_eq!(std::fs::read(site.path(client).join("noise/7")).unwrap(), std::fs::read(site.path("src/noise/7")).unwrap());
+        assert_eq!(
+            std::fs::read(site.path(client).join("noise/7")).unwrap(),
+            std::fs::read(site.path("src/noise/7")).unwrap()
+        );
     };
     get("direct", &["DIRECT"]);
     let (_, one) = answered(&site);
@@ -150,7 +185,11 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
         }
     });
     let (_, all) = answered(&site);
-    assert!(all - one <= one + one / 10, "8 clients cost the origin {} bytes, one {one}", all - one);
+    assert!(
+        all - one <= one + one / 10,
+        "8 clients cost the origin {} bytes, one {one}",
+        all - one
+    );
 
     drop(cache);
     get("without", &[&proxy, "DIRECT"]);

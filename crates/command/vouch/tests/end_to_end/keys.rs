@@ -5,7 +5,9 @@ use crate::prelude::*;
 #[test]
 fn keygen_makes_private_files_and_never_overwrites() {
     let site = TestSite::new();
-    for (name, mode) in [("root.key", 0o600), ("signing.key", 0o600), ("signing.cert", 0o644), ("root.pub", 0o644)] {
+    for (name, mode) in
+        [("root.key", 0o600), ("signing.key", 0o600), ("signing.cert", 0o644), ("root.pub", 0o644)]
+    {
         let meta = std::fs::metadata(site.path("keys").join(name)).expect("keygen made it");
         assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
     }
@@ -17,7 +19,13 @@ fn keygen_makes_private_files_and_never_overwrites() {
 #[test]
 fn key_readable_by_others_is_not_used() {
     let site = TestSite::published();
-    let mode = |mode| std::fs::set_permissions(site.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("our own file");
+    let mode = |mode| {
+        std::fs::set_permissions(
+            site.path("keys/signing.key"),
+            std::fs::Permissions::from_mode(mode),
+        )
+        .expect("our own file")
+    };
     mode(0o640);
     site.expect_err(
         3,
@@ -35,7 +43,10 @@ fn sealed_root_key_opens_only_with_its_passphrase() {
     site.write("wrong", "battery staple\n");
     site.run_ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
     assert!(site.run_err(3, ["certify", "sealed"]).contains("--passphrase-file"));
-    assert!(site.run_err(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
+    assert!(
+        site.run_err(3, ["certify", "sealed", "--passphrase-file", "wrong"])
+            .contains("wrong passphrase")
+    );
     site.run_ok(["certify", "sealed", "--passphrase-file", "right"]);
 }
 
@@ -43,16 +54,23 @@ fn sealed_root_key_opens_only_with_its_passphrase() {
 fn certificates_are_numbered_and_the_old_pair_is_kept() {
     let site = TestSite::new();
     for serial in 2..4 {
-        let report: serde_json::Value = serde_json::from_str(&site.run_ok(["certify", "keys", "--json"])).expect("JSON");
+        let report: serde_json::Value =
+            serde_json::from_str(&site.run_ok(["certify", "keys", "--json"])).expect("JSON");
         assert_eq!(report["serial"], serial);
     }
-    for name in ["signing-1.key", "signing-1.cert", "signing-2.key", "signing.key", "signing.cert"] {
+    for name in ["signing-1.key", "signing-1.cert", "signing-2.key", "signing.key", "signing.cert"]
+    {
         assert!(site.path("keys").join(name).exists(), "{name}");
     }
     assert!(site.run_err(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
-    assert!(site.run_err(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
+    assert!(
+        site.run_err(2, ["certify", "keys", "--serial", "18446744073709551615"])
+            .contains("never be replaced")
+    );
     site.run_ok(["certify", "keys", "--out", "elsewhere"]);
-    assert!(site.path("elsewhere/signing.key").exists() && !site.path("elsewhere/root.key").exists());
+    assert!(
+        site.path("elsewhere/signing.key").exists() && !site.path("elsewhere/root.key").exists()
+    );
 }
 
 #[test]
@@ -63,8 +81,13 @@ fn names_are_printed_and_parsed() {
     assert_eq!(hostid.len(), 52);
     assert_eq!(site.run_ok(["name", "keys/root.pub"]).trim(), hostid);
     assert_eq!(site.run_ok(["name", "keys/signing.cert"]).trim(), hostid);
-    assert_eq!(site.run_ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
-    let parts: serde_json::Value = serde_json::from_str(&site.run_ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
+    assert_eq!(
+        site.run_ok(["name", hostid, "--location", "[::1]:99"]).trim(),
+        format!("@[::1]:99,{hostid}")
+    );
+    let parts: serde_json::Value =
+        serde_json::from_str(&site.run_ok(["name", &format!("@h.example,{hostid}"), "--json"]))
+            .expect("JSON");
     assert_eq!((&parts["host"], &parts["port"]), (&"h.example".into(), &4340.into()));
     site.small_tree();
     site.publish();
@@ -77,9 +100,16 @@ fn statements_are_made_checked_and_forwarded() {
     site.run_ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
     assert!(site.run_err(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
     site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    assert!(site.run_err(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
+    assert!(
+        site.run_err(3, ["forward", "--statement", "revocation", "--db", "db"])
+            .contains("other kind")
+    );
     let location = format!("127.0.0.1:{}", site.port);
-    site.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["revoked", "a test"]);
+    site.expect_err(
+        5,
+        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
+        &["revoked", "a test"],
+    );
     site.expect_err(5, ["verify", "--db", "db"], &["revoked", "a test"]);
     let text = std::fs::read_to_string(site.path("revocation")).expect("text");
     let (header, body) = text.split_once('\n').expect("two lines");
@@ -89,11 +119,17 @@ fn statements_are_made_checked_and_forwarded() {
     site.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
     assert!(site.run_err(5, ["revoke", "--statement", "altered"]).contains("signature"));
     let own = site.run_ok(["name", "keys", "--location", "elsewhere.example"]);
-    assert!(site.run_err(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("same HOSTID as the old name"));
+    assert!(
+        site.run_err(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"])
+            .contains("same HOSTID as the old name")
+    );
     assert!(!site.path("circle").exists());
     site.run_ok(["keygen", "--out", "other"]);
     site.run_ok(["revoke", "other", "--out", "of-other"]);
-    assert!(site.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
+    assert!(
+        site.run_err(3, ["revoke", "--statement", "of-other", "--db", "db"])
+            .contains("another key")
+    );
 }
 
 #[test]
@@ -102,7 +138,11 @@ fn revocation_without_reason_says_so() {
     site.run_ok(["revoke", "keys", "--out", "revocation", "--db", "db"]);
     let location = format!("127.0.0.1:{}", site.port);
     let reason = "revoked (no reason given)";
-    site.expect_err(5, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &[reason]);
+    site.expect_err(
+        5,
+        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
+        &[reason],
+    );
     site.expect_err(5, ["verify", "--db", "db"], &[reason]);
     for command in [["log", "--db", "db"], ["gc", "--db", "db"]] {
         let output = site.run(command);
@@ -115,7 +155,11 @@ fn revocation_without_reason_says_so() {
 fn revocation_is_sent_to_a_replica_and_reaches_clients() {
     let site = TestSite::published();
     let listen = format!("127.0.0.1:{}", site.port);
-    let start = |more: &[&str]| start_listener(&mut site.command([&["serve", "--db", "db", "--listen", &listen], more].concat()));
+    let start = |more: &[&str]| {
+        start_listener(
+            &mut site.command([&["serve", "--db", "db", "--listen", &listen], more].concat()),
+        )
+    };
     let replica = start(&[]);
     site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     let send = ["revoke", "--statement", "revocation", "--send", &listen];

@@ -6,7 +6,10 @@ use crate::prelude::*;
 fn commands_follow_links_into_other_trees() {
     let (authority, tools) = (TestSite::new(), TestSite::published());
     let _tools = tools.serve();
-    for (link, target) in [("tools", format!("/vouch/{}", tools.name(""))), ("relative", format!("../{}", tools.name("/dir")))] {
+    for (link, target) in [
+        ("tools", format!("/vouch/{}", tools.name(""))),
+        ("relative", format!("../{}", tools.name("/dir"))),
+    ] {
         std::fs::create_dir_all(authority.path("src")).expect("a directory");
         symlink(target, authority.path("src").join(link)).expect("a link");
     }
@@ -17,7 +20,10 @@ fn commands_follow_links_into_other_trees() {
     assert_eq!(authority.run_ok(["cat", &authority.name("/tools/hello")]), "hello world\n");
     assert_eq!(authority.run_ok(["ls", &authority.name("/tools")]), "dir\nhello\nlink\n");
     assert_eq!(authority.run_ok(["ls", &authority.name("/relative")]), "empty\nnumbers\n");
-    assert_eq!(authority.run_ok(["ls", "-R", &authority.name("/tools")]), "dir\nhello\nlink\n\ndir:\nempty\nnumbers\n");
+    assert_eq!(
+        authority.run_ok(["ls", "-R", &authority.name("/tools")]),
+        "dir\nhello\nlink\n\ndir:\nempty\nnumbers\n"
+    );
     authority.run_ok(["get", &authority.name("/tools/dir"), "copy"]);
     assert!(authority.path("copy/numbers").is_file());
     authority.run_ok(["get", &authority.name("/relative"), "entered"]);
@@ -29,8 +35,16 @@ fn commands_follow_links_into_other_trees() {
     let first = authority.name("/tools");
     let error = authority.run_err(4, ["cat", &authority.name("/tools/no")]);
     assert!(error.contains(&format!("{first} -> {}: no: no such file", tools.name(""))), "{error}");
-    assert!(authority.run_err(3, ["cat", &authority.name("/out")]).contains("leads out of the tree, to /etc/passwd"));
-    assert!(authority.run_err(3, ["verify", &authority.name("/relative")]).contains("not the root of a tree"));
+    assert!(
+        authority
+            .run_err(3, ["cat", &authority.name("/out")])
+            .contains("leads out of the tree, to /etc/passwd")
+    );
+    assert!(
+        authority
+            .run_err(3, ["verify", &authority.name("/relative")])
+            .contains("not the root of a tree")
+    );
 }
 
 #[test]
@@ -42,7 +56,9 @@ fn endless_links_between_trees_end_with_an_error() {
         from.publish();
     }
     let _replicas = (a.serve(), b.serve());
-    assert!(a.run_err(3, ["cat", &a.name("/next")]).contains("more than 16 links from tree to tree"));
+    assert!(
+        a.run_err(3, ["cat", &a.name("/next")]).contains("more than 16 links from tree to tree")
+    );
 }
 
 #[test]
@@ -52,7 +68,10 @@ fn authority_script_makes_changes_and_removes_links() {
     let run = |names: &str| {
         authority.write("names", names);
         let output = authority.script("authority", ["names", "src"]);
-        (output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
     };
     let name = tools.name("");
     let first = format!("# Ours\ntools {name}\nnumbers {name}/dir\n");
@@ -61,9 +80,18 @@ fn authority_script_makes_changes_and_removes_links() {
     let _authority = authority.serve();
     assert_eq!(authority.run_ok(["cat", &authority.name("/tools/hello")]), "hello world\n");
     assert_eq!(authority.run_ok(["ls", &authority.name("/numbers")]), "empty\nnumbers\n");
-    assert_eq!(run(&format!("tools {name}/dir\n")), (true, "1 links made, 1 of them changed, 1 removed\n".into()));
-    assert_eq!(run(&format!("tools {name}/dir\n")).1, "0 links made, 0 of them changed, 0 removed\n");
-    for (names, why) in [("tools nowhere\n", "line 1: want NAME"), (&format!("a {name}\na {name}\n"), "line 2: a is listed twice")] {
+    assert_eq!(
+        run(&format!("tools {name}/dir\n")),
+        (true, "1 links made, 1 of them changed, 1 removed\n".into())
+    );
+    assert_eq!(
+        run(&format!("tools {name}/dir\n")).1,
+        "0 links made, 0 of them changed, 0 removed\n"
+    );
+    for (names, why) in [
+        ("tools nowhere\n", "line 1: want NAME"),
+        (&format!("a {name}\na {name}\n"), "line 2: a is listed twice"),
+    ] {
         let (done, output) = run(names);
         assert!(!done && output.contains(why), "{output}");
     }

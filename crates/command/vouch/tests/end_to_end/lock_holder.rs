@@ -24,8 +24,15 @@ impl LockHolder {
         complete_reclaims(&client).await;
         let root = client.walk(b"export").await.expect("the export").handle;
         let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-        let mut file = client.open(&root, name.as_bytes(), ShareAccess::BOTH, Some(&mode)).await.expect("a new file");
-        let lock = client.lock(&mut file, OWNER, LockType::Write, 0, LOCKED_LEN).await.expect("an answer").expect("nobody else locks");
+        let mut file = client
+            .open(&root, name.as_bytes(), ShareAccess::BOTH, Some(&mode))
+            .await
+            .expect("a new file");
+        let lock = client
+            .lock(&mut file, OWNER, LockType::Write, 0, LOCKED_LEN)
+            .await
+            .expect("an answer")
+            .expect("nobody else locks");
         let holder = LockHolder { opened_by: client.id(), client, file, lock, name };
         holder.write(0, BEFORE).await;
         holder
@@ -38,9 +45,18 @@ impl LockHolder {
             assert!(Instant::now() < end, "{}: no head takes over: {error}", self.name);
             tokio::time::sleep(RETRY).await;
         }
-        assert_ne!(self.client.id(), self.opened_by, "{}: the next head knows nothing of the session", self.name);
-        self.client.reclaim_open(&mut self.file).await.unwrap_or_else(|error| panic!("{}, OPEN: {error}", self.name));
-        let lock = self.client.reclaim_lock(&mut self.file, OWNER, LockType::Write, 0, LOCKED_LEN).await;
+        assert_ne!(
+            self.client.id(),
+            self.opened_by,
+            "{}: the next head knows nothing of the session",
+            self.name
+        );
+        self.client
+            .reclaim_open(&mut self.file)
+            .await
+            .unwrap_or_else(|error| panic!("{}, OPEN: {error}", self.name));
+        let lock =
+            self.client.reclaim_lock(&mut self.file, OWNER, LockType::Write, 0, LOCKED_LEN).await;
         self.lock = lock.unwrap_or_else(|error| panic!("{}, LOCK: {error}", self.name));
         complete_reclaims(&self.client).await;
         self.write(BEFORE.len() as u64, AFTER).await;
@@ -49,11 +65,22 @@ impl LockHolder {
     /// Another client gets the lock only when this one has released it.
     pub(crate) async fn release_to(mut self, rival: &Client) {
         let root = until_answered(|| rival.walk(b"export")).await.handle;
-        let mut file = until_answered(|| rival.open(&root, self.name.as_bytes(), ShareAccess::BOTH, None)).await;
-        let denied = rival.lock(&mut file, b"rival", LockType::Write, 0, LOCKED_LEN).await.expect("an answer");
+        let mut file =
+            until_answered(|| rival.open(&root, self.name.as_bytes(), ShareAccess::BOTH, None))
+                .await;
+        let denied = rival
+            .lock(&mut file, b"rival", LockType::Write, 0, LOCKED_LEN)
+            .await
+            .expect("an answer");
         assert!(denied.is_err(), "{}: the lock is granted twice", self.name);
-        self.client.unlock(&self.file, &mut self.lock, 0, LOCKED_LEN).await.expect("the lock was reclaimed");
-        let granted = rival.lock(&mut file, b"rival", LockType::Write, 0, LOCKED_LEN).await.expect("an answer");
+        self.client
+            .unlock(&self.file, &mut self.lock, 0, LOCKED_LEN)
+            .await
+            .expect("the lock was reclaimed");
+        let granted = rival
+            .lock(&mut file, b"rival", LockType::Write, 0, LOCKED_LEN)
+            .await
+            .expect("an answer");
         assert!(granted.is_ok(), "{}: the lock stays", self.name);
         let (bytes, _) = rival.read(&file, 0, 100).await.expect("the content");
         assert_eq!(bytes, [BEFORE, AFTER].concat(), "{}", self.name);
@@ -61,7 +88,11 @@ impl LockHolder {
     }
 
     async fn write(&self, offset: u64, bytes: &[u8]) {
-        let (count, ..) = self.client.write(&self.file, offset, bytes, StableHow::FileSync).await.expect("a write");
+        let (count, ..) = self
+            .client
+            .write(&self.file, offset, bytes, StableHow::FileSync)
+            .await
+            .expect("a write");
         assert_eq!(count as usize, bytes.len());
     }
 }
@@ -74,10 +105,14 @@ async fn complete_reclaims(client: &Client) {
 }
 
 /// Calls again during the grace period.
-pub(crate) async fn until_answered<T, F: Future<Output = Result<T, Error>>>(mut call: impl FnMut() -> F) -> T {
+pub(crate) async fn until_answered<T, F: Future<Output = Result<T, Error>>>(
+    mut call: impl FnMut() -> F,
+) -> T {
     loop {
         match call().await {
-            Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => tokio::time::sleep(RETRY).await,
+            Err(error) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => {
+                tokio::time::sleep(RETRY).await
+            }
             result => return result.expect("an answer"),
         }
     }

@@ -42,7 +42,10 @@ impl Lie {
 
     /// Each cache keeps it after the origin has become honest.
     const fn is_kept(self) -> bool {
-        matches!(self, Self::FlippedBytes | Self::OtherObject | Self::Truncated | Self::ErrorPage | Self::Gone)
+        matches!(
+            self,
+            Self::FlippedBytes | Self::OtherObject | Self::Truncated | Self::ErrorPage | Self::Gone
+        )
     }
 }
 
@@ -88,8 +91,11 @@ impl Origin {
         let target = lines.next()?.split(' ').nth(1)?.to_owned();
         let fields = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>();
         let range = fields.iter().find_map(|line| {
-            let (start, end) =
-                line.to_lowercase().strip_prefix("range: bytes=")?.split_once('-').map(|(a, b)| (a.to_owned(), b.to_owned()))?;
+            let (start, end) = line
+                .to_lowercase()
+                .strip_prefix("range: bytes=")?
+                .split_once('-')
+                .map(|(a, b)| (a.to_owned(), b.to_owned()))?;
             Some((start.parse().ok()?, end.parse::<usize>().ok()? + 1))
         });
         let Response { status, header, body } = self.answer(&target, range);
@@ -104,8 +110,13 @@ impl Origin {
         let target = target.split('?').next().unwrap_or(target).trim_start_matches('/');
         let (first, name) = target.split_once('/').unwrap_or((target, ""));
         let is_honest = self.is_honest.load(Ordering::Relaxed);
-        let lies_about = |lie: &Lie| if *lie == Lie::OldHead { name == "manifest" } else { name.starts_with("packs/") };
-        let lie = Lie::ALL.into_iter().find(|lie| lie.path() == first).filter(|lie| !is_honest && lies_about(lie));
+        let lies_about = |lie: &Lie| {
+            if *lie == Lie::OldHead { name == "manifest" } else { name.starts_with("packs/") }
+        };
+        let lie = Lie::ALL
+            .into_iter()
+            .find(|lie| lie.path() == first)
+            .filter(|lie| !is_honest && lies_about(lie));
         let Some(file) = self.files.get(name) else {
             return Response { status: "404 Not Found", header: String::new(), body: Vec::new() };
         };
@@ -122,14 +133,20 @@ impl Origin {
             Some(Lie::OtherObject) => file.clone_from(self.other_pack(name)),
             Some(Lie::Truncated) => file.truncate(file.len() / 2),
             Some(Lie::ErrorPage) => file = b"<html>Your session has expired.</html>".to_vec(),
-            Some(Lie::Gone) => return Response { status: "404 Not Found", header, body: Vec::new() },
+            Some(Lie::Gone) => {
+                return Response { status: "404 Not Found", header, body: Vec::new() };
+            }
             Some(Lie::OldHead) => file.clone_from(&self.old_manifest),
             Some(Lie::Redirect) => {
                 let header = format!("{header}Location: /{}/{name}\r\n", Lie::OtherObject.path());
                 return Response { status: "302 Found", header, body: Vec::new() };
             }
             Some(Lie::OtherRange) => {
-                return part(&file, range.map_or((4096, file.len()), |(start, end)| (start + 4096, end + 4096)), &header);
+                return part(
+                    &file,
+                    range.map_or((4096, file.len()), |(start, end)| (start + 4096, end + 4096)),
+                    &header,
+                );
             }
             None => {}
         }
@@ -149,7 +166,11 @@ impl Origin {
 fn part(file: &[u8], (start, end): (usize, usize), header: &str) -> Response {
     let end = end.min(file.len());
     if start >= end {
-        return Response { status: "416 Range Not Satisfiable", header: String::new(), body: Vec::new() };
+        return Response {
+            status: "416 Range Not Satisfiable",
+            header: String::new(),
+            body: Vec::new(),
+        };
     }
     let header = format!("{header}Content-Range: bytes {start}-{}/{}\r\n", end - 1, file.len());
     Response { status: "206 Partial Content", header, body: file[start..end].to_vec() }
@@ -159,14 +180,21 @@ fn part(file: &[u8], (start, end): (usize, usize), header: &str) -> Response {
 fn assert_no_wrong_byte(site: &TestSite, out: &str, what: &str) {
     for file in std::fs::read_dir(site.path(out).join("noise")).into_iter().flatten() {
         let file = file.expect("an entry").path();
-        let right = std::fs::read(site.path("src/noise").join(file.file_name().expect("a name"))).unwrap_or_default();
-        assert!(right.starts_with(&std::fs::read(&file).expect("a file")), "{what}: wrong bytes in {}", file.display());
+        let right = std::fs::read(site.path("src/noise").join(file.file_name().expect("a name")))
+            .unwrap_or_default();
+        assert!(
+            right.starts_with(&std::fs::read(&file).expect("a file")),
+            "{what}: wrong bytes in {}",
+            file.display()
+        );
     }
 }
 
 #[test]
 fn real_cache_full_of_lies_gives_no_wrong_byte() {
-    let caches = [Cache::Squid, Cache::Varnish, Cache::Nginx].into_iter().filter(|cache| has(cache.program()));
+    let caches = [Cache::Squid, Cache::Varnish, Cache::Nginx]
+        .into_iter()
+        .filter(|cache| has(cache.program()));
     std::thread::scope(|scope| {
         for cache in caches {
             scope.spawn(move || fill_with_lies(cache));
@@ -182,14 +210,35 @@ fn fill_with_lies(cache: Cache) {
     let (origin, origin_port) = Origin::start(&site, old_manifest);
     let name = site.name("");
     let direct = format!("http://127.0.0.1:{origin_port}/honest");
-    site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &direct, "--proxy", "DIRECT", &name, "direct"]);
+    site.run_ok([
+        "get",
+        "--no-cache",
+        "--only-replicas",
+        "--replica",
+        &direct,
+        "--proxy",
+        "DIRECT",
+        &name,
+        "direct",
+    ]);
     site.assert_same("src", "direct", &[]);
     let port = free_port();
     let (_cache, through) = cache.start(&site, port, origin_port, "");
     let get = |lie: Lie, out: &str, more: &[&str]| {
         let what = format!("{cache:?}, {lie:?}, {out}");
-        let (began, out, url) = (Instant::now(), format!("{lie:?}-{out}"), format!("{}{}", through[1], lie.path()));
-        let mut args = vec!["get", "--no-cache", "--timeout", "5s", "--only-replicas", "--replica", &url, &through[2], &through[3]];
+        let (began, out, url) =
+            (Instant::now(), format!("{lie:?}-{out}"), format!("{}{}", through[1], lie.path()));
+        let mut args = vec![
+            "get",
+            "--no-cache",
+            "--timeout",
+            "5s",
+            "--only-replicas",
+            "--replica",
+            &url,
+            &through[2],
+            &through[3],
+        ];
         args.extend(more);
         let output = site.run([&args[..], &[&name, &out]].concat());
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -197,7 +246,10 @@ fn fill_with_lies(cache: Cache) {
         assert_no_wrong_byte(&site, &out, &what);
         match output.status.code() {
             Some(0) => site.assert_same("src", &out, &[]),
-            code => assert!(matches!(code, Some(5 | 6)) && error.contains(&url), "{what}: {code:?} {error}"),
+            code => assert!(
+                matches!(code, Some(5 | 6)) && error.contains(&url),
+                "{what}: {code:?} {error}"
+            ),
         }
         output.status.success()
     };
@@ -206,11 +258,17 @@ fn fill_with_lies(cache: Cache) {
     }
     origin.is_honest.store(true, Ordering::Relaxed);
     for lie in Lie::ALL.into_iter().filter(|lie| lie.is_kept()) {
-        assert!(get(lie, "poisoned", &[]), "{cache:?}, {lie:?}: the second fetch got the lie again");
+        assert!(
+            get(lie, "poisoned", &[]),
+            "{cache:?}, {lie:?}: the second fetch got the lie again"
+        );
     }
     let _replica = site.serve();
     let honest = format!("127.0.0.1:{}", site.port);
     for lie in Lie::ALL.into_iter().filter(|lie| lie.is_kept()) {
-        assert!(get(lie, "mended", &["--replica", &honest]), "{cache:?}, {lie:?}: an honest replica does not help");
+        assert!(
+            get(lie, "mended", &["--replica", &honest]),
+            "{cache:?}, {lie:?}: an honest replica does not help"
+        );
     }
 }

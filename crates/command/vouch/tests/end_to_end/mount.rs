@@ -7,9 +7,16 @@ use crate::prelude::*;
 
 #[test]
 fn mount_stays_at_the_chosen_revision() {
-    let Some(newest) = Mounted::with_tree(&["--refresh", "1s"], &["--tag", "v1", "--duration", "1m"], TestSite::small_tree) else { return };
+    let Some(newest) = Mounted::with_tree(
+        &["--refresh", "1s"],
+        &["--tag", "v1", "--duration", "1m"],
+        TestSite::small_tree,
+    ) else {
+        return;
+    };
     let site = &newest.site;
-    let by_number = Mount::new(site, "by-number", &["--refresh", "1s", "--revision", "1", &site.name("")]);
+    let by_number =
+        Mount::new(site, "by-number", &["--refresh", "1s", "--revision", "1", &site.name("")]);
     let by_tag = Mount::new(site, "by-tag", &["--refresh", "1s", "--tag", "v1", &site.name("")]);
     assert_eq!(std::fs::read_to_string(by_tag.path("hello")).expect("text"), "hello world\n");
     site.write("src/hello", "hello again\n");
@@ -25,7 +32,8 @@ fn mount_stays_at_the_chosen_revision() {
     }
     assert!(site.run_err(4, ["mount", "--tag", "v9", &site.name(""), "by-tag"]).contains("tag v9"));
     site.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db", "--out", "revocation"]);
-    assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers")).is_err()));
+    assert!(eventually(Duration::from_secs(30), || std::fs::read(by_number.path("dir/numbers"))
+        .is_err()));
 }
 
 #[test]
@@ -34,9 +42,15 @@ fn mount_shows_every_odd_case_faithfully() {
         return;
     }
     let odd_tree = |site: &TestSite| {
-        assert!(site.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
+        assert!(
+            site.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"])
+                .status
+                .success()
+        );
     };
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree) else {
+    let Some(Mounted { site, mount, replica: _replica }) =
+        Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree)
+    else {
         return;
     };
     // Only root sees extended attributes in the kernel's own name spaces.
@@ -47,9 +61,14 @@ fn mount_shows_every_odd_case_faithfully() {
 
 #[test]
 fn automatic_namespace_finds_trees_by_name() {
-    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else {
+        return;
+    };
     let namespace = Mount::new(&site, "vouch", &["--auto"]);
-    assert_eq!(fs::read_to_string(namespace.path(site.name("/hello"))).expect("reached by its name"), "hello world\n");
+    assert_eq!(
+        fs::read_to_string(namespace.path(site.name("/hello"))).expect("reached by its name"),
+        "hello world\n"
+    );
     assert!(fs::metadata(namespace.path("no-name")).is_err());
 }
 
@@ -57,22 +76,41 @@ fn automatic_namespace_finds_trees_by_name() {
 fn opaque_directories_list_only_names_that_were_looked_up() {
     let with_opaque = |site: &TestSite| {
         site.small_tree();
-        for name in ["option/first", "option/second", "marker/.vouch-opaque", "marker/first", "marker/below/second"] {
+        for name in [
+            "option/first",
+            "option/second",
+            "marker/.vouch-opaque",
+            "marker/first",
+            "marker/below/second",
+        ] {
             site.write(&format!("src/{name}"), name);
         }
     };
-    let Some(Mounted { mount, replica: _replica, .. }) = Mounted::with_tree(&[], &["--opaque", "option"], with_opaque) else { return };
+    let Some(Mounted { mount, replica: _replica, .. }) =
+        Mounted::with_tree(&[], &["--opaque", "option"], with_opaque)
+    else {
+        return;
+    };
     let listed = |dir: &str| {
-        let names = fs::read_dir(mount.path(dir)).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+        let names = fs::read_dir(mount.path(dir))
+            .expect("a directory")
+            .map(|entry| entry.expect("an entry").file_name());
         let mut names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();
         names.sort();
         names
     };
     assert_eq!((listed("option"), listed("marker")), (vec![], vec![]));
-    assert_eq!(fs::read_to_string(mount.path("option/second")).expect("reached by its name"), "option/second");
+    assert_eq!(
+        fs::read_to_string(mount.path("option/second")).expect("reached by its name"),
+        "option/second"
+    );
     assert!(fs::metadata(mount.path("option/third")).is_err());
-    assert_eq!(fs::read_to_string(mount.path("marker/below/second")).expect("reached by its name"), "marker/below/second");
-    assert!(eventually(Duration::from_secs(10), || listed("option") == ["second"] && listed("marker") == ["below"]));
+    assert_eq!(
+        fs::read_to_string(mount.path("marker/below/second")).expect("reached by its name"),
+        "marker/below/second"
+    );
+    assert!(eventually(Duration::from_secs(10), || listed("option") == ["second"]
+        && listed("marker") == ["below"]));
     assert_eq!(listed("marker/below"), ["second"]);
     assert_eq!(listed("dir"), ["empty", "numbers"]);
 }
@@ -81,14 +119,18 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
 fn background_mount_returns_and_is_unmounted() {
     let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&[]) else { return };
     drop(mount);
-    let output_text = site.run_ok(["mount", "--background", "--log-file", "log", &site.name(""), "mnt"]);
+    let output_text =
+        site.run_ok(["mount", "--background", "--log-file", "log", &site.name(""), "mnt"]);
     assert!(output_text.starts_with("mounted on "), "{output_text}");
     assert_eq!(fs::read_to_string(site.path("mnt/hello")).expect("mounted"), "hello world\n");
     assert!(site.run_err(8, ["mount", &site.name(""), "mnt"]).contains("already"));
     site.run_ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(site.path("mnt/hello")).is_err()));
     assert!(site.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    assert!(site.run_err(4, ["mount", "--background", &site.name(""), "no-such-directory"]).contains("no-such-directory"));
+    assert!(
+        site.run_err(4, ["mount", "--background", &site.name(""), "no-such-directory"])
+            .contains("no-such-directory")
+    );
 }
 
 #[test]
@@ -97,7 +139,10 @@ fn umount_names_what_keeps_the_mount() {
         return;
     }
     let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
-    let holder = Command::new("unshare").args(["--mount", "sleep", "600"]).spawn().expect("a tool of every system");
+    let holder = Command::new("unshare")
+        .args(["--mount", "sleep", "600"])
+        .spawn()
+        .expect("a tool of every system");
     let mut holder = vouch_testkit::kill_on_drop::KillOnDrop(holder);
     let own = fs::read_link("/proc/self/ns/mnt").expect("a namespace");
     assert!(eventually(Duration::from_secs(20), || {
@@ -107,7 +152,11 @@ fn umount_names_what_keeps_the_mount() {
     let output = site.run(["umount", "mnt"]);
     assert_eq!(output.status.code(), Some(0));
     let notes = String::from_utf8_lossy(&output.stderr);
-    assert!(notes.contains(&format!("process {} (", std::process::id())) && notes.contains("/mnt/hello"), "{notes}");
+    assert!(
+        notes.contains(&format!("process {} (", std::process::id()))
+            && notes.contains("/mnt/hello"),
+        "{notes}"
+    );
     assert!(notes.contains(&format!("mount namespace of process {}", holder.id())), "{notes}");
     assert_eq!(mount.exit_code(), None);
     drop(open);
@@ -117,7 +166,10 @@ fn umount_names_what_keeps_the_mount() {
 
 #[test]
 fn refresh_shows_the_new_revision_at_once() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"]) else { return };
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"])
+    else {
+        return;
+    };
     let pinned = Mount::new(&site, "pinned", &["--revision", "1", &site.name("")]);
     site.write("src/hello", "hello again\n");
     site.publish();
@@ -133,9 +185,13 @@ fn connection_that_the_kernel_aborts_is_no_success() {
     if !is_root() {
         return;
     }
-    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&["--log-file", "log"]) else { return };
+    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&["--log-file", "log"])
+    else {
+        return;
+    };
     // The kernel names a connection after the minor number of the mount's device.
-    let connection = std::os::unix::fs::MetadataExt::dev(&fs::metadata(site.path("mnt")).expect("mounted"));
+    let connection =
+        std::os::unix::fs::MetadataExt::dev(&fs::metadata(site.path("mnt")).expect("mounted"));
     let control = site.path("connections");
     fs::create_dir(&control).expect("a new directory");
     site.run_tool("mount", &["-t", "fusectl", "none", "connections"]);
@@ -157,12 +213,21 @@ fn mount_can_be_idmapped() {
     if !is_root() || !python_is_available() {
         return;
     }
-    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else {
+        return;
+    };
     fs::create_dir(site.path("mapped")).expect("a new directory");
-    let owner = |path: &str| std::os::unix::fs::MetadataExt::uid(&fs::metadata(site.path(path)).expect("a file"));
+    let owner = |path: &str| {
+        std::os::unix::fs::MetadataExt::uid(&fs::metadata(site.path(path)).expect("a file"))
+    };
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/idmapped_mount.py");
     let arguments = ["mnt", "mapped", &owner("mnt/hello").to_string(), "4000"];
-    let output = Command::new("python3").arg(tool).args(arguments).current_dir(site.path("")).output().expect("python3 starts");
+    let output = Command::new("python3")
+        .arg(tool)
+        .args(arguments)
+        .current_dir(site.path(""))
+        .output()
+        .expect("python3 starts");
     let said = String::from_utf8_lossy(&output.stderr);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
     if release.split('.').filter_map(|part| part.parse::<u32>().ok()).lt([6, 12]) {
@@ -178,15 +243,20 @@ fn mount_can_be_idmapped() {
 fn mount_without_reachable_replicas_fails_in_time() {
     let site = TestSite::with_directories(&["mnt"]);
     let started = std::time::Instant::now();
-    let output =
-        site.command(["mount", "--timeout", "2s", &site.name(""), "mnt"]).stdout(Stdio::null()).output().expect("the binary starts");
+    let output = site
+        .command(["mount", "--timeout", "2s", &site.name(""), "mnt"])
+        .stdout(Stdio::null())
+        .output()
+        .expect("the binary starts");
     assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
 fn mount_whose_workers_cannot_start_fails_in_the_end() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree) else {
+    let Some(Mounted { site, mount, replica: _replica }) =
+        Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree)
+    else {
         return;
     };
     assert!(site.run_err(7, ["upgrade", "mnt"]).contains("mnt"));

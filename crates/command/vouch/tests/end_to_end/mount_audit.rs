@@ -23,7 +23,8 @@ fn site(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     site.publish();
     let public = site.run_ok(["audit", "keygen", "trail"]);
     site.write("trail.pub", public);
-    fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
+    fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755))
+        .expect("our own directory");
     Some(site)
 }
 
@@ -62,25 +63,35 @@ fn mount_audit_records_reads_by_user() {
         command.args(["--reuid=4711", "--regid=4712", "--clear-groups", "cat"]);
     }
     let output = command.arg(&numbers).output().expect("a tool of every system");
-    assert_eq!((output.status.code(), output.stdout.len() as u64), (Some(0), len), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        (output.status.code(), output.stdout.len() as u64),
+        (Some(0), len),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(fs::metadata(mounted.path("missing")).is_err());
     let held = File::open(mounted.path("hello")).expect("published");
     let mut metrics = String::new();
     let mut stream = std::net::TcpStream::connect(&page).expect("the page answers");
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("a request");
     stream.read_to_string(&mut metrics).expect("an answer");
     assert!(
-        metrics.contains("\nvouch_mount_audit_healthy 1\n") && metrics.contains("\nvouch_mount_audit_records_lost_total 0\n"),
+        metrics.contains("\nvouch_mount_audit_healthy 1\n")
+            && metrics.contains("\nvouch_mount_audit_records_lost_total 0\n"),
         "{metrics}"
     );
     assert_eq!(mounted.terminate(), Some(0));
     drop((held, replica, stream));
 
     let (uid_text, path) = (uid.to_string(), numbers.to_str().expect("UTF-8"));
-    let mine = |more: &[&str]| search(&site, &[&["--uid", &uid_text, "--path", path], more].concat());
+    let mine =
+        |more: &[&str]| search(&site, &[&["--uid", &uid_text, "--path", path], more].concat());
     let opens = mine(&["-S", "open"]);
     // `--auid` matches the login uid of the test process, or its uid if it has no login uid.
-    let login = opens[0]["vouch"]["login_uid"].as_u64().map_or_else(|| uid_text.clone(), |login| login.to_string());
+    let login = opens[0]["vouch"]["login_uid"]
+        .as_u64()
+        .map_or_else(|| uid_text.clone(), |login| login.to_string());
     assert_eq!(mine(&["-S", "open", "--auid", &login]).len(), 1);
     assert_eq!(mine(&["-S", "open", "--auid", "4242"]).len(), 0);
     assert_eq!(opens.len(), 1, "{opens:?}");
@@ -92,30 +103,56 @@ fn mount_audit_records_reads_by_user() {
     assert_eq!((&open["vouch"]["asked"], &open["vouch"]["granted"]), (&1.into(), &1.into()));
     assert!(open["process"]["thread"]["id"].as_u64().is_some_and(|pid| pid > 0), "{open}");
     let close = &mine(&["-S", "close"])[0];
-    assert_eq!((close["vouch"]["bytes_read"].as_u64(), &close["vouch"]["file_id"]), (Some(len), &open["vouch"]["file_id"]));
+    assert_eq!(
+        (close["vouch"]["bytes_read"].as_u64(), &close["vouch"]["file_id"]),
+        (Some(len), &open["vouch"]["file_id"])
+    );
     if is_root() {
         assert_eq!(open["user"]["group"]["id"], "4712");
     }
     let hello = site.path("mnt/hello");
     let held = search(&site, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
-    assert!(held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")), "{held:?}");
-    let missing = search(&site, &["--path", site.path("mnt/missing").to_str().expect("UTF-8"), "--result", "failure"]);
+    assert!(
+        held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")),
+        "{held:?}"
+    );
+    let missing = search(
+        &site,
+        &["--path", site.path("mnt/missing").to_str().expect("UTF-8"), "--result", "failure"],
+    );
     assert_eq!((actions(&missing), &missing[0]["error"]["code"]), (vec!["lookup"], &"2".into()));
-    assert_eq!(actions(&search(&site, &["--class", "administrative"])), ["start", "revision", "stop"]);
+    assert_eq!(
+        actions(&search(&site, &["--class", "administrative"])),
+        ["start", "revision", "stop"]
+    );
     verify(&site);
 
     let text = site.run_ok(["audit", "search", "trail", "--kernel-text"]);
     site.write("audit.log", &text);
-    for (program, args) in [("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]), ("aureport", vec!["--file"])] {
-        let result =
-            Command::new(program).args(&args).arg("-if").arg(site.path("audit.log")).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+    for (program, args) in [
+        ("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]),
+        ("aureport", vec!["--file"]),
+    ] {
+        let result = Command::new(program)
+            .args(&args)
+            .arg("-if")
+            .arg(site.path("audit.log"))
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+            .output();
         let Ok(result) = result else {
             println!("skipped: {program} is not installed");
             continue;
         };
         let output_text = String::from_utf8_lossy(&result.stdout).into_owned();
-        assert!(output_text.contains(path), "{program}: {output_text} {}", String::from_utf8_lossy(&result.stderr));
-        assert!(program != "ausearch" || output_text.matches("type=SYSCALL").count() == 1, "{output_text}");
+        assert!(
+            output_text.contains(path),
+            "{program}: {output_text} {}",
+            String::from_utf8_lossy(&result.stderr)
+        );
+        assert!(
+            program != "ausearch" || output_text.matches("type=SYSCALL").count() == 1,
+            "{output_text}"
+        );
     }
 }
 
@@ -126,7 +163,10 @@ fn write_large_files(site: &TestSite) {
         (state >> 24) as u8
     };
     for number in 0..40 {
-        site.write(&format!("src/noise/{number}"), (0..60_000).map(|_| draw()).collect::<Vec<u8>>());
+        site.write(
+            &format!("src/noise/{number}"),
+            (0..60_000).map(|_| draw()).collect::<Vec<u8>>(),
+        );
     }
 }
 
@@ -147,25 +187,53 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
     make_altered_database(&site);
     site.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (site.serve_db("liar", 0), site.serve());
-    let options = ["--no-cache", "--audit", "trail", "--audit-rules", "rules", "--timeout", "5s", "--only-replicas", "--replica"];
-    let at = |who: &[&str]| Mount::new(&site, "mnt", &[&["--xattrs", "off"], &options[..], who, &[&site.name("")]].concat());
+    let options = [
+        "--no-cache",
+        "--audit",
+        "trail",
+        "--audit-rules",
+        "rules",
+        "--timeout",
+        "5s",
+        "--only-replicas",
+        "--replica",
+    ];
+    let at = |who: &[&str]| {
+        Mount::new(
+            &site,
+            "mnt",
+            &[&["--xattrs", "off"], &options[..], who, &[&site.name("")]].concat(),
+        )
+    };
     let lies = || search(&site, &["--class", "refusal", "--newest", "-n", "100000"]);
 
     let alone = at(&[&liar.address]);
     assert_eq!(fs::read(alone.path("noise/7")).unwrap_err().raw_os_error(), Some(5));
     assert_eq!(alone.terminate(), Some(0));
     let found = lies();
-    assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
-    assert_eq!((&found[0]["source"]["ip"], &found[0]["source"]["port"]), (&"127.0.0.1".into(), &liar.port().into()));
+    assert!(
+        !found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"),
+        "{found:?}"
+    );
+    assert_eq!(
+        (&found[0]["source"]["ip"], &found[0]["source"]["port"]),
+        (&"127.0.0.1".into(), &liar.port().into())
+    );
     assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", site.name("")));
-    assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
+    assert!(
+        found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")),
+        "{found:?}"
+    );
 
     let before = found.len();
     let healed = (0..20).any(|_| {
         let both = at(&[&liar.address, "--replica", &honest.address]);
         for number in 0..40 {
             let name = format!("noise/{number}");
-            assert!(fs::read(both.path(&name)).expect("healed") == fs::read(site.path(format!("src/{name}"))).expect("published"));
+            assert!(
+                fs::read(both.path(&name)).expect("healed")
+                    == fs::read(site.path(format!("src/{name}"))).expect("published")
+            );
         }
         assert_eq!(both.terminate(), Some(0));
         lies().len() > before
@@ -180,12 +248,17 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
     let Some(site) = site(|_| {}) else { return };
     let _replica = site.serve();
     let point = site.path("mnt");
-    let watch = |name: &str| site.write("rules", format!("-w {}/{name} -p r -k {name}\n", point.display()));
+    let watch =
+        |name: &str| site.write("rules", format!("-w {}/{name} -p r -k {name}\n", point.display()));
     let opened = |key: &str| search(&site, &["--key", key, "-S", "open"]).len();
     let acts = || search(&site, &["--class", "administrative"]).len();
     watch("dir");
     let mounted = mount(&site, &["--audit-rules", "rules", "--audit-sync", "each"]);
-    let read_both = || ["hello", "dir/numbers"].iter().for_each(|name| drop(fs::read(mounted.path(name)).expect("published")));
+    let read_both = || {
+        ["hello", "dir/numbers"]
+            .iter()
+            .for_each(|name| drop(fs::read(mounted.path(name)).expect("published")))
+    };
     read_both();
     assert!(eventually(WAIT_MAX, || opened("dir") == 1));
     assert_eq!(search(&site, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
@@ -199,14 +272,25 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
     watch("hello");
     mounted.signal("HUP");
     assert!(eventually(WAIT_MAX, || acts() == before + 2));
-    assert_eq!(actions(&search(&site, &["--class", "administrative"])).last(), Some(&"turned-down"));
+    assert_eq!(
+        actions(&search(&site, &["--class", "administrative"])).last(),
+        Some(&"turned-down")
+    );
     read_both();
     assert!(eventually(WAIT_MAX, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
-    let turned_down = || actions(&search(&site, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
+    let turned_down = || {
+        actions(&search(&site, &["--class", "administrative"]))
+            .iter()
+            .filter(|act| **act == "turned-down")
+            .count()
+    };
     for (sync, times) in [("each", 1), ("none", 2), ("none", 2)] {
-        assert_eq!(mount(&site, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
+        assert_eq!(
+            mount(&site, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(),
+            Some(0)
+        );
         assert_eq!(turned_down(), times, "{sync}");
     }
     verify(&site);
@@ -224,10 +308,24 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
     let _replica = site.serve();
     let (mut random, mut all) = (23u64, 0);
     for round in 0..KILLS {
-        let first = segments(&site.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
+        let first =
+            segments(&site.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
         let before = recorded_opens(&site.path("trail"), first);
-        let mounted = mount(&site, &["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", "64K", "--audit-seal", "1s"]);
-        let (opened, ended): (Arc<Mutex<HashMap<PathBuf, usize>>>, Arc<AtomicBool>) = Default::default();
+        let mounted = mount(
+            &site,
+            &[
+                "--audit-policy",
+                "block",
+                "--audit-sync",
+                "each",
+                "--audit-segment",
+                "64K",
+                "--audit-seal",
+                "1s",
+            ],
+        );
+        let (opened, ended): (Arc<Mutex<HashMap<PathBuf, usize>>>, Arc<AtomicBool>) =
+            Default::default();
         let workers: Vec<_> = (0..WORKERS)
             .map(|worker| {
                 let (opened, ended, many) = (opened.clone(), ended.clone(), mounted.path("many"));
@@ -242,17 +340,26 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
                 })
             })
             .collect();
-        assert!(eventually(WAIT_MAX, || !opened.lock().is_empty()), "kill {round}: nothing is opened");
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        assert!(
+            eventually(WAIT_MAX, || !opened.lock().is_empty()),
+            "kill {round}: nothing is opened"
+        );
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         mounted.kill();
         ended.store(true, Ordering::SeqCst);
         workers.into_iter().for_each(|worker| worker.join().expect("the worker does not panic"));
         let after = recorded_opens(&site.path("trail"), first);
         for (path, count) in opened.lock().iter() {
-            let count_of = |counts: &HashMap<PathBuf, usize>| counts.get(path).copied().unwrap_or(0);
+            let count_of =
+                |counts: &HashMap<PathBuf, usize>| counts.get(path).copied().unwrap_or(0);
             let recorded = count_of(&after) - count_of(&before);
-            assert!(recorded >= *count, "kill {round}: {} was opened {count} times, {recorded} are recorded", path.display());
+            assert!(
+                recorded >= *count,
+                "kill {round}: {} was opened {count} times, {recorded} are recorded",
+                path.display()
+            );
             all += count;
         }
     }
@@ -313,25 +420,54 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         let disk = SmallDisk::new(&site, "disk");
         site.run_ok(["audit", "keygen", "disk/trail"]);
         let name = site.name("");
-        let args = ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy, "--timeout", "2s", &name];
+        let args = [
+            "--audit",
+            "disk/trail",
+            "--audit-sync",
+            "each",
+            "--audit-policy",
+            policy,
+            "--timeout",
+            "2s",
+            &name,
+        ];
         let mut mounted = Mount::new(&site, "mnt", &args);
         let hello = mounted.path("hello");
         assert!(fs::read(&hello).is_ok());
         disk.fill();
         match policy {
             "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
-            "block" => assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err())), "opens succeed without a record"),
+            "block" => assert!(
+                eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err())),
+                "opens succeed without a record"
+            ),
             _ => {
-                assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.exit_code().is_some()));
-                assert!(eventually(WAIT_MAX, || mounted.exit_code() == Some(7)), "the process does not end");
+                assert!(eventually(WAIT_MAX, || (0..100).any(|_| File::open(&hello).is_err())
+                    || mounted.exit_code().is_some()));
+                assert!(
+                    eventually(WAIT_MAX, || mounted.exit_code() == Some(7)),
+                    "the process does not end"
+                );
                 continue;
             }
         }
         fs::remove_file(site.path("disk/filler")).expect("the filler exists");
-        assert!(eventually(WAIT_MAX, || fs::read(&hello).is_ok()), "{policy}: the mount does not continue");
+        assert!(
+            eventually(WAIT_MAX, || fs::read(&hello).is_ok()),
+            "{policy}: the mount does not continue"
+        );
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
         let opens: u64 = site
-            .run_ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"])
+            .run_ok([
+                "audit",
+                "search",
+                "disk/trail",
+                "-S",
+                "open",
+                "--result",
+                "success",
+                "--count",
+            ])
             .trim()
             .parse()
             .expect("a number");
@@ -348,7 +484,8 @@ fn export_records_lies_of_replicas() {
     let liar = site.serve_db("liar", site.port);
     site.run_ok(["audit", "keygen", "trail"]);
     let source = format!("tree:{}", site.name(""));
-    let options = ["--options", "ro,insecure,no_root_squash", "--audit", "trail", "--audit-sync", "each"];
+    let options =
+        ["--options", "ro,insecure,no_root_squash", "--audit", "trail", "--audit-sync", "each"];
     let mut export = Export::start(&site, &[&["--dir", &source], &options[..]].concat());
     let read = async {
         let client = connect(export.address, 1, "reader", 0).await?;
@@ -356,12 +493,22 @@ fn export_records_lies_of_replicas() {
         let open = client.open(&directory.handle, b"7", ShareAccess::READ, None).await?;
         client.read(&open, 0, 60_000).await.map(drop)
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let refused = runtime.block_on(read).is_err();
     export.terminate();
     assert!(refused, "altered data was accepted");
     let found = search(&site, &["--class", "refusal"]);
-    assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
+    assert!(
+        !found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"),
+        "{found:?}"
+    );
     assert_eq!(found[0]["source"]["port"], liar.port());
-    assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.starts_with(&source)), "{found:?}");
+    assert!(
+        found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.starts_with(&source)),
+        "{found:?}"
+    );
 }

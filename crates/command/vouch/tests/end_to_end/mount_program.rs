@@ -5,7 +5,10 @@ use crate::prelude::*;
 #[test]
 fn trees_mount_by_mount_program_fstab_and_autofs() {
     let has_autofs = Path::new("/usr/sbin/automount").exists() && Path::new("/dev/autofs").exists();
-    if !fuse_is_available() || !is_available("root", is_root()) || !is_available("autofs", has_autofs) {
+    if !fuse_is_available()
+        || !is_available("root", is_root())
+        || !is_available("autofs", has_autofs)
+    {
         return;
     }
     let site = TestSite::published();
@@ -16,13 +19,27 @@ fn trees_mount_by_mount_program_fstab_and_autofs() {
     let map = here.join("../../../packaging/autofs/auto.vouch");
     let mut command = Command::new("timeout");
     command
-        .args(["--kill-after", "5", "120", "unshare", "--mount", "--propagation", "private", "bash"])
+        .args([
+            "--kill-after",
+            "5",
+            "120",
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "bash",
+        ])
         .arg(script)
         .args([env!("CARGO_BIN_EXE_vouch"), &site.name("")])
         .arg(map);
-    command.current_dir(site.path("")).env("VOUCH_CONFIG", site.path("etc")).env("VOUCH_STATE", site.path("state")).env("LC_ALL", "C");
+    command
+        .current_dir(site.path(""))
+        .env("VOUCH_CONFIG", site.path("etc"))
+        .env("VOUCH_STATE", site.path("state"))
+        .env("LC_ALL", "C");
     let output = command.output().expect("unshare(1)");
-    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, failed) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");
     assert_eq!(said, "mount(8): ok\nautofs: ok\n", "{failed}");
 }

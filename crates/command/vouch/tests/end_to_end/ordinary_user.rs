@@ -8,8 +8,12 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     if !fuse_is_available() {
         return;
     }
-    let has_tool = |tool: &str| Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !is_available("fusermount3", has_tool("fusermount3")) || is_root() && !is_available("setpriv", has_tool("setpriv")) {
+    let has_tool = |tool: &str| {
+        Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    if !is_available("fusermount3", has_tool("fusermount3"))
+        || is_root() && !is_available("setpriv", has_tool("setpriv"))
+    {
         return;
     }
     let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
@@ -25,27 +29,45 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     let mounted = user.run(["mount", "--background", "--log-file", "log", &name, "mnt"]);
     assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
     let read = user.tool("cat", ["mnt/hello"]);
-    assert_eq!(String::from_utf8_lossy(&read.stdout), "hello world\n", "{}", String::from_utf8_lossy(&read.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&read.stdout),
+        "hello world\n",
+        "{}",
+        String::from_utf8_lossy(&read.stderr)
+    );
     let numbers = user.tool("tail", ["-n", "1", "mnt/link"]);
     assert_eq!(String::from_utf8_lossy(&numbers.stdout), "49999\n");
     assert!(!user.tool("touch", ["mnt/new"]).status.success(), "a published tree is read-only");
     if is_root() {
         // The kernel excludes all other users, even root.
-        assert_eq!(fs::read(mnt.join("hello")).expect_err("not root's").kind(), std::io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            fs::read(mnt.join("hello")).expect_err("not root's").kind(),
+            std::io::ErrorKind::PermissionDenied
+        );
     }
     let again = user.run(["mount", &name, "mnt"]);
     assert_eq!(again.status.code(), Some(8), "{}", String::from_utf8_lossy(&again.stderr));
-    assert!(fs::read_dir(user.home.join(".local/state/vouch")).expect("the record of what was seen").count() > 0);
+    assert!(
+        fs::read_dir(user.home.join(".local/state/vouch"))
+            .expect("the record of what was seen")
+            .count()
+            > 0
+    );
     assert!(user.home.join(".cache/vouch").is_dir());
 
     let unmounted = user.run(["umount", "mnt"]);
     assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
-    assert!(eventually(Duration::from_secs(10), || fs::read_dir(&mnt).is_ok_and(|mut names| names.next().is_none())));
-    let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+    assert!(eventually(Duration::from_secs(10), || fs::read_dir(&mnt)
+        .is_ok_and(|mut names| names.next().is_none())));
+    let allowed = fs::read_to_string("/etc/fuse.conf")
+        .is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
     if !allowed {
         let refused = user.run(["mount", "--background", "--allow-other", &name, "mnt"]);
         let output_text = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && output_text.contains("user_allow_other"), "{output_text}");
+        assert!(
+            !refused.status.success() && output_text.contains("user_allow_other"),
+            "{output_text}"
+        );
     }
 }
 
@@ -73,17 +95,25 @@ impl User {
         self.tool(self.home.join("vouch"), args)
     }
 
-    fn tool<S: AsRef<OsStr>>(&self, tool: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Output {
+    fn tool<S: AsRef<OsStr>>(
+        &self,
+        tool: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = S>,
+    ) -> Output {
         let mut command = if is_root() {
             let mut command = Command::new("setpriv");
             let id = NOBODY.to_string();
-            command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tool.as_ref());
+            command
+                .args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"])
+                .arg(tool.as_ref());
             command
         } else {
             Command::new(tool.as_ref())
         };
         command.args(args).current_dir(&self.home).stdin(Stdio::null()).env("HOME", &self.home);
-        for variable in ["VOUCH_STATE", "VOUCH_CACHE", "VOUCH_LOG", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+        for variable in
+            ["VOUCH_STATE", "VOUCH_CACHE", "VOUCH_LOG", "XDG_STATE_HOME", "XDG_CACHE_HOME"]
+        {
             command.env_remove(variable);
         }
         command.output().expect("the command starts")

@@ -5,18 +5,29 @@ use crate::prelude::*;
 
 #[test]
 fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
-    let has = |program: &str| ["/usr/bin", "/usr/local/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
+    let has = |program: &str| {
+        ["/usr/bin", "/usr/local/bin"].iter().any(|dir| Path::new(dir).join(program).exists())
+    };
     let tools = ["nfpm", "lintian", "rpm", "mmdebstrap", "objcopy", "buildah", "ansible-playbook"];
-    if !fuse_is_available() || !is_available("root", is_root()) || !tools.iter().all(|tool| is_available(tool, has(tool))) {
+    if !fuse_is_available()
+        || !is_available("root", is_root())
+        || !tools.iter().all(|tool| is_available(tool, has(tool)))
+    {
         return;
     }
     let (site, _replica) = TestSite::served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/test-packages");
     let mut command = Command::new("timeout");
-    command.args(["--kill-after", "5", "900"]).arg(script).args([env!("CARGO_BIN_EXE_vouch"), &site.name("")]);
+    command
+        .args(["--kill-after", "5", "900"])
+        .arg(script)
+        .args([env!("CARGO_BIN_EXE_vouch"), &site.name("")]);
     let output = command.output().expect("timeout(1)");
-    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, failed) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");
-    let time = said.lines().find_map(|line| line.strip_suffix(" ms")?.rsplit(' ').next()?.parse::<u64>().ok());
+    let time = said
+        .lines()
+        .find_map(|line| line.strip_suffix(" ms")?.rsplit(' ').next()?.parse::<u64>().ok());
     assert!(time.is_some_and(|ms| ms < 60_000), "{said}");
 }

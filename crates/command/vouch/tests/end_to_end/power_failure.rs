@@ -22,12 +22,20 @@ const FILE_LEN: usize = 5000;
 
 #[test]
 fn acknowledged_changes_on_ext4_survive_a_power_failure() {
-    survives_power_failures("power_failure::acknowledged_changes_on_ext4_survive_a_power_failure", "ext4", &["-q", "-F"]);
+    survives_power_failures(
+        "power_failure::acknowledged_changes_on_ext4_survive_a_power_failure",
+        "ext4",
+        &["-q", "-F"],
+    );
 }
 
 #[test]
 fn acknowledged_changes_on_xfs_survive_a_power_failure() {
-    survives_power_failures("power_failure::acknowledged_changes_on_xfs_survive_a_power_failure", "xfs", &["-q", "-f"]);
+    survives_power_failures(
+        "power_failure::acknowledged_changes_on_xfs_survive_a_power_failure",
+        "xfs",
+        &["-q", "-f"],
+    );
 }
 
 #[test]
@@ -38,9 +46,11 @@ fn power_failure_without_syncs_is_detected() {
     }
     let directory = TempDir::new().expect("a temporary directory");
     let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
-    let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
-    let loss_despite_sync =
-        (0..2).find_map(|round| run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err());
+    let lost = (0..ROUNDS_WITHOUT_SYNC_MAX)
+        .find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
+    let loss_despite_sync = (0..2).find_map(|round| {
+        run_round(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::Traced).err()
+    });
     disk.unmount();
     assert_eq!(loss_despite_sync, None, "data was lost although all syncs worked");
     println!("lost, as expected: {}", lost.expect("unsynced data is lost in some power failure"));
@@ -54,7 +64,8 @@ fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
     let Some(disk) = Disk::new(directory.path(), kind, options) else { return };
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
-        acknowledged += run_round(&disk, directory.path(), round, Syncs::Work).unwrap_or_else(|lost| panic!("{lost}"));
+        acknowledged += run_round(&disk, directory.path(), round, Syncs::Work)
+            .unwrap_or_else(|lost| panic!("{lost}"));
     }
     disk.unmount();
     assert!(acknowledged > ROUNDS * WORKERS, "hardly anything was acknowledged: nothing is shown");
@@ -71,12 +82,20 @@ fn run_in_namespace(test: &str, needs: &[&str]) {
     }
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(program).args(["--exact", test, "--nocapture"]).env(NAMESPACE_TEST, test);
+    command
+        .args(["--mount", "--propagation", "private"])
+        .arg(program)
+        .args(["--exact", test, "--nocapture"])
+        .env(NAMESPACE_TEST, test);
     let output = command.output().expect("the command runs");
     let output_text = [output.stdout, output.stderr].concat();
     let output_text = String::from_utf8_lossy(&output_text);
-    output_text.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
-    let lines: Vec<&str> = output_text.lines().filter(|line| !line.starts_with("test result")).collect();
+    output_text
+        .lines()
+        .filter(|line| line.starts_with("skipped:"))
+        .for_each(|line| println!("{line}"));
+    let lines: Vec<&str> =
+        output_text.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", lines.join("\n"));
 }
 
@@ -89,9 +108,12 @@ struct Disk {
 impl Disk {
     fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
         let image = above.join("image");
-        std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
+        std::fs::File::create(&image)
+            .and_then(|file| file.set_len(320 << 20))
+            .expect("a sparse file");
         let mkfs = format!("mkfs.{kind}");
-        tool(&mkfs, &[options, &[&image.to_string_lossy()]].concat()).unwrap_or_else(|why| panic!("{mkfs}: {why}"));
+        tool(&mkfs, &[options, &[&image.to_string_lossy()]].concat())
+            .unwrap_or_else(|why| panic!("{mkfs}: {why}"));
         let disk = Disk { kind: kind.into(), image, point: above.join("disk") };
         std::fs::create_dir(&disk.point).expect("a directory");
         if let Err(why) = disk.mount() {
@@ -102,22 +124,39 @@ impl Disk {
     }
 
     fn mount(&self) -> Result<(), String> {
-        tool("mount", &["-t", &self.kind, "-o", "loop", &self.image.to_string_lossy(), &self.point.to_string_lossy()])
+        tool(
+            "mount",
+            &[
+                "-t",
+                &self.kind,
+                "-o",
+                "loop",
+                &self.image.to_string_lossy(),
+                &self.point.to_string_lossy(),
+            ],
+        )
     }
 
     fn unmount(&self) {
-        let done = eventually(Duration::from_secs(60), || tool("umount", &[&self.point.to_string_lossy()]).is_ok());
+        let done = eventually(Duration::from_secs(60), || {
+            tool("umount", &[&self.point.to_string_lossy()]).is_ok()
+        });
         assert!(done, "umount fails");
     }
 
     fn cut(&self) {
-        tool("xfs_io", &["-x", "-c", "shutdown", &self.point.to_string_lossy()]).expect("xfs_io shuts the file system down");
+        tool("xfs_io", &["-x", "-c", "shutdown", &self.point.to_string_lossy()])
+            .expect("xfs_io shuts the file system down");
     }
 }
 
 fn tool(program: &str, args: &[&str]) -> Result<(), String> {
     let output = Command::new(program).args(args).output().expect("the command runs");
-    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -136,12 +175,23 @@ struct Server {
 
 impl Server {
     fn start(disk: &Disk, state: &Path, syncs: Syncs) -> Server {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|socket| socket.local_addr())
+            .expect("a free port")
+            .port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let vouch = env!("CARGO_BIN_EXE_vouch");
         let mut command = Command::new(if syncs == Syncs::Work { vouch } else { "strace" });
         if syncs != Syncs::Work {
-            command.args(["-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", &format!("trace={SYNCS}")]);
+            command.args([
+                "-f",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "--seccomp-bpf",
+                "-e",
+                &format!("trace={SYNCS}"),
+            ]);
             if syncs == Syncs::Ignored {
                 command.args(["-e", &format!("inject={SYNCS}:retval=0")]);
             }
@@ -154,9 +204,17 @@ impl Server {
             "5",
         ]);
         command.args(["--listen", &address.to_string()]).arg("--state").arg(state);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
         let server = Server { child, address };
-        assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()), "the server does not start");
+        assert!(
+            eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()),
+            "the server does not start"
+        );
         server
     }
 }
@@ -171,19 +229,28 @@ impl Drop for Server {
 
 fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let address = server.address;
     // While the file system shuts down it may report success for some syncs, so later replies do
     // not count.
     let over = Arc::new(AtomicBool::new(false));
     // A FILE_SYNC write also commits earlier changes.
     let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
-    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone())))
+        .collect();
     std::thread::sleep(Duration::from_millis(200 + SplitMix64(round * 7919 + 1).roll(500)));
     over.store(true, Ordering::SeqCst);
     disk.cut();
     drop(server);
-    let done: Vec<Worker> = workers.into_iter().map(|worker| runtime.block_on(worker).expect("a worker ends by itself")).collect();
+    let done: Vec<Worker> = workers
+        .into_iter()
+        .map(|worker| runtime.block_on(worker).expect("a worker ends by itself"))
+        .collect();
     disk.unmount();
     disk.mount().expect("the file system mounts again");
     for worker in &done {
@@ -222,7 +289,13 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(address: SocketAddr, round: u64, number: u64, written: StableHow, over: Arc<AtomicBool>) -> Worker {
+    async fn run(
+        address: SocketAddr,
+        round: u64,
+        number: u64,
+        written: StableHow,
+        over: Arc<AtomicBool>,
+    ) -> Worker {
         let mut worker = Worker {
             directory: format!("round-{round}-{number}"),
             known: BTreeMap::new(),
@@ -234,11 +307,18 @@ impl Worker {
             written,
         };
         let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
-        let config = Config { reconnect_timeout: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
+        let config = Config {
+            reconnect_timeout: Duration::ZERO,
+            ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default()))
+        };
         if let Ok(client) = Client::connect(config).await
             && let Err(StopReason::ServerChanged) = worker.work(&client, &over).await
         {
-            assert!(over.load(Ordering::SeqCst), "{}: other writes were lost than those that the cut took", worker.directory);
+            assert!(
+                over.load(Ordering::SeqCst),
+                "{}: other writes were lost than those that the cut took",
+                worker.directory
+            );
         }
         worker
     }
@@ -266,7 +346,9 @@ impl Worker {
         match (self.random.roll(10), self.known.get(&name).cloned()) {
             (0..5, None) => {
                 let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
-                let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, Some(&attributes)).await?;
+                let file = client
+                    .open(directory, name.as_bytes(), ShareAccess::BOTH, Some(&attributes))
+                    .await?;
                 self.note(&name, ExpectedState::File { content: None, mode, mark: None });
                 client.close_file(file).await?;
             }
@@ -276,12 +358,20 @@ impl Worker {
             }
             (_, None) => {
                 let target = format!("target of {version}");
-                client.create(directory, name.as_bytes(), CreateType::Symlink(target.as_bytes()), &Attributes::default()).await?;
+                client
+                    .create(
+                        directory,
+                        name.as_bytes(),
+                        CreateType::Symlink(target.as_bytes()),
+                        &Attributes::default(),
+                    )
+                    .await?;
                 self.note(&name, ExpectedState::Link(target));
             }
             (0..4, Some(ExpectedState::File { mode, mark, .. })) => {
                 let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, None).await?;
-                let how = if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
+                let how =
+                    if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
                 let (_, _, life) = client.write(&file, 0, &content(version), how).await?;
                 if how == StableHow::Unstable {
                     // A disk error under unstable writes changes the verifier (RFC 8881 §18.3.3).
@@ -295,7 +385,12 @@ impl Worker {
             (4, Some(ExpectedState::File { content, mode: _, mark })) => {
                 let handle = lookup(client, directory, &name).await?;
                 let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
-                let reply = client.compound().putfh(&handle).setattr(Stateid::default(), &attributes).send().await?;
+                let reply = client
+                    .compound()
+                    .putfh(&handle)
+                    .setattr(Stateid::default(), &attributes)
+                    .send()
+                    .await?;
                 let mut results = reply.results();
                 results.next_ok()?;
                 results.next_ok()?;
@@ -303,7 +398,9 @@ impl Worker {
             }
             (5, Some(ExpectedState::File { content, mode, .. })) => {
                 let handle = lookup(client, directory, &name).await?;
-                client.setxattr(&handle, b"mark", &version.to_be_bytes(), SetxattrOption::Either).await?;
+                client
+                    .setxattr(&handle, b"mark", &version.to_be_bytes(), SetxattrOption::Either)
+                    .await?;
                 self.note(&name, ExpectedState::File { content, mode, mark: Some(version) });
             }
             (6, Some(_)) => {
@@ -346,12 +443,18 @@ impl Worker {
         for (name, known) in self.known.iter().filter(|(name, _)| !self.uncertain.contains(name)) {
             let found = self.found(&directory.join(name));
             if found.as_ref() != Some(known) {
-                return Err(format!("{}/{name} after {steps} steps: {found:?} and not {known:?}", self.directory));
+                return Err(format!(
+                    "{}/{name} after {steps} steps: {found:?} and not {known:?}",
+                    self.directory
+                ));
             }
         }
         for name in self.gone.iter().filter(|name| !self.uncertain.contains(name)) {
             if directory.join(name).symlink_metadata().is_ok() {
-                return Err(format!("{}/{name} was removed, and is back after {steps} steps", self.directory));
+                return Err(format!(
+                    "{}/{name} was removed, and is back after {steps} steps",
+                    self.directory
+                ));
             }
         }
         if let [old, new] = &self.uncertain[..]
@@ -359,7 +462,10 @@ impl Worker {
         {
             let either = [old, new].map(|name| self.found(&directory.join(name)));
             if either.iter().all(|found| found.as_ref() != Some(known)) {
-                return Err(format!("{}: {old} or {new}: {either:?} and not {known:?}", self.directory));
+                return Err(format!(
+                    "{}: {old} or {new}: {either:?} and not {known:?}",
+                    self.directory
+                ));
             }
         }
         Ok(())
@@ -371,7 +477,9 @@ impl Worker {
             return Some(ExpectedState::Directory);
         }
         if metadata.is_symlink() {
-            return Some(ExpectedState::Link(std::fs::read_link(path).ok()?.to_string_lossy().into_owned()));
+            return Some(ExpectedState::Link(
+                std::fs::read_link(path).ok()?.to_string_lossy().into_owned(),
+            ));
         }
         let bytes = std::fs::read(path).ok()?;
         let version = (1..=self.version).rev().find(|&version| bytes == content(version));
@@ -379,7 +487,11 @@ impl Worker {
         let marked = rustix::fs::getxattr(path, "user.mark", &mut mark).is_ok_and(|len| len == 4);
         assert_eq!(metadata.uid(), 0);
         let mode = metadata.permissions().mode() & 0o7777;
-        Some(ExpectedState::File { content: version, mode, mark: marked.then(|| u32::from_be_bytes(mark)) })
+        Some(ExpectedState::File {
+            content: version,
+            mode,
+            mark: marked.then(|| u32::from_be_bytes(mark)),
+        })
     }
 }
 
@@ -401,7 +513,8 @@ struct SplitMix64(u64);
 
 impl SplitMix64 {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % sides
     }
 }

@@ -11,29 +11,61 @@ fn proofs_are_checked_offline_after_the_tree_has_changed() {
     site.publish();
     let mut replica = site.serve();
     let name = site.name("");
-    let prove = |path: &str, more: &[&str], out: &str| site.run_ok([&["prove", &site.name(path), "--out", out], more].concat());
-    assert_eq!(prove("/dir/numbers", &["--tag", "v1"], "old.proof"), "revision 1 holds /dir/numbers\n");
+    let prove = |path: &str, more: &[&str], out: &str| {
+        site.run_ok([&["prove", &site.name(path), "--out", out], more].concat())
+    };
+    assert_eq!(
+        prove("/dir/numbers", &["--tag", "v1"], "old.proof"),
+        "revision 1 holds /dir/numbers\n"
+    );
     assert_eq!(prove("/dir/numbers", &[], "new.proof"), "revision 2 holds /dir/numbers\n");
     assert_eq!(prove("/hello", &[], "absent.proof"), "revision 2 lacks /hello\n");
     assert_eq!(prove("/hello", &["--revision", "1"], "present.proof"), "revision 1 holds /hello\n");
     prove("/link", &[], "link.proof");
-    assert!(site.run_err(3, ["prove", &site.name("/hello"), "--out", "old.proof"]).contains("exists already"));
-    assert!(site.run_err(4, ["prove", &site.name("/hello"), "--tag", "v9", "--out", "none"]).contains("tag v9"));
+    assert!(
+        site.run_err(3, ["prove", &site.name("/hello"), "--out", "old.proof"])
+            .contains("exists already")
+    );
+    assert!(
+        site.run_err(4, ["prove", &site.name("/hello"), "--tag", "v9", "--out", "none"])
+            .contains("tag v9")
+    );
     replica.kill();
 
     std::thread::sleep(std::time::Duration::from_secs(2));
     let shown = site.run_ok(["check-proof", &name, "old.proof", "--out", "content"]);
-    assert!(shown.contains("revision  1, tag v1, signed ") && shown.contains("present   /dir/numbers: file"), "{shown}");
+    assert!(
+        shown.contains("revision  1, tag v1, signed ")
+            && shown.contains("present   /dir/numbers: file"),
+        "{shown}"
+    );
     assert_eq!(std::fs::read(site.path("content")).expect("written"), first);
-    let sum = std::process::Command::new("sha256sum").arg(site.path("content")).output().expect("coreutils");
-    assert!(shown.contains(std::str::from_utf8(&sum.stdout[..64]).expect("hexadecimal")), "{shown}");
+    let sum = std::process::Command::new("sha256sum")
+        .arg(site.path("content"))
+        .output()
+        .expect("coreutils");
+    assert!(
+        shown.contains(std::str::from_utf8(&sum.stdout[..64]).expect("hexadecimal")),
+        "{shown}"
+    );
     assert!(site.run_ok(["check-proof", &name, "absent.proof"]).contains("absent    /hello"));
     assert!(site.run_ok(["check-proof", &name, "link.proof"]).contains("target dir/numbers"));
-    let json: serde_json::Value =
-        serde_json::from_str(&site.run_ok(["check-proof", &site.name("/hello"), "present.proof", "--json"])).expect("JSON");
-    assert_eq!((&json["revision"], &json["path"]["name"], &json["file"]["size"]), (&1.into(), &"hello".into(), &12.into()));
+    let json: serde_json::Value = serde_json::from_str(&site.run_ok([
+        "check-proof",
+        &site.name("/hello"),
+        "present.proof",
+        "--json",
+    ]))
+    .expect("JSON");
+    assert_eq!(
+        (&json["revision"], &json["path"]["name"], &json["file"]["size"]),
+        (&1.into(), &"hello".into(), &12.into())
+    );
 
-    assert!(site.run_err(5, ["check-proof", &site.name("/dir/empty"), "present.proof"]).contains("the proof is about /hello"));
+    assert!(
+        site.run_err(5, ["check-proof", &site.name("/dir/empty"), "present.proof"])
+            .contains("the proof is about /hello")
+    );
     let other = TestSite::new();
     let copy = other.path("proof");
     std::fs::copy(site.path("present.proof"), &copy).expect("copied");
@@ -44,13 +76,26 @@ fn proofs_are_checked_offline_after_the_tree_has_changed() {
         altered[at] ^= 0x10;
         site.write("altered", &altered);
         let output = site.run(["check-proof", &name, "altered"]);
-        assert!(matches!(output.status.code(), Some(3 | 5)), "byte {at}: {}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            matches!(output.status.code(), Some(3 | 5)),
+            "byte {at}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
     }
-    for (bytes, why) in [(&proof[..proof.len() - 4], "ends too early"), (&[&proof[..], &[0; 4]].concat()[..], "bytes follow")] {
+    for (bytes, why) in [
+        (&proof[..proof.len() - 4], "ends too early"),
+        (&[&proof[..], &[0; 4]].concat()[..], "bytes follow"),
+    ] {
         site.write("altered", bytes);
         assert!(site.run_err(5, ["check-proof", &name, "altered"]).contains(why));
     }
     site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
-    site.write("statements/revocation", std::fs::read(site.path("revocation")).expect("a statement"));
-    assert!(site.run_err(5, ["check-proof", &name, "present.proof", "--statements", "statements"]).contains("revoked"));
+    site.write(
+        "statements/revocation",
+        std::fs::read(site.path("revocation")).expect("a statement"),
+    );
+    assert!(
+        site.run_err(5, ["check-proof", &name, "present.proof", "--statements", "statements"])
+            .contains("revoked")
+    );
 }

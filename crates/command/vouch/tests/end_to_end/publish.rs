@@ -10,14 +10,20 @@ fn tagged_revisions_survive_keep_and_gc() {
         site.write("src/changing", format!("{round}").repeat(100_000));
         site.publish_with(&["--keep", "2"]);
     }
-    let revisions: Vec<serde_json::Value> =
-        site.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let numbers: Vec<u64> = revisions.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
+    let revisions: Vec<serde_json::Value> = site
+        .run_ok(["log", "--db", "db", "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let numbers: Vec<u64> =
+        revisions.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
     assert_eq!(numbers, [5, 4, 1]);
     assert_eq!(revisions[2]["tag"], "first");
     site.run_ok(["gc", "--db", "db"]);
     assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
-    assert!(site.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
+    assert!(
+        site.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision")
+    );
     site.run_ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
     assert_eq!(site.run_ok(["log", "--db", "db", "--json"]).lines().count(), 1);
     assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
@@ -32,7 +38,8 @@ fn killed_publication_leaves_the_old_revision_intact() {
     for wait_ms in [5, 20, 60, 150] {
         let location = format!("127.0.0.1:{}", site.port);
         let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
-        let mut child = site.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let mut child =
+            site.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
         std::thread::sleep(Duration::from_millis(wait_ms));
         let _ = child.kill();
         let _ = child.wait();
@@ -49,16 +56,35 @@ fn interrupted_publication_is_reported_and_resumed() {
     for n in 0..3000u32 {
         let file: Vec<u8> = (0..5_000)
             .flat_map(|_| {
-                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                noise = noise
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (noise ^ noise >> 29).to_le_bytes()
             })
             .collect();
         site.write(&format!("src/{n}"), file);
     }
     let location = format!("127.0.0.1:{}", site.port);
-    let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
-    let child = site.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let has_pack = || std::fs::read_dir(site.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
+    let args = [
+        "publish",
+        "src",
+        "--db",
+        "db",
+        "--keys",
+        "keys",
+        "--location",
+        &location,
+        "--threads",
+        "1",
+    ];
+    let child = site
+        .command(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let has_pack =
+        || std::fs::read_dir(site.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
     assert!(eventually(Duration::from_secs(60), has_pack), "the publisher writes no data");
     signal("INT", child.id());
     let output = child.wait_with_output().expect("a child");
@@ -83,12 +109,24 @@ fn unpublishable_input_is_named_and_stops_the_publication() {
     let site = TestSite::new();
     site.small_tree();
     let location = format!("127.0.0.1:{}", site.port);
-    site.expect_err(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
+    site.expect_err(
+        3,
+        ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location],
+        &["db"],
+    );
     site.publish();
     site.run_ok(["keygen", "--out", "other"]);
-    site.expect_err(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location], &["another tree"]);
+    site.expect_err(
+        3,
+        ["publish", "src", "--db", "db", "--keys", "other", "--location", &location],
+        &["another tree"],
+    );
     std::fs::copy(site.path("other/signing.key"), site.path("keys/signing.key")).expect("a copy");
-    site.expect_err(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["is not the key of"]);
+    site.expect_err(
+        3,
+        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
+        &["is not the key of"],
+    );
 }
 
 #[test]
@@ -96,14 +134,23 @@ fn planted_links_do_not_lead_writes_out_of_the_database() {
     let site = TestSite::published();
     let location = format!("127.0.0.1:{}", site.port);
     for planted in ["lock", "publisher/stat.redb"] {
-        let (victim, link) = (site.path(format!("victim-{}", planted.replace('/', "-"))), site.path("db").join(planted));
+        let (victim, link) = (
+            site.path(format!("victim-{}", planted.replace('/', "-"))),
+            site.path("db").join(planted),
+        );
         std::fs::write(&victim, "12345").expect("a file");
         std::fs::remove_file(&link).expect("the database has this file");
         std::os::unix::fs::symlink(&victim, &link).expect("a link");
         site.write("src/hello", format!("changed while {planted} is a link\n"));
-        let output = site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+        let output =
+            site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
         assert_eq!(std::fs::read(&victim).expect("the victim"), b"12345", "{planted}");
-        assert_eq!(output.status.success(), planted != "lock", "{planted}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.success(),
+            planted != "lock",
+            "{planted}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         if planted == "lock" {
             std::fs::remove_file(&link).expect("the link");
         }
@@ -117,9 +164,14 @@ fn second_writer_gets_database_busy_error() {
     }
     let site = TestSite::published();
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
-    let _holder = start(std::process::Command::new("python3").args(["-c", hold]).current_dir(site.path("")));
+    let _holder =
+        start(std::process::Command::new("python3").args(["-c", hold]).current_dir(site.path("")));
     let location = format!("127.0.0.1:{}", site.port);
-    site.expect_err(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location], &["db"]);
+    site.expect_err(
+        8,
+        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
+        &["db"],
+    );
 }
 
 #[test]
@@ -135,7 +187,11 @@ fn snapshot_is_published_instead_of_the_live_directory() {
     let shows = |content: &str| {
         // The replica sees a new revision after a moment.
         let read = || site.run_ok(["cat", "--no-cache", &site.name("/file")]);
-        assert!(eventually(Duration::from_secs(60), || read() == content), "not {content:?} but {:?}", read());
+        assert!(
+            eventually(Duration::from_secs(60), || read() == content),
+            "not {content:?} but {:?}",
+            read()
+        );
     };
     shows("daily");
     publish("./elsewhere");
@@ -145,13 +201,29 @@ fn snapshot_is_published_instead_of_the_live_directory() {
     shows("daily");
     let location = format!("127.0.0.1:{}", site.port);
     let args = |db: &str, from: &str| {
-        ["publish", "src", "--db", db, "--keys", "keys", "--location", &location, "--from-snapshot", from].map(str::to_owned)
+        [
+            "publish",
+            "src",
+            "--db",
+            db,
+            "--keys",
+            "keys",
+            "--location",
+            &location,
+            "--from-snapshot",
+            from,
+        ]
+        .map(str::to_owned)
     };
     for missing in ["none", "../elsewhere/none", "..", "."] {
         site.expect_err(4, args("db", missing), &["no snapshot of src"]);
     }
     site.expect_err(3, args("src/db", "daily"), &["src/db"]);
-    site.expect_err(3, args("db", "new"), &["not the root of a btrfs subvolume", "--from-snapshot"]);
+    site.expect_err(
+        3,
+        args("db", "new"),
+        &["not the root of a btrfs subvolume", "--from-snapshot"],
+    );
 }
 
 /// In a mount namespace of its own.
@@ -185,8 +257,14 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
     }
     let site = TestSite::new();
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME]).current_dir(site.path(""));
-    let output = command.env("VOUCH", env!("CARGO_BIN_EXE_vouch")).env("VOUCH_CONFIG", "/dev/null").output().expect("unshare");
+    command
+        .args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME])
+        .current_dir(site.path(""));
+    let output = command
+        .env("VOUCH", env!("CARGO_BIN_EXE_vouch"))
+        .env("VOUCH_CONFIG", "/dev/null")
+        .output()
+        .expect("unshare");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("unknown filesystem type") {
         return println!("skipped: this kernel has no btrfs");
@@ -205,27 +283,42 @@ fn guards_and_dry_run_come_before_a_revision() {
     let site = TestSite::new();
     site.small_tree();
     (0..12).for_each(|n| site.write(&format!("src/more/{n}"), n.to_string()));
-    std::fs::set_permissions(site.path("src/hello"), std::fs::Permissions::from_mode(0o600)).expect("ours");
+    std::fs::set_permissions(site.path("src/hello"), std::fs::Permissions::from_mode(0o600))
+        .expect("ours");
     let location = format!("127.0.0.1:{}", site.port);
     let publish = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
     let with = |more: &[&'static str]| [&publish[..], more].concat();
     assert!(site.run_ok(with(&["--dry-run", "--exclude", "hello"])).contains("1 until"));
     assert!(!site.path("db").exists());
     site.expect_err(3, publish, &["src/hello", "--private-files allow"]);
-    assert_eq!(site.publish_with(&["--private-files", "allow", "--message", "the first"])["private_files"], 1);
+    assert_eq!(
+        site.publish_with(&["--private-files", "allow", "--message", "the first"])["private_files"],
+        1
+    );
     let warned = site.run(publish);
-    assert!(warned.status.success() && String::from_utf8_lossy(&warned.stderr).contains("src/hello"));
+    assert!(
+        warned.status.success() && String::from_utf8_lossy(&warned.stderr).contains("src/hello")
+    );
     std::fs::rename(site.path("src"), site.path("away")).expect("ours");
     std::fs::create_dir(site.path("src")).expect("a mount point without its disk");
     site.expect_err(3, publish, &["are gone", "--max-delete 100%"]);
     assert_eq!(site.publish_with(&["--max-delete", "100%"])["revision"], 3);
     site.run_err(4, ["rollback", "--db", "db", "--keys", "keys", "--to", "9"]);
-    assert!(site.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"]).contains("revision 4 has the content of revision 2"));
     assert!(
-        site.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"]).contains("revision 6 has the newest content")
+        site.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"])
+            .contains("revision 4 has the content of revision 2")
+    );
+    assert!(
+        site.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"])
+            .contains("revision 6 has the newest content")
     );
     let log = site.run_ok(["log", "--db", "db"]);
-    assert!(log.contains("the first") && log.contains("stable") && log.contains("rollback to revision 2"), "{log}");
+    assert!(
+        log.contains("the first")
+            && log.contains("stable")
+            && log.contains("rollback to revision 2"),
+        "{log}"
+    );
     let _replica = site.serve();
     assert_eq!(site.run_ok(["cat", "--tag", "stable", &site.name("/hello")]), "hello world\n");
     assert_eq!(site.run_ok(["cat", &site.name("/more/7")]), "7");
@@ -240,11 +333,26 @@ fn guards_and_dry_run_come_before_a_revision() {
 fn validity_that_the_certificate_cuts_is_said() {
     let site = TestSite::published();
     let location = format!("127.0.0.1:{}", site.port);
-    let output = site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--duration", "400d"]);
-    let (text, warning) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = site.run([
+        "publish",
+        "src",
+        "--db",
+        "db",
+        "--keys",
+        "keys",
+        "--location",
+        &location,
+        "--duration",
+        "400d",
+    ]);
+    let (text, warning) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("certificate ends") && warning.contains("certify"), "{text}{warning}");
-    let ends: Vec<serde_json::Value> =
-        site.run_ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ends: Vec<serde_json::Value> = site
+        .run_ok(["log", "--db", "db", "--json"])
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
     let end = ends[0]["end"].as_str().expect("a time");
     assert!(text.contains(end), "{end} {text}");
 }
@@ -259,23 +367,31 @@ fn full_disk_gets_back_what_was_stored() {
     let mut noise = 1u64;
     let content: Vec<u8> = (0..1_500_000)
         .flat_map(|_| {
-            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            noise = noise
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (noise ^ noise >> 29).to_le_bytes()
         })
         .collect();
     site.write("src/large", &content);
     site.write("small/file", "small");
     let location = format!("127.0.0.1:{}", site.port);
-    let publish = |source: &str| site.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location]);
+    let publish = |source: &str| {
+        site.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location])
+    };
     let full = publish("src");
     let used = rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
     let small = publish("small");
     site.publish();
     let _replica = site.serve();
     let pulled = site.run(["pull", &site.name(""), "--db", "disk/mirror"]);
-    let used_by_pull = rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
+    let used_by_pull =
+        rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);
     site.run_tool("umount", &["disk"]);
     assert_eq!((full.status.code(), pulled.status.code()), (Some(7), Some(7)));
     assert!(small.status.success(), "{}", String::from_utf8_lossy(&small.stderr));
-    assert!(used.is_ok_and(|pages| pages < 100) && used_by_pull.is_ok_and(|pages| pages < 200), "{used:?} {used_by_pull:?}");
+    assert!(
+        used.is_ok_and(|pages| pages < 100) && used_by_pull.is_ok_and(|pages| pages < 200),
+        "{used:?} {used_by_pull:?}"
+    );
 }

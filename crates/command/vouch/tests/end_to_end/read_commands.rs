@@ -12,15 +12,22 @@ fn ls_cat_log_diff_and_verify_show_the_published_tree() {
     assert!(site.run_ok(["ls", "-l", &site.name("/")]).contains("link -> dir/numbers"));
     assert_eq!(site.run_ok(["ls", "-R", "--json", &site.name("")]).lines().count(), 5);
     assert_eq!(site.run_ok(["cat", &site.name("/hello")]), "hello world\n");
-    assert_eq!(site.run_ok(["cat", &site.name("/link")]), std::fs::read_to_string(site.path("src/dir/numbers")).expect("text"));
+    assert_eq!(
+        site.run_ok(["cat", &site.name("/link")]),
+        std::fs::read_to_string(site.path("src/dir/numbers")).expect("text")
+    );
     assert!(site.run_err(4, ["cat", &site.name("/dir/no")]).contains("no such file"));
-    assert!(site.run_err(3, ["cat", &site.name("/dir")]).contains("is a directory; give a file in it"));
+    assert!(
+        site.run_err(3, ["cat", &site.name("/dir")]).contains("is a directory; give a file in it")
+    );
 
     site.write("src/hello", "hello again\n");
     site.write("src/new", "new\n");
     std::fs::remove_file(site.path("src/dir/empty")).expect("the file exists");
     site.publish();
-    assert!(eventually(std::time::Duration::from_secs(10), || site.run_ok(["cat", &site.name("/hello")]) == "hello again\n"));
+    assert!(eventually(std::time::Duration::from_secs(10), || site
+        .run_ok(["cat", &site.name("/hello")])
+        == "hello again\n"));
     let output = site.run(["diff", &site.name("")]);
     assert_eq!(output.status.code(), Some(1));
     let output_text = String::from_utf8(output.stdout).expect("text");
@@ -29,7 +36,9 @@ fn ls_cat_log_diff_and_verify_show_the_published_tree() {
     }
     assert!(site.run(["diff", &site.name(""), "--from", "2", "--to", "2"]).status.success());
     assert_eq!(site.run_ok(["cat", "--revision", "1", &site.name("/hello")]), "hello world\n");
-    assert!(site.run_err(4, ["cat", "--revision", "9", &site.name("/hello")]).contains("revision 9"));
+    assert!(
+        site.run_err(4, ["cat", "--revision", "9", &site.name("/hello")]).contains("revision 9")
+    );
     let log = site.run_ok(["log", &site.name("")]);
     assert!(log.lines().count() == 3 && log.trim_end().ends_with("v1"), "{log}");
     assert!(site.run_ok(["verify", &site.name("")]).contains("sound"));
@@ -55,11 +64,17 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
     }
     let output = site.run(["ls", "-R", &site.name("")]);
     assert_eq!(String::from_utf8_lossy(&output.stderr), note);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "dir\nhello\nlink\no\n\ndir:\nempty\nnumbers\n\no:\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "dir\nhello\nlink\no\n\ndir:\nempty\nnumbers\n\no:\n"
+    );
     assert_eq!(site.run_ok(["ls", &site.name("/o/below")]), "deep\n");
     assert!(site.run_ok(["ls", "-l", &site.name("/o/secret")]).contains("o/secret"));
     assert!(site.run_ok(["ls", "-d", &site.name("/o")]).ends_with("o\n"));
-    assert!(site.run_ok(["get", &site.name(""), "copy"]).contains("1 opaque directories were copied empty"));
+    assert!(
+        site.run_ok(["get", &site.name(""), "copy"])
+            .contains("1 opaque directories were copied empty")
+    );
     assert!(site.path("copy/dir/numbers").exists() && !site.path("copy/o/secret").exists());
     site.run_ok(["get", &site.name("/o/secret"), "secret"]);
     site.write("src/o/second", "z");
@@ -76,15 +91,25 @@ fn ls_of_an_opaque_directory_shows_only_named_entries() {
 fn verify_reports_findings_when_the_replica_closes_the_connection() {
     let (site, replica) = TestSite::served();
     for pack in std::fs::read_dir(site.path("db/packs")).expect("packs").filter_map(Result::ok) {
-        std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
+        std::fs::File::options()
+            .write(true)
+            .open(pack.path())
+            .and_then(|file| file.set_len(40))
+            .expect("cut");
     }
     let output = site.run(["verify", "--json", "--timeout", "20s", &site.name("")]);
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(6), "{output_text}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&report["problem_count"], &report["ended_early"], &report["frames"]), (&1.into(), &true.into(), &0.into()));
+    assert_eq!(
+        (&report["problem_count"], &report["ended_early"], &report["frames"]),
+        (&1.into(), &true.into(), &0.into())
+    );
     let problem = report["problems"][0].as_str().expect("text");
-    assert!(problem.contains(&replica.address) && output_text.contains(problem), "{problem}: {output_text}");
+    assert!(
+        problem.contains(&replica.address) && output_text.contains(problem),
+        "{problem}: {output_text}"
+    );
 }
 
 #[test]
@@ -98,13 +123,22 @@ fn get_copies_every_odd_case() {
     let _replica = site.serve();
     let all: &[&str] = if crate::test_site::is_root() { &["--suid", "--dev"] } else { &[] };
     site.run_ok([&["get", &site.name(""), "copy"], all].concat());
-    site.assert_same("src", "copy", if crate::test_site::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
+    site.assert_same(
+        "src",
+        "copy",
+        if crate::test_site::is_root() { &[] } else { &["--no-owner", "--no-xattr"] },
+    );
     std::fs::create_dir(site.path("into")).expect("new");
     site.run_ok(["get", &site.name("/sizes/1300001"), "into"]);
     assert_eq!(std::fs::metadata(site.path("into/1300001")).expect("copied").len(), 1_300_001);
-    assert!(site.run_err(3, ["get", &site.name("/sizes/1300001"), "into"]).contains("exists already"));
-    let left: Vec<_> =
-        std::fs::read_dir(site.path("")).expect("a directory").filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    assert!(
+        site.run_err(3, ["get", &site.name("/sizes/1300001"), "into"]).contains("exists already")
+    );
+    let left: Vec<_> = std::fs::read_dir(site.path(""))
+        .expect("a directory")
+        .filter_map(Result::ok)
+        .map(|entry| entry.file_name())
+        .collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".vouch-get")), "{left:?}");
 }
 
@@ -116,16 +150,29 @@ fn get_as_root_leaves_out_privileges_and_devices() {
     }
     let site = TestSite::new();
     site.write("src/tool", "#!/bin/sh\n");
-    std::fs::set_permissions(site.path("src/tool"), std::fs::Permissions::from_mode(0o4755)).expect("the owner");
+    std::fs::set_permissions(site.path("src/tool"), std::fs::Permissions::from_mode(0o4755))
+        .expect("the owner");
     site.run_tool("mknod", &["src/null", "c", "1", "3"]);
     site.run_tool("setfattr", &["-n", "trusted.x", "-v", "1", "src/tool"]);
     site.publish();
     let _replica = site.serve();
-    let mode = |path: &str| std::fs::metadata(site.path(path)).expect("copied").permissions().mode() & 0o7777;
-    assert!(site.run_ok(["get", &site.name(""), "plain"]).contains("3 set-id bits, capabilities or devices were left out"));
+    let mode = |path: &str| {
+        std::fs::metadata(site.path(path)).expect("copied").permissions().mode() & 0o7777
+    };
+    assert!(
+        site.run_ok(["get", &site.name(""), "plain"])
+            .contains("3 set-id bits, capabilities or devices were left out")
+    );
     assert_eq!((mode("plain/tool"), site.path("plain/null").exists()), (0o755, false));
-    let report: serde_json::Value =
-        serde_json::from_str(&site.run_ok(["get", &site.name(""), "all", "--suid", "--dev", "--json"])).expect("JSON");
+    let report: serde_json::Value = serde_json::from_str(&site.run_ok([
+        "get",
+        &site.name(""),
+        "all",
+        "--suid",
+        "--dev",
+        "--json",
+    ]))
+    .expect("JSON");
     assert_eq!(report["left_out"], 0);
     assert_eq!(mode("all/tool"), 0o4755);
     assert!(std::fs::metadata(site.path("all/null")).expect("copied").file_type().is_char_device());
@@ -135,7 +182,9 @@ fn get_as_root_leaves_out_privileges_and_devices() {
 fn mirror_is_pulled_served_and_kept_current() {
     let site = TestSite::published();
     let first = site.serve();
-    let report: serde_json::Value = serde_json::from_str(&site.run_ok(["pull", &site.name(""), "--db", "mirror", "--json"])).expect("JSON");
+    let report: serde_json::Value =
+        serde_json::from_str(&site.run_ok(["pull", &site.name(""), "--db", "mirror", "--json"]))
+            .expect("JSON");
     assert_eq!((&report["revision"], &report["was_current"]), (&1.into(), &false.into()));
     assert!(site.run_ok(["pull", &site.name(""), "--db", "mirror"]).contains("already present"));
     site.write("src/hello", "second\n");
@@ -157,10 +206,14 @@ fn replica_serves_health_and_metrics() {
     let mut output_text = String::new();
     for path in ["/healthz", "/metrics"] {
         let mut stream = std::net::TcpStream::connect(&replica.page).expect("the page answers");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("a request");
         stream.read_to_string(&mut output_text).expect("an answer");
     }
-    assert!(output_text.contains("\"healthy\": true") && output_text.contains("# TYPE"), "{output_text}");
+    assert!(
+        output_text.contains("\"healthy\": true") && output_text.contains("# TYPE"),
+        "{output_text}"
+    );
 }
 
 #[test]
@@ -180,8 +233,11 @@ fn second_cat_reads_from_the_disk_cache() {
 #[test]
 fn closed_output_pipe_is_no_error() {
     let (site, _replica) = TestSite::served();
-    let mut child =
-        site.command(["cat", &site.name("/dir/numbers")]).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
+    let mut child = site
+        .command(["cat", &site.name("/dir/numbers")])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
     let mut out = child.stdout.take().expect("piped");
     out.read_exact(&mut [0; 10]).expect("a beginning");
     drop(out);
@@ -202,13 +258,21 @@ fn completions_help_and_man_pages_match_the_parser() {
         let page = std::fs::read_to_string(entry.path()).expect("a page");
         let sections = ["NAME", "SYNOPSIS", "DESCRIPTION", "FILES", "EXIT STATUS", "SEE ALSO"];
         let is_configuration = entry.file_name() == "vouch.toml.5";
-        for section in sections.into_iter().filter(|section| !is_configuration || !["FILES", "EXIT STATUS"].contains(section)) {
+        for section in sections
+            .into_iter()
+            .filter(|section| !is_configuration || !["FILES", "EXIT STATUS"].contains(section))
+        {
             assert!(
-                page.lines().any(|line| line == format!(".SH {section}") || line == format!(".SH \"{section}\"")),
+                page.lines()
+                    .any(|line| line == format!(".SH {section}")
+                        || line == format!(".SH \"{section}\"")),
                 "{entry:?}: {section}"
             );
         }
     }
     let configuration = site.run_ok(["man", "vouch.toml"]);
-    assert!(configuration.contains("TABLE [serve]") && configuration.contains("cache\\-quota"), "{configuration}");
+    assert!(
+        configuration.contains("TABLE [serve]") && configuration.contains("cache\\-quota"),
+        "{configuration}"
+    );
 }

@@ -11,13 +11,34 @@ fn lying_replica_is_detected_and_another_is_used() {
     let expected = fs::read_to_string(site.path("src/dir/numbers")).expect("text");
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
         let name = site.name("/dir/numbers");
-        let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
+        let args = [
+            "cat",
+            "--no-cache",
+            "--only-replicas",
+            "--replica",
+            order[0],
+            "--replica",
+            order[1],
+            &name,
+        ];
         assert_eq!(site.run_ok(args), expected);
     }
     let name = site.name("/dir/numbers");
-    let output = site.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
+    let output = site.run([
+        "cat",
+        "--no-cache",
+        "--timeout",
+        "1h",
+        "--only-replicas",
+        "--replica",
+        &liar.address,
+        &name,
+    ]);
     let output_text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(5) && output_text.contains("no replica can be trusted"), "{output_text}");
+    assert!(
+        output.status.code() == Some(5) && output_text.contains("no replica can be trusted"),
+        "{output_text}"
+    );
     assert!(expected.as_bytes().starts_with(&output.stdout));
     assert_eq!(site.run(["verify", "--db", "liar"]).status.code(), Some(1));
 }
@@ -39,7 +60,9 @@ fn revision_older_than_one_seen_is_refused() {
     let output = site.run([&args[..], &["--no-cache"]].concat());
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(5) && output.stdout.is_empty() && output_text.contains("offers the old revision 1"),
+        output.status.code() == Some(5)
+            && output.stdout.is_empty()
+            && output_text.contains("offers the old revision 1"),
         "{output_text}"
     );
     assert_eq!(String::from_utf8_lossy(&as_a_new_client(&site, &args).stdout), "hello world\n");
@@ -55,7 +78,8 @@ fn expired_revision_is_refused() {
     let output_text = refusal_output(&site, &["cat", "--timeout", "5s", &site.name("/hello")]);
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
     assert!(output_text.contains(" ago; the publisher must publish again"), "{output_text}");
-    let output_text = refusal_output(&site, &["pull", "--timeout", "5s", &site.name(""), "--db", "mirror"]);
+    let output_text =
+        refusal_output(&site, &["pull", "--timeout", "5s", &site.name(""), "--db", "mirror"]);
     assert_eq!(output_text.matches("valid until 20").count(), 1, "{output_text}");
 }
 
@@ -73,7 +97,11 @@ fn revocation_without_a_reason_is_reported_once() {
     let _replica = site.serve();
     for args in [&["cat", &site.name("/hello")][..], &["pull", &site.name(""), "--db", "mirror"]] {
         let output_text = refusal_output(&site, args);
-        assert_eq!(output_text.matches("was revoked, without a reason; ask the publisher").count(), 1, "{output_text}");
+        assert_eq!(
+            output_text.matches("was revoked, without a reason; ask the publisher").count(),
+            1,
+            "{output_text}"
+        );
         assert_eq!(output_text.lines().count(), 1, "{output_text}");
     }
 }
@@ -88,18 +116,33 @@ fn revocation_from_any_source_is_honoured() {
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
         fs::copy(site.path("revocation"), site.path("statements").join(&file)).expect("a copy");
         let mut fresh = site.command(["cat", "--statements", "statements", &site.name("/hello")]);
-        let output = fresh.env("VOUCH_STATE", site.path(format!("state-{}", file.len()))).output().expect("the binary starts");
+        let output = fresh
+            .env("VOUCH_STATE", site.path(format!("state-{}", file.len())))
+            .output()
+            .expect("the binary starts");
         let output_text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(5) && output_text.contains("a test of it"), "{file}: {output_text}");
+        assert!(
+            output.status.code() == Some(5) && output_text.contains("a test of it"),
+            "{file}: {output_text}"
+        );
         fs::remove_file(site.path("statements").join(&file)).expect("was there");
     }
     fs::write(site.path("statements").join(hostid.trim()), "cut short").expect("a file");
     for dir in ["statements", "no-such-directory", "revocation"] {
         let output = site.run(["cat", "--statements", dir, &site.name("/hello")]);
-        assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(3),
+            "{dir}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    assert!(eventually(Duration::from_secs(10), || site.run(["cat", &site.name("/hello")]).status.code() == Some(5)));
+    assert!(eventually(Duration::from_secs(10), || site
+        .run(["cat", &site.name("/hello")])
+        .status
+        .code()
+        == Some(5)));
 }
 
 #[test]
@@ -109,7 +152,8 @@ fn mirror_forwards_revocation_that_it_finds_while_pulling() {
         site.run_ok(["pull", &site.name(""), "--db", "mirror"]);
         let pull_fails = |words: &str| {
             let output = site.run(["pull", &site.name(""), "--db", "mirror"]);
-            output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
+            output.status.code() == Some(5)
+                && String::from_utf8_lossy(&output.stderr).contains(words)
         };
         if was_forwarded {
             site.run_ok(["keygen", "--out", "new-keys"]);
@@ -118,11 +162,20 @@ fn mirror_forwards_revocation_that_it_finds_while_pulling() {
             assert!(eventually(Duration::from_secs(10), || pull_fails("moved")));
         }
         site.run_ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
-        assert!(eventually(Duration::from_secs(10), || pull_fails("handed on")), "forwarded before: {was_forwarded}");
+        assert!(
+            eventually(Duration::from_secs(10), || pull_fails("handed on")),
+            "forwarded before: {was_forwarded}"
+        );
         let mirror = site.serve_db("mirror", 0);
-        let output = as_a_new_client(&site, &["cat", "--only-replicas", "--replica", &mirror.address, &site.name("/hello")]);
+        let output = as_a_new_client(
+            &site,
+            &["cat", "--only-replicas", "--replica", &mirror.address, &site.name("/hello")],
+        );
         let output_text = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(5) && output_text.contains("handed on"), "{was_forwarded}: {output_text}");
+        assert!(
+            output.status.code() == Some(5) && output_text.contains("handed on"),
+            "{was_forwarded}: {output_text}"
+        );
     }
 }
 
@@ -136,11 +189,16 @@ fn published_tree_may_list_revocations_of_others() {
     let hostid = site.run_ok(["name", "keys"]);
     lists.small_tree();
     fs::create_dir(lists.path("src/revoked")).expect("new");
-    fs::copy(site.path("revocation"), lists.path("src/revoked").join(hostid.trim())).expect("a copy");
+    fs::copy(site.path("revocation"), lists.path("src/revoked").join(hostid.trim()))
+        .expect("a copy");
     lists.publish();
     let _listing = lists.serve();
     site.run_ok(["cat", &site.name("/hello")]);
-    site.expect_err(5, ["cat", "--statement-tree", &lists.name("/revoked"), &site.name("/hello")], &["as listed"]);
+    site.expect_err(
+        5,
+        ["cat", "--statement-tree", &lists.name("/revoked"), &site.name("/hello")],
+        &["as listed"],
+    );
     site.run_err(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &site.name("/hello")]);
     site.run_err(3, ["cat", "--statement-tree", &lists.name("/hello"), &site.name("/hello")]);
 }
@@ -151,16 +209,34 @@ fn forwarding_pointer_leads_to_the_new_name() {
     site.run_ok(["keygen", "--out", "new-keys"]);
     let location = format!("127.0.0.1:{}", site.port);
     site.write("src/hello", "at the new place\n");
-    site.run_ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
+    site.run_ok([
+        "publish",
+        "src",
+        "--db",
+        "new-db",
+        "--keys",
+        "new-keys",
+        "--location",
+        &location,
+    ]);
     let new_name = site.run_ok(["name", "new-keys", "--location", &location]);
     site.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
-    let _replica = start_listener(&mut site.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]));
+    let _replica = start_listener(
+        &mut site.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]),
+    );
     let followed = site.run(["cat", &site.name("/hello")]);
     let refused = site.run(["cat", "--refuse-forwarding", &site.name("/hello")]);
     site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
     site.run_ok(["revoke", "--statement", "revocation", "--db", "db"]);
-    let revoked = eventually(Duration::from_secs(10), || site.run(["cat", &site.name("/hello")]).status.code() == Some(5));
-    assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
+    let revoked = eventually(Duration::from_secs(10), || {
+        site.run(["cat", &site.name("/hello")]).status.code() == Some(5)
+    });
+    assert_eq!(
+        String::from_utf8_lossy(&followed.stdout),
+        "at the new place\n",
+        "{}",
+        String::from_utf8_lossy(&followed.stderr)
+    );
     assert_eq!(refused.status.code(), Some(5));
     assert!(revoked, "a revocation outranks the pointer that came before it");
     assert!(site.run_err(5, ["cat", "--timeout", "5s", &site.name("/hello")]).contains("stolen"));
@@ -173,13 +249,23 @@ fn corrupted_seen_file_admits_no_older_revision() {
     let hostid = site.run_ok(["name", "keys"]);
     let state = site.path("state-of-this-test");
     fs::create_dir(&state).expect("new");
-    let command = |args: &[&str]| site.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts");
+    let command = |args: &[&str]| {
+        site.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts")
+    };
     let _stale = site.serve_db("old", site.port);
     fs::write(state.join(hostid.trim()), b"VOUCHSEE and then nothing that fits").expect("written");
     let output = command(&["cat", "--no-cache", &site.name("/hello")]);
     let output_text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(7) && output.stdout.is_empty() && output_text.contains("move it away"), "{output_text}");
-    assert!(fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"), "the damaged file was replaced");
+    assert!(
+        output.status.code() == Some(7)
+            && output.stdout.is_empty()
+            && output_text.contains("move it away"),
+        "{output_text}"
+    );
+    assert!(
+        fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"),
+        "the damaged file was replaced"
+    );
 }
 
 #[test]
@@ -199,7 +285,16 @@ fn new_signing_key_voids_the_old_one() {
     site.write("src/hello", "forged\n");
     let location = format!("127.0.0.1:{}", site.port);
     for _ in 0..3 {
-        site.run_ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
+        site.run_ok([
+            "publish",
+            "src",
+            "--db",
+            "thief-db",
+            "--keys",
+            "stolen",
+            "--location",
+            &location,
+        ]);
     }
     let _thief = site.serve_db("thief-db", site.port);
     let output = site.run(["cat", "--timeout", "5s", &site.name("/hello")]);

@@ -9,7 +9,11 @@ fn site() -> (TestSite, Replica) {
     let authority = Authority::new(&site, "ca");
     Authority::new(&site, "strange");
     authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
-    let replica = site.serve_with("db", site.port, &["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-only"]);
+    let replica = site.serve_with(
+        "db",
+        site.port,
+        &["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-only"],
+    );
     (site, replica)
 }
 
@@ -26,7 +30,9 @@ fn clients_read_over_tls_and_clear_text_is_refused() {
     let (site, replica) = site();
     let name = site.name("/hello");
     let over_tls = format!("tls://127.0.0.1:{}", site.port);
-    let read = |more: &[&str]| site.run([&["cat", "--no-cache", "--timeout", "3s"], more, &[name.as_str()]].concat());
+    let read = |more: &[&str]| {
+        site.run([&["cat", "--no-cache", "--timeout", "3s"], more, &[name.as_str()]].concat())
+    };
     let fails = |more: &[&str]| {
         let output = read(more);
         assert!(!output.status.success() && output.stdout.is_empty(), "{more:?}: {output:?}");
@@ -35,12 +41,17 @@ fn clients_read_over_tls_and_clear_text_is_refused() {
 
     for more in [&["--replica-tls"][..], &["--only-replicas", "--replica", &over_tls]] {
         let output = read(&[&["--replica-ca", "ca.pem"], more].concat());
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n", "{more:?}: {output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "hello world\n",
+            "{more:?}: {output:?}"
+        );
     }
     assert!(fails(&["--replica-tls", "--replica-ca", "strange.pem"]).contains("UnknownIssuer"));
     let hostid = &name[name.find(',').expect("a hostid") + 1..name.find('/').expect("a path")];
     let clear = format!("http://127.0.0.1:{}/{hostid}/", site.port);
-    let refused = fails(&["--replica-tls", "--replica-ca", "ca.pem", "--only-replicas", "--replica", &clear]);
+    let refused =
+        fails(&["--replica-tls", "--replica-ca", "ca.pem", "--only-replicas", "--replica", &clear]);
     assert!(refused.contains("TLS is required"), "{refused}");
     fails(&["--replica-ca", "missing.pem", "--replica-tls"]);
 
@@ -52,18 +63,29 @@ fn clients_read_over_tls_and_clear_text_is_refused() {
 
 fn closed_for_clear_text(replica: &Replica) -> u64 {
     let page = page(replica);
-    let line = page.lines().find(|line| line.starts_with("vouch_connections_closed_total{reason=\"clear_text\"}"));
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("vouch_connections_closed_total{reason=\"clear_text\"}"));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a count")
 }
 
 #[test]
 fn mount_and_pull_read_over_tls() {
     let (site, _replica) = site();
-    site.run_ok(["pull", "--replica-tls", "--replica-ca", "ca.pem", "--db", "copy", &site.name("")]);
+    site.run_ok([
+        "pull",
+        "--replica-tls",
+        "--replica-ca",
+        "ca.pem",
+        "--db",
+        "copy",
+        &site.name(""),
+    ]);
     if !fuse_is_available() {
         return;
     }
-    let _mount = Mount::new(&site, "mnt", &["--replica-tls", "--replica-ca", "ca.pem", &site.name("")]);
+    let _mount =
+        Mount::new(&site, "mnt", &["--replica-tls", "--replica-ca", "ca.pem", &site.name("")]);
     site.assert_same("src", "mnt", &[]);
 }
 

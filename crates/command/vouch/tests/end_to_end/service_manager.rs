@@ -41,7 +41,8 @@ impl Manager {
     }
 
     fn expect_connection(&self) {
-        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(self.address).is_ok()));
+        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(self.address)
+            .is_ok()));
     }
 }
 
@@ -51,7 +52,11 @@ fn start_on(listener: &TcpListener, site: &TestSite, arguments: &[&str]) -> Kill
     let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);
-    command.current_dir(site.path("")).env("NOTIFY_SOCKET", site.path("notify")).env("HOME", site.path("")).env_remove("VOUCH_LOG");
+    command
+        .current_dir(site.path(""))
+        .env("NOTIFY_SOCKET", site.path("notify"))
+        .env("HOME", site.path(""))
+        .env_remove("VOUCH_LOG");
     let listener = OwnedFd::from(listener.try_clone().expect("a descriptor"));
     KillOnDrop(command.stdin(Stdio::from(listener)).stdout(Stdio::null()).spawn().expect("a shell"))
 }
@@ -60,24 +65,34 @@ fn start_on(listener: &TcpListener, site: &TestSite, arguments: &[&str]) -> Kill
 fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
     let site = TestSite::with_directories(&["data"]);
     site.write("exports", format!("{} *(rw,insecure)\n", site.path("data").display()));
-    let mut manager = Manager::start(&site, &["export", "--exports", "exports", "--state", "state"]);
+    let mut manager =
+        Manager::start(&site, &["export", "--exports", "exports", "--state", "state"]);
     assert_eq!(manager.next_notification(), "READY=1\nSTATUS=1 exports");
     manager.expect_connection();
     site.write("exports", "not a list");
     for status in ["the old list stays in force", "exports reloaded"] {
         signal("HUP", manager.service.id());
         let reloading = manager.next_notification();
-        let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
+        let at = reloading
+            .strip_prefix("RELOADING=1\nMONOTONIC_USEC=")
+            .expect("first it says that it reloads");
         assert!(at.parse::<u64>().is_ok_and(|at| at > 0), "{reloading}");
         let ready = manager.next_notification();
         assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(status), "{ready}");
         site.write("exports", format!("{} *(ro,insecure)\n", site.path("data").display()));
     }
-    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging/systemd/vouch-export.service");
+    let unit =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging/systemd/vouch-export.service");
     let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
-    let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("an ExecReload line");
+    let reload = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch "))
+        .expect("an ExecReload line");
     site.run_ok(reload.split(' ').chain(["--state", "state"]));
-    assert!(manager.next_notification().starts_with("RELOADING=1") && manager.next_notification().contains("exports reloaded"));
+    assert!(
+        manager.next_notification().starts_with("RELOADING=1")
+            && manager.next_notification().contains("exports reloaded")
+    );
     manager.expect_clean_exit();
 }
 
@@ -85,10 +100,23 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
 fn replica_notifies_readiness_and_stop_on_activated_sockets() {
     let site = TestSite::published();
     let mut manager = Manager::start(&site, &["serve", "--db", "db"]);
-    assert_eq!(manager.next_notification(), format!("READY=1\nSTATUS=serving on {}", manager.address));
+    assert_eq!(
+        manager.next_notification(),
+        format!("READY=1\nSTATUS=serving on {}", manager.address)
+    );
     let replica = manager.address.to_string();
     for _ in 0..8 {
-        assert_eq!(site.run_ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &site.name("/hello")]), "hello world\n");
+        assert_eq!(
+            site.run_ok([
+                "cat",
+                "--only-replicas",
+                "--replica",
+                &replica,
+                "--no-cache",
+                &site.name("/hello")
+            ]),
+            "hello world\n"
+        );
     }
     manager.expect_clean_exit();
 }
@@ -108,12 +136,20 @@ fn restarted_replica_fails_no_read() {
             for _ in 0..replacements() {
                 let before = done.load(Ordering::SeqCst);
                 manager.restart(&site, &serve);
-                assert!(eventually(Duration::from_secs(60), || done.load(Ordering::SeqCst) > before + 1));
+                assert!(eventually(Duration::from_secs(60), || done.load(Ordering::SeqCst)
+                    > before + 1));
             }
         });
         while !restarter.is_finished() {
             let began = Instant::now();
-            let read = site.run_ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &site.name("/dir/numbers")]);
+            let read = site.run_ok([
+                "cat",
+                "--only-replicas",
+                "--replica",
+                &replica,
+                "--no-cache",
+                &site.name("/dir/numbers"),
+            ]);
             assert!(read == numbers, "other bytes");
             reads.push(began.elapsed());
             done.fetch_add(1, Ordering::SeqCst);

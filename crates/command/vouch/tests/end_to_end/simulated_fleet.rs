@@ -6,10 +6,15 @@ use std::time::SystemTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use vouch_fleet::{CacheFailure, FleetOptions, JobResult, MEMORY, NetworkOptions, Outcome, Release, Site, run_job, simulate};
+use vouch_fleet::{
+    CacheFailure, FleetOptions, JobResult, MEMORY, NetworkOptions, Outcome, Release, Site, run_job,
+    simulate,
+};
 use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, TreeOptions};
 
-use crate::prelude::{Arc, Child, Command, Duration, Instant, Mutex, Path, Stdio, free_port, is_available};
+use crate::prelude::{
+    Arc, Child, Command, Duration, Instant, Mutex, Path, Stdio, free_port, is_available,
+};
 
 const NODES: u32 = 50;
 const FILES: usize = 100;
@@ -28,11 +33,18 @@ impl Drop for Process {
 
 fn start(program: &str, args: &[&str], port: u16) -> Process {
     let mut command = Command::new(program);
-    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let process = Process(command.spawn().expect("the program starts"));
     let began = Instant::now();
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{program} does not listen on port {port}");
+        assert!(
+            began.elapsed() < Duration::from_secs(30),
+            "{program} does not listen on port {port}"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     process
@@ -75,7 +87,8 @@ fn limited(listener: TcpListener, to: u16) -> JoinHandle<()> {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { continue };
-            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.into_split(), server.into_split());
+            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
             tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
             let free_at = Arc::clone(&free_at);
             tokio::spawn(async move {
@@ -83,7 +96,8 @@ fn limited(listener: TcpListener, to: u16) -> JoinHandle<()> {
                 while let Ok(len @ 1..) = from_server.read(&mut bytes).await {
                     let until = {
                         let mut free_at = free_at.lock();
-                        *free_at = (*free_at).max(Instant::now()) + Duration::from_secs_f64(len as f64 / CACHE_BANDWIDTH);
+                        *free_at = (*free_at).max(Instant::now())
+                            + Duration::from_secs_f64(len as f64 / CACHE_BANDWIDTH);
                         *free_at
                     };
                     tokio::time::sleep_until(until.into()).await;
@@ -115,9 +129,15 @@ async fn real(site: &Site, job: &Arc<Vec<String>>, cache_dies: bool) -> Real {
     let relay = limited(listener, squid_port);
     let mut trees = Vec::new();
     for _ in 0..NODES {
-        let http = HttpOptions { proxies: vec![proxy.clone(), "DIRECT".into()], ..HttpOptions::default() };
+        let http =
+            HttpOptions { proxies: vec![proxy.clone(), "DIRECT".into()], ..HttpOptions::default() };
         let connector = Arc::new(HttpConnector::new(http).unwrap());
-        let client = Client::new(ClientOptions { connector, memory_cache_bytes: MEMORY, ..ClientOptions::default() }).unwrap();
+        let client = Client::new(ClientOptions {
+            connector,
+            memory_cache_bytes: MEMORY,
+            ..ClientOptions::default()
+        })
+        .unwrap();
         let replicas = vec![format!("http://127.0.0.1:{web}/db")];
         let options = TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() };
         trees.push(client.open(&site.name, &options).await.unwrap());
@@ -151,7 +171,8 @@ async fn real(site: &Site, job: &Arc<Vec<String>>, cache_dies: bool) -> Real {
 }
 
 async fn both(cache_dies: bool) -> Option<(Outcome, Real)> {
-    let is_complete = ["nginx", "squid"].iter().all(|program| Path::new("/usr/sbin").join(program).exists());
+    let is_complete =
+        ["nginx", "squid"].iter().all(|program| Path::new("/usr/sbin").join(program).exists());
     if !is_available("nginx and squid", is_complete) {
         return None;
     }
@@ -160,10 +181,20 @@ async fn both(cache_dies: bool) -> Option<(Outcome, Real)> {
     let (source, listed) = (site.source(), job.to_vec());
     let simulated = tokio::task::spawn_blocking(move || {
         let release = Release::of_directory(&source, listed, PACK_LEN_MAX).unwrap();
-        let options = FleetOptions { nodes: NODES, start_spread: Duration::ZERO, ..FleetOptions::default() };
+        let options =
+            FleetOptions { nodes: NODES, start_spread: Duration::ZERO, ..FleetOptions::default() };
         let (at, lasts) = (options.job_after - Duration::from_secs(1), Duration::from_secs(600));
-        let failures = if cache_dies { vec![CacheFailure { cache: 0, at, lasts, is_silent: false }] } else { Vec::new() };
-        let network = NetworkOptions { caches: 1, cache_bandwidths: vec![CACHE_BANDWIDTH], failures, ..NetworkOptions::default() };
+        let failures = if cache_dies {
+            vec![CacheFailure { cache: 0, at, lasts, is_silent: false }]
+        } else {
+            Vec::new()
+        };
+        let network = NetworkOptions {
+            caches: 1,
+            cache_bandwidths: vec![CACHE_BANDWIDTH],
+            failures,
+            ..NetworkOptions::default()
+        };
         simulate(&release, &FleetOptions { network, ..options }).unwrap()
     });
     let simulated = simulated.await.unwrap();
@@ -185,7 +216,11 @@ async fn both(cache_dies: bool) -> Option<(Outcome, Real)> {
     assert!((ratio - 1.0).abs() < tolerance, "simulated over real origin bytes: {ratio}");
     // The simulated clients refresh for two minutes: some manifests more.
     let requests = simulated.traffic.origin_requests.abs_diff(real.requests);
-    assert!(requests <= real.requests / 4 + 4 + u64::from(cache_dies) * 4 * u64::from(NODES), "{} real, {simulated:?}", real.requests);
+    assert!(
+        requests <= real.requests / 4 + 4 + u64::from(cache_dies) * 4 * u64::from(NODES),
+        "{} real, {simulated:?}",
+        real.requests
+    );
     Some((simulated, real))
 }
 
@@ -201,5 +236,8 @@ async fn simulation_agrees_with_real_clients() {
 async fn simulation_agrees_with_real_clients_whose_cache_dies() {
     let Some((simulated, real)) = both(true).await else { return };
     let copies = u64::from(NODES) * simulated.job_bytes;
-    assert!(real.bytes >= copies && simulated.traffic.origin_bytes >= copies, "each node reads from the origin");
+    assert!(
+        real.bytes >= copies && simulated.traffic.origin_bytes >= copies,
+        "each node reads from the origin"
+    );
 }

@@ -30,7 +30,10 @@ impl Machine {
     }
 
     fn socket(&self, kind: &str) -> PathBuf {
-        let of_kind = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&format!("{kind}-")));
+        let of_kind = |path: &PathBuf| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(&format!("{kind}-")))
+        };
         let find = || {
             let entries = std::fs::read_dir(self.site.path("run")).expect("a directory");
             entries.map(|entry| entry.expect("an entry").path()).find(of_kind)
@@ -41,19 +44,31 @@ impl Machine {
 }
 
 fn of_kind<'a>(status: &'a Value, kind: &str) -> &'a Value {
-    status["daemons"].as_array().expect("an array").iter().find(|daemon| daemon["kind"] == kind).expect("a daemon of this kind")
+    status["daemons"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .find(|daemon| daemon["kind"] == kind)
+        .expect("a daemon of this kind")
 }
 
 fn start_export(site: &TestSite) -> Export {
     std::fs::create_dir_all(site.path("data")).expect("a directory");
     let export = Export::start(site, &["--dir", "data"]);
-    assert!(eventually(Duration::from_secs(20), || site.run(["export", "status"]).status.success()));
+    assert!(eventually(Duration::from_secs(20), || site
+        .run(["export", "status"])
+        .status
+        .success()));
     export
 }
 
 #[test]
 fn status_shows_all_daemons_of_the_machine() {
-    let Some(mut machine) = Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"]) else { return };
+    let Some(mut machine) =
+        Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"])
+    else {
+        return;
+    };
     let mut export = start_export(&machine.site);
     let gateway = Gateway::start(&machine.site, &[]);
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
@@ -63,7 +78,12 @@ fn status_shows_all_daemons_of_the_machine() {
     let tree = &mount["detail"]["trees"][0];
     assert_eq!(tree["name"], machine.site.name(""));
     assert_eq!((&tree["revision"], &tree["served"]), (&1.into(), &true.into()));
-    assert!(tree["network_bytes"].as_u64().is_some_and(|sent| sent > 0 && sent < 2 * numbers.len() as u64), "{tree}");
+    assert!(
+        tree["network_bytes"]
+            .as_u64()
+            .is_some_and(|sent| sent > 0 && sent < 2 * numbers.len() as u64),
+        "{tree}"
+    );
     let replica = &tree["replicas"][0];
     assert_eq!(
         (&replica["address"], &replica["state"], &replica["lies"]),
@@ -73,11 +93,21 @@ fn status_shows_all_daemons_of_the_machine() {
     assert_eq!(of_kind(&status, "serve")["detail"]["trees"][0]["state"], "fresh");
     assert_eq!(of_kind(&status, "export")["detail"]["exports"][0]["pseudo_path"], "/export");
     let served = &of_kind(&status, "gateway")["detail"];
-    assert_eq!((&served["state"], &served["revision"], &served["good_replicas"]), (&"fresh".into(), &1.into(), &1.into()), "{served}");
+    assert_eq!(
+        (&served["state"], &served["revision"], &served["good_replicas"]),
+        (&"fresh".into(), &1.into(), &1.into()),
+        "{served}"
+    );
     assert!(served["sent_bytes"].as_u64().is_some_and(|sent| sent >= 12), "{served}");
     let text = machine.site.run_ok(["status"]);
-    let headings = ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "GATEWAYS", "EXPORTS"];
-    for expected in headings.into_iter().chain([&*machine.replica.address, &gateway.address, "1 of 1", "/export"]) {
+    let headings =
+        ["MOUNTS", "REPLICAS OF MOUNTS", "CACHES", "SERVED TREES", "GATEWAYS", "EXPORTS"];
+    for expected in headings.into_iter().chain([
+        &*machine.replica.address,
+        &gateway.address,
+        "1 of 1",
+        "/export",
+    ]) {
         assert!(text.contains(expected), "{expected} is missing in {text}");
     }
     machine.replica.kill();
@@ -86,7 +116,13 @@ fn status_shows_all_daemons_of_the_machine() {
         text.contains("WARNINGS AND ERRORS OF THE LAST HOUR") && text.contains("replica failed")
     }));
     export.terminate();
-    assert!(!machine.status()["daemons"].as_array().expect("an array").iter().any(|daemon| daemon["kind"] == "export"));
+    assert!(
+        !machine.status()["daemons"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .any(|daemon| daemon["kind"] == "export")
+    );
 }
 
 #[test]
@@ -98,7 +134,11 @@ fn status_sockets_are_private_and_dead_mounts_are_named() {
     let point = machine.site.path("mnt");
     assert!(eventually(Duration::from_secs(10), || {
         let status = machine.status();
-        status["mounts_without_status"].as_array().expect("an array").iter().any(|path| *path == *point.to_string_lossy())
+        status["mounts_without_status"]
+            .as_array()
+            .expect("an array")
+            .iter()
+            .any(|path| *path == *point.to_string_lossy())
     }));
     assert!(machine.site.run_ok(["status"]).contains("no status: the process ended"));
     let _next = Mount::new(&machine.site, "mnt", &[&machine.site.name("")]);
@@ -117,7 +157,11 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
     std::fs::read(machine.site.path("mnt/hello")).expect("verified bytes");
     let mut names = std::collections::BTreeSet::new();
     for kind in ["mount", "serve", "gateway", "export"] {
-        let metrics = machine.site.run_ok(["status", "--metrics", &machine.socket(kind).display().to_string()]);
+        let metrics = machine.site.run_ok([
+            "status",
+            "--metrics",
+            &machine.socket(kind).display().to_string(),
+        ]);
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
             .stdin(Stdio::piped())
@@ -128,18 +172,35 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
         check.stdin.take().expect("piped").write_all(metrics.as_bytes()).expect("a pipe");
         let output = check.wait_with_output().expect("promtool ends");
         let complaints = [output.stdout, output.stderr].concat();
-        assert!(output.status.success() && complaints.is_empty(), "{kind}: {}\n{metrics}", String::from_utf8_lossy(&complaints));
-        names.extend(metrics.lines().filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned())));
+        assert!(
+            output.status.success() && complaints.is_empty(),
+            "{kind}: {}\n{metrics}",
+            String::from_utf8_lossy(&complaints)
+        );
+        names.extend(
+            metrics.lines().filter_map(|line| {
+                Some(line.strip_prefix("# TYPE ")?.split(' ').next()?.to_owned())
+            }),
+        );
     }
     let later = |name: &str| name.starts_with("vouch_export_gss_") || name.contains("_audit_");
     let dashboard = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging/grafana/vouch.json");
-    let dashboard: Value = serde_json::from_slice(&std::fs::read(dashboard).expect("packaging/ is in the repository")).expect("JSON");
+    let dashboard: Value =
+        serde_json::from_slice(&std::fs::read(dashboard).expect("packaging/ is in the repository"))
+            .expect("JSON");
     let mut queries = 0;
     for expression in expressions(&dashboard) {
-        for name in expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':')) {
+        for name in expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'))
+        {
             if name.starts_with("vouch_") || name.starts_with("process_") {
-                let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
-                assert!(names.contains(name) || names.contains(base) || later(name), "no daemon has {name}, which {expression} queries");
+                let base = ["_bucket", "_sum", "_count"]
+                    .iter()
+                    .find_map(|end| name.strip_suffix(end))
+                    .unwrap_or(name);
+                assert!(
+                    names.contains(name) || names.contains(base) || later(name),
+                    "no daemon has {name}, which {expression} queries"
+                );
                 queries += 1;
             }
         }
@@ -150,7 +211,10 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
 fn expressions(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => {
-            let own = fields.iter().filter(|(key, _)| *key == "expr").filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
+            let own = fields
+                .iter()
+                .filter(|(key, _)| *key == "expr")
+                .filter_map(|(_, value)| Some(value.as_str()?.to_owned()));
             own.chain(fields.values().flat_map(expressions)).collect()
         }
         Value::Array(items) => items.iter().flat_map(expressions).collect(),
@@ -160,7 +224,9 @@ fn expressions(value: &Value) -> Vec<String> {
 
 #[test]
 fn attributes_tell_about_a_file_and_are_not_copied() {
-    let tools = ["getfattr", "rsync"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok());
+    let tools = ["getfattr", "rsync"]
+        .iter()
+        .all(|tool| Command::new(tool).arg("--version").output().is_ok());
     if !is_available("getfattr and rsync", tools) {
         return;
     }
@@ -181,7 +247,8 @@ fn attributes_tell_about_a_file_and_are_not_copied() {
             let output = output.expect("getfattr");
             output.status.success().then(|| String::from_utf8(output.stdout).expect("text"))
         };
-        let begun = value("cached", "dir/numbers").expect("an attribute of a file that nobody has read");
+        let begun =
+            value("cached", "dir/numbers").expect("an attribute of a file that nobody has read");
         assert!(begun.ends_with(&format!("/{own}")) && begun != format!("{own}/{own}"), "{begun}");
         std::fs::read(site.path("mnt/dir/numbers")).expect("verified bytes");
         assert_eq!(value("cached", "dir/numbers"), Some(format!("{own}/{own}")));
@@ -190,12 +257,18 @@ fn attributes_tell_about_a_file_and_are_not_copied() {
         assert_eq!(value("replica", "hello").as_ref(), Some(&machine.replica.address));
         assert_eq!(value("handle", "hello").as_deref(), Some("inline"));
         assert!(value("handle", "dir/numbers").is_some_and(|handle| handle.len() > 30));
-        assert!(value("verified", "hello").is_some_and(|text| text.starts_with("yes, valid until 20")));
+        assert!(
+            value("verified", "hello").is_some_and(|text| text.starts_with("yes, valid until 20"))
+        );
         assert_eq!(value("unknown", "hello"), None);
         site.run_tool("cp", &["-a", "mnt", "copied"]);
         site.run_tool("rsync", &["-aX", "mnt/", "synced"]);
         for copy in ["mnt/hello", "copied/hello", "synced/hello"] {
-            let output = Command::new("getfattr").args(["-d", copy]).current_dir(site.path("")).output().expect("getfattr");
+            let output = Command::new("getfattr")
+                .args(["-d", copy])
+                .current_dir(site.path(""))
+                .output()
+                .expect("getfattr");
             assert!(!String::from_utf8_lossy(&output.stdout).contains("user.vouch"), "{copy}");
         }
     }

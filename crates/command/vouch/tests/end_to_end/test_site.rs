@@ -24,7 +24,11 @@ pub(crate) struct TestSite {
 
 impl TestSite {
     pub(crate) fn new() -> TestSite {
-        let site = TestSite { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port(), environment: Vec::new() };
+        let site = TestSite {
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            port: free_port(),
+            environment: Vec::new(),
+        };
         site.run_ok(["keygen", "--out", "keys"]);
         site
     }
@@ -59,7 +63,8 @@ impl TestSite {
 
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.path(name);
-        std::fs::create_dir_all(path.parent().expect("a name within the site")).expect("directories");
+        std::fs::create_dir_all(path.parent().expect("a name within the site"))
+            .expect("directories");
         std::fs::write(path, content).expect("a file");
     }
 
@@ -70,8 +75,12 @@ impl TestSite {
         self.write("src/dir/empty", "");
         std::os::unix::fs::symlink("dir/numbers", self.path("src/link")).expect("a link");
         for name in ["src/hello", "src/dir/numbers", "src/dir/empty"] {
-            let file = std::fs::File::options().write(true).open(self.path(name)).expect("the file just written");
-            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("its own time");
+            let file = std::fs::File::options()
+                .write(true)
+                .open(self.path(name))
+                .expect("the file just written");
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000))
+                .expect("its own time");
         }
     }
 
@@ -81,7 +90,17 @@ impl TestSite {
 
     pub(crate) fn publish_with(&self, more: &[&str]) -> serde_json::Value {
         let location = format!("127.0.0.1:{}", self.port);
-        let mut args = vec!["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--json"];
+        let mut args = vec![
+            "publish",
+            "src",
+            "--db",
+            "db",
+            "--keys",
+            "keys",
+            "--location",
+            &location,
+            "--json",
+        ];
         args.extend(more);
         serde_json::from_str(&self.run_ok(args)).expect("JSON")
     }
@@ -101,7 +120,12 @@ impl TestSite {
 
     pub(crate) fn serve_with(&self, db: &str, port: u16, more: &[&str]) -> Replica {
         let listen = format!("127.0.0.1:{port}");
-        Replica::start(self.command([&["serve", "--db", db, "--listen", &listen, "--metrics", "127.0.0.1:0"], more].concat()))
+        Replica::start(
+            self.command(
+                [&["serve", "--db", db, "--listen", &listen, "--metrics", "127.0.0.1:0"], more]
+                    .concat(),
+            ),
+        )
     }
 
     pub(crate) fn json(&self, file: &str) -> serde_json::Value {
@@ -116,7 +140,10 @@ impl TestSite {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env_remove("VOUCH_LOG").env_remove("VOUCH_PASSPHRASE_FILE");
-        command.env("HOME", self.dir.path()).env("VOUCH_STATE", self.path("state")).env("VOUCH_CACHE", self.path("cache"));
+        command
+            .env("HOME", self.dir.path())
+            .env("VOUCH_STATE", self.path("state"))
+            .env("VOUCH_CACHE", self.path("cache"));
         command.env("VOUCH_CONFIG", "/dev/null");
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command
@@ -127,12 +154,19 @@ impl TestSite {
     }
 
     pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
-        let output = Command::new(tool).args(args).current_dir(self.dir.path()).output().expect("a tool of every system");
+        let output = Command::new(tool)
+            .args(args)
+            .current_dir(self.dir.path())
+            .output()
+            .expect("a tool of every system");
         assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     pub(crate) fn seen_revision(&self) -> u64 {
-        let files = std::fs::read_dir(self.path("state")).into_iter().flatten().map(|entry| entry.expect("a directory").path());
+        let files = std::fs::read_dir(self.path("state"))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.expect("a directory").path());
         let record = files.into_iter().find(|path| path.extension().is_none());
         record.map_or(0, |path| {
             let bytes = std::fs::read(path).expect("a record");
@@ -142,50 +176,85 @@ impl TestSite {
 
     pub(crate) fn run_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
-        assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{:?}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).expect("text")
     }
 
     /// Fails with this exit code and one line, which is returned.
-    pub(crate) fn run_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) fn run_err<S: AsRef<OsStr>>(
+        &self,
+        code: i32,
+        args: impl IntoIterator<Item = S>,
+    ) -> String {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{output_text}");
-        let lines: Vec<_> = output_text.lines().filter(|line| line.starts_with("vouch: ")).collect();
+        let lines: Vec<_> =
+            output_text.lines().filter(|line| line.starts_with("vouch: ")).collect();
         assert_eq!(lines.len(), 1, "not one line: {output_text}");
         lines[0].to_owned()
     }
 
     /// Fails with this exit code and one line, which has all the parts.
-    pub(crate) fn expect_err<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>, parts: &[&str]) {
+    pub(crate) fn expect_err<S: AsRef<OsStr>>(
+        &self,
+        code: i32,
+        args: impl IntoIterator<Item = S>,
+        parts: &[&str],
+    ) {
         let line = self.run_err(code, args);
         parts.iter().for_each(|part| assert!(line.contains(part), "{part:?} is missing: {line}"));
     }
 
-    pub(crate) fn script<S: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = S>) -> Output {
+    pub(crate) fn script<S: AsRef<OsStr>>(
+        &self,
+        name: &str,
+        args: impl IntoIterator<Item = S>,
+    ) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script").join(name);
-        Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
+        Command::new(script)
+            .args(args)
+            .current_dir(self.dir.path())
+            .output()
+            .expect("script/ is in the repository")
     }
 
     pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
         let output = self.script("compare-trees", [&[a, b], more].concat());
         let output_text = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output_text[..output_text.len().min(4000)]));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output_text[..output_text.len().min(4000)])
+        );
     }
 }
 
 pub(crate) fn start_listener(command: &mut Command) -> (KillOnDrop, String, String) {
     let (child, line) = start(command);
     assert!(line.starts_with("serving on "), "{line:?}");
-    let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
-    let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap_or_default().to_owned();
+    let address =
+        line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
+    let page = line
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next())
+        .unwrap_or_default()
+        .to_owned();
     (child, address, page)
 }
 
 pub(crate) fn start(command: &mut Command) -> (KillOnDrop, String) {
     let mut child = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("the binary starts"));
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line of UTF-8");
+    BufReader::new(child.stdout.take().expect("piped"))
+        .read_line(&mut line)
+        .expect("a line of UTF-8");
     (child, line)
 }
 
@@ -204,7 +273,8 @@ impl Export {
 
     pub(crate) fn spawn(command: &mut Command, address: SocketAddr) -> Export {
         let child = KillOnDrop(command.stdout(Stdio::null()).spawn().expect("the binary starts"));
-        let started = eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok());
+        let started =
+            eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok());
         assert!(started, "the export does not start");
         Export { child, address }
     }
@@ -215,11 +285,19 @@ impl Export {
 
     pub(crate) fn terminate(&mut self) {
         signal("TERM", self.child.id());
-        assert!(eventually(Duration::from_secs(120), || self.exit_code() == Some(0)), "the export does not exit with 0");
+        assert!(
+            eventually(Duration::from_secs(120), || self.exit_code() == Some(0)),
+            "the export does not exit with 0"
+        );
     }
 }
 
-pub(crate) async fn connect(address: SocketAddr, minor: u32, name: &str, uid: u32) -> Result<Client, Error> {
+pub(crate) async fn connect(
+    address: SocketAddr,
+    minor: u32,
+    name: &str,
+    uid: u32,
+) -> Result<Client, Error> {
     let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
     let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
     Client::connect(Config::new(address, minor, identity, Plain::sys(&user))).await
@@ -238,7 +316,11 @@ impl Replica {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port")
+        self.address
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok())
+            .expect("an address with a port")
     }
 
     pub(crate) fn kill(&mut self) {
@@ -258,7 +340,11 @@ impl Mounted {
         Mounted::with_tree(mount_args, &[], TestSite::small_tree)
     }
 
-    pub(crate) fn with_tree(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&TestSite)) -> Option<Mounted> {
+    pub(crate) fn with_tree(
+        mount_args: &[&str],
+        publish_args: &[&str],
+        make: impl FnOnce(&TestSite),
+    ) -> Option<Mounted> {
         if !fuse_is_available() {
             return None;
         }
@@ -280,10 +366,20 @@ impl Mount {
     pub(crate) fn new(site: &TestSite, point: &str, args: &[&str]) -> Mount {
         let point = site.path(point);
         let made = std::fs::create_dir_all(&point);
-        assert!(made.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists), "{made:?}");
+        assert!(
+            made.as_ref()
+                .err()
+                .is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists),
+            "{made:?}"
+        );
         let mut command = site.command([&["mount"], args].concat());
         // A process group of its own, so that Ctrl-C reaches only the test.
-        let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
+        let mut child = command
+            .arg(&point)
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("the binary starts");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         assert!(line.starts_with("mounted on "), "mount printed {line:?}");
@@ -321,9 +417,13 @@ impl Mount {
         let runs = |pid: u32| {
             let is_zombie = |stat: String| stat.contains(") Z ");
             std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !is_zombie(stat))
-                || std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 1)
+                || std::fs::read_dir(format!("/proc/{pid}/task"))
+                    .is_ok_and(|threads| threads.count() > 1)
         };
-        assert!(eventually(Duration::from_secs(10), || worker.is_none_or(|pid| !runs(pid))), "the worker outlives its supervisor");
+        assert!(
+            eventually(Duration::from_secs(10), || worker.is_none_or(|pid| !runs(pid))),
+            "the worker outlives its supervisor"
+        );
     }
 }
 
@@ -332,7 +432,8 @@ impl Drop for Mount {
         let ended = matches!(self.child.try_wait(), Ok(Some(_)));
         if !ended {
             signal("TERM", self.child.id());
-            if !eventually(Duration::from_secs(10), || matches!(self.child.try_wait(), Ok(Some(_)))) {
+            if !eventually(Duration::from_secs(10), || matches!(self.child.try_wait(), Ok(Some(_))))
+            {
                 let _ = self.child.kill();
                 let _ = self.child.wait();
                 let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.point).status();
@@ -359,7 +460,10 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
 /// False skips the test with a line of output; with CI=true the test fails.
 pub(crate) fn is_available(what: &str, there: bool) -> bool {
     if !there {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");
+        assert!(
+            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
+            "needs {what}, and CI=true allows no skips"
+        );
         println!("skipped: needs {what}");
     }
     there
@@ -367,7 +471,9 @@ pub(crate) fn is_available(what: &str, there: bool) -> bool {
 
 pub(crate) fn fuse_is_available() -> bool {
     let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
-    is_available("/dev/fuse", open) && (is_root() || is_available("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
+    is_available("/dev/fuse", open)
+        && (is_root()
+            || is_available("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
 }
 
 pub(crate) fn python_is_available() -> bool {

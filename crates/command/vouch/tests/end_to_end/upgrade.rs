@@ -11,16 +11,26 @@ use crate::prelude::*;
 
 #[test]
 fn replaced_mount_serves_compiler_program_and_open_files() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs)
+    else {
+        return;
+    };
     let supervisor_sees = |mount: &Mount| mount.worker().expect("a worker");
     let work = Workload::start(&site, &mount);
     let mut pauses = Vec::new();
     for round in 0..replacements() {
         let before = supervisor_sees(&mount);
         let answer = site.run_ok(["upgrade", "mnt"]);
-        let pause_ms = answer.split("waited ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok()).expect("a pause");
+        let pause_ms = answer
+            .split("waited ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok())
+            .expect("a pause");
         pauses.push(Duration::from_secs_f64(pause_ms / 1000.0));
-        assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: the same worker");
+        assert!(
+            eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)),
+            "round {round}: the same worker"
+        );
         work.wait_for_progress(round);
     }
     work.end();
@@ -31,7 +41,10 @@ fn replaced_mount_serves_compiler_program_and_open_files() {
 
 #[test]
 fn killed_mount_is_taken_up_under_open_files() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs) else { return };
+    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&[], &[], programs)
+    else {
+        return;
+    };
     let work = Workload::start(&site, &mount);
     let mut pauses = Vec::new();
     for round in 0..replacements() {
@@ -40,7 +53,10 @@ fn killed_mount_is_taken_up_under_open_files() {
         signal("KILL", before);
         rustix::fs::statvfs(mount.path("")).expect("an answer");
         pauses.push(killed.elapsed());
-        assert!(eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)), "round {round}: no other worker");
+        assert!(
+            eventually(WAIT_MAX, || mount.worker().is_some_and(|now| now != before)),
+            "round {round}: no other worker"
+        );
         work.wait_for_progress(round);
     }
     work.end();
@@ -50,10 +66,12 @@ fn killed_mount_is_taken_up_under_open_files() {
 
 #[test]
 fn new_revision_reaches_files_after_a_replacement() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::with_tree(&["--refresh", "1s"], &[], |site| {
-        programs(site);
-        site.write("src/doomed", "doomed\n");
-    }) else {
+    let Some(Mounted { site, mount, replica: _replica }) =
+        Mounted::with_tree(&["--refresh", "1s"], &[], |site| {
+            programs(site);
+            site.write("src/doomed", "doomed\n");
+        })
+    else {
         return;
     };
     let held = File::open(mount.path("large")).expect("published");
@@ -66,13 +84,17 @@ fn new_revision_reaches_files_after_a_replacement() {
     fs::remove_file(site.path("src/doomed")).expect("the file exists");
     site.write("src/large", large(7));
     site.publish();
-    assert!(eventually(WAIT_MAX, || fs::read_to_string(mount.path("later")).is_ok_and(|text| text == "later\n")));
+    assert!(eventually(WAIT_MAX, || fs::read_to_string(mount.path("later"))
+        .is_ok_and(|text| text == "later\n")));
     assert!(eventually(WAIT_MAX, || fs::metadata(mount.path("doomed")).is_err()));
-    assert!(eventually(WAIT_MAX, || fs::read(mount.path("large")).is_ok_and(|bytes| bytes == large(7))));
+    assert!(
+        eventually(WAIT_MAX, || fs::read(mount.path("large")).is_ok_and(|bytes| bytes == large(7)))
+    );
     assert_eq!(held.metadata().expect("metadata").ino(), inode);
     let mut tail = vec![0; 4096];
     held.read_exact_at(&mut tail, 1 << 20).expect("still readable");
-    assert!(eventually(WAIT_MAX, || held.read_exact_at(&mut tail, 1 << 20).is_ok() && tail == large(7)[1 << 20..][..4096]));
+    assert!(eventually(WAIT_MAX, || held.read_exact_at(&mut tail, 1 << 20).is_ok()
+        && tail == large(7)[1 << 20..][..4096]));
 }
 
 #[test]
@@ -102,7 +124,13 @@ pub(crate) fn replacements() -> usize {
 pub(crate) fn report(what: &str, mut pauses: Vec<Duration>) {
     pauses.sort_unstable();
     let at = |share: usize| pauses[(pauses.len() - 1) * share / 100];
-    println!("{} {what}: pause p50 {:?}, p99 {:?}, most {:?}", pauses.len(), at(50), at(99), at(100));
+    println!(
+        "{} {what}: pause p50 {:?}, p99 {:?}, most {:?}",
+        pauses.len(),
+        at(50),
+        at(99),
+        at(100)
+    );
 }
 
 fn large(seed: u8) -> Vec<u8> {
@@ -114,11 +142,15 @@ fn programs(site: &TestSite) {
     site.write("src/large", large(0));
     let mut all = String::new();
     for n in 0..60 {
-        site.write(&format!("src/include/h{n}.h"), format!("static inline int f{n}(int x) {{ return x * {n} + 1; }}\n"));
+        site.write(
+            &format!("src/include/h{n}.h"),
+            format!("static inline int f{n}(int x) {{ return x * {n} + 1; }}\n"),
+        );
         all.push_str(&format!("#include \"h{n}.h\"\n"));
     }
     site.write("src/code.c", format!("{all}int all(int x) {{ return f0(x) + f59(x); }}\n"));
-    let table: Vec<String> = (0..200_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_string()).collect();
+    let table: Vec<String> =
+        (0..200_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_string()).collect();
     let source = format!(
         "#include <stdio.h>\n#include <unistd.h>\nstatic const unsigned t[] = {{{}}};\nint main(int c, char **v) {{\n\
          for (unsigned long round = 0; ; round++) {{\n\
@@ -141,9 +173,18 @@ struct Workload {
 
 impl Workload {
     fn start(site: &TestSite, mount: &Mount) -> Self {
-        let mut program = Command::new(mount.path("bin/program")).stdout(Stdio::piped()).spawn().expect("a program of the tree");
+        let mut program = Command::new(mount.path("bin/program"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a program of the tree");
         let lines = BufReader::new(program.stdout.take().expect("piped")).lines();
-        let mut work = Self { ended: Arc::default(), failures: Arc::default(), rounds: Vec::new(), threads: Vec::new(), program };
+        let mut work = Self {
+            ended: Arc::default(),
+            failures: Arc::default(),
+            rounds: Vec::new(),
+            threads: Vec::new(),
+            program,
+        };
         work.rounds.push(Arc::default());
         let ticks = work.rounds[0].clone();
         work.threads.push(std::thread::spawn(move || {
@@ -167,11 +208,14 @@ impl Workload {
                 let offset = random as usize % (content.len() - len);
                 fadvise(&held, 0, None, Advice::DontNeed).map_err(|error| error.to_string())?;
                 let mut bytes = vec![0; len];
-                held.read_exact_at(&mut bytes, offset as u64).map_err(|error| format!("read at {offset}: {error}"))?;
+                held.read_exact_at(&mut bytes, offset as u64)
+                    .map_err(|error| format!("read at {offset}: {error}"))?;
                 if bytes != content[offset..offset + len] {
                     return Err(format!("wrong bytes at {offset}"));
                 }
-                let again = File::open(&path).and_then(|file| file.metadata()).map_err(|error| format!("open: {error}"))?;
+                let again = File::open(&path)
+                    .and_then(|file| file.metadata())
+                    .map_err(|error| format!("open: {error}"))?;
                 if again.ino() != inode { Err("another inode number".into()) } else { Ok(()) }
             });
         }
@@ -179,7 +223,8 @@ impl Workload {
         work.repeat("listing", move || {
             let names = |dir: &Path| -> Result<Vec<_>, String> {
                 let entries = fs::read_dir(dir).map_err(|error| format!("readdir: {error}"))?;
-                let names: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
+                let names: Result<Vec<_>, _> =
+                    entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
                 let mut names = names.map_err(|error| format!("readdir: {error}"))?;
                 names.sort_unstable();
                 Ok(names)
@@ -187,20 +232,35 @@ impl Workload {
             if fs::metadata(at.join("no-such-file")).is_ok() {
                 return Err("a file that does not exist".into());
             }
-            if names(&compared.join("include"))? == names(&at.join("include"))? { Ok(()) } else { Err("another listing".into()) }
+            if names(&compared.join("include"))? == names(&at.join("include"))? {
+                Ok(())
+            } else {
+                Err("another listing".into())
+            }
         });
         let (out, at) = (site.path("out"), point.clone());
         fs::create_dir_all(&out).expect("a directory");
         work.repeat("compiler", move || compile(&at, &out));
-        work.repeat("program", move || match Command::new(point.join("bin/program")).arg("once").status() {
-            Ok(status) if status.success() => Ok(()),
-            other => Err(format!("{other:?}")),
+        work.repeat("program", move || {
+            match Command::new(point.join("bin/program")).arg("once").status() {
+                Ok(status) if status.success() => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
         });
         work
     }
 
-    fn repeat(&mut self, name: &str, mut step: impl FnMut() -> Result<(), String> + Send + 'static) {
-        let (ended, failures, name, round) = (self.ended.clone(), self.failures.clone(), name.to_owned(), Arc::new(AtomicU64::new(0)));
+    fn repeat(
+        &mut self,
+        name: &str,
+        mut step: impl FnMut() -> Result<(), String> + Send + 'static,
+    ) {
+        let (ended, failures, name, round) = (
+            self.ended.clone(),
+            self.failures.clone(),
+            name.to_owned(),
+            Arc::new(AtomicU64::new(0)),
+        );
         self.rounds.push(round.clone());
         self.threads.push(std::thread::spawn(move || {
             while !ended.load(Ordering::SeqCst) {
@@ -214,8 +274,14 @@ impl Workload {
     }
 
     fn wait_for_progress(&self, round: usize) {
-        let before: Vec<u64> = self.rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect();
-        let moved = || self.rounds.iter().zip(&before).all(|(now, before)| now.load(Ordering::SeqCst) > *before);
+        let before: Vec<u64> =
+            self.rounds.iter().map(|round| round.load(Ordering::SeqCst)).collect();
+        let moved = || {
+            self.rounds
+                .iter()
+                .zip(&before)
+                .all(|(now, before)| now.load(Ordering::SeqCst) > *before)
+        };
         let went_on = eventually(WAIT_MAX, || moved() || !self.failures.lock().is_empty());
         assert_eq!(*self.failures.lock(), Vec::<String>::new(), "round {round}");
         assert!(went_on, "round {round}: a user of the mount hangs: {before:?}");
@@ -223,7 +289,11 @@ impl Workload {
 
     fn end(mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        assert_eq!(self.program.try_wait().expect("a child"), None, "the running program has ended");
+        assert_eq!(
+            self.program.try_wait().expect("a child"),
+            None,
+            "the running program has ended"
+        );
         self.program.kill().expect("it runs");
         let _ = self.program.wait();
         self.threads.drain(..).for_each(|thread| thread.join().expect("no panic"));
@@ -243,7 +313,13 @@ impl Drop for Workload {
 fn compile(point: &Path, out: &Path) -> Result<(), String> {
     let object: PathBuf = out.join("code.o");
     let mut command = Command::new("cc");
-    command.arg("-I").arg(point.join("include")).arg("-c").arg(point.join("code.c")).arg("-o").arg(&object);
+    command
+        .arg("-I")
+        .arg(point.join("include"))
+        .arg("-c")
+        .arg(point.join("code.c"))
+        .arg("-o")
+        .arg(&object);
     let output = command.output().map_err(|error| error.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());

@@ -19,7 +19,8 @@ pub(crate) fn published() -> TestSite {
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     std::iter::repeat_with(next).take(len).collect()
@@ -44,32 +45,69 @@ impl Cache {
     }
 
     /// With options for clients of the database at `path`.
-    pub(crate) fn start(self, site: &TestSite, port: u16, origin: u16, path: &str) -> (Process, Vec<String>) {
+    pub(crate) fn start(
+        self,
+        site: &TestSite,
+        port: u16,
+        origin: u16,
+        path: &str,
+    ) -> (Process, Vec<String>) {
         let dir = site.path("");
         let dir = dir.to_str().expect("a plain path").trim_end_matches('/');
         let args = |url_port: u16, proxy: String| {
-            ["--replica".to_owned(), format!("http://127.0.0.1:{url_port}/{path}"), "--proxy".to_owned(), proxy].to_vec()
+            [
+                "--replica".to_owned(),
+                format!("http://127.0.0.1:{url_port}/{path}"),
+                "--proxy".to_owned(),
+                proxy,
+            ]
+            .to_vec()
         };
         match self {
             Self::Squid => (squid(site, port), args(origin, format!("http://127.0.0.1:{port}"))),
             Self::Varnish => {
-                let (listen, backend) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{origin}"));
+                let (listen, backend) =
+                    (format!("127.0.0.1:{port}"), format!("127.0.0.1:{origin}"));
                 let work = format!("{dir}/varnish");
-                let options = ["-F", "-j", "none", "-n", &work, "-a", &listen, "-b", &backend, "-s", "malloc,64m", "-T", "none"];
+                let options = [
+                    "-F",
+                    "-j",
+                    "none",
+                    "-n",
+                    &work,
+                    "-a",
+                    &listen,
+                    "-b",
+                    &backend,
+                    "-s",
+                    "malloc,64m",
+                    "-T",
+                    "none",
+                ];
                 (start("varnishd", &options, port), args(port, "DIRECT".into()))
             }
             Self::Nginx | Self::StubbornNginx => {
-                let key =
-                    if let Self::StubbornNginx = self { "proxy_cache_key $uri; proxy_ignore_headers Cache-Control Expires;" } else { "" };
+                let key = if let Self::StubbornNginx = self {
+                    "proxy_cache_key $uri; proxy_ignore_headers Cache-Control Expires;"
+                } else {
+                    ""
+                };
                 let config = format!(
                     "daemon off; user root; pid {dir}/cache.pid; error_log {dir}/cache-error.log; events {{}}\n\
                      http {{ access_log off; proxy_cache_path {dir}/kept keys_zone=kept:1m;\n\
                      client_body_temp_path {dir}/t; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/t; uwsgi_temp_path {dir}/t; scgi_temp_path {dir}/t;\n\
                      server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{origin}; proxy_cache kept; proxy_cache_valid 200 1h; {key} }} }} }}\n"
                 );
-                let config = if crate::test_site::is_root() { config } else { config.replace("user root;", "") };
+                let config = if crate::test_site::is_root() {
+                    config
+                } else {
+                    config.replace("user root;", "")
+                };
                 site.write("cache.conf", config);
-                (start("nginx", &["-c", &format!("{dir}/cache.conf")], port), args(port, "DIRECT".into()))
+                (
+                    start("nginx", &["-c", &format!("{dir}/cache.conf")], port),
+                    args(port, "DIRECT".into()),
+                )
             }
         }
     }
@@ -77,7 +115,11 @@ impl Cache {
 
 pub(crate) fn serve(site: &TestSite, port: u16, more: &[&str]) -> Replica {
     let listen = format!("127.0.0.1:{port}");
-    Replica::start(site.command([&["serve", "--listen", &listen, "--metrics", "127.0.0.1:0"][..], more].concat()))
+    Replica::start(
+        site.command(
+            [&["serve", "--listen", &listen, "--metrics", "127.0.0.1:0"][..], more].concat(),
+        ),
+    )
 }
 
 #[test]
@@ -92,11 +134,33 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
     let origin_url = format!("http://127.0.0.1:{}/{hostid}", origin.port());
-    let behind = ["--db", "kept", "--cache-of", &name, "--quota", "100M", "--only-replicas", "--replica", &origin_url, "--proxy", &proxy];
+    let behind = [
+        "--db",
+        "kept",
+        "--cache-of",
+        &name,
+        "--quota",
+        "100M",
+        "--only-replicas",
+        "--replica",
+        &origin_url,
+        "--proxy",
+        &proxy,
+    ];
     let _cache = serve(&site, cache_port, &[&behind[..], &["--refresh", "1s"]].concat());
     let url = format!("http://127.0.0.1:{cache_port}/{hostid}");
     let get = |out: &str| {
-        site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name, out]);
+        site.run_ok([
+            "get",
+            "--no-cache",
+            "--only-replicas",
+            "--replica",
+            &url,
+            "--proxy",
+            &proxy,
+            &name,
+            out,
+        ]);
         site.assert_same("src", out, &[]);
     };
     get("first");
@@ -104,8 +168,23 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     // The manifest's URL changes each minute, so squid delays a revision by a minute at most.
     site.write("src/hello", "next revision\n");
     site.publish_with(&["--pack-size", "256K"]);
-    let show = || site.run(["cat", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &format!("{name}/hello")]).stdout;
-    assert!(eventually(Duration::from_secs(130), || show() == b"next revision\n"), "the new revision is not seen");
+    let show = || {
+        site.run([
+            "cat",
+            "--no-cache",
+            "--only-replicas",
+            "--replica",
+            &url,
+            "--proxy",
+            &proxy,
+            &format!("{name}/hello"),
+        ])
+        .stdout
+    };
+    assert!(
+        eventually(Duration::from_secs(130), || show() == b"next revision\n"),
+        "the new revision is not seen"
+    );
     get("third");
 }
 
@@ -128,21 +207,38 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     certificate(&site, "localhost", "first.pem");
     let (port, proxy_port) = (free_port(), free_port());
     let _squid = squid(&site, proxy_port);
-    let _replica = serve(&site, port, &["--db", "db", "--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
+    let _replica =
+        serve(&site, port, &["--db", "db", "--tls-cert", "cert.pem", "--tls-key", "key.pem"]);
     let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
     let url = format!("https://localhost:{port}/{hostid}");
-    let args = ["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name];
+    let args =
+        ["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", &proxy, &name];
     site.environment.push(("SSL_CERT_FILE", site.path("first.pem").display().to_string()));
     site.run_ok([&args[..], &["tunnelled"]].concat());
     site.assert_same("src", "tunnelled", &[]);
 
-    let pack = std::fs::read_dir(site.path("db/packs")).expect("packs").map(|entry| entry.expect("an entry"));
-    let pack = pack.max_by_key(|entry| entry.metadata().map_or(0, |found| found.len())).expect("a pack").file_name();
+    let pack = std::fs::read_dir(site.path("db/packs"))
+        .expect("packs")
+        .map(|entry| entry.expect("an entry"));
+    let pack = pack
+        .max_by_key(|entry| entry.metadata().map_or(0, |found| found.len()))
+        .expect("a pack")
+        .file_name();
     let pack = pack.to_str().expect("a name").to_owned();
     let mut slow = Command::new("curl");
-    slow.args(["-sS", "--limit-rate", "60K", "--cacert", "first.pem", "-o", "slow", &format!("{url}/packs/{pack}")]);
-    let mut slow = slow.current_dir(site.path("")).stdin(Stdio::null()).spawn().expect("curl starts");
+    slow.args([
+        "-sS",
+        "--limit-rate",
+        "60K",
+        "--cacert",
+        "first.pem",
+        "-o",
+        "slow",
+        &format!("{url}/packs/{pack}"),
+    ]);
+    let mut slow =
+        slow.current_dir(site.path("")).stdin(Stdio::null()).spawn().expect("curl starts");
     certificate(&site, "localhost", "second.pem");
     let trusts = |file: &str| {
         let page = format!("https://localhost:{port}/{hostid}/manifest");
@@ -150,10 +246,16 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
         command.args(["-s", "-o", "/dev/null", "--cacert", file, &page]).current_dir(site.path(""));
         command.status().is_ok_and(|status| status.success())
     };
-    assert!(eventually(Duration::from_secs(20), || trusts("second.pem")), "the new certificate is not used");
+    assert!(
+        eventually(Duration::from_secs(20), || trusts("second.pem")),
+        "the new certificate is not used"
+    );
     assert!(!trusts("first.pem"));
     assert!(slow.wait().expect("curl ends").success(), "the connection from before was dropped");
-    assert_eq!(std::fs::read(site.path("slow")).unwrap(), std::fs::read(site.path("db/packs").join(&pack)).unwrap());
+    assert_eq!(
+        std::fs::read(site.path("slow")).unwrap(),
+        std::fs::read(site.path("db/packs").join(&pack)).unwrap()
+    );
 
     site.write("key.pem", "no key\n");
     std::thread::sleep(Duration::from_millis(2500));

@@ -15,11 +15,16 @@ fn publish_and_collect(site: &TestSite, grace: &[&str]) {
     site.write("src/hello", "second revision\n");
     site.publish_with(&["--pack-size", "256K", "--keep", "1"]);
     let output = site.run_ok([&["gc", "--db", "db", "--pack-size", "256K"], grace].concat());
-    assert_eq!(output.contains("stay for readers of an earlier manifest"), grace.is_empty(), "{output}");
+    assert_eq!(
+        output.contains("stay for readers of an earlier manifest"),
+        grace.is_empty(),
+        "{output}"
+    );
 }
 
 fn assert_whole_revision(site: &TestSite, out: &str) -> u64 {
-    let is_earlier = std::fs::read(site.path(out).join("hello")).expect("a file") == b"hello world\n";
+    let is_earlier =
+        std::fs::read(site.path(out).join("hello")).expect("a file") == b"hello world\n";
     site.assert_same(if is_earlier { "earlier" } else { "src" }, out, &[]);
     if is_earlier { 1 } else { 2 }
 }
@@ -34,7 +39,8 @@ fn clients_of_caches_read_on_after_a_collection() {
         let (origin, port) = (free_port(), free_port());
         let _server = nginx_with(&site, origin, "open_file_cache off;");
         let (_cache, through) = cache.start(&site, port, origin, "db");
-        let through: Vec<&str> = ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
+        let through: Vec<&str> =
+            ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
         let name = site.name("");
         let mount = fuse_is_available().then(|| {
             std::fs::create_dir(site.path("mnt")).expect("a directory");
@@ -49,8 +55,12 @@ fn clients_of_caches_read_on_after_a_collection() {
         }
         if let Some(mount) = mount {
             for number in 0..12 {
-                let bytes = std::fs::read(mount.path(format!("noise/{number}"))).unwrap_or_else(|error| panic!("{cache:?}: {error}"));
-                assert!([number, 100 + number].iter().any(|seed| bytes == noise(*seed, 60_000)), "{cache:?}: noise/{number}");
+                let bytes = std::fs::read(mount.path(format!("noise/{number}")))
+                    .unwrap_or_else(|error| panic!("{cache:?}: {error}"));
+                assert!(
+                    [number, 100 + number].iter().any(|seed| bytes == noise(*seed, 60_000)),
+                    "{cache:?}: noise/{number}"
+                );
             }
         }
         if let Cache::StubbornNginx = cache {
@@ -71,13 +81,29 @@ fn replica_serves_files_of_an_earlier_manifest_to_a_cache() {
         let name = site.name("");
         let hostid = name.rsplit(',').next().expect("a HOSTID");
         let (_cache, through) = Cache::StubbornNginx.start(&site, port, site.port, hostid);
-        let through: Vec<&str> = ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
+        let through: Vec<&str> =
+            ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
         site.run_ok([&["ls", "--no-cache", &name], &through[..]].concat());
         publish_and_collect(&site, grace);
-        let (url, hello) = (format!("http://127.0.0.1:{}/{hostid}", site.port), site.name("/hello"));
-        let direct = ["cat", "--no-cache", "--state", "other", "--only-replicas", "--replica", &url, "--proxy", "DIRECT", &hello];
-        assert!(eventually(Duration::from_secs(60), || site.run(direct).stdout == b"second revision\n"));
-        let get = site.run([&["get", "--no-cache", "--timeout", "5s", &name, "out"], &through[..]].concat());
+        let (url, hello) =
+            (format!("http://127.0.0.1:{}/{hostid}", site.port), site.name("/hello"));
+        let direct = [
+            "cat",
+            "--no-cache",
+            "--state",
+            "other",
+            "--only-replicas",
+            "--replica",
+            &url,
+            "--proxy",
+            "DIRECT",
+            &hello,
+        ];
+        assert!(
+            eventually(Duration::from_secs(60), || site.run(direct).stdout == b"second revision\n")
+        );
+        let get = site
+            .run([&["get", "--no-cache", "--timeout", "5s", &name, "out"], &through[..]].concat());
         if grace.is_empty() {
             assert!(get.status.success(), "{}", String::from_utf8_lossy(&get.stderr));
             assert_eq!(assert_whole_revision(&site, "out"), 1);

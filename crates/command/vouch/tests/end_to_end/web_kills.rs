@@ -21,7 +21,8 @@ fn write_revision(site: &TestSite, revision: u64) {
 
 fn revision_of(site: &TestSite, out: &str) -> Option<u64> {
     let first = std::fs::read(site.path(out).join("0")).ok()?;
-    let revision: u64 = std::str::from_utf8(first.split(|byte| *byte == b'\n').next()?).ok()?.parse().ok()?;
+    let revision: u64 =
+        std::str::from_utf8(first.split(|byte| *byte == b'\n').next()?).ok()?.parse().ok()?;
     let is_whole = (0..FILES).all(|file| {
         let mut expected = format!("{revision}\n").into_bytes();
         expected.extend(noise(revision * FILES + file, 40_000 + 30_000 * file as usize));
@@ -58,13 +59,25 @@ impl Services {
         let origin_url = format!("http://127.0.0.1:{origin_port}/{}", self.hostid);
         let (cache_port, name) = (self.cache_port, self.name.clone());
         self.cache.get_or_insert_with(|| {
-            let of = ["--db", "kept", "--cache-of", &name, "--quota", "100M", "--only-replicas", "--replica", &origin_url];
+            let of = [
+                "--db",
+                "kept",
+                "--cache-of",
+                &name,
+                "--quota",
+                "100M",
+                "--only-replicas",
+                "--replica",
+                &origin_url,
+            ];
             serve(site, cache_port, &[&of[..], &["--refresh", "1s", "--timeout", "3s"]].concat())
         });
     }
 
     fn replicas(&self, way: u64) -> Vec<String> {
-        let url = |port: u16| ["--replica".to_owned(), format!("http://127.0.0.1:{port}/{}", self.hostid)];
+        let url = |port: u16| {
+            ["--replica".to_owned(), format!("http://127.0.0.1:{port}/{}", self.hostid)]
+        };
         match way {
             0 => url(self.origin_port).to_vec(),
             1 => url(self.cache_port).to_vec(),
@@ -83,16 +96,37 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
     site.publish();
     let name = site.name("");
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
-    let mut services = Services { origin: None, cache: None, origin_port: site.port, cache_port: free_port(), hostid, name: name.clone() };
+    let mut services = Services {
+        origin: None,
+        cache: None,
+        origin_port: site.port,
+        cache_port: free_port(),
+        hostid,
+        name: name.clone(),
+    };
     services.start(&site);
     let (mut newest, mut counts) = (1, [0u64; 6]);
     for round in 0..kills {
         let mut random = Random(seed.wrapping_add(round));
-        let (victim, way, delay) = (random.below(3), random.below(3), Duration::from_millis(random.below(700)));
+        let (victim, way, delay) =
+            (random.below(3), random.below(3), Duration::from_millis(random.below(700)));
         write_revision(&site, newest + 1);
         let location = format!("127.0.0.1:{}", site.port);
-        let mut publisher = site.command(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
-        let mut publisher = publisher.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let mut publisher = site.command([
+            "publish",
+            "src",
+            "--db",
+            "db",
+            "--keys",
+            "keys",
+            "--location",
+            &location,
+        ]);
+        let mut publisher = publisher
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
         let out = format!("out{round}");
         let replicas = services.replicas(way);
         let mut args: Vec<&str> = vec!["get", "--no-cache", "--timeout", "4s", "--only-replicas"];
@@ -101,7 +135,8 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
         let mut client = site.command(args);
         client.env("VOUCH_STATE", site.path(format!("state{}", round % 2 * (round + 1))));
         let began = Instant::now();
-        let client = client.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+        let client =
+            client.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         std::thread::sleep(delay);
         match victim {
             0 => drop(services.origin.take()),
@@ -115,13 +150,25 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
         assert!(is_published || victim == 2, "round {round}: the publisher fails by itself");
         if output.status.success() {
             let revision = revision_of(&site, &out);
-            assert!(revision.is_some_and(|found| found <= newest + 1), "round {round}: not one revision whole: {revision:?}");
+            assert!(
+                revision.is_some_and(|found| found <= newest + 1),
+                "round {round}: not one revision whole: {revision:?}"
+            );
         } else {
-            assert!(error.lines().any(|line| line.starts_with("vouch: get: ")), "round {round}: {:?}: {error}", output.status);
+            assert!(
+                error.lines().any(|line| line.starts_with("vouch: get: ")),
+                "round {round}: {:?}: {error}",
+                output.status
+            );
             // A cache that does not answer in time leaves the client with the revision that it knows, whose
             // frames may be gone.
-            let is_old = output.status.code() == Some(1) && error.contains("have dropped an old revision");
-            assert!(is_old || matches!(output.status.code(), Some(5 | 6)), "round {round}: {:?}: {error}", output.status);
+            let is_old =
+                output.status.code() == Some(1) && error.contains("have dropped an old revision");
+            assert!(
+                is_old || matches!(output.status.code(), Some(5 | 6)),
+                "round {round}: {:?}: {error}",
+                output.status
+            );
         }
         counts[victim as usize] += 1;
         counts[if output.status.success() { 3 } else { 4 }] += 1;
@@ -130,7 +177,10 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
         services.start(&site);
         let log = site.run_ok(["log", "--db", "db", "--json"]);
         let in_force = log.lines().count() as u64;
-        assert!(in_force == newest || in_force == newest + 1, "round {round}: {in_force} revisions after {newest}");
+        assert!(
+            in_force == newest || in_force == newest + 1,
+            "round {round}: {in_force} revisions after {newest}"
+        );
         counts[5] += u64::from(in_force == newest);
         newest = in_force;
         if round % 10 == 0 {
@@ -142,10 +192,12 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
     for way in 0..3 {
         let replicas = services.replicas(way);
         let get = || {
-            let mut args: Vec<&str> = vec!["get", "--no-cache", "--timeout", "4s", "--only-replicas"];
+            let mut args: Vec<&str> =
+                vec!["get", "--no-cache", "--timeout", "4s", "--only-replicas"];
             args.extend(replicas.iter().map(String::as_str));
             let _ = std::fs::remove_dir_all(site.path("last"));
-            site.run([&args[..], &[&name, "last"]].concat()).status.success() && revision_of(&site, "last") == Some(newest + 1)
+            site.run([&args[..], &[&name, "last"]].concat()).status.success()
+                && revision_of(&site, "last") == Some(newest + 1)
         };
         assert!(eventually(Duration::from_secs(60), get), "way {way} does not recover");
     }

@@ -7,10 +7,20 @@ fn proxies_of_the_environment_are_used() {
     let (mut site, _replica) = TestSite::served();
     let name = site.name("");
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
-    let (served, closed) = (format!("http://127.0.0.1:{}", site.port), format!("http://127.0.0.1:{}", free_port()));
+    let (served, closed) =
+        (format!("http://127.0.0.1:{}", site.port), format!("http://127.0.0.1:{}", free_port()));
     let args = |url: &str| {
-        ["cat", "--no-cache", "--timeout", "4s", "--only-replicas", "--replica", &format!("{url}/{hostid}"), &format!("{name}/hello")]
-            .map(str::to_owned)
+        [
+            "cat",
+            "--no-cache",
+            "--timeout",
+            "4s",
+            "--only-replicas",
+            "--replica",
+            &format!("{url}/{hostid}"),
+            &format!("{name}/hello"),
+        ]
+        .map(str::to_owned)
     };
     let by_address = args(&served);
     let by_name = args("http://store.invalid");
@@ -22,7 +32,9 @@ fn proxies_of_the_environment_are_used() {
 
     site.environment = vec![("http_proxy", closed)];
     site.run_err(6, &by_address);
-    for direct in ["127.0.0.1".to_owned(), "*".to_owned(), format!("other, 127.0.0.1:{}", site.port)] {
+    for direct in
+        ["127.0.0.1".to_owned(), "*".to_owned(), format!("other, 127.0.0.1:{}", site.port)]
+    {
         site.environment.push(("no_proxy", direct));
         assert_eq!(site.run_ok(&by_address), "hello world\n");
         site.environment.pop();
@@ -50,7 +62,17 @@ fn web_server_with_http2_is_asked_by_it() {
     let _server = nginx_with(&site, port, &more);
     site.environment.push(("SSL_CERT_FILE", site.path("cert.pem").display().to_string()));
     let url = format!("https://localhost:{tls_port}/db");
-    site.run_ok(["get", "--no-cache", "--only-replicas", "--replica", &url, "--proxy", "DIRECT", &site.name(""), "out"]);
+    site.run_ok([
+        "get",
+        "--no-cache",
+        "--only-replicas",
+        "--replica",
+        &url,
+        "--proxy",
+        "DIRECT",
+        &site.name(""),
+        "out",
+    ]);
     site.assert_same("src", "out", &[]);
     let log = || std::fs::read_to_string(site.path("combined.log")).unwrap_or_default();
     assert!(eventually(Duration::from_secs(10), || log().contains("/db/packs/")), "{}", log());

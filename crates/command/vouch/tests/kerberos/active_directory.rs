@@ -37,18 +37,42 @@ const NESTING_GROUPS: u32 = 2_500;
 
 /// Runs a test of this program in namespaces of its own.
 fn run_in_namespaces(test: &str) {
-    let may = Command::new("unshare").args(["--mount", "--net", "--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
-    if !may || !["samba", "msktutil"].iter().all(|program| Path::new(&*ROOT).join("usr/sbin").join(program).exists()) {
+    let may = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "true"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !may
+        || !["samba", "msktutil"]
+            .iter()
+            .all(|program| Path::new(&*ROOT).join("usr/sbin").join(program).exists())
+    {
         println!("skipped: needs root, namespaces and samba-dc of script/install-needs");
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]);
-    command.arg(std::env::current_exe().expect("this program")).args(["--exact", test, "--nocapture"]);
+    command.args([
+        "--mount",
+        "--net",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--propagation",
+        "private",
+    ]);
+    command.arg(std::env::current_exe().expect("this program")).args([
+        "--exact",
+        test,
+        "--nocapture",
+    ]);
     let out = command.env(INSIDE, "1").output().expect("unshare(1)");
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{text}");
-    text.lines().filter_map(|line| Some(&line[line.find("skipped: ")?..])).for_each(|why| println!("{why}"));
+    text.lines()
+        .filter_map(|line| Some(&line[line.find("skipped: ")?..]))
+        .for_each(|why| println!("{why}"));
 }
 
 fn is_inside() -> bool {
@@ -72,11 +96,17 @@ fn domain_process() {
     domain.make_directory("own", ALICE);
     let export = domain.export("files");
     let alice = domain.kinit("alice", "first");
-    let len = export.enters(&domain, &alice).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
+    let len = export
+        .enters(&domain, &alice)
+        .unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
     assert!(len > 16 * 1024, "{len}");
     let status = |cache: &str| export.enters(&domain, cache).expect_err("no right");
     assert_eq!(status(&domain.kinit("bob", "bob")), Status::ACCESS.to_string(), "no account");
-    assert_eq!(status(&domain.kinit_machine()), Status::ACCESS.to_string(), "a machine is anonymous");
+    assert_eq!(
+        status(&domain.kinit_machine()),
+        Status::ACCESS.to_string(),
+        "a machine is anonymous"
+    );
     let winbind = member::start(&domain);
     users_of_winbind_have_their_groups(&domain);
     drop(winbind);
@@ -88,7 +118,10 @@ fn assert_commands_of_the_guide_find_key_and_user(domain: &Domain) {
     let found = domain.output_of_documented("vouch check --keytab");
     assert!(found.contains("has a key of the service nfs"), "{found}");
     let found = domain.output_of_documented("vouch check --user");
-    assert!(found.contains(&format!("alice: uid {}, gid {}, 1 groups", ALICE.0, ALICE.1)), "{found}");
+    assert!(
+        found.contains(&format!("alice: uid {}, gid {}, 1 groups", ALICE.0, ALICE.1)),
+        "{found}"
+    );
 }
 
 /// `carol` is no user of /etc/passwd: `auth_to_local` makes `AD\carol` of her principal. She is
@@ -97,8 +130,14 @@ fn users_of_winbind_have_their_groups(domain: &Domain) {
     domain.make_directory("staff", (0, domain.group_id("AD\\staff")));
     let export = domain.export_by_winbind("winbind");
     let carol = domain.kinit("carol", "carol");
-    export.enters_at("staff", domain, &carol).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
-    assert_eq!(export.enters_at("staff", domain, &domain.kinit("bob", "bob")), Err(Status::ACCESS.to_string()), "not a member");
+    export
+        .enters_at("staff", domain, &carol)
+        .unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
+    assert_eq!(
+        export.enters_at("staff", domain, &domain.kinit("bob", "bob")),
+        Err(Status::ACCESS.to_string()),
+        "not a member"
+    );
 }
 
 fn lost_controller_stops_no_known_user(domain: &mut Domain, export: &domain::Export) {
@@ -142,10 +181,20 @@ fn server_address() -> SocketAddr {
 async fn connect(source: &ClientSource) -> (Client, usize) {
     let target = std::env::var(TARGET_NAME).expect("the parent sets it");
     let initiator = || MitInitiator::new(&target, source).unwrap_or_else(|fault| panic!("{fault}"));
-    let InitStep::Continue { token } = initiator().step(None).unwrap_or_else(|fault| panic!("{fault}")) else { panic!("a token") };
-    let protection = establish(server_address(), initiator(), Service::Privacy).unwrap_or_else(|error| panic!("{error}"));
+    let InitStep::Continue { token } =
+        initiator().step(None).unwrap_or_else(|fault| panic!("{fault}"))
+    else {
+        panic!("a token")
+    };
+    let protection = establish(server_address(), initiator(), Service::Privacy)
+        .unwrap_or_else(|error| panic!("{error}"));
     let name = std::env::var("KRB5CCNAME").expect("the parent sets it");
-    let config = Config::new(server_address(), 1, Identity::new(name.into_bytes(), Verifier([7; 8])), protection);
+    let config = Config::new(
+        server_address(),
+        1,
+        Identity::new(name.into_bytes(), Verifier([7; 8])),
+        protection,
+    );
     let client = Client::connect(config).await.unwrap_or_else(|error| panic!("{error}"));
     (client, token.len())
 }

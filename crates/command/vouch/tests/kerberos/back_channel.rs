@@ -9,7 +9,11 @@ use vouch_nfs4_client::{Client, Config, GssProtection};
 
 use crate::prelude::*;
 
-pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
+pub(crate) async fn recall(
+    address: SocketAddr,
+    service: Service,
+    context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static,
+) {
     for named in [true, false] {
         recall_by(address, service, named, context.clone()).await;
     }
@@ -24,9 +28,12 @@ async fn recall_by(
     let mut protection = context();
     let callback_security = named.then(|| protection.callback_security(service).expect("a name"));
     let (recall_sender, mut recalls) = mpsc::unbounded_channel();
-    let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
+    let identity = |name: &str| {
+        Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]))
+    };
     let destroy = protection.destroy(99).expect("a sequence number");
-    let mut config = Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
+    let mut config =
+        Config::new(address, 1, Identity { callback_security, ..identity("holder") }, protection);
     let anew = context.clone();
     config.renewal = Some(Arc::new(move || Ok(Box::new(anew()) as Box<dyn Protection>)));
     config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
@@ -37,7 +44,9 @@ async fn recall_by(
         other => cb::Results::failure(other.op(), Status::NOTSUPP),
     });
     let holder = Client::connect(config).await.expect("a session");
-    let other = Client::connect(Config::new(address, 1, identity("other"), context())).await.expect("a session");
+    let other = Client::connect(Config::new(address, 1, identity("other"), context()))
+        .await
+        .expect("a session");
     let export = holder.walk(b"export").await.expect("the export").handle;
     assert!(holder.are_callbacks_authenticated());
     recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut recalls).await;
@@ -66,7 +75,10 @@ async fn recalled(
     let wanted = ShareAccess(ShareAccess::READ.0 | ShareAccess::WANT_READ_DELEG.0);
     let end = Instant::now() + Duration::from_secs(60);
     let (file, delegation) = loop {
-        let mut file = holder.open(export, name.as_bytes(), wanted, Some(&Attributes::default())).await.expect("a file");
+        let mut file = holder
+            .open(export, name.as_bytes(), wanted, Some(&Attributes::default()))
+            .await
+            .expect("a file");
         // Returned below, and not again when the file is closed. Without a callback context the
         // server grants no delegation.
         match file.delegation.take() {
@@ -81,7 +93,10 @@ async fn recalled(
         loop {
             match other.open(export, name.as_bytes(), ShareAccess::BOTH, None).await {
                 Ok(file) => return other.close_file(file).await.expect("the file closes"),
-                Err(error) => assert!(error.status() == Some(Status::DELAY) && Instant::now() < end, "{name}: {error}"),
+                Err(error) => assert!(
+                    error.status() == Some(Status::DELAY) && Instant::now() < end,
+                    "{name}: {error}"
+                ),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -92,8 +107,13 @@ async fn recalled(
             .expect("a recall arrives")
             .expect("the callback handler runs");
         assert_eq!(stateid.other, delegation.other, "{name}");
-        let reply =
-            holder.compound().putfh(&file.handle).op(&Args::Delegreturn(DelegreturnArgs { stateid })).send().await.expect("a reply");
+        let reply = holder
+            .compound()
+            .putfh(&file.handle)
+            .op(&Args::Delegreturn(DelegreturnArgs { stateid }))
+            .send()
+            .await
+            .expect("a reply");
         assert_eq!(reply.status(), Status::OK, "{name}");
     };
     tokio::join!(writer, returning);

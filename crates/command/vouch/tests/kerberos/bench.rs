@@ -8,7 +8,18 @@ use serde_json::Value;
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 
-const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
+const SHORT: [&str; 10] = [
+    "--quick",
+    "--rounds",
+    "1",
+    "--seconds",
+    "0.05",
+    "--file-size",
+    "2M",
+    "--depth",
+    "4",
+    "--json",
+];
 
 fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
@@ -17,7 +28,11 @@ fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
 }
 
 fn output_text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn record(path: &str) -> Value {
@@ -28,15 +43,32 @@ fn record(path: &str) -> Value {
 fn flavours_are_compared_in_one_run() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
-    let (target, json) = (format!("nfs://localhost:{}/export", export.address.port()), kdc.path("run.json").display().to_string());
-    let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"], &SHORT[..], &[&json]].concat();
+    let (target, json) = (
+        format!("nfs://localhost:{}/export", export.address.port()),
+        kdc.path("run.json").display().to_string(),
+    );
+    let args = [
+        &["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"],
+        &SHORT[..],
+        &[&json],
+    ]
+    .concat();
     let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
-    assert!(!without.status.success() && output_text(&without).contains("kinit"), "{}", output_text(&without));
+    assert!(
+        !without.status.success() && output_text(&without).contains("kinit"),
+        "{}",
+        output_text(&without)
+    );
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let done = vouch(&kdc, &cache, &args);
     assert!(done.status.success(), "{}\nthe server: {}", output_text(&done), export.log());
     let record = record(&json);
-    let flavours: Vec<_> = record["subjects"].as_array().expect("subjects").iter().map(|subject| subject["sec"].clone()).collect();
+    let flavours: Vec<_> = record["subjects"]
+        .as_array()
+        .expect("subjects")
+        .iter()
+        .map(|subject| subject["sec"].clone())
+        .collect();
     assert_eq!(flavours, ["krb5", "krb5i", "krb5p"]);
     let results = record["results"].as_array().expect("results");
     assert!(results.len() >= 10, "{}", results.len());
@@ -48,26 +80,48 @@ fn flavours_are_compared_in_one_run() {
         }
     }
     assert!(!export.clients().is_empty());
-    assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "the run leaves no files");
+    assert_eq!(
+        std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(),
+        0,
+        "the run leaves no files"
+    );
 }
 
 #[test]
 fn agents_accept_requests_only_with_the_right_ticket() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     kdc.add(&["host/localhost", "other"]);
-    let (agent_keys, other_keys) = (kdc.keytab("agent", &["host/localhost"]), kdc.keytab("other", &["other"]));
+    let (agent_keys, other_keys) =
+        (kdc.keytab("agent", &["host/localhost"]), kdc.keytab("other", &["other"]));
     let export = Export::start(&kdc);
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args(["bench", "agent", "--listen", "127.0.0.1:0", "--principal"]);
-    command.arg(format!("root@{REALM}")).arg("--keytab").arg(&agent_keys).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args([
+        "bench",
+        "agent",
+        "--listen",
+        "127.0.0.1:0",
+        "--principal",
+    ]);
+    command
+        .arg(format!("root@{REALM}"))
+        .arg("--keytab")
+        .arg(&agent_keys)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     let mut agent = KillOnDrop(command.spawn().expect("the binary starts"));
     let mut line = String::new();
     BufReader::new(agent.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
     let port = line.trim().rsplit(':').next().expect("an address").to_owned();
-    let (target, agent_at) = (format!("nfs://localhost:{}/export", export.address.port()), format!("localhost:{port}"));
+    let (target, agent_at) =
+        (format!("nfs://localhost:{}/export", export.address.port()), format!("localhost:{port}"));
     let json = kdc.path("run.json").display().to_string();
-    let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5i", "--agent", &agent_at], &SHORT[..], &[&json]].concat();
+    let args = [
+        &["bench", "concurrency", "--target", &target, "--sec", "krb5i", "--agent", &agent_at],
+        &SHORT[..],
+        &[&json],
+    ]
+    .concat();
     let others = kdc.kinit("krb5", "other", &other_keys, "others", &[]);
     let refused = vouch(&kdc, &others, &args);
     assert_eq!(refused.status.code(), Some(5), "{}", output_text(&refused));

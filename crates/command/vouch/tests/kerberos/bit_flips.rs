@@ -22,7 +22,8 @@ impl ProtectedPart {
         8 * match self {
             Self::All => message.len(),
             Self::Header => (0..items).fold(4 * words, |at, _| {
-                let len = u32::from_be_bytes(message[at + 4..at + 8].try_into().expect("four bytes"));
+                let len =
+                    u32::from_be_bytes(message[at + 4..at + 8].try_into().expect("four bytes"));
                 at + 8 + (len as usize).next_multiple_of(4)
             }),
         }
@@ -31,19 +32,32 @@ impl ProtectedPart {
 
 const MARK_LEN: usize = 4;
 
-pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Protection>, protected: ProtectedPart, name: &str) {
+pub(crate) fn remove_after_bit_flips(
+    address: SocketAddr,
+    protection: Box<dyn Protection>,
+    protected: ProtectedPart,
+    name: &str,
+) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
-    let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
-    let write = |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
+    let mut core =
+        introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
+    let write =
+        |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let mut w = Writer::new();
-    let call = core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot");
+    let call = core
+        .begin(9, CallKind::Session { cache: true }, &mut w)
+        .expect("a context")
+        .expect("a slot");
     write(call, &mut core, &mut w);
     // After an authenticated refusal the call needs a new sequence number.
     let next_attempt = |core: &mut Core| {
         let mut w = Writer::new();
         let call = match core.begin_again(9, &mut w).expect("a context") {
             Some(call) => call,
-            None => core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot"),
+            None => core
+                .begin(9, CallKind::Session { cache: true }, &mut w)
+                .expect("a context")
+                .expect("a slot"),
         };
         write(call, core, &mut w);
         w
@@ -77,7 +91,10 @@ pub(crate) fn remove_after_bit_flips(address: SocketAddr, protection: Box<dyn Pr
         assert!(!matches!(&accepted, Ok(Some(_))), "bit {bit} of {bits} of a reply: {accepted:?}");
     }
     let mut scratch = Vec::new();
-    let completion = core.reply(&answer, &mut scratch).expect("the reply verifies").expect("a reply to the call");
+    let completion = core
+        .reply(&answer, &mut scratch)
+        .expect("the reply verifies")
+        .expect("a reply to the call");
     // An executed altered call would give NFS4ERR_NOENT.
     assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
@@ -88,7 +105,9 @@ fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
     stream.write_all(record).expect("the record is sent");
     let mut mark = [0; MARK_LEN];
     match stream.read_exact(&mut mark) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("no reply within the time-out"),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            panic!("no reply within the time-out")
+        }
         Err(_) => return None,
         Ok(()) => (),
     }

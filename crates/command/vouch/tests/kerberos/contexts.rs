@@ -29,16 +29,30 @@ fn realm() -> Option<Kdc> {
 
 fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     let cache = kdc.kinit(client, "alice", &kdc.path("keytabs/alice"), name, options);
-    let out = kdc.program_as("kvno", client).env("KRB5CCNAME", &cache).arg(SERVICE).output().expect("kvno(1)");
+    let out = kdc
+        .program_as("kvno", client)
+        .env("KRB5CCNAME", &cache)
+        .arg(SERVICE)
+        .output()
+        .expect("kvno(1)");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     cache
 }
 
 fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) -> (bool, String) {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "contexts::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
-    let out = command.env(PORT, port.to_string()).env(TARGET, target).stdin(Stdio::null()).output().expect("this program starts");
-    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    command
+        .args(["--exact", "contexts::client_process", "--nocapture"])
+        .envs(kdc.environment(client))
+        .env("KRB5CCNAME", cache);
+    let out = command
+        .env(PORT, port.to_string())
+        .env(TARGET, target)
+        .stdin(Stdio::null())
+        .output()
+        .expect("this program starts");
+    let output_text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{output_text}");
     assert_ne!(output_text.contains(ACCEPTED), output_text.contains(REFUSED), "{output_text}");
     (output_text.contains(ACCEPTED), output_text)
@@ -51,7 +65,9 @@ fn client_process() {
     let address = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
     let outcome = MitInitiator::new(&target, &ClientSource::default())
         .map_err(|fault| fault.to_string())
-        .and_then(|initiator| establish(address, initiator, Service::Integrity).map_err(|error| error.to_string()));
+        .and_then(|initiator| {
+            establish(address, initiator, Service::Integrity).map_err(|error| error.to_string())
+        });
     match outcome {
         Ok(_) => println!("{ACCEPTED}"),
         Err(error) => println!("{REFUSED}{error}"),
@@ -64,11 +80,20 @@ fn assert_accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
 }
 
 fn assert_refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
-    let (made, output_text) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
+    let (made, output_text) =
+        try_context(kdc, client, cache, "nfs@localhost", export.address.port());
     assert!(!made && output_text.contains("the server refused"), "{output_text}\n{}", export.log());
     let line = export.wait_for_log(parts);
-    assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"), "{line}");
-    assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
+    assert!(
+        line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"),
+        "{line}"
+    );
+    assert_eq!(
+        export.log().lines().filter(|line| line.contains("Kerberos: ")).count(),
+        1,
+        "{}",
+        export.log()
+    );
 }
 
 fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
@@ -84,9 +109,18 @@ fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
     assert_accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
     kdc.rekey(SERVICE);
     let cache = tickets(&kdc, "krb5", "new", &[]);
-    assert_refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
+    assert_refused(
+        &kdc,
+        "krb5",
+        &cache,
+        &export,
+        &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"],
+    );
     let found = export.check();
-    assert!(found.contains("keytab-stale-key: 127.0.0.1: was refused") && found.contains("kvno 2"), "{found}");
+    assert!(
+        found.contains("keytab-stale-key: 127.0.0.1: was refused") && found.contains("kvno 2"),
+        "{found}"
+    );
     kdc.keytab("service", &[SERVICE]);
     assert_accepted(&kdc, &cache, "nfs@localhost", &export);
     // Tickets under the previous key stay valid until they expire.
@@ -99,7 +133,8 @@ fn keytab_without_service_key_is_reported_at_start_and_reload() {
     let Some(kdc) = realm() else { return };
     kdc.add(&["host/localhost"]);
     kdc.keytab("host", &["host/localhost"]);
-    let export = Export::start_with(&kdc, ServerOptions { keytab: "host", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { keytab: "host", ..ServerOptions::default() });
     export.wait_for_log(NONE);
     let reload_output = export.reload();
     assert!(NONE.iter().all(|part| reload_output.contains(part)), "{reload_output}");
@@ -109,7 +144,10 @@ fn keytab_without_service_key_is_reported_at_start_and_reload() {
     assert_accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
     std::fs::remove_file(kdc.path("keytabs/host")).expect("the file exists");
     let reload_output = export.reload();
-    assert!(reload_output.contains("the keytab is missing, unreadable or empty"), "{reload_output}");
+    assert!(
+        reload_output.contains("the keytab is missing, unreadable or empty"),
+        "{reload_output}"
+    );
 }
 
 #[test]
@@ -117,34 +155,54 @@ fn wrong_key_of_the_same_kvno_is_reported() {
     let Some(kdc) = realm() else { return };
     let Some(other) = realm() else { return };
     std::fs::copy(other.path("keytabs/service"), kdc.path("keytabs/other")).expect("a keytab");
-    let export = Export::start_with(&kdc, ServerOptions { keytab: "other", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { keytab: "other", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "alice", &[]);
-    assert_refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
-    assert!(recorded_enctype(&export, Refusal::Authentication, &["cannot decrypt"]).is_some_and(|enctype| (17..=20).contains(&enctype)));
+    assert_refused(
+        &kdc,
+        "krb5",
+        &cache,
+        &export,
+        &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"],
+    );
+    assert!(
+        recorded_enctype(&export, Refusal::Authentication, &["cannot decrypt"])
+            .is_some_and(|enctype| (17..=20).contains(&enctype))
+    );
 }
 
 #[test]
 fn clock_skew_is_reported() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 60, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
     // Less than the 300 s by which a client lets the start time of its own ticket be off.
     for (name, seconds) in [("late", -200), ("early", 3600)] {
         let cache = tickets(&kdc, "krb5", name, &[]);
         CacheFile::open(&cache).shift_clock(seconds / 100);
         assert_accepted(&kdc, &cache, "nfs@localhost", &export);
         CacheFile::open(&cache).shift_clock(seconds);
-        let (made, output_text) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
+        let (made, output_text) =
+            try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
         assert!(!made, "{name}: {output_text}\n{}", export.log());
     }
     for (way, seconds) in [("behind", 200..=400), ("ahead of", 3400..=3600)] {
         let line = export.wait_for_log(&[ALICE_CALLS, "skew", way, "NTP", "peer=127.0.0.1"]);
-        let off = line.split_once("its clock is ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        let off = line
+            .split_once("its clock is ")
+            .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         assert!(off.is_some_and(|off: i32| seconds.contains(&off)), "{line}");
-        let (principal, enctype) = export.wait_for_record(Refusal::Authentication, &[ALICE_CALLS, "skew", way, "NTP"]);
+        let (principal, enctype) =
+            export.wait_for_record(Refusal::Authentication, &[ALICE_CALLS, "skew", way, "NTP"]);
         assert!(principal == ALICE && enctype.is_some(), "{principal}");
     }
-    assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
+    assert_eq!(
+        export.log().lines().filter(|line| line.contains("Kerberos: ")).count(),
+        2,
+        "{}",
+        export.log()
+    );
     let found = export.check();
     assert!(found.contains("clock-skew: alice@VOUCH.TEST: was refused"), "{found}");
 }
@@ -153,7 +211,8 @@ fn clock_skew_is_reported() {
 fn expired_ticket_is_reported() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "short", &["-l", "10s"]);
     CacheFile::open(&cache).extend_tickets();
     let end = Instant::now() + Duration::from_secs(60);
@@ -162,7 +221,8 @@ fn expired_ticket_is_reported() {
         std::thread::sleep(Duration::from_millis(500));
     }
     let line = export.wait_for_log(&[ALICE_CALLS, "expired", "kinit again"]);
-    let (principal, enctype) = export.wait_for_record(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
+    let (principal, enctype) =
+        export.wait_for_record(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
     assert!(principal == ALICE && enctype.is_some(), "{principal}");
     let end = Instant::now() + Duration::from_secs(60);
     while !export.log().contains(" s ago") {
@@ -194,9 +254,20 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
         socket.read_exact(&mut [0; 4]).expect("an answer");
     };
     send(&altered);
-    let line = export.wait_for_log(&["Kerberos: a ticket for nfs/localhost@VOUCH.TEST", "; cure: ", "was altered"]);
+    let line = export.wait_for_log(&[
+        "Kerberos: a ticket for nfs/localhost@VOUCH.TEST",
+        "; cure: ",
+        "was altered",
+    ]);
     assert!(!line.contains(ALICE) && !line.contains("keytab"), "{line}");
-    assert!(recorded_enctype(&export, Refusal::Authentication, &["a ticket for nfs/localhost@VOUCH.TEST"]).is_some());
+    assert!(
+        recorded_enctype(
+            &export,
+            Refusal::Authentication,
+            &["a ticket for nfs/localhost@VOUCH.TEST"]
+        )
+        .is_some()
+    );
     send(&again);
     export.wait_for_log(&[ALICE_CALLS, "replay", "; cure: ", "peer=127.0.0.1"]);
     let (principal, enctype) = export.wait_for_record(Refusal::Replay, &[ALICE_CALLS, "replay"]);
@@ -207,7 +278,8 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
 fn renewed_ticket_outlives_the_first_one() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
-    let export = Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
     let cache = tickets(&kdc, "krb5", "renewed", &["-l", "20s", "-r", "1h"]);
     let first = kdc.ccache("first");
     let path = |cache: &str| cache.trim_start_matches("FILE:").to_owned();
@@ -215,7 +287,8 @@ fn renewed_ticket_outlives_the_first_one() {
     let end = Instant::now() + Duration::from_secs(90);
     while try_context(&kdc, "krb5", &first, "nfs@localhost", export.address.port()).0 {
         assert!(Instant::now() < end, "the first ticket does not end");
-        let renewed = kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]).output().expect("kinit(1)");
+        let renewed =
+            kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]).output().expect("kinit(1)");
         assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
         assert_accepted(&kdc, &cache, "nfs@localhost", &export);
         std::thread::sleep(Duration::from_secs(2));
@@ -244,7 +317,10 @@ fn malformed_token_is_reported_as_no_ticket() {
         let export = Export::start(&kdc);
         assert!(establish(export.address, FixedToken(token), Service::Integrity).is_err());
         let line = export.wait_for_log(&["Kerberos: "]);
-        assert!(line.contains("not a Kerberos V5 ticket") && line.contains("; cure: the client must"), "{line}");
+        assert!(
+            line.contains("not a Kerberos V5 ticket") && line.contains("; cure: the client must"),
+            "{line}"
+        );
         assert!(!line.contains("keytab") && !line.contains("Success"), "{line}");
         // Malformed tokens of one client do not affect others.
         assert_accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
@@ -270,8 +346,10 @@ fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
     let theirs = tickets(&other, "krb5", "alice", &[]);
     assert_accepted(&other, &theirs, "nfs/localhost@OTHER.TEST", &export);
     assert!(!export.log().contains("Kerberos: "), "{}", export.log());
-    for (target, why) in [("nfs/elsewhere.vouch.test@VOUCH.TEST", "nfs/elsewhere"), ("host/localhost@VOUCH.TEST", "which is not nfs/HOST")]
-    {
+    for (target, why) in [
+        ("nfs/elsewhere.vouch.test@VOUCH.TEST", "nfs/elsewhere"),
+        ("host/localhost@VOUCH.TEST", "which is not nfs/HOST"),
+    ] {
         assert!(!try_context(&kdc, "krb5", &cache, target, export.address.port()).0, "{target}");
         export.wait_for_log(&[why, "; cure: "]);
     }
@@ -284,14 +362,21 @@ fn users_of_a_trusted_realm_are_accepted() {
     other.add(&["alice"]);
     other.keytab("alice", &["alice"]);
     for side in [&kdc, &other] {
-        side.kadmin("addprinc -pw between -e aes256-cts-hmac-sha1-96:normal krbtgt/VOUCH.TEST@OTHER.TEST\n");
+        side.kadmin(
+            "addprinc -pw between -e aes256-cts-hmac-sha1-96:normal krbtgt/VOUCH.TEST@OTHER.TEST\n",
+        );
     }
     let realms = format!(" {REALM} = {{\n  kdc = 127.0.0.1:{}\n }}", kdc.port());
     let capaths = "[capaths]\n OTHER.TEST = {\n  VOUCH.TEST = .\n }\n";
-    other.client(&kdc::Client { name: "trusting", realms: &format!("{realms}\n{capaths}"), ..kdc::Client::default() });
+    other.client(&kdc::Client {
+        name: "trusting",
+        realms: &format!("{realms}\n{capaths}"),
+        ..kdc::Client::default()
+    });
     let export = Export::start(&kdc);
     let cache = other.kinit("trusting", "alice", &other.path("keytabs/alice"), "alice", &[]);
-    let (made, output_text) = try_context(&other, "trusting", &cache, "nfs/localhost@VOUCH.TEST", export.address.port());
+    let (made, output_text) =
+        try_context(&other, "trusting", &cache, "nfs/localhost@VOUCH.TEST", export.address.port());
     assert!(made, "{output_text}\n{}", export.log());
 }
 
@@ -326,7 +411,13 @@ fn key_older_than_aes_is_refused_with_a_cure() {
         kdc.client(&kdc::Client { name: old, enctypes: &enctypes, more, ..kdc::Client::default() });
         let export = Export::start_with(&kdc, ServerOptions { keytab, ..ServerOptions::default() });
         let cache = tickets(&kdc, old, old, &[]);
-        assert_refused(&kdc, old, &cache, &export, &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "]);
+        assert_refused(
+            &kdc,
+            old,
+            &cache,
+            &export,
+            &[&format!("a ticket for nfs/localhost@VOUCH.TEST ({old}"), "kadmin: "],
+        );
         // Recorded although the Kerberos library may not have decrypted the ticket.
         let (_, enctype) = export.wait_for_record(Refusal::Authentication, &[old]);
         assert_eq!(enctype, Some(number));
@@ -341,11 +432,26 @@ fn unusable_keytab_ends_the_start_with_its_code() {
     std::fs::create_dir(directory.path().join("data")).expect("a directory");
     for keytab in ["missing", "text"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(kdc.environment("krb5")).arg("export").arg("--dir").arg(directory.path().join("data"));
-        command.args(["--options", "rw,insecure,sec=krb5p", "--listen", "127.0.0.1:0"]).arg("--state").arg(directory.path().join("state"));
-        let out = command.arg("--keytab").arg(directory.path().join(keytab)).stdin(Stdio::null()).output().expect("the binary starts");
+        command
+            .envs(kdc.environment("krb5"))
+            .arg("export")
+            .arg("--dir")
+            .arg(directory.path().join("data"));
+        command
+            .args(["--options", "rw,insecure,sec=krb5p", "--listen", "127.0.0.1:0"])
+            .arg("--state")
+            .arg(directory.path().join("state"));
+        let out = command
+            .arg("--keytab")
+            .arg(directory.path().join(keytab))
+            .stdin(Stdio::null())
+            .output()
+            .expect("the binary starts");
         let output_text = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(3), "{keytab}: {output_text}");
-        assert!(output_text.contains(keytab) && output_text.contains("; cure: "), "{keytab}: {output_text}");
+        assert!(
+            output_text.contains(keytab) && output_text.contains("; cure: "),
+            "{keytab}: {output_text}"
+        );
     }
 }

@@ -32,12 +32,19 @@ impl CacheFile {
     /// Adds an hour to the end times of tickets that last at most a minute, so that the client
     /// keeps using them.
     pub(crate) fn extend_tickets(mut self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as u32;
-        let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let now =
+            SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs() as u32;
+        let word = |bytes: &[u8], at: usize| {
+            u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+        };
         let (mut at, mut count) = (0, 0);
         while at + 12 <= self.bytes.len() {
             let [issued, begins, ends] = [0, 4, 8].map(|off| word(&self.bytes, at + off));
-            if issued.abs_diff(now) < 300 && begins.abs_diff(now) < 300 && begins <= ends && ends - begins <= 60 {
+            if issued.abs_diff(now) < 300
+                && begins.abs_diff(now) < 300
+                && begins <= ends
+                && ends - begins <= 60
+            {
                 self.bytes[at + 8..at + 12].copy_from_slice(&(ends + 3600).to_be_bytes());
                 (at, count) = (at + 12, count + 1);
             } else {

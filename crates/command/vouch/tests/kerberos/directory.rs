@@ -20,11 +20,18 @@ const HANGS: u32 = 600;
 const REPORTS: u32 = 1;
 
 async fn owners(client: &Client, user: &str) -> (String, String) {
-    let compound = client.compound().putrootfh().lookup(b"export").lookup(b"files").lookup(user.as_bytes());
-    let reply = compound.getattr(Bitmap::of(&[36, 37])).send().await.unwrap_or_else(|error| panic!("user {user}: {error}"));
+    let compound =
+        client.compound().putrootfh().lookup(b"export").lookup(b"files").lookup(user.as_bytes());
+    let reply = compound
+        .getattr(Bitmap::of(&[36, 37]))
+        .send()
+        .await
+        .unwrap_or_else(|error| panic!("user {user}: {error}"));
     let mut results = reply.results();
     results.skip(&[Op::PUTROOTFH, Op::LOOKUP, Op::LOOKUP, Op::LOOKUP]).expect("a file");
-    let Ok(Results::Getattr(Ok(found))) = results.next_ok() else { panic!("user {user}: no attributes") };
+    let Ok(Results::Getattr(Ok(found))) = results.next_ok() else {
+        panic!("user {user}: no attributes")
+    };
     let attributes = found.attrs.attributes().expect("attributes");
     let text = |name: Option<&[u8]>| String::from_utf8_lossy(name.expect("a name")).into_owned();
     (text(attributes.owner.map(|name| name.0)), text(attributes.owner_group.map(|name| name.0)))
@@ -45,7 +52,13 @@ fn ten_thousand_users_have_their_names_and_groups() {
                 .collect();
             for one in asked {
                 let (user, owners) = one.await.expect("no panic");
-                assert_eq!(owners, (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN)));
+                assert_eq!(
+                    owners,
+                    (
+                        format!("user{user}@vouch.test"),
+                        format!("crowd{}@vouch.test", user / CROWD_LEN)
+                    )
+                );
             }
         }
         assert_memberships(&export, 97).await;
@@ -59,7 +72,11 @@ async fn assert_memberships(export: &Export, step: usize) {
         let client = export.client(uid(user)).await;
         for crowd in 0..CROWDS {
             let expected = if crowd == user / CROWD_LEN { Ok(()) } else { Err(Status::ACCESS) };
-            assert_eq!(enters(&client, &format!("crowd{crowd}")).await, expected, "user {user}, crowd {crowd}");
+            assert_eq!(
+                enters(&client, &format!("crowd{crowd}")).await,
+                expected,
+                "user {user}, crowd {crowd}"
+            );
         }
         assert_eq!(enters(&client, "group7").await, Err(Status::ACCESS));
     }
@@ -71,8 +88,14 @@ async fn assert_memberships(export: &Export, step: usize) {
 
 fn assert_users_are_found(site: &Site) {
     let found = site.check(&["--user", "user0"]);
-    assert!(found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)), "{found}");
-    assert!(site.check(&["--user", "nobody-knows"]).contains("PROBLEM  user-without-account: nobody-knows"));
+    assert!(
+        found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)),
+        "{found}"
+    );
+    assert!(
+        site.check(&["--user", "nobody-knows"])
+            .contains("PROBLEM  user-without-account: nobody-knows")
+    );
 }
 
 /// `--identity-cache` of these tests, 5 s of a connection's memory, and the coarse clock.
@@ -84,7 +107,11 @@ async fn until_refused(client: &Client, since: Instant, stated: Duration, refusa
     loop {
         let began = Instant::now();
         match enters(client, "crowd0").await {
-            Ok(()) => assert!(began < since + stated, "a call that began after {:?} has the old right", began - since),
+            Ok(()) => assert!(
+                began < since + stated,
+                "a call that began after {:?} has the old right",
+                began - since
+            ),
             Err(status) if status == refusal => return,
             Err(status) => panic!("{status}"),
         }
@@ -117,7 +144,11 @@ fn removed_member_loses_its_right_within_the_stated_time() {
         let changed = Instant::now();
         until_refused(&busy, changed, STATED, Status::ACCESS).await;
         tokio::time::sleep((changed + STATED).saturating_duration_since(Instant::now())).await;
-        assert_eq!(enters(&idle, "crowd0").await, Err(Status::ACCESS), "the first call of an idle user");
+        assert_eq!(
+            enters(&idle, "crowd0").await,
+            Err(Status::ACCESS),
+            "the first call of an idle user"
+        );
     });
 }
 
@@ -127,7 +158,10 @@ fn hanging_directory_delays_unknown_users_only() {
     let export = site.export(&["--identity-wait", "120s", "--waiting-threads", "1"]);
     runtime().block_on(async {
         let [known, other] = [export.client(uid(1)).await, export.client(uid(CROWD_LEN)).await];
-        assert_eq!((enters(&known, "crowd0").await, enters(&other, "crowd1").await), (Ok(()), Ok(())));
+        assert_eq!(
+            (enters(&known, "crowd0").await, enters(&other, "crowd1").await),
+            (Ok(()), Ok(()))
+        );
         site.signal_slapd("STOP");
         let mut unknown = Vec::new();
         for user in 100..140 {
@@ -135,9 +169,15 @@ fn hanging_directory_delays_unknown_users_only() {
             unknown.push(tokio::spawn(async move { enters(&client, "crowd0").await }));
         }
         for _ in 0..200 {
-            assert_eq!((enters(&known, "crowd0").await, enters(&other, "crowd1").await), (Ok(()), Ok(())));
+            assert_eq!(
+                (enters(&known, "crowd0").await, enters(&other, "crowd1").await),
+                (Ok(()), Ok(()))
+            );
         }
-        assert!(unknown.iter().all(|one| !one.is_finished()), "400 calls of others are answered before the first of an unknown user");
+        assert!(
+            unknown.iter().all(|one| !one.is_finished()),
+            "400 calls of others are answered before the first of an unknown user"
+        );
         site.signal_slapd("CONT");
         for one in unknown {
             assert_eq!(one.await.expect("no panic"), Ok(()));
@@ -177,18 +217,30 @@ fn known_users_outlive_an_outage_and_unknown_ones_wait() {
     });
     let found = site.check(&[&export.state().display().to_string()]);
     assert!(!found.contains("name-service-silent"), "{found}");
-    assert!(export.log().contains("NFS4ERR_DELAY: the name service does not answer"), "{}", export.log());
+    assert!(
+        export.log().contains("NFS4ERR_DELAY: the name service does not answer"),
+        "{}",
+        export.log()
+    );
     let reason = "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY";
-    export.until("no refusal is recorded", || export.refusals().iter().any(|detail| detail == reason));
+    export.until("no refusal is recorded", || {
+        export.refusals().iter().any(|detail| detail == reason)
+    });
 }
 
 /// Length of each outage. VOUCH_DIRECTORY_MINUTES makes it a campaign.
 fn outage() -> Duration {
-    std::env::var("VOUCH_DIRECTORY_MINUTES")
-        .map_or(STATED * 2, |minutes| Duration::from_secs(60 * minutes.parse::<u64>().expect("a number of minutes")))
+    std::env::var("VOUCH_DIRECTORY_MINUTES").map_or(STATED * 2, |minutes| {
+        Duration::from_secs(60 * minutes.parse::<u64>().expect("a number of minutes"))
+    })
 }
 
-async fn serves_known_users_only(site: &Site, export: &Export, known: [&Client; 2], unknown: &Client) {
+async fn serves_known_users_only(
+    site: &Site,
+    export: &Export,
+    known: [&Client; 2],
+    unknown: &Client,
+) {
     let end = Instant::now() + outage();
     while Instant::now() < end {
         for client in known {
@@ -208,14 +260,26 @@ async fn serves_known_users_only(site: &Site, export: &Export, known: [&Client; 
 fn assert_failed_lookups_are_named(site: &Site) {
     for (user, what) in [("user5", "the user"), ("daemon", "the user's groups")] {
         let found = site.check(&["--user", user]);
-        assert!(found.contains(&format!("PROBLEM  name-service-silent: {user}: the look-up of {what} fails: `ldap`")), "{found}");
+        assert!(
+            found.contains(&format!(
+                "PROBLEM  name-service-silent: {user}: the look-up of {what} fails: `ldap`"
+            )),
+            "{found}"
+        );
     }
 }
 
 #[test]
 fn known_user_is_forgotten_after_the_life_in_an_outage() {
     let Some(mut site) = Site::start(REPORTS) else { return };
-    let export = site.export(&["--identity-cache", "2s", "--identity-outage", "4s", "--identity-wait", "1s"]);
+    let export = site.export(&[
+        "--identity-cache",
+        "2s",
+        "--identity-outage",
+        "4s",
+        "--identity-wait",
+        "1s",
+    ]);
     runtime().block_on(async {
         let known = export.client(uid(1)).await;
         assert_eq!(enters(&known, "crowd0").await, Ok(()));

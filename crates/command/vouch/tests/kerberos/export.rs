@@ -34,7 +34,14 @@ pub(crate) struct ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> Self {
-        ServerOptions { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST, tls: false, head: None }
+        ServerOptions {
+            conf: "krb5",
+            keytab: "service",
+            lease: "2",
+            ip: Ipv4Addr::LOCALHOST,
+            tls: false,
+            head: None,
+        }
     }
 }
 
@@ -47,10 +54,22 @@ impl Export {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
-        create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let sockets = [options.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
+        create_key(
+            &SystemDisk,
+            &directory.path().join("trail").join(KEY_FILE),
+            &Ratchet::new([1; 16], &[2; 32]),
+        )
+        .expect("a key");
+        let sockets = [options.ip, Ipv4Addr::LOCALHOST]
+            .map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
         let [address, metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
-        let mut export = Export { child: KillOnDrop(Command::new("true").spawn().expect("true(1)")), address, metrics, directory, options };
+        let mut export = Export {
+            child: KillOnDrop(Command::new("true").spawn().expect("true(1)")),
+            address,
+            metrics,
+            directory,
+            options,
+        };
         export.run(kdc);
         export
     }
@@ -66,7 +85,8 @@ impl Export {
     /// of its own.
     pub(crate) fn fail_over_to(&mut self, kdc: &Kdc, head: &'static str) {
         self.options.head = Some(head);
-        let sockets = [self.address, self.metrics].map(|old| TcpListener::bind((old.ip(), 0)).expect("a free port"));
+        let sockets = [self.address, self.metrics]
+            .map(|old| TcpListener::bind((old.ip(), 0)).expect("a free port"));
         [self.address, self.metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
         let standby = self.spawn(kdc);
         self.wait_for_standby(head);
@@ -79,8 +99,11 @@ impl Export {
         let end = Instant::now() + Duration::from_secs(60);
         let status = || {
             let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-            command.args(["export", "status", "--head", head, "--state"]).arg(self.directory.path().join("state"));
-            String::from_utf8_lossy(&command.output().expect("the binary starts").stdout).into_owned()
+            command
+                .args(["export", "status", "--head", head, "--state"])
+                .arg(self.directory.path().join("state"));
+            String::from_utf8_lossy(&command.output().expect("the binary starts").stdout)
+                .into_owned()
         };
         while !status().contains(&format!("head {head}: standby; ")) {
             assert!(Instant::now() < end, "{}\n{}", status(), self.log());
@@ -95,14 +118,21 @@ impl Export {
 
     fn spawn(&self, kdc: &Kdc) -> KillOnDrop {
         let path = |name: &str| self.directory.path().join(name);
-        std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
+        std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n"))
+            .expect("a file");
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(kdc.environment(self.options.conf)).arg("export").arg("--dir").arg(path("data"));
+        command
+            .envs(kdc.environment(self.options.conf))
+            .arg("export")
+            .arg("--dir")
+            .arg(path("data"));
         if self.options.tls {
-            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+            let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])
+                .expect("a certificate");
             std::fs::write(self.certificate(), made.cert.pem()).expect("a file");
             std::fs::write(path("tls.key"), made.signing_key.serialize_pem()).expect("a file");
-            std::fs::set_permissions(path("tls.key"), std::fs::Permissions::from_mode(0o600)).expect("an own file");
+            std::fs::set_permissions(path("tls.key"), std::fs::Permissions::from_mode(0o600))
+                .expect("an own file");
             command.arg("--tls-cert").arg(self.certificate()).arg("--tls-key").arg(path("tls.key"));
         }
         let xprtsec = if self.options.tls { ",xprtsec=tls" } else { "" };
@@ -127,10 +157,18 @@ impl Export {
             .arg(path("trail"))
             .env("VOUCH_RUNTIME_DIR", path("runtime"));
         if let Some(head) = self.options.head {
-            DirBuilder::new().recursive(true).mode(0o700).create(path("state")).expect("a directory");
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(path("state"))
+                .expect("a directory");
             command.args(["--shared-state", "--head", head]);
         }
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path("log"))
+            .expect("a file");
         KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"))
     }
 
@@ -150,7 +188,11 @@ impl Export {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
         let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let output_text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
         assert!(out.status.success(), "{output_text}");
         output_text
     }
@@ -159,7 +201,11 @@ impl Export {
     pub(crate) fn check(&self) -> String {
         let path = |name: &str| self.directory.path().join(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.arg("check").arg(path("state")).env("HOME", self.directory.path()).env("VOUCH_RUNTIME_DIR", path("runtime"));
+        command
+            .arg("check")
+            .arg(path("state"))
+            .env("HOME", self.directory.path())
+            .env("VOUCH_RUNTIME_DIR", path("runtime"));
         let out = command.stdin(Stdio::null()).output().expect("the binary starts");
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
@@ -174,8 +220,11 @@ impl Export {
     }
 
     pub(crate) fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process exists");
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .expect("the process exists");
+        let kib = status.lines().find_map(|line| {
+            line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok()
+        });
         kib.expect("a figure") << 10
     }
 
@@ -183,7 +232,9 @@ impl Export {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let log = self.log();
-            if let Some(line) = log.lines().find(|line| parts.iter().all(|part| line.contains(part))) {
+            if let Some(line) =
+                log.lines().find(|line| parts.iter().all(|part| line.contains(part)))
+            {
                 return line.to_owned();
             }
             assert!(Instant::now() < end, "no line with {parts:?}: {log}");
@@ -204,7 +255,9 @@ impl Export {
                     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     let detail = text(record.detail);
                     assert_eq!(record.address, Some(self.address.ip()), "{detail}");
-                    if record.operation == why as u16 && parts.iter().all(|part| detail.contains(part)) {
+                    if record.operation == why as u16
+                        && parts.iter().all(|part| detail.contains(part))
+                    {
                         found = Some((text(record.principal), record.enctype));
                     }
                     all.push((Refusal::from_number(record.operation), detail));
@@ -233,7 +286,10 @@ impl Export {
                 && let Ok(record) = Record::decode(&entry.body, &mut scratch)
                 && !record.principal.is_empty()
             {
-                callers.push((String::from_utf8_lossy(record.principal).into_owned(), record.xprtsec().unwrap_or_default().to_owned()));
+                callers.push((
+                    String::from_utf8_lossy(record.principal).into_owned(),
+                    record.xprtsec().unwrap_or_default().to_owned(),
+                ));
             }
             true
         })

@@ -17,7 +17,10 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 fn log_lines(export: &Export, words: &str) -> (u64, u64) {
     let log = export.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
-    let suppressed = lines.iter().filter_map(|line| line.split_once("omitted=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
+    let suppressed = lines
+        .iter()
+        .filter_map(|line| line.split_once("omitted=")?.1.split(' ').next()?.parse::<u64>().ok())
+        .sum();
     (lines.len() as u64, suppressed)
 }
 
@@ -36,18 +39,29 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         [*sent as u32, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| w.u32(word));
         // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, sequence number, service, no
         // handle; then the token.
-        [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8].into_iter().for_each(|word| w.u32(word));
+        [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8]
+            .into_iter()
+            .for_each(|word| w.u32(word));
         w.raw(b"no token");
         end_record(w.bytes_mut(), start, 0);
         socket.write_all(w.as_bytes()).expect("the record is sent");
         let mut mark = [0; 4];
         socket.read_exact(&mut mark).expect("an answer");
-        socket.read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize]).expect("an answer");
+        socket
+            .read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize])
+            .expect("an answer");
     };
     (0..300).for_each(|_| send(&mut sent));
-    assert_success(client_command(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(
+        client_command(&kdc, "krb5", "", "krb5i", export.address.port())
+            .spawn()
+            .expect("this program starts"),
+        &export,
+    );
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
-    let most = |began: Instant| LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
+    let most = |began: Instant| {
+        LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1
+    };
     let (lines, _) = log_lines(&export, "not a Kerberos V5 ticket");
     assert!((1..=most(began)).contains(&lines), "{}", export.log());
     let end = Instant::now() + Duration::from_secs(120);
@@ -78,7 +92,8 @@ const FORGED: u64 = 40;
 impl Forger {
     fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let forger = Forger { port: listener.local_addr().expect("bound").port(), forged: Arc::default() };
+        let forger =
+            Forger { port: listener.local_addr().expect("bound").port(), forged: Arc::default() };
         let forged = forger.forged.clone();
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
@@ -90,8 +105,10 @@ impl Forger {
                 thread::spawn(move || {
                     carry(server, &Mutex::new(to_client), |record| {
                         if record[8..12] == [0; 4] {
-                            let xid = u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
-                            let mut to_server = to_server.lock().expect("the mutex is not poisoned");
+                            let xid =
+                                u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
+                            let mut to_server =
+                                to_server.lock().expect("the mutex is not poisoned");
                             for number in 0..FORGED {
                                 let _ = to_server.write_all(&answer(xid, number));
                                 forged.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +129,8 @@ fn answer(xid: u32, number: u64) -> Vec<u8> {
         0 => OpaqueAuth::NONE,
         _ => OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &[7; 28] },
     };
-    Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[0; 12]) } }.encode(&mut w);
+    Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[0; 12]) } }
+        .encode(&mut w);
     end_record(w.bytes_mut(), start, 0);
     w.as_bytes().to_vec()
 }
@@ -140,13 +158,22 @@ fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     let export = Export::start(&kdc);
     let began = Instant::now();
     let forger = Forger::start(export.address);
-    assert_success(client_command(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
+    assert_success(
+        client_command(&kdc, "krb5", "", "recall", forger.port)
+            .spawn()
+            .expect("this program starts"),
+        &export,
+    );
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
     let words = "ignoring a forged answer to a callback";
     export.wait_for_log(&[words, "peer=127.0.0.1"]);
     let (lines, suppressed) = log_lines(&export, words);
-    let most = LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
-    assert!(lines <= most && lines + suppressed <= forged, "{lines} lines, {suppressed} left out, {forged} sent");
+    let most =
+        LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1;
+    assert!(
+        lines <= most && lines + suppressed <= forged,
+        "{lines} lines, {suppressed} left out, {forged} sent"
+    );
     export.wait_for_record(Refusal::Altered, &["an answer to a callback"]);
 }

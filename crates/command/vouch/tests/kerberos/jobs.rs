@@ -26,12 +26,15 @@ const LIFE: Duration = Duration::from_secs(8);
 
 /// The job's side: opens, writes, reads and closes files until its time is over.
 pub(crate) async fn work(address: SocketAddr) {
-    let seconds: u64 = std::env::var(SECONDS).expect("the parent sets it").parse().expect("a number");
+    let seconds: u64 =
+        std::env::var(SECONDS).expect("the parent sets it").parse().expect("a number");
     let end = Instant::now() + Duration::from_secs(seconds);
     let client = own_client::client(address, 1, Service::Privacy).await;
     let mut count = 0u32;
     while Instant::now() < end {
-        use_file(&client, count).await.unwrap_or_else(|error| panic!("after {count} files: {error}"));
+        use_file(&client, count)
+            .await
+            .unwrap_or_else(|error| panic!("after {count} files: {error}"));
         count += 1;
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -41,7 +44,9 @@ pub(crate) async fn work(address: SocketAddr) {
 async fn use_file(client: &Client, number: u32) -> Result<(), Error> {
     let name = format!("output {} {number}", std::process::id());
     let root = client.walk(b"export").await?;
-    let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await?;
+    let file = client
+        .open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default()))
+        .await?;
     client.write(&file, 0, name.as_bytes(), StableHow::FileSync).await?;
     let (bytes, _) = client.read(&file, 0, 1000).await?;
     assert_eq!(bytes, name.as_bytes());
@@ -51,8 +56,14 @@ async fn use_file(client: &Client, number: u32) -> Result<(), Error> {
 /// A job of a user: has nothing but the cache of its user's number.
 fn job(kdc: &Kdc, cache: &str, export: &Export, seconds: u64) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "own_client::client_process", "--nocapture"]).envs(kdc.environment("strict")).env("KRB5CCNAME", cache);
-    command.env("VOUCH_TEST_PORT", export.address.port().to_string()).env("VOUCH_TEST_ENCTYPE", "").env("VOUCH_TEST_CASE", "job");
+    command
+        .args(["--exact", "own_client::client_process", "--nocapture"])
+        .envs(kdc.environment("strict"))
+        .env("KRB5CCNAME", cache);
+    command
+        .env("VOUCH_TEST_PORT", export.address.port().to_string())
+        .env("VOUCH_TEST_ENCTYPE", "")
+        .env("VOUCH_TEST_CASE", "job");
     command.env(SECONDS, seconds.to_string()).stdin(std::process::Stdio::null());
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     command
@@ -60,8 +71,12 @@ fn job(kdc: &Kdc, cache: &str, export: &Export, seconds: u64) -> Command {
 
 fn export(site: &Site) -> Export {
     use std::os::unix::fs::PermissionsExt as _;
-    let export = Export::start_with(&site.realm.kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
-    std::fs::set_permissions(export.data("."), std::fs::Permissions::from_mode(0o777)).expect("a directory");
+    let export = Export::start_with(
+        &site.realm.kdc,
+        ServerOptions { conf: "strict", ..ServerOptions::default() },
+    );
+    std::fs::set_permissions(export.data("."), std::fs::Permissions::from_mode(0o777))
+        .expect("a directory");
     export
 }
 
@@ -72,14 +87,27 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
     site.begin("4711", "daemon", "n[1-2]", "1m").expect("registered");
     site.prolog("n1", "4711").expect("tickets");
     let tickets = site.klist("n1", "daemon");
-    assert!(tickets.contains("nfs/localhost@VOUCH.TEST") && !tickets.contains("krbtgt") && !tickets.contains("vouch-jobs"), "{tickets}");
+    assert!(
+        tickets.contains("nfs/localhost@VOUCH.TEST")
+            && !tickets.contains("krbtgt")
+            && !tickets.contains("vouch-jobs"),
+        "{tickets}"
+    );
     let seconds = 3 * LIFE.as_secs();
-    let kept = job(&site.realm.kdc, &site.cache("n1", "daemon"), &export, seconds).spawn().expect("this program starts");
+    let kept = job(&site.realm.kdc, &site.cache("n1", "daemon"), &export, seconds)
+        .spawn()
+        .expect("this program starts");
     // The same job on a node whose agent dies.
     site.prolog("n2", "4711").expect("tickets");
     site.kill_agent("n2");
-    let lost = job(&site.realm.kdc, &site.cache("n2", "daemon"), &export, seconds).output().expect("this program starts");
-    let text = format!("{}{}", String::from_utf8_lossy(&lost.stdout), String::from_utf8_lossy(&lost.stderr));
+    let lost = job(&site.realm.kdc, &site.cache("n2", "daemon"), &export, seconds)
+        .output()
+        .expect("this program starts");
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&lost.stdout),
+        String::from_utf8_lossy(&lost.stderr)
+    );
     assert!(!lost.status.success() && text.contains("after "), "{text}");
     own_client::assert_success(kept, &export);
     site.epilog("n1", "4711").expect("removed");
@@ -89,7 +117,9 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
     site.end("4711").expect("ended");
     assert!(site.cache_path("n2", "daemon").exists());
     site.start_agent("n2");
-    wait_until("the cache of the dead agent is removed", || !site.cache_path("n2", "daemon").exists());
+    wait_until("the cache of the dead agent is removed", || {
+        !site.cache_path("n2", "daemon").exists()
+    });
     wait_until("the job is forgotten", || site.list().trim() == "[]");
     let found = site.audit(&["--job", "4711"], &[&export.trail()]);
     let count = |what: &str| found.matches(what).count();
@@ -142,7 +172,10 @@ fn others_get_no_tickets_and_a_reason() {
     }
     // A deadline beyond the limit is cut, and the scheduler learns it.
     let mut long = site.vouch();
-    long.args(["begin", "--job", "10", "--user", "daemon", "--nodes", "n1", "--for", "60d", "--socket"]).arg(site.socket());
+    long.args([
+        "begin", "--job", "10", "--user", "daemon", "--nodes", "n1", "--for", "60d", "--socket",
+    ])
+    .arg(site.socket());
     let out = long.output().expect("the binary starts");
     let text = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && text.contains("--job-life-max"), "{text}");
@@ -153,7 +186,13 @@ fn others_get_no_tickets_and_a_reason() {
     site.begin("8", "daemon", "n1", "1m").expect("registered");
     refused(site.prolog("n1", "8"), &["nfs/other", "krbAllowedToDelegateTo"]);
     let found = site.audit(&["--result", "failure"], &[]);
-    for part in ["does not run on node n2", "may not speak for node n1", "disallow_forwardable", "job:3", "root has uid 0"] {
+    for part in [
+        "does not run on node n2",
+        "may not speak for node n1",
+        "disallow_forwardable",
+        "job:3",
+        "root has uid 0",
+    ] {
         assert!(found.contains("ticket-refused") && found.contains(part), "{part}: {found}");
     }
     assert_eq!(site.leftovers(), Vec::<String>::new());
@@ -165,7 +204,9 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
     let export = export(&site);
     site.begin("9", "daemon", "n1", "1m").expect("registered");
     site.prolog("n1", "9").expect("tickets");
-    let running = job(&site.realm.kdc, &site.cache("n1", "daemon"), &export, 3 * LIFE.as_secs()).spawn().expect("this program starts");
+    let running = job(&site.realm.kdc, &site.cache("n1", "daemon"), &export, 3 * LIFE.as_secs())
+        .spawn()
+        .expect("this program starts");
     site.kill_broker();
     std::thread::sleep(Duration::from_secs(2));
     site.start_broker();
@@ -183,7 +224,9 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
     assert!(site.list().contains("\"job\": \"9\""), "{}", site.list());
     // Without a broker until the tickets have ended: they are removed, and come back with it.
     site.kill_broker();
-    wait_until("the tickets that cannot be renewed are removed", || !site.cache_path("n1", "daemon").exists());
+    wait_until("the tickets that cannot be renewed are removed", || {
+        !site.cache_path("n1", "daemon").exists()
+    });
     site.start_broker();
     wait_until("the job has tickets again", || site.cache_path("n1", "daemon").exists());
     // The end while the agent is away, and the broker is killed after it.
@@ -212,21 +255,44 @@ fn status_and_check_name_faults_of_broker_and_agent() {
     for part in ["BROKERS OF JOBS", "AGENTS OF JOBS", "vouch-jobs/localhost@VOUCH.TEST", "n2"] {
         assert!(status.contains(part), "{part}: {status}");
     }
-    let metrics = |site: &Site, machine| site.status(&["--metrics", &site.status_socket(machine).display().to_string()]);
+    let metrics = |site: &Site, machine| {
+        site.status(&["--metrics", &site.status_socket(machine).display().to_string()])
+    };
     for (machine, parts) in [
-        (None, &["vouch_jobs_live 1", "vouch_jobs_holders 1", "vouch_jobs_kdc_unavailable 0", "vouch_jobs_audit_healthy 1"][..]),
-        (Some("n1"), &["vouch_jobs_agent_jobs 1", "vouch_jobs_agent_users_without_tickets 0", "vouch_jobs_agent_broker_unavailable 0"]),
+        (
+            None,
+            &[
+                "vouch_jobs_live 1",
+                "vouch_jobs_holders 1",
+                "vouch_jobs_kdc_unavailable 0",
+                "vouch_jobs_audit_healthy 1",
+            ][..],
+        ),
+        (
+            Some("n1"),
+            &[
+                "vouch_jobs_agent_jobs 1",
+                "vouch_jobs_agent_users_without_tickets 0",
+                "vouch_jobs_agent_broker_unavailable 0",
+            ],
+        ),
     ] {
         let text = metrics(&site, machine);
         assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
         assert!(site.health(machine).starts_with("HTTP/1.1 200"), "{}", site.health(machine));
     }
     let found = site.check();
-    assert!(!found.lines().any(|line| line.starts_with("PROBLEM") && line.contains("jobs ")), "{found}");
+    assert!(
+        !found.lines().any(|line| line.starts_with("PROBLEM") && line.contains("jobs ")),
+        "{found}"
+    );
     site.begin("2", "no-such-user", "n1", "1m").expect_err("it is refused");
     site.prolog("n2", "1").expect_err("it is refused");
     let found = site.check();
-    for part in ["note     user-without-account: job 2 of no-such-user@VOUCH.TEST", "note     tickets-refused: job 1 on n2"] {
+    for part in [
+        "note     user-without-account: job 2 of no-such-user@VOUCH.TEST",
+        "note     tickets-refused: job 1 on n2",
+    ] {
         assert!(found.contains(part), "{part}: {found}");
     }
     // Without its KDC, and without the broker.
@@ -239,9 +305,15 @@ fn status_and_check_name_faults_of_broker_and_agent() {
     site.prolog("n1", "1").expect("tickets");
     assert!(!site.check().contains("kdc-unavailable"), "{}", site.check());
     site.kill_broker();
-    wait_until("the agent's tickets end", || site.health(Some("n1")).contains("\"users_without_tickets\":1"));
+    wait_until("the agent's tickets end", || {
+        site.health(Some("n1")).contains("\"users_without_tickets\":1")
+    });
     let found = site.check();
-    assert!(found.contains("PROBLEM  broker-unavailable: jobs agent of node n1") && found.contains("PROBLEM  tickets-missing"), "{found}");
+    assert!(
+        found.contains("PROBLEM  broker-unavailable: jobs agent of node n1")
+            && found.contains("PROBLEM  tickets-missing"),
+        "{found}"
+    );
     // The key at the KDC is newer than the one in the keytab.
     site.realm.kdc.rekey("vouch-jobs/localhost");
     site.start_broker();
@@ -252,7 +324,10 @@ fn status_and_check_name_faults_of_broker_and_agent() {
 #[test]
 fn nodes_behind_one_address_with_one_keytab_are_told_apart() {
     let Some(net) = crate::nat::NatNetwork::make("jobs", 2) else { return };
-    net.run_test("jobs::process_in_the_namespace_of_the_broker", (NAMESPACES, &net.clients.join(",")));
+    net.run_test(
+        "jobs::process_in_the_namespace_of_the_broker",
+        (NAMESPACES, &net.clients.join(",")),
+    );
 }
 
 /// The child; does nothing without its variable.
@@ -261,7 +336,9 @@ fn process_in_the_namespace_of_the_broker() {
     let Ok(namespaces) = std::env::var(NAMESPACES) else { return };
     let (first, second) = namespaces.split_once(',').expect("two names");
     let Some(mut site) = Site::start_on(crate::nat::SERVER.into(), LIFE) else { return };
-    site.namespaces = [("n1", first), ("n2", second), ("n3", second)].map(|(machine, of)| (machine, of.to_owned())).into();
+    site.namespaces = [("n1", first), ("n2", second), ("n3", second)]
+        .map(|(machine, of)| (machine, of.to_owned()))
+        .into();
     site.shared = true;
     site.start_broker();
     for node in ["n1", "n2"] {
@@ -296,6 +373,10 @@ fn process_in_the_namespace_of_the_broker() {
     // All have one address, and the trail tells the nodes apart.
     let found = site.audit(&["--json", "--job", "2"], &[]);
     let has = |line: &str, part: &str| line.contains(&format!("\"{part}\""));
-    let minted = |node| found.lines().any(|line| ["ticket-minted", node, "10.77.2.1"].into_iter().all(|part| has(line, part)));
+    let minted = |node| {
+        found.lines().any(|line| {
+            ["ticket-minted", node, "10.77.2.1"].into_iter().all(|part| has(line, part))
+        })
+    };
     assert!(minted("n1") && minted("n2"), "{found}");
 }

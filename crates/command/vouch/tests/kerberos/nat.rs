@@ -21,7 +21,11 @@ impl NatNetwork {
         let name = |of: &str| format!("vouch-{test}-{of}-{}", std::process::id());
         let clients = (0..client_count).map(|number| name(&format!("client{number}"))).collect();
         let net = NatNetwork { clients, translator: name("translator"), server: name("server") };
-        let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+        let has_nft = Command::new("nft")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
         if !has_nft || !net.names().all(|name| run(&format!("ip netns add {name}"))) {
             println!("skipped: needs root, network namespaces and the package nftables");
             return None;
@@ -36,7 +40,9 @@ impl NatNetwork {
             format!("ip -n {server} link set eth0 up"),
             format!("ip netns exec {translator} sysctl -q -w net.ipv4.ip_forward=1"),
             format!("ip netns exec {translator} nft add table ip nat"),
-            format!("ip netns exec {translator} nft add chain ip nat out {{ type nat hook postrouting priority 100 ; }}"),
+            format!(
+                "ip netns exec {translator} nft add chain ip nat out {{ type nat hook postrouting priority 100 ; }}"
+            ),
             format!("ip netns exec {translator} nft add rule ip nat out oifname outer masquerade"),
         ];
         for (number, client) in clients.iter().enumerate() {
@@ -60,11 +66,24 @@ impl NatNetwork {
     /// Runs a test of this program in the server's namespace. It must succeed.
     pub(crate) fn run_test(&self, name: &str, (variable, value): (&str, &str)) {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.server]).arg(std::env::current_exe().expect("this program"));
-        let out = command.args(["--exact", name, "--nocapture"]).env(variable, value).output().expect("ip(8)");
-        let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        command
+            .args(["netns", "exec", &self.server])
+            .arg(std::env::current_exe().expect("this program"));
+        let out = command
+            .args(["--exact", name, "--nocapture"])
+            .env(variable, value)
+            .output()
+            .expect("ip(8)");
+        let output_text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
         assert!(out.status.success(), "{output_text}");
-        output_text.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+        output_text
+            .lines()
+            .filter(|line| line.starts_with("skipped"))
+            .for_each(|line| println!("{line}"));
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {
@@ -83,7 +102,11 @@ impl Drop for NatNetwork {
 fn run(line: &str) -> bool {
     let mut words = line.split(' ');
     let program = words.next().expect("a program");
-    Command::new(program).args(words).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(program)
+        .args(words)
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 #[test]
@@ -102,7 +125,10 @@ fn client_process() {
     let here = client_command(&kdc, "far", "", "krb5p", export.address.port());
     let mut there = Command::new("ip");
     there.args(["netns", "exec", &namespace]).arg(here.get_program()).args(here.get_args());
-    there.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove(NAMESPACE).env(HOST, SERVER.to_string());
+    there
+        .envs(here.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .env_remove(NAMESPACE)
+        .env(HOST, SERVER.to_string());
     there.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     assert_success(there.spawn().expect("ip(8)"), &export);
     let name = "secret name krb5p";

@@ -11,13 +11,28 @@ fn ticket_identifies_user_of_tls_connection() {
     let bench = |sec: &str, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).stdin(Stdio::null());
-        command.args(["bench", "concurrency", "--quick", "--target", &target, "--sec", sec, "--rounds", "1"]);
+        command.args([
+            "bench",
+            "concurrency",
+            "--quick",
+            "--target",
+            &target,
+            "--sec",
+            sec,
+            "--rounds",
+            "1",
+        ]);
         command.args(["--seconds", "0.05", "--file-size", "2M", "--depth", "4"]).args(more);
         command.output().expect("the binary starts")
     };
     let certificate = export.certificate();
     let done = bench("krb5+tls", &["--tls-ca", certificate.to_str().expect("a plain path")]);
-    assert!(done.status.success(), "{}\nthe server: {}", String::from_utf8_lossy(&done.stderr), export.log());
+    assert!(
+        done.status.success(),
+        "{}\nthe server: {}",
+        String::from_utf8_lossy(&done.stderr),
+        export.log()
+    );
     let callers = export.callers();
     assert!(callers.contains(&(format!("root@{REALM}"), "tls".to_owned())), "{callers:?}");
 

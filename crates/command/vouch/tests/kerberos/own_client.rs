@@ -28,10 +28,19 @@ pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc
 }
 
-pub(crate) fn client_command(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
+pub(crate) fn client_command(
+    kdc: &Kdc,
+    client: &str,
+    enctype: &str,
+    case: &str,
+    port: u16,
+) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "own_client::client_process", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    command
+        .args(["--exact", "own_client::client_process", "--nocapture"])
+        .envs(kdc.environment(client))
+        .env("KRB5CCNAME", cache);
     command.env(PORT, port.to_string()).env(ENCTYPE, enctype).env(CASE, case);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -39,7 +48,8 @@ pub(crate) fn client_command(kdc: &Kdc, client: &str, enctype: &str, case: &str,
 
 pub(crate) fn assert_success(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("the child ends");
-    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let output_text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
 }
 
@@ -50,14 +60,23 @@ fn every_flavour_minor_version_and_enctype_reads_and_writes() {
     for enctype in ENCTYPES {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
         assert_success(
-            client_command(&kdc, enctype, enctype, "files", export.address.port()).spawn().expect("this program starts"),
+            client_command(&kdc, enctype, enctype, "files", export.address.port())
+                .spawn()
+                .expect("this program starts"),
             &export,
         );
         for name in names() {
-            assert!(std::fs::read(export.data(&name)).expect("the file") == content(&name), "{enctype}: {name}");
+            assert!(
+                std::fs::read(export.data(&name)).expect("the file") == content(&name),
+                "{enctype}: {name}"
+            );
             std::fs::remove_file(export.data(&name)).expect("the file");
         }
-        assert_eq!(export.metric("vouch_export_gss_contexts"), 0.0, "clients destroy their contexts");
+        assert_eq!(
+            export.metric("vouch_export_gss_contexts"),
+            0.0,
+            "clients destroy their contexts"
+        );
     }
 }
 
@@ -70,14 +89,25 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         // A file of another client, whose name appears only in a listing.
         let listed = format!("listed by {case}");
         std::fs::write(export.data(&listed), "").expect("a file");
-        assert_success(client_command(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
+        assert_success(
+            client_command(&kdc, "krb5", "", case, relay.port())
+                .spawn()
+                .expect("this program starts"),
+            &export,
+        );
         let (sent, received) = relay.busiest();
         let name = format!("secret name {case}");
-        let has = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        let has =
+            |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         let content = content(&name);
         // A single call writes this part, and a single call reads it.
         let piece = &content[100_000..100_064];
-        for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece), (&received, listed.as_bytes())] {
+        for (bytes, what) in [
+            (&sent, name.as_bytes()),
+            (&sent, piece),
+            (&received, piece),
+            (&received, listed.as_bytes()),
+        ] {
             assert_eq!(has(bytes, what), in_clear, "{case}");
         }
         // The last call is replayed: the server sends no reply and closes the connection.
@@ -101,7 +131,12 @@ fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
     for service in SERVICES {
         std::fs::write(export.data(&format!("once {service:?}")), "").expect("a file");
     }
-    assert_success(client_command(&kdc, "krb5", "", "retry", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(
+        client_command(&kdc, "krb5", "", "retry", export.address.port())
+            .spawn()
+            .expect("this program starts"),
+        &export,
+    );
     for service in SERVICES {
         assert!(!export.data(&format!("once {service:?}")).exists());
     }
@@ -110,7 +145,8 @@ fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
 #[test]
 fn every_flipped_bit_in_transit_is_detected() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     // Integrity covers the plaintext in RFC 3962, and the ciphertext in RFC 8009.
     for enctype in ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
@@ -118,7 +154,9 @@ fn every_flipped_bit_in_transit_is_detected() {
             std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
         }
         assert_success(
-            client_command(&kdc, enctype, enctype, "altered", export.address.port()).spawn().expect("this program starts"),
+            client_command(&kdc, enctype, enctype, "altered", export.address.port())
+                .spawn()
+                .expect("this program starts"),
             &export,
         );
         for service in SERVICES {
@@ -131,10 +169,19 @@ fn every_flipped_bit_in_transit_is_detected() {
 #[test]
 fn first_of_ten_thousand_contexts_stays_usable() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
-    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     let before = export.memory();
-    assert_success(client_command(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
-    let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
+    assert_success(
+        client_command(&kdc, "krb5", "", "contexts", export.address.port())
+            .spawn()
+            .expect("this program starts"),
+        &export,
+    );
+    let (kept, each) = (
+        export.metric("vouch_export_gss_contexts"),
+        export.memory().saturating_sub(before) / CONTEXTS,
+    );
     assert!(kept >= CONTEXTS as f64, "{kept}");
     // Two key schedules per direction, the replay window and the names.
     assert!(each < 16 << 10, "{each} bytes a context");
@@ -144,19 +191,25 @@ fn first_of_ten_thousand_contexts_stays_usable() {
 fn calls_in_flight_of_mixed_lengths_arrive_intact() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     // On a busy machine a few megabytes may take long without optimization.
-    let export = Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
+    let export =
+        Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     for service in SERVICES {
         std::fs::write(export.data(&format!("together {service:?}")), "").expect("a file");
     }
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
         assert_success(
-            client_command(&kdc, enctype, enctype, "together", export.address.port()).spawn().expect("this program starts"),
+            client_command(&kdc, enctype, enctype, "together", export.address.port())
+                .spawn()
+                .expect("this program starts"),
             &export,
         );
         for service in SERVICES {
             let path = export.data(&format!("together {service:?}"));
-            assert!(std::fs::read(&path).expect("the file") == crate::pipeline::content(), "{enctype}: {service:?}");
+            assert!(
+                std::fs::read(&path).expect("the file") == crate::pipeline::content(),
+                "{enctype}: {service:?}"
+            );
             std::fs::write(&path, "").expect("the file");
         }
     }
@@ -166,14 +219,21 @@ fn calls_in_flight_of_mixed_lengths_arrive_intact() {
 fn delegation_is_recalled_over_a_back_channel_under_each_service() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
-    assert_success(client_command(&kdc, "krb5", "", "recall", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_success(
+        client_command(&kdc, "krb5", "", "recall", export.address.port())
+            .spawn()
+            .expect("this program starts"),
+        &export,
+    );
 }
 
 #[test]
 fn context_lost_by_a_restart_is_established_again() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
-    let mut client = client_command(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
+    let mut client = client_command(&kdc, "krb5", "", "restart", export.address.port())
+        .spawn()
+        .expect("this program starts");
     when_ready(&mut client, || export.run(&kdc));
     assert_success(client, &export);
     assert!(export.data("after").exists());
@@ -182,7 +242,8 @@ fn context_lost_by_a_restart_is_established_again() {
 /// Waits until the child has its replies, because calls in progress may fail when the server dies. A
 /// child without replies ends by itself.
 pub(crate) fn when_ready(client: &mut Child, act: impl FnOnce()) {
-    let mut lines = BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut lines =
+        BufReader::new(client.stdout.take().expect("piped")).lines().map_while(Result::ok);
     if lines.by_ref().any(|line| line.contains(READY)) {
         act();
     }
@@ -193,23 +254,35 @@ pub(crate) fn when_ready(client: &mut Child, act: impl FnOnce()) {
 /// The child's side of [`when_ready`].
 pub(crate) async fn report_ready() {
     println!("{READY}");
-    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.expect("a thread").expect("a line");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()))
+        .await
+        .expect("a thread")
+        .expect("a line");
 }
 
 /// The child's side of the tests; does nothing without its variables.
 #[test]
 fn client_process() {
     let (Ok(port), Ok(case)) = (std::env::var(PORT), std::env::var(CASE)) else { return };
-    let host: IpAddr = std::env::var(HOST).map_or(Ipv4Addr::LOCALHOST.into(), |host| host.parse().expect("an address"));
+    let host: IpAddr = std::env::var(HOST)
+        .map_or(Ipv4Addr::LOCALHOST.into(), |host| host.parse().expect("an address"));
     let address = SocketAddr::from((host, port.parse().expect("a port")));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match case.as_str() {
         "files" => runtime.block_on(files(address)),
-        "krb5i" => runtime.block_on(write_list_and_read(address, Service::Integrity, "secret name krb5i")),
-        "krb5p" => runtime.block_on(write_list_and_read(address, Service::Privacy, "secret name krb5p")),
+        "krb5i" => {
+            runtime.block_on(write_list_and_read(address, Service::Integrity, "secret name krb5i"))
+        }
+        "krb5p" => {
+            runtime.block_on(write_list_and_read(address, Service::Privacy, "secret name krb5p"))
+        }
         "retry" => {
             for service in SERVICES {
-                crate::retransmission::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
+                crate::retransmission::remove_twice(
+                    address,
+                    Box::new(context(address, service)),
+                    &format!("once {service:?}"),
+                );
             }
         }
         "together" => {
@@ -219,21 +292,41 @@ fn client_process() {
                     let client = client(address, 1, service).await;
                     client.walk(format!("export/{name}").as_bytes()).await.expect("the file").handle
                 });
-                crate::pipeline::write_and_read(address, &name, handle, connections, Box::new(context(address, service)));
+                crate::pipeline::write_and_read(
+                    address,
+                    &name,
+                    handle,
+                    connections,
+                    Box::new(context(address, service)),
+                );
             }
         }
         "altered" => {
             for service in SERVICES {
-                let proven = if service == Service::None { ProtectedPart::Header } else { ProtectedPart::All };
+                let proven = if service == Service::None {
+                    ProtectedPart::Header
+                } else {
+                    ProtectedPart::All
+                };
                 let context = context(address, service);
-                assert_eq!(context.context().enctype().name(), std::env::var(ENCTYPE).expect("the parent sets it"));
-                crate::bit_flips::remove_after_bit_flips(address, Box::new(context), proven, &format!("altered {service:?}"));
+                assert_eq!(
+                    context.context().enctype().name(),
+                    std::env::var(ENCTYPE).expect("the parent sets it")
+                );
+                crate::bit_flips::remove_after_bit_flips(
+                    address,
+                    Box::new(context),
+                    proven,
+                    &format!("altered {service:?}"),
+                );
             }
         }
         "contexts" => many_contexts(&runtime, address),
         "recall" => {
             for service in SERVICES {
-                runtime.block_on(crate::back_channel::recall(address, service, move || context(address, service)));
+                runtime.block_on(crate::back_channel::recall(address, service, move || {
+                    context(address, service)
+                }));
             }
         }
         "array-task" => runtime.block_on(crate::jobs::array::work(address)),
@@ -248,18 +341,22 @@ const CONTEXTS: usize = 10_000;
 
 fn many_contexts(runtime: &tokio::runtime::Runtime, address: SocketAddr) {
     let protection = context(address, Service::Privacy);
-    let config = Config::new(address, 1, Identity::new(b"the first".to_vec(), Verifier([7; 8])), protection);
+    let config =
+        Config::new(address, 1, Identity::new(b"the first".to_vec(), Verifier([7; 8])), protection);
     let first = runtime.block_on(Client::connect(config)).unwrap_or_else(|error| panic!("{error}"));
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| (0..CONTEXTS / 4).for_each(|_| drop(context(address, Service::Integrity))));
+            scope.spawn(|| {
+                (0..CONTEXTS / 4).for_each(|_| drop(context(address, Service::Integrity)))
+            });
         }
     });
     runtime.block_on(first.walk(b"export")).expect("its context is known");
 }
 
 fn context(address: SocketAddr, service: Service) -> GssProtection {
-    let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default()).unwrap_or_else(|fault| panic!("{fault}"));
+    let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())
+        .unwrap_or_else(|fault| panic!("{fault}"));
     establish(address, initiator, service).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -268,12 +365,21 @@ pub(crate) async fn client(address: SocketAddr, minor: u32, service: Service) ->
 }
 
 /// Each principal needs a client name of its own.
-pub(crate) async fn client_of(name: &str, address: SocketAddr, minor: u32, service: Service) -> Client {
+pub(crate) async fn client_of(
+    name: &str,
+    address: SocketAddr,
+    minor: u32,
+    service: Service,
+) -> Client {
     let client = Client::connect(config(name, address, minor, service)).await;
     let client = client.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"));
     // RFC 8881, section 2.10.8.3: state protection needs calls with integrity, and does not exist
     // in NFSv4.0.
-    assert_eq!(client.is_protected(), minor > 0 && service != Service::None, "minor {minor}, {service:?}");
+    assert_eq!(
+        client.is_protected(),
+        minor > 0 && service != Service::None,
+        "minor {minor}, {service:?}"
+    );
     client
 }
 
@@ -281,7 +387,10 @@ pub(crate) fn config(name: &str, address: SocketAddr, minor: u32, service: Servi
     let protection = context(address, service);
     let wanted = std::env::var(ENCTYPE).expect("the parent sets it");
     assert!(wanted.is_empty() || protection.context().enctype().name() == wanted);
-    let identity = Identity::new(format!("{name} {minor} {service:?} {wanted}").into_bytes(), Verifier([7; 8]));
+    let identity = Identity::new(
+        format!("{name} {minor} {service:?} {wanted}").into_bytes(),
+        Verifier([7; 8]),
+    );
     let mut config = Config::new(address, minor, identity, protection);
     config.renewal = Some(Arc::new(move || {
         let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())?;
@@ -297,7 +406,8 @@ fn names() -> Vec<String> {
 }
 
 pub(crate) fn content(name: &str) -> Vec<u8> {
-    let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    let seed =
+        name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     (0..1_100_003u64).map(|at| (seed.wrapping_mul(at * at + 1) >> 13) as u8).collect()
 }
 
@@ -322,12 +432,18 @@ async fn write_list_and_read(address: SocketAddr, service: Service, name: &str) 
 async fn write_and_read(client: &Client, name: &str) {
     let bytes = content(name);
     let root = client.walk(b"export").await.expect("the export");
-    let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
+    let file = client
+        .open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default()))
+        .await
+        .expect("a new file");
     const LENGTHS: [usize; 13] = [1, 2, 3, 4, 15, 16, 17, 100, 4095, 4096, 4097, 65_536, 1_000_000];
     let mut at = 0;
     for len in LENGTHS.into_iter().cycle() {
         let end = (at + len).min(bytes.len());
-        client.write(&file, at as u64, &bytes[at..end], StableHow::Unstable).await.expect("a write");
+        client
+            .write(&file, at as u64, &bytes[at..end], StableHow::Unstable)
+            .await
+            .expect("a write");
         at = end;
         if at == bytes.len() {
             break;
@@ -359,14 +475,21 @@ async fn write_and_read(client: &Client, name: &str) {
 async fn work_across_restart(address: SocketAddr) {
     let client = client(address, 1, Service::Privacy).await;
     let root = client.walk(b"export").await.expect("the export");
-    let file = client.open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
+    let file = client
+        .open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default()))
+        .await
+        .expect("a new file");
     client.close_file(file).await.expect("the file closes");
     report_ready().await;
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < end, "the client does not come back");
         let opened = match client.walk(b"export").await {
-            Ok(root) => client.open(&root.handle, b"after", ShareAccess::BOTH, Some(&Attributes::default())).await,
+            Ok(root) => {
+                client
+                    .open(&root.handle, b"after", ShareAccess::BOTH, Some(&Attributes::default()))
+                    .await
+            }
             Err(error) => Err(error),
         };
         match opened {

@@ -28,10 +28,17 @@ pub(crate) fn content() -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(at | 1) >> 11) as u8).collect()
 }
 
-pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle, connections: usize, protection: Box<dyn Protection>) {
+pub(crate) fn write_and_read(
+    address: SocketAddr,
+    name: &str,
+    handle: Filehandle,
+    connections: usize,
+    protection: Box<dyn Protection>,
+) {
     let identity = Identity { slots: 32, ..Identity::new(name.as_bytes(), Verifier([9; 8])) };
     let (content, pieces) = (content(), pieces());
-    let mut pipeline = Pipeline::connect(address, 1, connections, &identity, protection).expect("a session");
+    let mut pipeline =
+        Pipeline::connect(address, 1, connections, &identity, protection).expect("a session");
     for writing in [true, false] {
         let (mut next, mut done, end) = (0, 0, Instant::now() + Duration::from_secs(120));
         while done < PIECES {
@@ -42,8 +49,18 @@ pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle
                     let stateid = Stateid::ANONYMOUS;
                     let data = &content[offset as usize..][..len];
                     match writing {
-                        true => call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::Unstable, data: Bytes(data) })),
-                        false => call.op(w, &Args::Read(ReadArgs { stateid, offset, count: len as u32 })),
+                        true => call.op(
+                            w,
+                            &Args::Write(WriteArgs {
+                                stateid,
+                                offset,
+                                stable: StableHow::Unstable,
+                                data: Bytes(data),
+                            }),
+                        ),
+                        false => {
+                            call.op(w, &Args::Read(ReadArgs { stateid, offset, count: len as u32 }))
+                        }
                     }
                 });
                 if !submitted.expect("a call") {
@@ -57,7 +74,10 @@ pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle
                 body.next_ok().expect("PUTFH's result");
                 match body.next_ok().expect("a result") {
                     Results::Write(Ok(ok)) => assert_eq!(ok.count as usize, len),
-                    Results::Read(Ok(ok)) => assert!(ok.data[..] == content[offset as usize..][..len], "{name} at {offset}"),
+                    Results::Read(Ok(ok)) => assert!(
+                        ok.data[..] == content[offset as usize..][..len],
+                        "{name} at {offset}"
+                    ),
                     other => panic!("{other:?}"),
                 }
                 done += 1;

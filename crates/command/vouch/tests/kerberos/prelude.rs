@@ -18,7 +18,8 @@ pub(crate) use vouch_testkit::kdc::{self, Kdc, REALM};
 
 /// A root file system of `script/install-needs`, of the suite that VOUCH_PEERS_SUITE names.
 pub(crate) fn peers_root(name: &str) -> String {
-    let suite = std::env::var(PEERS_SUITE).map_or_else(|_| String::new(), |suite| format!("-{suite}"));
+    let suite =
+        std::env::var(PEERS_SUITE).map_or_else(|_| String::new(), |suite| format!("-{suite}"));
     format!("/opt/vouch-{name}{suite}")
 }
 

@@ -3,7 +3,10 @@ use vouch_testkit::kdc::{Client, ENCTYPES};
 
 fn output(mut command: Command) -> (bool, String) {
     let out = command.output().expect("the file exists");
-    (out.status.success(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+    (
+        out.status.success(),
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)),
+    )
 }
 
 fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
@@ -25,7 +28,10 @@ fn each_encryption_type_is_a_session_key() {
         let cache = kdc.kinit(enctype, "alice", &keytab, enctype, &[]);
         let (good, output_text) = service_ticket(&kdc, enctype, &cache);
         let service = output_text.split("nfs/localhost@VOUCH.TEST\n").nth(1).unwrap_or_default();
-        assert!(good && service.contains(&format!("Etype (skey, tkt): {enctype},")), "{output_text}");
+        assert!(
+            good && service.contains(&format!("Etype (skey, tkt): {enctype},")),
+            "{output_text}"
+        );
     }
 }
 
@@ -64,7 +70,12 @@ fn check_names_a_keytab_without_the_key() {
     let check = |keytab: &std::path::Path| {
         let mut command = kdc.program_as(env!("CARGO_BIN_EXE_vouch"), "krb5");
         let home = keytab.parent().unwrap();
-        command.env("HOME", home).env("VOUCH_RUNTIME_DIR", home).args(["check", "--json", "--no-cache", "--state"]);
+        command.env("HOME", home).env("VOUCH_RUNTIME_DIR", home).args([
+            "check",
+            "--json",
+            "--no-cache",
+            "--state",
+        ]);
         command.arg(home.join("no-state")).arg("--keytab").arg(keytab);
         let (_, text) = output(command);
         text
@@ -72,5 +83,8 @@ fn check_names_a_keytab_without_the_key() {
     let text = check(&kdc.keytab("without", &["host/server.vouch.test"]));
     assert!(text.contains("\"keytab-without-key\"") && text.contains("ktadd"), "{text}");
     let text = check(&kdc.keytab("with", &["nfs/server.vouch.test"]));
-    assert!(text.contains("has a key of the service nfs") && !text.contains("keytab-without-key"), "{text}");
+    assert!(
+        text.contains("has a key of the service nfs") && !text.contains("keytab-without-key"),
+        "{text}"
+    );
 }

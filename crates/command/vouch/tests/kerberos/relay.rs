@@ -24,10 +24,14 @@ impl Relay {
                 let carried = Traffic::default();
                 all.lock().expect("the mutex is not poisoned").push(carried.clone());
                 for (from, to, way) in [(&client, &server, 0), (&server, &client, 1)] {
-                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let (from, to) =
+                        (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let carried = carried.clone();
                     thread::spawn(move || {
-                        carry(from, to, |bytes| carried.lock().expect("the mutex is not poisoned")[way].extend_from_slice(bytes))
+                        carry(from, to, |bytes| {
+                            carried.lock().expect("the mutex is not poisoned")[way]
+                                .extend_from_slice(bytes)
+                        })
                     });
                 }
             }
@@ -41,8 +45,10 @@ impl Relay {
 
     pub(crate) fn busiest(&self) -> (Vec<u8>, Vec<u8>) {
         let all = self.connections.lock().expect("the mutex is not poisoned");
-        let copies = all.iter().map(|carried| carried.lock().expect("the mutex is not poisoned").clone());
-        let [sent, received] = copies.max_by_key(|[sent, _]| sent.len()).expect("a connection exists");
+        let copies =
+            all.iter().map(|carried| carried.lock().expect("the mutex is not poisoned").clone());
+        let [sent, received] =
+            copies.max_by_key(|[sent, _]| sent.len()).expect("a connection exists");
         (sent, received)
     }
 }

@@ -14,9 +14,13 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     let identity = Identity::new(b"retries".to_vec(), Verifier([8; 8]));
     let mut core = introduce(&identity, protection, |record| exchange(&mut stream, record));
-    let write = |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
+    let write =
+        |call: CallBuilder, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let (mut first, mut second) = (Writer::new(), Writer::new());
-    let call = core.begin(9, CallKind::Session { cache: true }, &mut first).expect("a context").expect("a slot");
+    let call = core
+        .begin(9, CallKind::Session { cache: true }, &mut first)
+        .expect("a context")
+        .expect("a slot");
     write(call, &mut core, &mut first);
     let answer = exchange(&mut stream, first.as_bytes());
     let call = core.begin_again(9, &mut second).expect("a context").expect("the call is in flight");
@@ -27,12 +31,19 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     // The first reply does not match the second call.
     assert!(!matches!(core.reply(&answer, &mut Vec::new()), Ok(Some(_))));
     let mut scratch = Vec::new();
-    let completion = core.reply(&answer_again, &mut scratch).expect("the reply verifies").expect("a reply to the call");
+    let completion = core
+        .reply(&answer_again, &mut scratch)
+        .expect("the reply verifies")
+        .expect("a reply to the call");
     // A second execution would give NFS4ERR_NOENT.
     assert_eq!(completion.outcome.expect("the server accepts the call").status, Status::OK);
 }
 
-pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mut send: impl FnMut(&[u8]) -> Vec<u8>) -> Core {
+pub(crate) fn introduce(
+    identity: &Identity,
+    protection: Box<dyn Protection>,
+    mut send: impl FnMut(&[u8]) -> Vec<u8>,
+) -> Core {
     let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
     while let Some((kind, args)) = handshake.request(identity) {
         let mut w = Writer::new();
@@ -41,8 +52,11 @@ pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mu
         core.end(call, &mut w).expect("the record fits");
         let reply = send(w.as_bytes());
         let mut scratch = Vec::new();
-        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
-        handshake.accept(identity, completion.outcome.expect("the server accepts the call"), &mut core).expect("the client is introduced");
+        let completion =
+            core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
+        handshake
+            .accept(identity, completion.outcome.expect("the server accepts the call"), &mut core)
+            .expect("the client is introduced");
     }
     core
 }

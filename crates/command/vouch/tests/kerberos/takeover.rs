@@ -1,7 +1,9 @@
 //! Two heads with one keytab: clients reclaim after a takeover, under each Kerberos service.
 
 use crate::lock_holder::LockHolder;
-use crate::own_client::{SERVICES, assert_success, client, client_command, config, report_ready, when_ready};
+use crate::own_client::{
+    SERVICES, assert_success, client, client_command, config, report_ready, when_ready,
+};
 use crate::prelude::*;
 use vouch_testkit::moving_address::MovingAddress;
 
@@ -10,9 +12,17 @@ fn clients_reclaim_after_takeover_under_each_service() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
-        let mut export = Export::start_with(&kdc, ServerOptions { lease: "90", head: Some("a"), ..ServerOptions::default() });
-        let moving = MovingAddress::start(TcpListener::bind("127.0.0.1:0").expect("a free port"), vec![export.address], u64::MAX);
-        let command = &mut client_command(&kdc, enctype, enctype, "takeover", moving.address.port());
+        let mut export = Export::start_with(
+            &kdc,
+            ServerOptions { lease: "90", head: Some("a"), ..ServerOptions::default() },
+        );
+        let moving = MovingAddress::start(
+            TcpListener::bind("127.0.0.1:0").expect("a free port"),
+            vec![export.address],
+            u64::MAX,
+        );
+        let command =
+            &mut client_command(&kdc, enctype, enctype, "takeover", moving.address.port());
         let mut holder = command.spawn().expect("this program starts");
         when_ready(&mut holder, || {
             export.fail_over_to(&kdc, "b");
@@ -20,10 +30,16 @@ fn clients_reclaim_after_takeover_under_each_service() {
         });
         assert_success(holder, &export);
         for (minor, service) in kinds() {
-            assert_eq!(std::fs::read(export.data(&name(minor, service))).expect("the file"), b"before after");
+            assert_eq!(
+                std::fs::read(export.data(&name(minor, service))).expect("the file"),
+                b"before after"
+            );
         }
         let callers = export.callers();
-        assert!(callers.iter().all(|(principal, _)| *principal == format!("root@{REALM}")), "{callers:?}");
+        assert!(
+            callers.iter().all(|(principal, _)| *principal == format!("root@{REALM}")),
+            "{callers:?}"
+        );
     }
 }
 
@@ -31,7 +47,10 @@ fn clients_reclaim_after_takeover_under_each_service() {
 pub(crate) async fn hold_over_takeover(address: SocketAddr) {
     let mut holders = Vec::new();
     for (minor, service) in kinds() {
-        holders.push(LockHolder::connect(config("holder", address, minor, service), name(minor, service)).await);
+        holders.push(
+            LockHolder::connect(config("holder", address, minor, service), name(minor, service))
+                .await,
+        );
     }
     report_ready().await;
     for holder in &mut holders {

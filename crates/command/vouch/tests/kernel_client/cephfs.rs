@@ -22,7 +22,10 @@ fn acls_work_over_kernel_client_of_cephfs() {
         return skip("needs ceph-module of script/install-needs");
     }
     let Some(cluster) = cluster(&network) else { return };
-    let out = guest(&network, &cluster).file(&work("acl.sh")).set("CEPH_MODULE", MODULE_WITH_ACLS).run("cephfs_acl.sh");
+    let out = guest(&network, &cluster)
+        .file(&work("acl.sh"))
+        .set("CEPH_MODULE", MODULE_WITH_ACLS)
+        .run("cephfs_acl.sh");
     for done in ["ok: acls", "ok: ACLs on both sides"] {
         assert!(out.contains(done), "{out}");
     }
@@ -38,8 +41,12 @@ fn cluster(network: &Network) -> Option<Cluster> {
 }
 
 fn guest(network: &Network, cluster: &Cluster) -> Guest {
-    let guest = Guest::with_port(network, 2049).newer_kernel().limit(400).file(&work("cephfs.bash"));
-    guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("MONITOR", cluster.monitor_address()).set("VERSION", "4.2")
+    let guest =
+        Guest::with_port(network, 2049).newer_kernel().limit(400).file(&work("cephfs.bash"));
+    guest
+        .set("VOUCH", env!("CARGO_BIN_EXE_vouch"))
+        .set("MONITOR", cluster.monitor_address())
+        .set("VERSION", "4.2")
 }
 
 /// Debian's kernel for guests has the client without POSIX ACLs.

@@ -15,7 +15,8 @@ const REQUESTS_MAX: usize = 60;
 fn content(file: usize) -> Vec<u8> {
     let mut state = file as u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 56) as u8
     };
     (0..1000 + file * file * 7919 % 59_000).map(|_| next()).collect()
@@ -33,9 +34,20 @@ fn start_nginx(site: &TestSite, address: &str, port: u16) -> KillOnDrop {
     site.write("nginx.conf", configuration);
     let path = site.path("nginx.conf");
     let mut command = Command::new("nginx");
-    command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").arg("-c").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .arg("-c")
+        .arg(path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let nginx = KillOnDrop(command.spawn().expect("the program starts"));
-    assert!(eventually(std::time::Duration::from_secs(30), || std::net::TcpStream::connect((address, port)).is_ok()), "nginx listens");
+    assert!(
+        eventually(std::time::Duration::from_secs(30), || std::net::TcpStream::connect((
+            address, port
+        ))
+        .is_ok()),
+        "nginx listens"
+    );
     nginx
 }
 
@@ -55,9 +67,15 @@ fn hundreds_of_files_need_few_requests_over_a_slow_network() {
     let port = free_port();
     let _nginx = start_nginx(&site, &network.address, port);
     let replica = format!("http://{}:{port}/db", network.address);
-    let guest = Guest::with_port(&network, port).file(&site.path("order")).set("VOUCH", env!("CARGO_BIN_EXE_vouch"));
+    let guest = Guest::with_port(&network, port)
+        .file(&site.path("order"))
+        .set("VOUCH", env!("CARGO_BIN_EXE_vouch"));
     let out = guest.set("REPLICA", &replica).set("NAME", &site.name("")).run("netem.sh");
-    let sum = Command::new("sh").args(["-c", "xargs cat <../order | sha256sum"]).current_dir(site.path("src")).output().expect("a shell");
+    let sum = Command::new("sh")
+        .args(["-c", "xargs cat <../order | sha256sum"])
+        .current_dir(site.path("src"))
+        .output()
+        .expect("a shell");
     assert!(out.contains(&format!("sum: {}", String::from_utf8_lossy(&sum.stdout))), "{out}");
     assert!(out.contains("ok: read"), "{out}");
     let requests = fs::read_to_string(site.path("access.log")).expect("a log").lines().count();

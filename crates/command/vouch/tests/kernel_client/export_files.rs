@@ -25,7 +25,9 @@ impl ExportFiles {
 
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("")).expect("the export");
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+        entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect()
     }
 
     pub(crate) fn wait_for(&self, name: &str) {
@@ -38,7 +40,8 @@ impl ExportFiles {
 
     /// Until the load in the guest has written to its log again.
     pub(crate) fn wait_for_progress(&self) {
-        let len = || std::fs::metadata(self.path("acknowledged")).map_or(0, |metadata| metadata.len());
+        let len =
+            || std::fs::metadata(self.path("acknowledged")).map_or(0, |metadata| metadata.len());
         let (before, end) = (len(), Instant::now() + Duration::from_secs(120));
         while len() == before {
             assert!(Instant::now() < end, "the client does not go on");

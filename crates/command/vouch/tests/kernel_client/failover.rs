@@ -22,12 +22,15 @@ use pair::Pair;
 /// killed. Every third takeover begins before the client has recovered from the one before.
 #[test]
 fn takeover_keeps_opens_locks_and_acknowledged_data() {
-    let count = std::env::var("VOUCH_TEST_FAILOVERS").map_or(2, |count| count.parse::<u64>().expect("a number of takeovers"));
+    let count = std::env::var("VOUCH_TEST_FAILOVERS")
+        .map_or(2, |count| count.parse::<u64>().expect("a number of takeovers"));
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
         let mut pair = Pair::start(&network);
         let limit = 600 + 60 * u32::try_from(count).expect("a small number");
-        let guest = Guest::with_port(&network, pair.port()).set("VERSION", version).set("SERVER", &pair.address());
+        let guest = Guest::with_port(&network, pair.port())
+            .set("VERSION", version)
+            .set("SERVER", &pair.address());
         let guest = guest.set("SECONDS_OF_LOAD", "1").limit(limit).start("survivor.sh");
         pair.files.wait_for("begun");
         for takeover in 0..count {
@@ -40,6 +43,9 @@ fn takeover_keeps_opens_locks_and_acknowledged_data() {
         std::fs::write(pair.files.path("enough"), "").expect("a file");
         println!("{version}, {count} takeovers: {}", guest.ok());
         let names = pair.files.names();
-        assert!(names.iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {names:?}");
+        assert!(
+            names.iter().all(|name| !name.starts_with(".nfs")),
+            "{version}: a silly name was left: {names:?}"
+        );
     }
 }

@@ -20,19 +20,33 @@ impl Network {
             skip("needs root, to make a network device");
             return None;
         }
-        for (what, needs) in [("linux.uml", "user-mode-linux"), ("mount.nfs", "nfs-common"), ("busybox", "busybox-static")] {
+        for (what, needs) in [
+            ("linux.uml", "user-mode-linux"),
+            ("mount.nfs", "nfs-common"),
+            ("busybox", "busybox-static"),
+        ] {
             if !has_program(what) {
                 skip(&format!("needs the package {needs}"));
                 return None;
             }
         }
         let (index, lock) = free_index();
-        let out = Command::new(runner()).args(["up", &index.to_string()]).output().expect("the guest's script");
+        let out = Command::new(runner())
+            .args(["up", &index.to_string()])
+            .output()
+            .expect("the guest's script");
         if !out.status.success() {
-            skip(&format!("no network for a guest: {}", String::from_utf8_lossy(&out.stderr).trim()));
+            skip(&format!(
+                "no network for a guest: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            ));
             return None;
         }
-        Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
+        Some(Network {
+            index,
+            address: String::from_utf8_lossy(&out.stdout).trim().to_owned(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -46,7 +60,9 @@ impl Network {
     /// Gives this machine a second address in the network.
     pub(crate) fn add_address(&self) -> String {
         let address = format!("10.77.{}.3", self.index);
-        let status = Command::new("ip").args(["addr", "add", &format!("{address}/24"), "dev", &self.device()]).status();
+        let status = Command::new("ip")
+            .args(["addr", "add", &format!("{address}/24"), "dev", &self.device()])
+            .status();
         assert!(status.expect("ip").success(), "a second address");
         address
     }
@@ -67,7 +83,8 @@ impl Network {
 
     fn change_address(&self, change: &str) {
         let address = format!("{}/24", self.address);
-        let status = Command::new("ip").args(["addr", change, &address, "dev", &self.device()]).status();
+        let status =
+            Command::new("ip").args(["addr", change, &address, "dev", &self.device()]).status();
         assert!(status.expect("ip").success(), "address {change}");
     }
 }
@@ -130,7 +147,13 @@ impl Guest {
     }
 
     pub(crate) fn start(mut self, script: &str) -> RunningGuest {
-        let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = self
+            .command
+            .arg(work(script))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         RunningGuest { child: Some(child.expect("the guest's script")) }
     }
 }
@@ -150,7 +173,12 @@ impl RunningGuest {
         let child = self.child.take().expect("it has not ended");
         let out = child.wait_with_output().expect("the guest's script was started");
         let output_text = String::from_utf8_lossy(&out.stdout).into_owned();
-        assert!(out.status.success(), "{}: {output_text}{}", out.status, String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "{}: {output_text}{}",
+            out.status,
+            String::from_utf8_lossy(&out.stderr)
+        );
         output_text
     }
 }
@@ -159,14 +187,21 @@ impl Drop for RunningGuest {
     /// The script ends its guest when it is told to terminate.
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM);
+            let _ = rustix::process::kill_process(
+                rustix::process::Pid::from_child(&child),
+                rustix::process::Signal::TERM,
+            );
             let _ = child.wait();
         }
     }
 }
 
 pub(crate) fn has_program(name: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {name}")]).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new("sh")
+        .args(["-c", &format!("command -v {name}")])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 pub(crate) fn skip(why: &str) {
@@ -178,7 +213,12 @@ fn free_index() -> (u32, File) {
     for _ in 0..1000 {
         let index = 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 80;
         let path = Path::new("/run").join(format!("vouch-guest-network-{index}.lock"));
-        let file = File::options().create(true).truncate(false).write(true).open(path).expect("a lock file");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .expect("a lock file");
         if file.try_lock().is_ok() {
             return (index, file);
         }

@@ -39,16 +39,46 @@ pub(crate) struct Broker {
 
 impl Broker {
     /// `more` is added to the environment of its programs.
-    pub(crate) fn start(kdc: &Kdc, network: &Network, ticket_s: u64, more: &[(&'static str, OsString)]) -> Broker {
+    pub(crate) fn start(
+        kdc: &Kdc,
+        network: &Network,
+        ticket_s: u64,
+        more: &[(&'static str, OsString)],
+    ) -> Broker {
         let directory = tempfile::tempdir().expect("a directory");
-        let port = TcpListener::bind((network.address.as_str(), 0)).expect("a free port").local_addr().expect("bound").port();
+        let port = TcpListener::bind((network.address.as_str(), 0))
+            .expect("a free port")
+            .local_addr()
+            .expect("bound")
+            .port();
         let environment = [&kdc.environment("server"), more].concat();
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.args(["jobs", "broker", "--principal", BROKER, "--service", SERVICE, "--uid-min", "1", "--scheduler", "root"]);
-        command.args(["--ticket-life", &format!("{ticket_s}s"), "--listen", &format!("{}:{port}", network.address)]);
-        command.arg("--keytab").arg(kdc.keytab("broker.keytab", &[BROKER])).arg("--state").arg(directory.path().join("state"));
+        command.args([
+            "jobs",
+            "broker",
+            "--principal",
+            BROKER,
+            "--service",
+            SERVICE,
+            "--uid-min",
+            "1",
+            "--scheduler",
+            "root",
+        ]);
+        command.args([
+            "--ticket-life",
+            &format!("{ticket_s}s"),
+            "--listen",
+            &format!("{}:{port}", network.address),
+        ]);
+        command
+            .arg("--keytab")
+            .arg(kdc.keytab("broker.keytab", &[BROKER]))
+            .arg("--state")
+            .arg(directory.path().join("state"));
         command.arg("--socket").arg(directory.path().join("socket")).envs(environment.clone());
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts");
         let broker = Broker { directory, environment, port, _child: KillOnDrop(child) };
         let end = Instant::now() + Duration::from_secs(60);
         while std::os::unix::net::UnixStream::connect(broker.socket()).is_err() {
@@ -65,9 +95,24 @@ impl Broker {
     pub(crate) fn begin(&self, job: &str, user: &str, node: &str, seconds: u64) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command
-            .args(["jobs", "begin", "--job", job, "--user", user, "--nodes", node, "--for", &format!("{seconds}s"), "--socket"])
+            .args([
+                "jobs",
+                "begin",
+                "--job",
+                job,
+                "--user",
+                user,
+                "--nodes",
+                node,
+                "--for",
+                &format!("{seconds}s"),
+                "--socket",
+            ])
             .arg(self.socket());
-        assert!(command.envs(self.environment.clone()).status().expect("the binary starts").success(), "the job is registered");
+        assert!(
+            command.envs(self.environment.clone()).status().expect("the binary starts").success(),
+            "the job is registered"
+        );
     }
 }
 
@@ -91,7 +136,13 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
     let server_keytab = kdc.keytab("server.keytab", &[SERVICE]);
     kdc.client(&Client { name: "server", clock_skew: 1, ..Client::default() });
     std::fs::create_dir(kdc.path("guest")).expect("a directory");
-    let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew: 1, ..Client::default() });
+    let krb5_conf = kdc.client(&Client {
+        name: "guest/krb5",
+        kdc: address,
+        enctypes: ENCTYPES,
+        clock_skew: 1,
+        ..Client::default()
+    });
     let server = Server::start_with(
         &network,
         ServerOptions {
@@ -101,7 +152,8 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
             ..ServerOptions::default()
         },
     );
-    std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777)).expect("the export is ours");
+    std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777))
+        .expect("the export is ours");
     let broker = Broker::start(kdc, &network, ticket_s, &[]);
     broker.begin("7", JOB_USER, &network.guest_name(), work_s + 600);
     let guest = Guest::new(&network, &server)
@@ -124,18 +176,33 @@ fn job_works_through_rpc_gssd_longer_than_its_tickets_live() {
     memory.create("searched");
     memory.wait_for("ok: worked to the end");
     keys.extend(session_keys(&memory));
-    assert!(keys.iter().any(|key| *key != keys[0]), "the search finds no session key of renewed tickets");
+    assert!(
+        keys.iter().any(|key| *key != keys[0]),
+        "the search finds no session key of renewed tickets"
+    );
     memory.create("searched-late");
     memory.wait_for("ok: nothing is left on disks");
     let left: Vec<usize> = keys.iter().map(|key| memory.count(key)).collect();
     memory.create("searched-again");
-    assert!(left.iter().all(|count| *count == 0), "session keys of ended tickets are left in the node's memory: {left:?}");
+    assert!(
+        left.iter().all(|count| *count == 0),
+        "session keys of ended tickets are left in the node's memory: {left:?}"
+    );
     let out = guest.ok();
     println!("{out}");
-    for what in ["the job without tickets of the broker failed", "worked to the end", "others are refused", "access ended with the job"] {
+    for what in [
+        "the job without tickets of the broker failed",
+        "worked to the end",
+        "others are refused",
+        "access ended with the job",
+    ] {
         assert!(out.contains(&format!("ok: {what}")), "{what}: {out}");
     }
-    assert_eq!(std::fs::metadata(server.path("output-1")).expect("the job's file").uid(), 1, "the job's user owns the file");
+    assert_eq!(
+        std::fs::metadata(server.path("output-1")).expect("the job's file").uid(),
+        1,
+        "the job's user owns the file"
+    );
 }
 
 /// Session keys of the job user's tickets for the service: in a credential cache of version 4 the

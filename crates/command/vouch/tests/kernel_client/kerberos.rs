@@ -39,7 +39,13 @@ impl Realm {
         let server_keytab = kdc.keytab("server.keytab", &["nfs/server.vouch.test"]);
         kdc.client(&Client { name: "server", clock_skew, ..Client::default() });
         std::fs::create_dir(kdc.path("guest")).expect("a directory");
-        let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew, ..Client::default() });
+        let krb5_conf = kdc.client(&Client {
+            name: "guest/krb5",
+            kdc: address,
+            enctypes: ENCTYPES,
+            clock_skew,
+            ..Client::default()
+        });
         Some(Realm { kdc, network, krb5_conf, server_keytab })
     }
 
@@ -50,14 +56,23 @@ impl Realm {
     fn server_with(&self, options: &str, mut more: Vec<OsString>) -> Server {
         more.extend(["--keytab".into(), self.server_keytab.clone().into()]);
         let environment = self.kdc.environment("server");
-        let server_options = ServerOptions { options: options.into(), more, environment, ..ServerOptions::default() };
+        let server_options = ServerOptions {
+            options: options.into(),
+            more,
+            environment,
+            ..ServerOptions::default()
+        };
         let server = Server::start_with(&self.network, server_options);
-        std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
+        std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777))
+            .expect("the export is ours");
         server
     }
 
     fn guest(&self, server: &Server) -> Guest {
-        let mut guest = Guest::new(&self.network, server).limit(1200).file(&self.krb5_conf).file(&guest::work("gss.bash"));
+        let mut guest = Guest::new(&self.network, server)
+            .limit(1200)
+            .file(&self.krb5_conf)
+            .file(&guest::work("gss.bash"));
         for name in USERS.iter().chain(&["machine"]) {
             guest = guest.file(&self.kdc.path("keytabs").join(format!("{name}.keytab")));
         }
@@ -80,9 +95,17 @@ fn each_flavour_works_for_users_with_tickets() {
         for flavour in ["krb5", "krb5i", "krb5p"] {
             assert!(out.contains(&format!("ok: {version} {flavour}")), "{out}");
             let file = server.path(&format!("daemon-{version}-{flavour}"));
-            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "the ticket holder owns the file");
+            assert_eq!(
+                std::fs::metadata(file).expect("a file that the guest made").uid(),
+                1,
+                "the ticket holder owns the file"
+            );
             let file = server.path(&format!("machine-{version}-{flavour}"));
-            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine account maps to nobody");
+            assert_eq!(
+                std::fs::metadata(file).expect("a file that the guest made").uid(),
+                65_534,
+                "the machine account maps to nobody"
+            );
         }
     }
     assert!(out.contains("ok: the strongest is chosen") && out.contains("ok: lent"), "{out}");
@@ -97,13 +120,22 @@ fn kerberos_identifies_users_over_tls() {
     let certificates = Certificates::new();
     certificates.issue("server", &["server.vouch.test"], Some(&realm.network.address));
     let file = |name: &str| certificates.path(name).into_os_string();
-    let more = vec!["--tls-cert".into(), file("server.pem"), "--tls-key".into(), file("server.key")];
+    let more =
+        vec!["--tls-cert".into(), file("server.pem"), "--tls-key".into(), file("server.key")];
     let server = realm.server_with("rw,sec=krb5,xprtsec=tls", more);
-    let out = realm.guest(&server).newer_kernel().file(&certificates.path("ca.pem")).run("kerberos_tls.sh");
+    let out = realm
+        .guest(&server)
+        .newer_kernel()
+        .file(&certificates.path("ca.pem"))
+        .run("kerberos_tls.sh");
     for version in ["4.2", "4.1"] {
         assert!(out.contains(&format!("ok: {version} krb5 over TLS")), "{out}");
         let file = server.path(&format!("daemon-{version}"));
-        assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "the ticket holder owns the file");
+        assert_eq!(
+            std::fs::metadata(file).expect("a file that the guest made").uid(),
+            1,
+            "the ticket holder owns the file"
+        );
     }
     assert!(out.contains("ok: no mount without TLS"), "{out}");
 }

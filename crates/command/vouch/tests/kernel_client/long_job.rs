@@ -39,7 +39,12 @@ fn job_of_days_has_access_until_its_deadline() {
     let server_keytab = kdc.keytab("server.keytab", &[SERVICE]);
     kdc.client(&Client { name: "server", ..Client::default() });
     std::fs::create_dir(kdc.path("guest")).expect("a directory");
-    let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, ..Client::default() });
+    let krb5_conf = kdc.client(&Client {
+        name: "guest/krb5",
+        kdc: address,
+        enctypes: ENCTYPES,
+        ..Client::default()
+    });
     realm.kdc.stop();
     realm.kdc.start_again_with(clock.environment());
     let kdc = &realm.kdc;
@@ -52,7 +57,8 @@ fn job_of_days_has_access_until_its_deadline() {
             ..ServerOptions::default()
         },
     );
-    std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777)).expect("the export is ours");
+    std::fs::set_permissions(server.path(""), std::fs::Permissions::from_mode(0o777))
+        .expect("the export is ours");
     let broker = Broker::start(kdc, &network, TICKET_S, &clock.environment());
     let (job_s, steps) = (24 * HOUR_S * days(), (24 * HOUR_S * days()).div_ceil(STEP_S));
     broker.begin("7", JOB_USER, &network.guest_name(), job_s);
@@ -79,5 +85,9 @@ fn job_of_days_has_access_until_its_deadline() {
     let out = guest.ok();
     println!("{out}");
     assert!(out.contains("ok: no access after the deadline"), "{out}");
-    assert_eq!(std::fs::metadata(server.path("output")).expect("the job's file").uid(), 1, "the job's user owns the file");
+    assert_eq!(
+        std::fs::metadata(server.path("output")).expect("the job's file").uid(),
+        1,
+        "the job's user owns the file"
+    );
 }

@@ -37,8 +37,15 @@ fn ordinary_tools_behave_as_on_a_local_file_system() {
         let server = Server::start(&network);
         let out = Guest::new(&network, &server).set("VERSION", version).run("files.sh");
         assert!(out.contains("ok: a second mount sees the same"), "{version}: {out}");
-        assert_eq!(std::fs::read(server.path("old")).expect("a file that the guest made"), b"new bytes");
-        assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
+        assert_eq!(
+            std::fs::read(server.path("old")).expect("a file that the guest made"),
+            b"new bytes"
+        );
+        assert!(
+            server.names().iter().all(|name| !name.starts_with(".nfs")),
+            "{version}: a silly name was left: {:?}",
+            server.names()
+        );
     }
 }
 
@@ -77,7 +84,10 @@ fn large_directory_is_listed_completely_while_it_changes() {
         for n in 0..COUNT {
             std::fs::File::create(server.path(&format!("large/entry-{n:06}"))).expect("a file");
         }
-        Guest::new(&network, &server).set("VERSION", version).set("COUNT", &COUNT.to_string()).run("large_directory.sh");
+        Guest::new(&network, &server)
+            .set("VERSION", version)
+            .set("COUNT", &COUNT.to_string())
+            .run("large_directory.sh");
     }
 }
 
@@ -85,13 +95,20 @@ fn large_directory_is_listed_completely_while_it_changes() {
 /// has recovered from the one before.
 #[test]
 fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
-    let restarts = std::env::var("VOUCH_TEST_REPLACEMENTS").map_or(2, |count| count.parse::<u64>().expect("a number of restarts"));
+    let restarts = std::env::var("VOUCH_TEST_REPLACEMENTS")
+        .map_or(2, |count| count.parse::<u64>().expect("a number of restarts"));
     for (version, socket_is_held) in [("4.0", true), ("4.1", false), ("4.2", true)] {
         let Some(network) = Network::new() else { return };
-        let listener = socket_is_held.then(|| std::net::TcpListener::bind("0.0.0.0:0").expect("a free port"));
-        let mut server = Server::start_with(&network, ServerOptions { listener, ..ServerOptions::default() });
+        let listener =
+            socket_is_held.then(|| std::net::TcpListener::bind("0.0.0.0:0").expect("a free port"));
+        let mut server =
+            Server::start_with(&network, ServerOptions { listener, ..ServerOptions::default() });
         let limit = 300 + 30 * u32::try_from(restarts).expect("a small number");
-        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "6").limit(limit).start("survivor.sh");
+        let guest = Guest::new(&network, &server)
+            .set("VERSION", version)
+            .set("SECONDS_OF_LOAD", "6")
+            .limit(limit)
+            .start("survivor.sh");
         server.wait_for("begun");
         for restart in 0..restarts {
             std::thread::sleep(Duration::from_millis(700 + restart * 200 % 2_000));
@@ -107,7 +124,11 @@ fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
         }
         std::fs::write(server.path("enough"), "").expect("a file");
         println!("{version}, {restarts} restarts, socket held: {socket_is_held}: {}", guest.ok());
-        assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
+        assert!(
+            server.names().iter().all(|name| !name.starts_with(".nfs")),
+            "{version}: a silly name was left: {:?}",
+            server.names()
+        );
     }
 }
 
@@ -123,7 +144,8 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
         write("one", "first");
         write("two", "second");
         let options = format!("rw,no_root_squash,sec=sys,snapshots={}", snapshots.path().display());
-        let mut server = Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
+        let mut server =
+            Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
         std::fs::create_dir(server.path("dir")).expect("a directory");
         std::fs::write(server.path("dir/file"), "live").expect("a file");
         let guest = Guest::new(&network, &server).set("VERSION", version).start("snapshots.sh");
@@ -144,14 +166,24 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
 #[test]
 fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
     let Some(network) = Network::new() else { return };
-    if !["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"].iter().all(|program| guest::has_program(program)) {
+    if !["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"]
+        .iter()
+        .all(|program| guest::has_program(program))
+    {
         return guest::skip("needs lvm2 and linux-6.12-guest of script/install-needs");
     }
     let disk = tempfile::NamedTempFile::new().expect("a temporary file");
     disk.as_file().set_len(1 << 30).expect("a sparse file");
-    let guest = Guest::with_port(&network, 2049).newer_kernel().disk(disk.path()).file(&guest::work("snapshots.sh"));
-    let out = guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("VERSION", "4.2").run("lvm_thin.sh");
-    assert!(out.contains("ok: a new snapshot shows") && out.contains("ok: snapshots of a thin volume"), "{out}");
+    let guest = Guest::with_port(&network, 2049)
+        .newer_kernel()
+        .disk(disk.path())
+        .file(&guest::work("snapshots.sh"));
+    let out =
+        guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("VERSION", "4.2").run("lvm_thin.sh");
+    assert!(
+        out.contains("ok: a new snapshot shows") && out.contains("ok: snapshots of a thin volume"),
+        "{out}"
+    );
 }
 
 /// The client follows a referral to the standard port.
@@ -159,13 +191,20 @@ fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
 fn client_follows_referral_to_the_other_server() {
     for version in VERSIONS {
         let Some(network) = Network::new() else { return };
-        let target = Server::start_with(&network, ServerOptions { port: Some(2049), ..ServerOptions::default() });
+        let target = Server::start_with(
+            &network,
+            ServerOptions { port: Some(2049), ..ServerOptions::default() },
+        );
         let options = format!("rw,no_root_squash,sec=sys,refer=/export@{}", network.address);
-        let server = Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
+        let server =
+            Server::start_with(&network, ServerOptions { options, ..ServerOptions::default() });
         std::fs::write(server.path("here"), "the server that refers").expect("a file");
         std::fs::write(target.path("there"), "the server that has the files").expect("a file");
         Guest::new(&network, &server).set("VERSION", version).run("referral.sh");
-        assert_eq!(std::fs::read(target.path("written")).expect("a file that the guest made"), b"through the referral");
+        assert_eq!(
+            std::fs::read(target.path("written")).expect("a file that the guest made"),
+            b"through the referral"
+        );
     }
 }
 
@@ -174,7 +213,10 @@ fn partition_shorter_or_longer_than_the_lease_heals() {
     for (version, cut) in [("4.1", 1), ("4.2", 9), ("4.0", 9)] {
         let Some(network) = Network::new() else { return };
         let server = Server::start(&network);
-        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "2").start("survivor.sh");
+        let guest = Guest::new(&network, &server)
+            .set("VERSION", version)
+            .set("SECONDS_OF_LOAD", "2")
+            .start("survivor.sh");
         server.wait_for("begun");
         network.disconnect();
         std::thread::sleep(Duration::from_secs(cut));

@@ -31,12 +31,18 @@ impl GuestMemory {
         let line = std::fs::read_to_string(process.join("cmdline")).ok()?;
         let device = format!("ifname={},", network.device());
         let job = line.split('\0').find_map(|word| word.strip_prefix("JOB="))?.into();
-        let mut files = std::fs::read_dir(process.join("fd")).ok()?.flatten().map(|file| file.path());
+        let mut files =
+            std::fs::read_dir(process.join("fd")).ok()?.flatten().map(|file| file.path());
         let is_memory = |path: &PathBuf| {
-            let is_unlinked = std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().ends_with(" (deleted)"));
-            is_unlinked && std::fs::metadata(path).is_ok_and(|metadata| metadata.len() >= MEMORY_LEN_MIN)
+            let is_unlinked = std::fs::read_link(path)
+                .is_ok_and(|to| to.to_string_lossy().ends_with(" (deleted)"));
+            is_unlinked
+                && std::fs::metadata(path).is_ok_and(|metadata| metadata.len() >= MEMORY_LEN_MIN)
         };
-        line.contains(&device).then(|| files.find(is_memory)).flatten().map(|path| GuestMemory { path, job })
+        line.contains(&device)
+            .then(|| files.find(is_memory))
+            .flatten()
+            .map(|path| GuestMemory { path, job })
     }
 
     /// Waits until the guest's script has written this line. The guest has a time limit.

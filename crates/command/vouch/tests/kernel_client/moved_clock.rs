@@ -15,14 +15,16 @@ pub(crate) struct MovedClock {
 impl MovedClock {
     /// Without the package prints a line that `script/test` counts, and returns `None`.
     pub(crate) fn start() -> Option<MovedClock> {
-        let library = format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
+        let library =
+            format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
         if !Path::new(&library).exists() {
             skip("needs the package faketime");
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
         // Threads of the server that act as a user read the clock too.
-        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).expect("an own directory");
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("an own directory");
         let clock = MovedClock { directory, library: library.into(), offset_s: 0 };
         clock.write();
         Some(clock)

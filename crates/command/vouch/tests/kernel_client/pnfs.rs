@@ -26,7 +26,8 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
         }
         let site = tree();
         let addresses = [network.address.clone(), network.add_address()];
-        let addresses = addresses.map(|address| SocketAddr::new(address.parse().expect("an address"), free_port()));
+        let addresses = addresses
+            .map(|address| SocketAddr::new(address.parse().expect("an address"), free_port()));
         let pages = [free_port(), free_port()].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let options = format!("ro,insecure,pnfs={}+{}", addresses[0], addresses[1]);
         let mut heads: Vec<_> = (0..2)
@@ -37,7 +38,9 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
             .collect();
         let listener = TcpListener::bind((network.address.as_str(), 0)).expect("a free port");
         let signal = listener.local_addr().expect("bound").port().to_string();
-        let guest = Guest::with_port(&network, addresses[0].port()).set("VERSION", version).set("SIGNAL", &signal);
+        let guest = Guest::with_port(&network, addresses[0].port())
+            .set("VERSION", version)
+            .set("SIGNAL", &signal);
         let guest = if newer { guest.newer_kernel() } else { guest };
         let mut guest = guest.set("LENGTH", &LARGE_LEN.to_string()).start("pnfs.sh");
         listener.set_nonblocking(true).expect("a socket");
@@ -49,7 +52,10 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
             }
         };
         let sent = pages.map(sent_bytes);
-        assert!(sent.iter().all(|&sent| sent > LARGE_LEN as u64 / 4), "{version}: {sent:?} bytes of {LARGE_LEN}");
+        assert!(
+            sent.iter().all(|&sent| sent > LARGE_LEN as u64 / 4),
+            "{version}: {sent:?} bytes of {LARGE_LEN}"
+        );
         drop(heads.pop());
         drop(first_read);
         let out = guest.ok();

@@ -30,7 +30,13 @@ pub(crate) struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         let options = "rw,no_root_squash,sec=sys".into();
-        ServerOptions { options, more: Vec::new(), environment: Vec::new(), port: None, listener: None }
+        ServerOptions {
+            options,
+            more: Vec::new(),
+            environment: Vec::new(),
+            port: None,
+            listener: None,
+        }
     }
 }
 
@@ -41,10 +47,14 @@ impl Server {
 
     pub(crate) fn start_with(network: &Network, server_options: ServerOptions) -> Server {
         let files = ExportFiles::create();
-        let held = server_options.listener.as_ref().map(|listener| listener.local_addr().expect("bound").port());
+        let held = server_options
+            .listener
+            .as_ref()
+            .map(|listener| listener.local_addr().expect("bound").port());
         let port = held.or(server_options.port).unwrap_or_else(free_port);
         let child = spawn(files.root(), port, &server_options);
-        let server = Server { files, address: network.address.clone(), port, server_options, child };
+        let server =
+            Server { files, address: network.address.clone(), port, server_options, child };
         server.wait();
         server
     }
@@ -57,7 +67,10 @@ impl Server {
     pub(crate) fn terminate(&mut self) {
         let id = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("the server runs");
-        assert!(self.child.wait().expect("the server ends").success(), "the server does not end well");
+        assert!(
+            self.child.wait().expect("the server ends").success(),
+            "the server does not end well"
+        );
     }
 
     pub(crate) fn restart(&mut self) {
@@ -67,20 +80,31 @@ impl Server {
 
     pub(crate) fn reload(&self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let status = command.args(["export", "reload", "--state"]).arg(self.files.root().join("state")).status();
+        let status = command
+            .args(["export", "reload", "--state"])
+            .arg(self.files.root().join("state"))
+            .status();
         assert!(status.expect("the binary starts").success(), "the reload fails");
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let out = command.args(["export", "status", "--json", "--state"]).arg(self.files.root().join("state")).output();
-        serde_json::from_slice(&out.expect("the binary starts").stdout).expect("the server's status")
+        let out = command
+            .args(["export", "status", "--json", "--state"])
+            .arg(self.files.root().join("state"))
+            .output();
+        serde_json::from_slice(&out.expect("the binary starts").stdout)
+            .expect("the server's status")
     }
 
     pub(crate) fn has_acls(&self) -> bool {
         let file = self.path("acls");
         std::fs::write(&file, "").expect("a file");
-        let set = Command::new("setfacl").args(["-m", "u:1234:r"]).arg(&file).stderr(Stdio::null()).status();
+        let set = Command::new("setfacl")
+            .args(["-m", "u:1234:r"])
+            .arg(&file)
+            .stderr(Stdio::null())
+            .status();
         std::fs::remove_file(&file).expect("just made");
         set.is_ok_and(|status| status.success())
     }
@@ -109,14 +133,23 @@ fn spawn(dir: &Path, port: u16, server_options: &ServerOptions) -> KillOnDrop {
     match &server_options.listener {
         // sd_listen_fds(3).
         Some(listener) => {
-            command.args(["-c", r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#, "sh"]);
+            command.args([
+                "-c",
+                r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#,
+                "sh",
+            ]);
             command.stdin(OwnedFd::from(listener.try_clone().expect("a descriptor")));
         }
         None => {
             command.args(["-c", r#"exec "$@""#, "sh"]).stdin(Stdio::null());
         }
     }
-    command.arg(env!("CARGO_BIN_EXE_vouch")).arg("export").arg("--dir").arg(dir.join("export")).args(["--pseudo", "/export"]);
+    command
+        .arg(env!("CARGO_BIN_EXE_vouch"))
+        .arg("export")
+        .arg("--dir")
+        .arg(dir.join("export"))
+        .args(["--pseudo", "/export"]);
     if server_options.listener.is_none() {
         command.args(["--listen", &format!("0.0.0.0:{port}")]);
     }

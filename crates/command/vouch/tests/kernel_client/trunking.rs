@@ -12,14 +12,26 @@ fn mount_and_count(version: &str, script: &str, connections: u64) {
     let trunk = |address: &str| ["--trunk".into(), address.into()];
     let more = [trunk(&network.address), trunk(&second)].concat();
     let server = Server::start_with(&network, ServerOptions { more, ..ServerOptions::default() });
-    let guest = Guest::new(&network, &server).set("VERSION", version).set("SECOND", &second).set("NUMBER", &connections.to_string());
+    let guest = Guest::new(&network, &server)
+        .set("VERSION", version)
+        .set("SECOND", &second)
+        .set("NUMBER", &connections.to_string());
     let guest = guest.file(&crate::guest::work("trunking.bash")).start(script);
     server.wait_for("begun");
     let status = server.status();
-    let sessions: Vec<_> = status["clients"].as_array().expect("clients").iter().map(|client| &client["sessions"]).collect();
+    let sessions: Vec<_> = status["clients"]
+        .as_array()
+        .expect("clients")
+        .iter()
+        .map(|client| &client["sessions"])
+        .collect();
     std::fs::write(server.path("enough"), "").expect("a file");
     let out = guest.ok();
-    assert_eq!((sessions, &status["connections"]), (vec![&1.into()], &connections.into()), "{version}: {status} {out}");
+    assert_eq!(
+        (sessions, &status["connections"]),
+        (vec![&1.into()], &connections.into()),
+        "{version}: {status} {out}"
+    );
 }
 
 #[test]

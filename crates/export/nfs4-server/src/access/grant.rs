@@ -65,7 +65,9 @@ impl Grant {
         });
         if let Some(at) = known {
             let entry = &cache.entries[at];
-            if entry.generation == tree.generation && requester.now_ms.saturating_sub(entry.made_ms) < GRANT_AGE_MS_MAX {
+            if entry.generation == tree.generation
+                && requester.now_ms.saturating_sub(entry.made_ms) < GRANT_AGE_MS_MAX
+            {
                 return Ok(entry.grant.clone());
             }
             cache.entries.swap_remove(at);
@@ -87,7 +89,12 @@ impl Grant {
         Ok(grant)
     }
 
-    fn evaluate(requester: &Requester<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, OpError> {
+    fn evaluate(
+        requester: &Requester<'_>,
+        tree: &Tree,
+        identity: &dyn Identity,
+        export: ExportId,
+    ) -> Result<Grant, OpError> {
         let site = tree.site(export).ok_or(Status::STALE)?.clone();
         let peer = requester.peer;
         let clients = &site.export.clients;
@@ -97,16 +104,33 @@ impl Grant {
             return Err(Status::ACCESS.into());
         }
         let transport_fits = !access.refuses_transport(requester.flavour, requester.transport);
-        let Some(under) = access.under(requester.flavour).copied().filter(|_| transport_fits) else {
+        let Some(under) = access.under(requester.flavour).copied().filter(|_| transport_fits)
+        else {
             // A caller without an account gets WRONGSEC too, so that it tries another flavour.
             let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
             let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
             // The machine credential may write if some flavour may.
             let read_only = access.flavours.iter().all(|under| under.read_only);
-            return Ok(Grant { site, access, caller, security_fits: false, transport_fits, read_only });
+            return Ok(Grant {
+                site,
+                access,
+                caller,
+                security_fits: false,
+                transport_fits,
+                read_only,
+            });
         };
-        let caller = identity.caller(requester.principal, peer, &under.squash, requester.blocking)?.ok_or(Status::ACCESS)?;
-        Ok(Grant { site, access, caller, security_fits: true, transport_fits, read_only: under.read_only })
+        let caller = identity
+            .caller(requester.principal, peer, &under.squash, requester.blocking)?
+            .ok_or(Status::ACCESS)?;
+        Ok(Grant {
+            site,
+            access,
+            caller,
+            security_fits: true,
+            transport_fits,
+            read_only: under.read_only,
+        })
     }
 
     pub(crate) fn read_only(&self) -> bool {

@@ -18,8 +18,11 @@ impl CompoundContext<'_> {
         if !self.flavour.has_integrity() {
             return Bitmap::EMPTY;
         }
-        let (principal, flavour, connection) = (self.principal.clone(), self.flavour, self.connection.clone());
-        self.state(|state| state.machine_operations(turn.client, Credential::new(&principal, flavour, &connection)))
+        let (principal, flavour, connection) =
+            (self.principal.clone(), self.flavour, self.connection.clone());
+        self.state(|state| {
+            state.machine_operations(turn.client, Credential::new(&principal, flavour, &connection))
+        })
     }
 
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
@@ -28,7 +31,9 @@ impl CompoundContext<'_> {
     }
 
     fn machine_may_run(&mut self, op: u32, grant: &Grant) -> bool {
-        grant.transport_fits && (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
+        grant.transport_fits
+            && (grant.access.machine_writes(self.flavour) || !WRITES.has(op))
+            && self.machine_operations().has(op)
     }
 
     /// Errors: WRONGSEC; ACCESS if the server does not know the principal.
@@ -38,7 +43,10 @@ impl CompoundContext<'_> {
             return Err(Status::WRONGSEC.into());
         }
         let squash = file.grant.access.flavours.first().ok_or(Status::STALE)?.squash;
-        self.server.identity().caller(&self.principal, self.connection.peer(), &squash, self.names)?.ok_or(Status::ACCESS)?;
+        self.server
+            .identity()
+            .caller(&self.principal, self.connection.peer(), &squash, self.names)?
+            .ok_or(Status::ACCESS)?;
         Ok(())
     }
 

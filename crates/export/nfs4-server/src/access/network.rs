@@ -12,7 +12,9 @@ impl Network {
     pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Network::V4(address.octets()),
-            IpAddr::V6(address) => Network::V6(*address.octets().first_chunk().expect("an address has 16 bytes")),
+            IpAddr::V6(address) => {
+                Network::V6(*address.octets().first_chunk().expect("an address has 16 bytes"))
+            }
         }
     }
 }

@@ -9,7 +9,13 @@ use crate::attributes::owner::{Kind, Owners};
 use crate::error::OpError;
 
 /// Appends a `fattr4`. `error`: value of `rdattr_error` (RFC 8881 §5.8.1.12).
-pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+pub(crate) fn encode(
+    view: &View,
+    wanted: Bitmap,
+    error: Status,
+    owners: &Owners<'_>,
+    out: &mut Writer,
+) -> Result<(), OpError> {
     let mut mask = wanted.and(view.supported());
     let absent = [
         (Attr::FILEHANDLE, view.handle.is_none()),
@@ -39,20 +45,30 @@ pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners
     Ok(())
 }
 
-fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), OpError> {
+fn value(
+    view: &View,
+    attr: Attr,
+    error: Status,
+    owners: &Owners<'_>,
+    out: &mut Writer,
+) -> Result<(), OpError> {
     let a = &view.attributes;
     let limits = &owners.config.limits;
     match attr {
         Attr::SUPPORTED_ATTRS => view.supported().encode(out),
         Attr::TYPE => wire_type(a.file_type).encode(out),
-        Attr::FH_EXPIRE_TYPE => out.u32(if view.traits.persistent_ids { FH4_PERSISTENT } else { FH4_VOLATILE_ANY }),
+        Attr::FH_EXPIRE_TYPE => {
+            out.u32(if view.traits.persistent_ids { FH4_PERSISTENT } else { FH4_VOLATILE_ANY })
+        }
         Attr::CHANGE => out.u64(a.change),
         Attr::SIZE => out.u64(a.size),
         Attr::LINK_SUPPORT | Attr::SYMLINK_SUPPORT => out.bool(true),
         Attr::UNIQUE_HANDLES => out.bool(view.traits.unique_ids),
         Attr::NAMED_ATTR => out.bool(false),
         Attr::FSID => view.fsid.encode(out),
-        Attr::LEASE_TIME => out.u32(u32::try_from(owners.config.lease_ms / 1000).unwrap_or(u32::MAX)),
+        Attr::LEASE_TIME => {
+            out.u32(u32::try_from(owners.config.lease_ms / 1000).unwrap_or(u32::MAX))
+        }
         Attr::RDATTR_ERROR => error.encode(out),
         Attr::ACL => acl(view.acl.as_deref().unwrap_or_default(), owners, out)?,
         Attr::DACL => {
@@ -60,7 +76,11 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
             acl(view.acl.as_deref().unwrap_or_default(), owners, out)?;
         }
         Attr::ACLSUPPORT => (AclSupport::ALLOW | AclSupport::DENY).encode(out),
-        Attr::CANSETTIME | Attr::CASE_PRESERVING | Attr::CHOWN_RESTRICTED | Attr::HOMOGENEOUS | Attr::NO_TRUNC => out.bool(true),
+        Attr::CANSETTIME
+        | Attr::CASE_PRESERVING
+        | Attr::CHOWN_RESTRICTED
+        | Attr::HOMOGENEOUS
+        | Attr::NO_TRUNC => out.bool(true),
         Attr::CASE_INSENSITIVE => out.bool(false),
         Attr::FILEHANDLE => view.handle.as_ref().into_iter().for_each(|handle| handle.encode(out)),
         Attr::FILEID => out.u64(a.file_number),
@@ -88,9 +108,13 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
         // RFC 7862 §12.2.3. A client would take a smaller value for an old reply.
-        Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
+        Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => {
+            ChangeAttrType::MONOTONIC_INCR.encode(out)
+        }
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::UNDEFINED.encode(out),
-        Attr::FS_LOCATIONS | Attr::FS_LOCATIONS_INFO => locations::encode(view, attr, owners.config, out),
+        Attr::FS_LOCATIONS | Attr::FS_LOCATIONS_INFO => {
+            locations::encode(view, attr, owners.config, out)
+        }
         Attr::FS_LAYOUT_TYPES => List::<u32, 1>(vec![flex_files::LAYOUT_TYPE]).encode(out),
         Attr::LAYOUT_BLKSIZE => out.u32(crate::limits::LAYOUT_LEN),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
@@ -103,7 +127,8 @@ fn space(view: &View, attr: Attr, out: &mut Writer) {
     let space = view.space.unwrap_or_default();
     let (used, soft, hard) = space.quota.unwrap_or_default();
     // A limit of 0 means no limit.
-    let left = |limit: u64| if limit == 0 { space.bytes_available } else { limit.saturating_sub(used) };
+    let left =
+        |limit: u64| if limit == 0 { space.bytes_available } else { limit.saturating_sub(used) };
     out.u64(match attr {
         Attr::FILES_AVAIL => space.files_available,
         Attr::FILES_FREE => space.files_free,
@@ -137,7 +162,8 @@ fn acl(entries: &[Entry], owners: &Owners<'_>, out: &mut Writer) -> Result<(), O
             Who::User(id) => owners.write(Kind::User, id, &mut name)?,
             Who::NamedGroup(id) => owners.write(Kind::Group, id, &mut name)?,
         }
-        Ace { kind: entry.kind, flags: entry.flags, mask: entry.mask, who: Bytes(&name) }.encode(out);
+        Ace { kind: entry.kind, flags: entry.flags, mask: entry.mask, who: Bytes(&name) }
+            .encode(out);
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! `fs_locations` and `fs_locations_info` (RFC 8881, sections 11.16 and 11.17).
 
-use vouch_nfs4::attr::{Attr, FsLocation, FsLocations, FsLocationsInfo, FsLocationsItem, FsLocationsServer};
+use vouch_nfs4::attr::{
+    Attr, FsLocation, FsLocations, FsLocationsInfo, FsLocationsItem, FsLocationsServer,
+};
 use vouch_nfs4::{Bytes, List, Name, Pathname, Wire as _};
 use vouch_xdr::Writer;
 
@@ -15,8 +17,12 @@ pub(super) fn encode(view: &View, attr: Attr, config: &Config, out: &mut Writer)
     let export = view.site.as_ref().map(|site| &site.export);
     let path = export.map_or(&[][..], |export| &export.pseudo_path);
     let is_absent = export.is_some_and(|export| export.locations.is_referral);
-    let here: Option<Place<'_>> = (!is_absent && !config.addresses.is_empty()).then_some((&config.addresses, path));
-    let elsewhere = export.into_iter().flat_map(|export| &export.locations.list).map(|at| -> Place<'_> { (&at.servers, &at.path) });
+    let here: Option<Place<'_>> =
+        (!is_absent && !config.addresses.is_empty()).then_some((&config.addresses, path));
+    let elsewhere = export
+        .into_iter()
+        .flat_map(|export| &export.locations.list)
+        .map(|at| -> Place<'_> { (&at.servers, &at.path) });
     if attr == Attr::FS_LOCATIONS {
         let locations = List(here.into_iter().chain(elsewhere).map(location).collect());
         return FsLocations { root: pathname(path), locations }.encode(out);
@@ -25,23 +31,33 @@ pub(super) fn encode(view: &View, attr: Attr, config: &Config, out: &mut Writer)
     // Nothing is known of other servers, so each has a class of its own.
     let others: Vec<Info> = (1..=u8::MAX).map(|class| info(0, class)).collect();
     let mut classes = others.iter().chain(std::iter::repeat(&others[others.len() - 1]));
-    let mut items: Vec<_> = here.map(|place| item(place, &mut std::iter::repeat(&own))).into_iter().collect();
+    let mut items: Vec<_> =
+        here.map(|place| item(place, &mut std::iter::repeat(&own))).into_iter().collect();
     items.extend(elsewhere.map(|place| item(place, &mut classes)));
     let valid_for_s = i32::try_from(config.lease_ms / 1000).unwrap_or(i32::MAX);
     FsLocationsInfo { flags: 0, valid_for_s, root: pathname(path), items: List(items) }.encode(out);
 }
 
 fn location<'a>((servers, path): Place<'a>) -> FsLocation<'a> {
-    FsLocation { servers: List(servers.iter().map(|server| Bytes(server.as_bytes())).collect()), root: pathname(path) }
+    FsLocation {
+        servers: List(servers.iter().map(|server| Bytes(server.as_bytes())).collect()),
+        root: pathname(path),
+    }
 }
 
-fn item<'a>((servers, path): Place<'a>, infos: &mut dyn Iterator<Item = &'a Info>) -> FsLocationsItem<'a> {
+fn item<'a>(
+    (servers, path): Place<'a>,
+    infos: &mut dyn Iterator<Item = &'a Info>,
+) -> FsLocationsItem<'a> {
     let server = |(server, info): (&'a String, &'a Info)| FsLocationsServer {
         currency_s: CURRENCY_UNKNOWN,
         info: Bytes(info),
         server: Bytes(server.as_bytes()),
     };
-    FsLocationsItem { servers: List(servers.iter().zip(infos).map(server).collect()), root: pathname(path) }
+    FsLocationsItem {
+        servers: List(servers.iter().zip(infos).map(server).collect()),
+        root: pathname(path),
+    }
 }
 
 fn pathname(path: &[Vec<u8>]) -> Pathname<'_> {

@@ -25,7 +25,8 @@ pub(crate) struct Owners<'a> {
 impl Owners<'_> {
     /// An id without a name is sent as a number.
     pub(crate) fn write(&self, kind: Kind, id: u32, out: &mut Vec<u8>) -> Result<(), OpError> {
-        let numeric = self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
+        let numeric =
+            self.config.numeric_owners && matches!(self.flavour, Flavour::Sys | Flavour::None);
         let name = match (numeric, kind) {
             (true, _) => None,
             (false, Kind::User) => self.identity.user_name(id, self.blocking)?,
@@ -62,7 +63,8 @@ impl Owners<'_> {
 
 /// No leading zeros (§5.9).
 fn number(text: &str) -> Option<u32> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let digits =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if digits { text.parse().ok().filter(|&id| id != u32::MAX) } else { None }
 }
 

@@ -15,12 +15,19 @@ pub(crate) struct Settings {
     pub(crate) default_acl: Option<PosixAcl>,
 }
 
-pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, new: bool, owners: &Owners<'_>) -> Result<Settings, OpError> {
+pub(crate) fn settings(
+    attrs: &Fattr<'_>,
+    supported: Bitmap,
+    directory: bool,
+    new: bool,
+    owners: &Owners<'_>,
+) -> Result<Settings, OpError> {
     // Creation times are read-only.
     let values = attrs.settings(supported.without(Attr::TIME_CREATE.0))?;
     let mut set = SetAttributes { size: values.size, ..SetAttributes::default() };
     // RFC 8881 §6.2.4, and RFC 8275 §5: only one attribute may set the mode.
-    let words = [values.mode.is_some(), values.mode_set_masked.is_some(), values.mode_umask.is_some()];
+    let words =
+        [values.mode.is_some(), values.mode_set_masked.is_some(), values.mode_umask.is_some()];
     if words.into_iter().filter(|&word| word).count() > 1 {
         return Err(Status::INVAL.into());
     }
@@ -52,7 +59,8 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     if [kept.0, kept.1].into_iter().flatten().any(|time| new || !time.is_valid()) {
         return Err(Status::INVAL.into());
     }
-    let mut settings = Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None };
+    let mut settings =
+        Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None };
     if let Some(list) = values.acl.or(values.dacl.map(|dacl| dacl.aces)) {
         let posix = acl::from_nfs(&entries(&list, owners)?, directory)?;
         settings.access_acl = posix.access;
@@ -73,7 +81,9 @@ fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {
         vouch_nfs4::SetTime::Server => Ok(SetTime::Now),
         // RFC 8881 §3.3.1.
         vouch_nfs4::SetTime::Client(time) if !time.is_valid() => Err(Status::INVAL),
-        vouch_nfs4::SetTime::Client(time) => Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds })),
+        vouch_nfs4::SetTime::Client(time) => {
+            Ok(SetTime::To(Time { seconds: time.seconds, nanos: time.nanoseconds }))
+        }
     }
 }
 

@@ -35,9 +35,18 @@ impl CompoundContext<'_> {
         }
     }
 
-    pub(crate) fn file_view(&self, file: &FileRef, attributes: Attributes, wanted: Bitmap) -> Result<View, OpError> {
+    pub(crate) fn file_view(
+        &self,
+        file: &FileRef,
+        attributes: Attributes,
+        wanted: Bitmap,
+    ) -> Result<View, OpError> {
         let site = &file.grant.site;
-        let mounted_on = if file.id == site.root { site.mounted_on } else { file.files().mounted_on(&file.id, &attributes) };
+        let mounted_on = if file.id == site.root {
+            site.mounted_on
+        } else {
+            file.files().mounted_on(&file.id, &attributes)
+        };
         let space = match wanted.and(SPACE).is_empty() {
             true => None,
             false => Some(file.files().space(&file.grant.caller, &file.id, self.blocking)?),
@@ -54,7 +63,9 @@ impl CompoundContext<'_> {
             traits: site.traits,
             quotas: site.quotas,
             has_layouts: site.has_layouts(),
-            handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&file.named())),
+            handle: wanted
+                .has(Attr::FILEHANDLE.0)
+                .then(|| self.server.handles().seal(&file.named())),
             space,
             acl,
             site: (!wanted.and(LOCATIONS).is_empty()).then(|| site.clone()),
@@ -71,7 +82,9 @@ impl CompoundContext<'_> {
             traits: PSEUDO_TRAITS,
             quotas: false,
             has_layouts: false,
-            handle: wanted.has(Attr::FILEHANDLE.0).then(|| self.server.handles().seal(&HandleTarget::Pseudo(id))),
+            handle: wanted
+                .has(Attr::FILEHANDLE.0)
+                .then(|| self.server.handles().seal(&HandleTarget::Pseudo(id))),
             space: Some(Space::default()),
             acl: None,
             site: None,
@@ -100,16 +113,27 @@ impl CompoundContext<'_> {
 
     pub(crate) fn supported(&self, object: &Object) -> Bitmap {
         match object {
-            Object::Pseudo(_) => crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false, false),
+            Object::Pseudo(_) => {
+                crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false, false)
+            }
             Object::File(file) => {
                 let site = &file.grant.site;
-                crate::attributes::supported(self.minor, &site.traits, site.quotas, site.has_layouts())
+                crate::attributes::supported(
+                    self.minor,
+                    &site.traits,
+                    site.quotas,
+                    site.has_layouts(),
+                )
             }
         }
     }
 }
 
-fn entries(file: &FileRef, attributes: &Attributes, blocking: Blocking) -> Result<Vec<acl::Entry>, OpError> {
+fn entries(
+    file: &FileRef,
+    attributes: &Attributes,
+    blocking: Blocking,
+) -> Result<Vec<acl::Entry>, OpError> {
     let directory = attributes.file_type == FileType::Directory;
     let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, blocking);
     let mut access = get(PosixAclKind::Access)?;

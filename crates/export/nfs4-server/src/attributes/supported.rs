@@ -43,7 +43,8 @@ pub(crate) const SPACE: Bitmap = Bitmap::of(&[
 ]);
 
 /// Attributes of an absent file system (RFC 8881 §11.4).
-pub(crate) const ABSENT: Bitmap = LOCATIONS.or(Bitmap::of(&[Attr::FSID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]));
+pub(crate) const ABSENT: Bitmap =
+    LOCATIONS.or(Bitmap::of(&[Attr::FSID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]));
 
 pub(crate) const LOCATIONS: Bitmap = Bitmap::of(&[Attr::FS_LOCATIONS.0, Attr::FS_LOCATIONS_INFO.0]);
 
@@ -52,15 +53,22 @@ pub(crate) const ACL: Bitmap = Bitmap::of(&[Attr::ACL.0, Attr::DACL.0]);
 /// RFC 8881, section 5.12.
 const LAYOUT: Bitmap = Bitmap::of(&[Attr::FS_LAYOUT_TYPES.0, Attr::LAYOUT_BLKSIZE.0]);
 
-const QUOTA: Bitmap = Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
+const QUOTA: Bitmap =
+    Bitmap::of(&[Attr::QUOTA_AVAIL_HARD.0, Attr::QUOTA_AVAIL_SOFT.0, Attr::QUOTA_USED.0]);
 
 /// REQUIRED, and the RECOMMENDED ones that a local file system has.
 const MINOR_0: Bitmap = Bitmap::of(&[
-    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 31, 33, 34, 35, 36, 37, 38,
-    39, 40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54, 55,
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 27,
+    28, 29, 30, 31, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 47, 48, 50, 51, 52, 53, 54,
+    55,
 ]);
-const MINOR_1: Bitmap =
-    Bitmap::of(&[Attr::DACL.0, Attr::FS_LOCATIONS_INFO.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
+const MINOR_1: Bitmap = Bitmap::of(&[
+    Attr::DACL.0,
+    Attr::FS_LOCATIONS_INFO.0,
+    Attr::MODE_SET_MASKED.0,
+    Attr::SUPPATTR_EXCLCREAT.0,
+    Attr::FS_CHARSET_CAP.0,
+]);
 /// RFC 7862 §12; RFC 8275; RFC 8276; RFC 9754.
 const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,

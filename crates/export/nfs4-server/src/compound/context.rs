@@ -119,13 +119,17 @@ impl CallState {
         let entered = [&self.current, &self.saved].into_iter().flatten().find_map(of);
         // A listing has the attributes of roots of exports.
         entered.or_else(|| {
-            self.current.as_ref().filter(|_| self.op == Op::READDIR.0).and_then(|object| self.tree.remote_child(object.named()))
+            self.current
+                .as_ref()
+                .filter(|_| self.op == Op::READDIR.0)
+                .and_then(|object| self.tree.remote_child(object.named()))
         })
     }
 
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
-        (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
+        (self.used, self.granted, self.totals, self.changed) =
+            ([const { None }; 2], None, None, None);
         (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
@@ -133,7 +137,8 @@ impl CallState {
         let mut unopened = false;
         for (writes, used) in self.used.iter_mut().enumerate() {
             if let Some((held, by)) = used.take() {
-                held.usage().add(if writes == 0 { read } else { 0 }, if writes == 0 { 0 } else { written });
+                held.usage()
+                    .add(if writes == 0 { read } else { 0 }, if writes == 0 { 0 } else { written });
                 unopened |= held.usage().is_unopened(by, writes);
             }
         }
@@ -172,7 +177,9 @@ impl<'s> CompoundContext<'s> {
 
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
-            Object::File(file) if !file.grant.security_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
+            Object::File(file) if !file.grant.security_fits && !self.machine_does => {
+                Err(Status::WRONGSEC.into())
+            }
             // RFC 8881 §11.3.
             Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
             object => Ok(object.clone()),
@@ -203,10 +210,13 @@ impl<'s> CompoundContext<'s> {
                 }
                 Ok(Object::Pseudo(id))
             }
-            HandleTarget::File(export, id) => Ok(Object::File(FileRef::new(self.grant(export)?, id))),
-            HandleTarget::LayoutFile(export, id, change) => {
-                Ok(Object::File(FileRef { layout_change: Some(change), ..FileRef::new(self.grant(export)?, id) }))
+            HandleTarget::File(export, id) => {
+                Ok(Object::File(FileRef::new(self.grant(export)?, id)))
             }
+            HandleTarget::LayoutFile(export, id, change) => Ok(Object::File(FileRef {
+                layout_change: Some(change),
+                ..FileRef::new(self.grant(export)?, id)
+            })),
         }
     }
 
@@ -222,7 +232,9 @@ impl<'s> CompoundContext<'s> {
         };
         let granted = Grant::resolve(&requester, &self.tree, self.server.identity(), export);
         match &granted {
-            Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::DELAY))) => self.report_denied(export, *status),
+            Err(OpError::Status(status @ (Status::STALE | Status::ACCESS | Status::DELAY))) => {
+                self.report_denied(export, *status)
+            }
             Ok(grant) if !grant.transport_fits => self.report_denied(export, Status::WRONGSEC),
             _ => {}
         }
@@ -239,8 +251,12 @@ impl<'s> CompoundContext<'s> {
             None => Denial::Client,
             Some(_) if status == Status::STALE => return,
             Some(_) if status == Status::DELAY => Denial::NameService,
-            Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => Denial::Port,
-            Some(access) if access.refuses_transport(self.flavour, self.connection.transport()) => Denial::Transport,
+            Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => {
+                Denial::Port
+            }
+            Some(access) if access.refuses_transport(self.flavour, self.connection.transport()) => {
+                Denial::Transport
+            }
             Some(_) => Denial::Caller,
         };
         self.server.observer().denied(&Denied {
@@ -255,16 +271,29 @@ impl<'s> CompoundContext<'s> {
 
     pub(crate) fn visible_child(&self, place: Place) -> Option<Child> {
         let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
-        self.tree
-            .visible_child(place, peer, |node| self.connection.visibility().lock().leads_to_visible_export(&self.tree, node, peer, now_ms))
+        self.tree.visible_child(place, peer, |node| {
+            self.connection
+                .visibility()
+                .lock()
+                .leads_to_visible_export(&self.tree, node, peer, now_ms)
+        })
     }
 
     pub(crate) fn is_undecided(&self) -> bool {
-        self.connection.visibility().lock().is_undecided(&self.tree, self.connection.peer(), self.now.mono_ms)
+        self.connection.visibility().lock().is_undecided(
+            &self.tree,
+            self.connection.peer(),
+            self.now.mono_ms,
+        )
     }
 
     pub(crate) fn owners(&self) -> Owners<'s> {
-        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, blocking: self.names }
+        Owners {
+            identity: self.server.identity(),
+            config: self.server.config(),
+            flavour: self.flavour,
+            blocking: self.names,
+        }
     }
 
     #[inline]
@@ -278,7 +307,8 @@ impl<'s> CompoundContext<'s> {
         file: &FileRef,
         act: impl FnOnce(&mut State<OpenHandle>) -> Result<R, Status>,
     ) -> Result<R, Status> {
-        let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
+        let (server, generation, peer, terms) =
+            (self.server, self.tree.generation, self.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
             // The check may read a disk: outside the lock, and again if the exports changed.
@@ -294,7 +324,11 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024, transport: self.connection.transport() }
+        Terms {
+            flavour: self.flavour,
+            reserved_port: self.connection.peer().port() < 1024,
+            transport: self.connection.transport(),
+        }
     }
 
     /// State that another client lost must not be reclaimable after this reply (RFC 8881 §8.4.3).
@@ -334,13 +368,22 @@ impl<'s> CompoundContext<'s> {
             return;
         }
         self.changed = Some(grant.site.export.id);
-        let known = self.pending_syncs.iter_mut().find(|one| one.files.site.export.id == grant.site.export.id);
+        let known = self
+            .pending_syncs
+            .iter_mut()
+            .find(|one| one.files.site.export.id == grant.site.export.id);
         if let Some(known) = known {
             known.ids.extend_from_slice(ids);
             return;
         }
         let (result_at, results_before, op) = (self.result_at, self.index, self.op);
-        self.pending_syncs.push(PendingSync { files: grant.clone(), ids: ids.to_vec(), result_at, results_before, op });
+        self.pending_syncs.push(PendingSync {
+            files: grant.clone(),
+            ids: ids.to_vec(),
+            result_at,
+            results_before,
+            op,
+        });
     }
 
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
@@ -361,11 +404,21 @@ fn file_of(object: Object, otherwise: Status) -> Result<FileRef, OpError> {
 }
 
 pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
-    ChangeInfo { atomic: change.atomic, before: ChangeId(change.before), after: ChangeId(change.after) }
+    ChangeInfo {
+        atomic: change.atomic,
+        before: ChangeId(change.before),
+        after: ChangeId(change.after),
+    }
 }
 
 impl Server {
-    pub(crate) fn note_error(&self, call: &CallState, object: Option<&Object>, status: Status, source: &std::io::Error) {
+    pub(crate) fn note_error(
+        &self,
+        call: &CallState,
+        object: Option<&Object>,
+        status: Status,
+        source: &std::io::Error,
+    ) {
         let export = match object.or(call.current.as_ref()) {
             Some(Object::File(file)) => Some(file.grant.site.export.id.0),
             _ => None,

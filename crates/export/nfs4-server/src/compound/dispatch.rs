@@ -72,9 +72,13 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         Args::Openattr(_) => context.current_object().and(Err(Status::NOTSUPP.into())),
         // RFC 8881 §2.10.8.3: SP4_SSV is not offered.
         Args::SetSsv(_) => Err(Status::INVAL.into()),
-        Args::Getdeviceinfo(args) if context.tree.has_layouts() => layout::getdeviceinfo(context, args),
+        Args::Getdeviceinfo(args) if context.tree.has_layouts() => {
+            layout::getdeviceinfo(context, args)
+        }
         Args::Layoutget(args) if context.tree.has_layouts() => layout::layoutget(context, args),
-        Args::Layoutreturn(args) if context.tree.has_layouts() => layout::layoutreturn(context, args),
+        Args::Layoutreturn(args) if context.tree.has_layouts() => {
+            layout::layoutreturn(context, args)
+        }
         // RFC 8881, section 18.42.3: there are no layouts for writing.
         Args::Layoutcommit(_) if context.tree.has_layouts() => Err(Status::BADLAYOUT.into()),
         Args::Getdeviceinfo(_)
@@ -96,7 +100,9 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
 /// union arms (RFC 7862 §11.1).
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
-        (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
+        (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => {
+            Status::UNION_NOTSUPP
+        }
         (Op::COPY, vouch_xdr::Error::Unknown { what: "netloc_type4", .. }) => Status::NOTSUPP,
         (op, vouch_xdr::Error::Unknown { .. }) if UNSUPPORTED.contains(&op) => Status::NOTSUPP,
         _ => Status::BADXDR,

@@ -8,7 +8,8 @@ use crate::{Flavour, Principal};
 const LEN_MAX: usize = 512;
 
 pub(crate) fn of(principal: &Principal, flavour: Flavour, operations: u32, body: &[u8]) -> u64 {
-    let mut hasher = FoldHasher(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
+    let mut hasher =
+        FoldHasher(0x9e37_79b9_7f4a_7c15 ^ (u64::from(operations) | (flavour as u64) << 32));
     match principal {
         Principal::None => hasher.add(1),
         Principal::Sys { uid, .. } => hasher.add(2 | u64::from(*uid) << 32),
@@ -60,7 +61,8 @@ mod tests {
         assert_ne!(base, sys_of(1, 4, &body));
         assert_ne!(base, sys_of(1, 3, &body[..96]));
         let gss = Principal::Gss { name: "alice@R".into() };
-        let proven = [Flavour::Krb5, Flavour::Krb5i, Flavour::Krb5p].map(|flavour| of(&gss, flavour, 3, &body));
+        let proven = [Flavour::Krb5, Flavour::Krb5i, Flavour::Krb5p]
+            .map(|flavour| of(&gss, flavour, 3, &body));
         assert!(proven[0] != proven[1] && proven[0] != proven[2] && proven[1] != proven[2]);
         for at in 0..body.len() {
             let mut other = body;

@@ -24,13 +24,23 @@ impl<'a> Lookahead<'a> {
             Some(Args::Open(open)) => match open.claim {
                 // §2.6.3.1.1.3: an OPEN by name answers WRONGSEC itself.
                 OpenClaim::Null(_) | OpenClaim::DelegateCur(_) | OpenClaim::DelegatePrev(_) => true,
-                OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => false,
+                OpenClaim::Previous(_)
+                | OpenClaim::Fh
+                | OpenClaim::DelegCurFh(_)
+                | OpenClaim::DelegPrevFh => false,
             },
             // §2.6.3.1.1.1 (another filehandle), 2.6.3.1.1.3, 2.6.3.1.1.4 (lookups) and
             // 2.6.3.1.1.5.
             Some(args) => matches!(
                 args.op(),
-                Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::SECINFO | Op::SECINFO_NO_NAME
+                Op::PUTFH
+                    | Op::PUTROOTFH
+                    | Op::PUTPUBFH
+                    | Op::RESTOREFH
+                    | Op::LOOKUP
+                    | Op::LOOKUPP
+                    | Op::SECINFO
+                    | Op::SECINFO_NO_NAME
             ),
         }
     }
@@ -39,7 +49,15 @@ impl<'a> Lookahead<'a> {
         let moves = |op| {
             matches!(
                 op,
-                Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::OPEN | Op::OPENATTR | Op::CREATE
+                Op::PUTFH
+                    | Op::PUTROOTFH
+                    | Op::PUTPUBFH
+                    | Op::RESTOREFH
+                    | Op::LOOKUP
+                    | Op::LOOKUPP
+                    | Op::OPEN
+                    | Op::OPENATTR
+                    | Op::CREATE
             )
         };
         self.operations().take_while(move |args| !moves(args.op()))

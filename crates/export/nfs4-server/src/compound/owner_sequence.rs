@@ -41,7 +41,9 @@ pub(crate) fn in_turn(
     };
     let bytes = context.out.as_bytes()[context.result_at..].to_vec();
     let file = match &context.current {
-        Some(Object::File(file)) if Op(context.op) == Op::OPEN && status.is_ok() => Some(file.key()),
+        Some(Object::File(file)) if Op(context.op) == Op::OPEN && status.is_ok() => {
+            Some(file.key())
+        }
         _ => None,
     };
     let reply = OwnerReply { op: context.op, bytes, file };
@@ -52,7 +54,11 @@ pub(crate) fn in_turn(
 
 /// The 4.0 key contains the principal: no other principal uses the owner's sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
-    if context.minor > 0 { name.into() } else { internal_owner_name(name, context.proven().as_ref()).into() }
+    if context.minor > 0 {
+        name.into()
+    } else {
+        internal_owner_name(name, context.proven().as_ref()).into()
+    }
 }
 
 /// Only principals that may act on the stateid get a turn.
@@ -83,7 +89,14 @@ fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
         context.set_current(Object::File(crate::files::file_ref::FileRef::new(grant, key.file)));
     }
     context.out.raw(&reply.bytes);
-    let word = |at: usize| u32::from_be_bytes([reply.bytes[at], reply.bytes[at + 1], reply.bytes[at + 2], reply.bytes[at + 3]]);
+    let word = |at: usize| {
+        u32::from_be_bytes([
+            reply.bytes[at],
+            reply.bytes[at + 1],
+            reply.bytes[at + 2],
+            reply.bytes[at + 3],
+        ])
+    };
     debug_assert_eq!(word(0), context.op, "a result begins with its operation");
     match Status(word(4)) {
         Status::OK => Ok(()),

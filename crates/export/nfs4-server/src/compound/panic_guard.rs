@@ -13,9 +13,16 @@ use crate::{Effect, Server, compound::sequence};
 
 impl Compound {
     /// A panic ends the call with SERVERFAULT and releases its slot and owner.
-    pub fn run_catching_panics(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
+    pub fn run_catching_panics(
+        &mut self,
+        server: &Server,
+        blocking: Blocking,
+        names: Blocking,
+    ) -> Progress {
         self.run_by(names, |compound, body, out| {
-            let caught = catch_unwind(AssertUnwindSafe(|| compound.run_operations(server, blocking, body, out)));
+            let caught = catch_unwind(AssertUnwindSafe(|| {
+                compound.run_operations(server, blocking, body, out)
+            }));
             caught.unwrap_or_else(|_| compound.answer_fault(server, out))
         })
     }
@@ -24,7 +31,12 @@ impl Compound {
         let status = Status::SERVERFAULT;
         self.phase = Phase::Over;
         let call = &mut self.call;
-        server.note_error(call, None, status, &io::Error::other("the call ended in a panic; this is an error in this program"));
+        server.note_error(
+            call,
+            None,
+            status,
+            &io::Error::other("the call ended in a panic; this is an error in this program"),
+        );
         let Some(head) = self.head.take() else {
             call.effects.push(Effect::Disconnect(call.connection.id()));
             return RunOutcome::Unanswered;
@@ -39,10 +51,14 @@ impl Compound {
         Results::failure(Op(op), status).encode(out);
         if let Some(token) = call.owner.take() {
             let reply = OwnerReply { op, bytes: out.as_bytes()[result_at..].to_vec(), file: None };
-            server.with_state(&mut call.effects, call.now.mono_ms, |state| state.owner_done(&token, status, reply));
+            server.with_state(&mut call.effects, call.now.mono_ms, |state| {
+                state.owner_done(&token, status, reply)
+            });
         }
         for one in call.pending_syncs.drain(..) {
-            self.deferred.iter_mut().for_each(|deferred| deferred.fail(one.files.site.export.id, status));
+            self.deferred
+                .iter_mut()
+                .for_each(|deferred| deferred.fail(one.files.site.export.id, status));
         }
         self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
         head.finish(out, status, before + 1);

@@ -7,7 +7,12 @@ use crate::Server;
 use crate::access::admission::{AGE_MS_MAX, Admission, CachedAdmission};
 use crate::files::file_ref::Object;
 
-pub(super) fn check(call: &CallState, args: &Args<'_>, cursor: &OperationCursor, server: &Server) -> Result<(), Status> {
+pub(super) fn check(
+    call: &CallState,
+    args: &Args<'_>,
+    cursor: &OperationCursor,
+    server: &Server,
+) -> Result<(), Status> {
     let op = args.op();
     if matches!(args, Args::Illegal(_)) {
         return Err(Status::OP_ILLEGAL);
@@ -16,8 +21,14 @@ pub(super) fn check(call: &CallState, args: &Args<'_>, cursor: &OperationCursor,
         return Err(if call.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
     }
     if call.minor > 0 {
-        let alone =
-            matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
+        let alone = matches!(
+            op,
+            Op::EXCHANGE_ID
+                | Op::CREATE_SESSION
+                | Op::BIND_CONN_TO_SESSION
+                | Op::DESTROY_SESSION
+                | Op::DESTROY_CLIENTID
+        );
         match cursor.done {
             0 if op == Op::SEQUENCE => {}
             // RFC 8881 §2.10.2: without SEQUENCE these operations must be alone.
@@ -75,11 +86,21 @@ pub(super) fn changes(op: Op) -> bool {
 const CHANGE_LEN_MAX: usize = 512;
 
 fn creates_client_record(op: Op) -> bool {
-    matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
+    matches!(
+        op,
+        Op::EXCHANGE_ID
+            | Op::CREATE_SESSION
+            | Op::BIND_CONN_TO_SESSION
+            | Op::SETCLIENTID
+            | Op::SETCLIENTID_CONFIRM
+    )
 }
 
 /// Linux reports ACCESS as "access denied by server". DELAY during the look-up of the host name.
-pub(super) fn check_admission(context: &CompoundContext<'_>, args: &Args<'_>) -> Result<(), Status> {
+pub(super) fn check_admission(
+    context: &CompoundContext<'_>,
+    args: &Args<'_>,
+) -> Result<(), Status> {
     if !creates_client_record(args.op()) {
         return Ok(());
     }
@@ -91,7 +112,9 @@ pub(super) fn check_admission(context: &CompoundContext<'_>, args: &Args<'_>) ->
     name.iter().for_each(|name| context.connection.set_client_name(|| name.0.into()));
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
     let mut known = context.connection.admission().lock();
-    let fresh = |known: &&CachedAdmission| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;
+    let fresh = |known: &&CachedAdmission| {
+        known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX
+    };
     let admission = match known.as_ref().filter(fresh) {
         Some(known) => known.admission,
         None => tree.admission(context.connection.peer()),

@@ -43,7 +43,9 @@ impl Call {
     /// A retry comes over the same connection, or over a new one after the first is gone, which the
     /// server may learn late: a reused port counts too.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
-        self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
+        self.origin
+            .upgrade()
+            .is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
     }
 }
 
@@ -56,7 +58,12 @@ const AGE_MS_MAX: u64 = 120_000;
 
 impl ReplyCache {
     pub(crate) fn find(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<KnownCall> {
-        self.table.lock().calls.get(key).filter(|call| call.is_of(connection)).map(|call| call.known.clone())
+        self.table
+            .lock()
+            .calls
+            .get(key)
+            .filter(|call| call.is_of(connection))
+            .map(|call| call.known.clone())
     }
 
     pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
@@ -65,7 +72,13 @@ impl ReplyCache {
         table.put(key, KnownCall::InProgress, connection);
     }
 
-    pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
+    pub(crate) fn answered(
+        &self,
+        key: ReplyKey,
+        connection: &Arc<Connection>,
+        reply: &[u8],
+        now_ms: u64,
+    ) {
         let mut table = self.table.lock();
         if reply.len() > REPLY_LEN_MAX {
             table.take(&key);
@@ -99,7 +112,8 @@ impl Table {
                 return;
             }
             self.order.pop_front();
-            if self.calls.get(&key).is_some_and(|call| matches!(call.known, KnownCall::Answered(_))) {
+            if self.calls.get(&key).is_some_and(|call| matches!(call.known, KnownCall::Answered(_)))
+            {
                 self.take(&key);
             }
         }

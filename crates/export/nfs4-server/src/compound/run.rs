@@ -106,18 +106,37 @@ impl Compound {
             changed: None,
             note: None,
         };
-        Compound { call, body: request.body, out: request.reply, start, phase: Phase::Head, head: None, deferred: Vec::new() }
+        Compound {
+            call,
+            body: request.body,
+            out: request.reply,
+            start,
+            phase: Phase::Head,
+            head: None,
+            deferred: Vec::new(),
+        }
     }
 
     pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
         self.run_with_name_lookups(server, blocking, blocking)
     }
 
-    pub(crate) fn run_with_name_lookups(&mut self, server: &Server, blocking: Blocking, names: Blocking) -> Progress {
-        self.run_by(names, |compound, body, out| compound.run_operations(server, blocking, body, out))
+    pub(crate) fn run_with_name_lookups(
+        &mut self,
+        server: &Server,
+        blocking: Blocking,
+        names: Blocking,
+    ) -> Progress {
+        self.run_by(names, |compound, body, out| {
+            compound.run_operations(server, blocking, body, out)
+        })
     }
 
-    pub(super) fn run_by(&mut self, names: Blocking, run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> RunOutcome) -> Progress {
+    pub(super) fn run_by(
+        &mut self,
+        names: Blocking,
+        run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> RunOutcome,
+    ) -> Progress {
         self.call.names = names;
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
@@ -126,7 +145,9 @@ impl Compound {
         self.body = body;
         match progress {
             RunOutcome::Blocked(Stop::ForNames) => Progress::Blocked(BlockedOn::NameService),
-            RunOutcome::Blocked(Stop::ForFiles) => Progress::Blocked(self.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote)),
+            RunOutcome::Blocked(Stop::ForFiles) => {
+                Progress::Blocked(self.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote))
+            }
             RunOutcome::Unanswered => Progress::Done(None),
             RunOutcome::Answered => {
                 let bytes = std::mem::take(&mut self.out);
@@ -180,7 +201,9 @@ impl Compound {
 
     /// The export whose journal commit is all that the call waits for. Drops the arguments.
     pub fn waits_for_sync(&mut self) -> Option<ExportId> {
-        let (Phase::Sync(..), [one]) = (&self.phase, &self.call.pending_syncs[..]) else { return None };
+        let (Phase::Sync(..), [one]) = (&self.phase, &self.call.pending_syncs[..]) else {
+            return None;
+        };
         let export = &one.files.site.export;
         if !export.file_system.syncs_together(&one.ids) {
             return None;
@@ -197,7 +220,8 @@ impl Compound {
         let mut file_system: Option<Arc<dyn FileSystem>> = None;
         for compound in compounds {
             let [one] = &compound.call.pending_syncs[..] else { continue };
-            let of_this = file_system.get_or_insert_with(|| one.files.site.export.file_system.clone());
+            let of_this =
+                file_system.get_or_insert_with(|| one.files.site.export.file_system.clone());
             if Arc::ptr_eq(of_this, &one.files.site.export.file_system) {
                 ids.extend_from_slice(&one.ids);
                 keys.extend(one.keys());
@@ -205,7 +229,11 @@ impl Compound {
             }
         }
         let Some(file_system) = file_system else { return };
-        if server.sync_tracker().during(&keys, || file_system.sync_metadata(&ids, Blocking::Allowed)).is_ok() {
+        if server
+            .sync_tracker()
+            .during(&keys, || file_system.sync_metadata(&ids, Blocking::Allowed))
+            .is_ok()
+        {
             together.into_iter().for_each(|compound| compound.call.pending_syncs.clear());
         }
     }
@@ -214,7 +242,13 @@ impl Compound {
         std::mem::take(&mut self.call.effects)
     }
 
-    pub(super) fn run_operations(&mut self, server: &Server, blocking: Blocking, body: &[u8], out: &mut Writer) -> RunOutcome {
+    pub(super) fn run_operations(
+        &mut self,
+        server: &Server,
+        blocking: Blocking,
+        body: &[u8],
+        out: &mut Writer,
+    ) -> RunOutcome {
         loop {
             match std::mem::replace(&mut self.phase, Phase::Over) {
                 Phase::Head => match self.head(server, body, out) {
@@ -224,7 +258,9 @@ impl Compound {
                 Phase::Operation(mut cursor) => {
                     let next = self.operation(server, blocking, body, out, &mut cursor);
                     match next {
-                        OperationOutcome::Go if cursor.done < cursor.count => self.phase = Phase::Operation(cursor),
+                        OperationOutcome::Go if cursor.done < cursor.count => {
+                            self.phase = Phase::Operation(cursor)
+                        }
                         OperationOutcome::Go => self.phase = Phase::Sync(cursor, Status::OK),
                         OperationOutcome::End(status) => self.phase = Phase::Sync(cursor, status),
                         OperationOutcome::Blocked(stop) => {
@@ -243,7 +279,9 @@ impl Compound {
                             return RunOutcome::Blocked(Stop::ForFiles);
                         }
                     }
-                    self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
+                    self.deferred
+                        .drain(..)
+                        .for_each(|deferred| deferred.report(server, &self.call));
                     let OperationCursor { done, head, .. } = cursor;
                     head.finish(out, status, done);
                     sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
@@ -254,7 +292,12 @@ impl Compound {
         }
     }
 
-    fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<Phase, RunOutcome> {
+    fn head(
+        &mut self,
+        server: &Server,
+        body: &[u8],
+        out: &mut Writer,
+    ) -> Result<Phase, RunOutcome> {
         let mut r = Reader::new(body);
         let whole = |out: &mut Writer, status, tag: &[u8]| {
             ReplyWriter::begin(out, tag).finish(out, status, 0);
@@ -308,9 +351,14 @@ impl Compound {
         call.op = r.clone().u32().unwrap_or(vouch_nfs4::op::ILLEGAL);
         let args = Args::decode(call.minor, &mut r);
         let last = cursor.done + 1 == cursor.count;
-        let lookahead = Lookahead { minor: call.minor, body: r.rest(), count: cursor.count - cursor.done - 1 };
+        let lookahead =
+            Lookahead { minor: call.minor, body: r.rest(), count: cursor.count - cursor.done - 1 };
         let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
-        let arguments = args.as_ref().ok().filter(|_| server.observer().wants(call.op)).map(crate::observer::arguments::of);
+        let arguments = args
+            .as_ref()
+            .ok()
+            .filter(|_| server.observer().wants(call.op))
+            .map(crate::observer::arguments::of);
         call.begin_tracking(arguments.is_some());
         let args = match args {
             Ok(args) => precheck::check(call, &args, cursor, server).map(|()| args),
@@ -320,8 +368,15 @@ impl Compound {
         let outcome = match args {
             Err(status) => Err(OpError::Status(status)),
             Ok(Args::Sequence(args)) => {
-                let input = SequenceInput { args: &args, body_len: body.len(), rest: r.rest(), operations: cursor.count };
-                match sequence::sequence(&mut context, &input).map(|answer| after_sequence(answer, &mut context, self.start, cursor)) {
+                let input = SequenceInput {
+                    args: &args,
+                    body_len: body.len(),
+                    rest: r.rest(),
+                    operations: cursor.count,
+                };
+                match sequence::sequence(&mut context, &input)
+                    .map(|answer| after_sequence(answer, &mut context, self.start, cursor))
+                {
                     Ok(Some(next)) => return next,
                     Ok(None) => Ok(()),
                     Err(stop) => Err(stop),
@@ -357,7 +412,13 @@ impl Compound {
         if status.is_ok() { OperationOutcome::Go } else { OperationOutcome::End(status) }
     }
 
-    fn sync(&mut self, server: &Server, blocking: Blocking, out: &mut Writer, cursor: &mut OperationCursor) -> Synced {
+    fn sync(
+        &mut self,
+        server: &Server,
+        blocking: Blocking,
+        out: &mut Writer,
+        cursor: &mut OperationCursor,
+    ) -> Synced {
         let mut outcome = Synced::All;
         while let Some(one) = self.call.pending_syncs.last() {
             if one.remote_system().is_some_and(|remote| self.call.may_wait_for != Some(remote)) {
@@ -366,20 +427,27 @@ impl Compound {
             let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
             let synced = match blocking {
                 Blocking::Forbidden => server.sync_tracker().watched(sync()),
-                Blocking::Allowed => server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync),
+                Blocking::Allowed => {
+                    server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync)
+                }
             };
             match synced {
                 Ok(()) => {}
-                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => return Synced::MustWait,
+                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => {
+                    return Synced::MustWait;
+                }
                 Err(error) => {
                     let (status, source) = match OpError::from(error) {
                         OpError::Fault(status, source) => (status, source),
                         OpError::Status(status) | OpError::Encoded(status) => {
                             (status, std::io::Error::other("metadata did not become durable"))
                         }
-                        OpError::WouldBlock | OpError::NamesWouldBlock => {
-                            (Status::DELAY, std::io::Error::other("the file system would block although blocking was allowed"))
-                        }
+                        OpError::WouldBlock | OpError::NamesWouldBlock => (
+                            Status::DELAY,
+                            std::io::Error::other(
+                                "the file system would block although blocking was allowed",
+                            ),
+                        ),
                     };
                     let export = one.files.site.export.id;
                     self.deferred.iter_mut().for_each(|deferred| deferred.fail(export, status));
@@ -399,12 +467,23 @@ impl Compound {
 }
 
 /// They only replace filehandles.
-const WITHOUT_FILE_SYSTEM: [Op; 6] = [Op::PUTFH, Op::PUTROOTFH, Op::PUTPUBFH, Op::SAVEFH, Op::RESTOREFH, Op::GETFH];
+const WITHOUT_FILE_SYSTEM: [Op; 6] =
+    [Op::PUTFH, Op::PUTROOTFH, Op::PUTPUBFH, Op::SAVEFH, Op::RESTOREFH, Op::GETFH];
 
-fn execute(server: &Server, context: &mut CompoundContext<'_>, args: &Args<'_>) -> Result<(), OpError> {
+fn execute(
+    server: &Server,
+    context: &mut CompoundContext<'_>,
+    args: &Args<'_>,
+) -> Result<(), OpError> {
     // A read from memory waits for nothing.
-    let may_begin = WITHOUT_FILE_SYSTEM.contains(&args.op()) || (args.op() == Op::READ && context.blocking == Blocking::Forbidden);
-    if !may_begin && context.call.remote_system().is_some_and(|remote| context.call.may_wait_for != Some(remote)) {
+    let may_begin = WITHOUT_FILE_SYSTEM.contains(&args.op())
+        || (args.op() == Op::READ && context.blocking == Blocking::Forbidden);
+    if !may_begin
+        && context
+            .call
+            .remote_system()
+            .is_some_and(|remote| context.call.may_wait_for != Some(remote))
+    {
         return Err(OpError::WouldBlock);
     }
     if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
@@ -434,7 +513,9 @@ fn after_sequence(
         sequence::Sequence::Uncached => {
             // RFC 8881 §2.10.6.1.3: the operation after SEQUENCE carries the status.
             cursor.done += 1;
-            let Some(op) = context.lookahead.next() else { return Some(OperationOutcome::End(Status::OK)) };
+            let Some(op) = context.lookahead.next() else {
+                return Some(OperationOutcome::End(Status::OK));
+            };
             Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(context.out);
             cursor.done += 1;
             Some(OperationOutcome::End(Status::RETRY_UNCACHED_REP))
@@ -443,13 +524,22 @@ fn after_sequence(
 }
 
 impl CompoundContext<'_> {
-    fn status_of(&mut self, outcome: Result<(), OpError>, object: Option<&Object>, is_last: bool) -> Result<Status, Stop> {
+    fn status_of(
+        &mut self,
+        outcome: Result<(), OpError>,
+        object: Option<&Object>,
+        is_last: bool,
+    ) -> Result<Status, Stop> {
         let status = match outcome {
             Ok(()) => self.fits(is_last),
             Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => {
                 let at = self.result_at;
                 self.out.truncate(at);
-                return Err(if matches!(stop, OpError::WouldBlock) { Stop::ForFiles } else { Stop::ForNames });
+                return Err(if matches!(stop, OpError::WouldBlock) {
+                    Stop::ForFiles
+                } else {
+                    Stop::ForNames
+                });
             }
             Err(OpError::Encoded(status)) => status,
             Err(OpError::Status(status)) => self.fail(status),

@@ -28,14 +28,22 @@ const KEPT_LEN_MAX: usize = 256;
 const CALL_HEADER_LEN: usize = 40;
 const RECORD_MARK_LEN: usize = vouch_oncrpc::RECORD_MARK_LEN;
 
-pub(crate) fn sequence(context: &mut CompoundContext<'_>, input: &SequenceInput<'_>) -> Result<Sequence, OpError> {
+pub(crate) fn sequence(
+    context: &mut CompoundContext<'_>,
+    input: &SequenceInput<'_>,
+) -> Result<Sequence, OpError> {
     let call = SequenceCall {
         args: input.args,
         connection: context.connection.id(),
         address: context.connection.peer().ip(),
         request_len: input.body_len + CALL_HEADER_LEN,
         operations: input.operations,
-        fingerprint: fingerprint::of(&context.principal, context.flavour, input.operations, input.rest),
+        fingerprint: fingerprint::of(
+            &context.principal,
+            context.flavour,
+            input.operations,
+            input.rest,
+        ),
     };
     let now = context.now.mono_ms;
     match context.state(|state| state.sequence(&call, now))? {
@@ -50,7 +58,8 @@ pub(crate) fn sequence(context: &mut CompoundContext<'_>, input: &SequenceInput<
             let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
             let whole = limit(turn.response_len_max);
             let kept = limit(turn.response_cached_len_max);
-            (context.call.end_max, context.call.end_status) = match turn.cache_this && kept < whole {
+            (context.call.end_max, context.call.end_status) = match turn.cache_this && kept < whole
+            {
                 true => (kept, Status::REP_TOO_BIG_TO_CACHE),
                 false => (whole, Status::REP_TOO_BIG),
             };
@@ -75,7 +84,9 @@ pub(crate) fn finish(server: &Server, call: &mut CallState, results: &[u8]) {
         let plain = call.spans.is_empty();
         let kept = plain && (running.turn.cache_this || results.len() <= KEPT_LEN_MAX);
         let now = call.now.mono_ms;
-        server.with_state(&mut call.effects, now, |state| state.finish(&running.turn, kept.then_some(results), now));
+        server.with_state(&mut call.effects, now, |state| {
+            state.finish(&running.turn, kept.then_some(results), now)
+        });
     }
     if let Some(key) = call.replay.take() {
         server.reply_cache().answered(key, &call.connection, results, call.now.mono_ms);
@@ -90,7 +101,8 @@ pub(crate) enum Duplicate {
 
 pub(crate) fn duplicate(server: &Server, call: &mut CallState, body: &[u8]) -> Duplicate {
     let digest = fingerprint::of(&call.principal, call.flavour, 0, body);
-    let key = ReplyKey { peer: call.connection.peer().ip(), xid: call.xid, digest, len: body.len() };
+    let key =
+        ReplyKey { peer: call.connection.peer().ip(), xid: call.xid, digest, len: body.len() };
     match server.reply_cache().find(&key, &call.connection) {
         Some(KnownCall::Answered(reply)) => Duplicate::Answered(reply),
         Some(KnownCall::InProgress) => Duplicate::InProgress,

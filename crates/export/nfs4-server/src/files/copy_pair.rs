@@ -15,7 +15,11 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn open(context: &mut CompoundContext<'_>, source: &Stateid, destination: &Stateid) -> Result<Pair, OpError> {
+    pub(crate) fn open(
+        context: &mut CompoundContext<'_>,
+        source: &Stateid,
+        destination: &Stateid,
+    ) -> Result<Pair, OpError> {
         let from = context.saved_file(Status::ISDIR)?;
         let to = context.current_file(Status::ISDIR)?;
         // RFC 7862 §15.2.3: the client itself copies between file systems.
@@ -25,7 +29,8 @@ impl Pair {
         to.writable()?;
         let destination = open_file::open_for(context, &to, destination, IoPurpose::Write)?;
         // The source's stateid may be the saved one (RFC 8881 §16.2.3.1.2).
-        let current = std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
+        let current =
+            std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
         let source = open_file::open_for(context, &from, source, IoPurpose::Read);
         context.call.current_stateid = current;
         let same = from.id == to.id;
@@ -33,7 +38,13 @@ impl Pair {
     }
 
     /// RFC 7862 §15.2.3 and 15.13.3. `size` is the source's; a count of 0 means to its end.
-    pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
+    pub(crate) fn check_range(
+        &self,
+        size: u64,
+        from: u64,
+        to: u64,
+        count: u64,
+    ) -> Result<(), Status> {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));
         let (Some(from_end), Some(to_end)) = ends else { return Err(Status::INVAL) };

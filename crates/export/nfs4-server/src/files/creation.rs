@@ -27,9 +27,13 @@ pub(crate) fn remove_unfinished(
     made: &vouch_vfs::FileId,
     why: OpError,
 ) -> OpError {
-    if let Err(error) = directory.files().remove_incomplete(&directory.grant.caller, &directory.id, name, made) {
-        let (object, source) =
-            (Object::File(directory.with(*made)), std::io::Error::other(format!("could not be set up, nor removed: {error}")));
+    if let Err(error) =
+        directory.files().remove_incomplete(&directory.grant.caller, &directory.id, name, made)
+    {
+        let (object, source) = (
+            Object::File(directory.with(*made)),
+            std::io::Error::other(format!("could not be set up, nor removed: {error}")),
+        );
         context.server.note_error(context.call, Some(&object), Status::IO, &source);
     }
     why

@@ -13,17 +13,33 @@ use crate::state::{AccessWithoutOpen, Holder, HolderAttributes};
 
 const HELD: Bitmap = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
 /// RFC 9754 §5.
-const HELD_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
+const HELD_TIMES: Bitmap =
+    Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_METADATA.0, Attr::TIME_MODIFY.0]);
 
-pub(crate) fn recall_for_change(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
+pub(crate) fn recall_for_change(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+) -> Result<(), OpError> {
     recall_for_access(context, file, AccessWithoutOpen::Name)
 }
 
-pub(crate) fn recall_for_setattr(context: &mut CompoundContext<'_>, file: &FileRef, size: bool) -> Result<(), OpError> {
-    recall_for_access(context, file, if size { AccessWithoutOpen::Change } else { AccessWithoutOpen::Attributes })
+pub(crate) fn recall_for_setattr(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    size: bool,
+) -> Result<(), OpError> {
+    recall_for_access(
+        context,
+        file,
+        if size { AccessWithoutOpen::Change } else { AccessWithoutOpen::Attributes },
+    )
 }
 
-fn recall_for_access(context: &mut CompoundContext<'_>, file: &FileRef, access: AccessWithoutOpen) -> Result<(), OpError> {
+fn recall_for_access(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    access: AccessWithoutOpen,
+) -> Result<(), OpError> {
     context.wait_for_records();
     let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
     Ok(context.state(|state| state.recall_for_access(&key, client, access, now))?)
@@ -33,11 +49,18 @@ const QUESTIONS_MAX: usize = 64;
 
 pub(crate) fn must_ask_holders(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
     let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
-    held && context.minor > 0 && context.server.delegates() && context.state(|state| state.totals().delegations > 0)
+    held && context.minor > 0
+        && context.server.delegates()
+        && context.state(|state| state.totals().delegations > 0)
 }
 
-pub(crate) fn ask_holders(context: &mut CompoundContext<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
-    let (client, now, times) = (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
+pub(crate) fn ask_holders(
+    context: &mut CompoundContext<'_>,
+    files: impl Iterator<Item = FileRef>,
+    wanted: Bitmap,
+) -> bool {
+    let (client, now, times) =
+        (context.client_of_session(), context.now.mono_ms, wanted.and(HELD).is_empty());
     let before = context.effects.len();
     for file in files {
         if context.effects.len() >= before + QUESTIONS_MAX {
@@ -56,10 +79,14 @@ pub(crate) fn ask_holder(
     wanted: Bitmap,
     attributes: &mut Attributes,
 ) -> Result<(), OpError> {
-    if wanted.and(HELD.or(HELD_TIMES)).is_empty() || attributes.file_type != vouch_vfs::FileType::Regular || !context.server.delegates() {
+    if wanted.and(HELD.or(HELD_TIMES)).is_empty()
+        || attributes.file_type != vouch_vfs::FileType::Regular
+        || !context.server.delegates()
+    {
         return Ok(());
     }
-    let (client, key, now, times) = (context.client_of_session(), file.key(), context.now.mono_ms, wanted.and(HELD).is_empty());
+    let (client, key, now, times) =
+        (context.client_of_session(), file.key(), context.now.mono_ms, wanted.and(HELD).is_empty());
     let mut waited = false;
     loop {
         let sent = context.effects.len();
@@ -69,9 +96,13 @@ pub(crate) fn ask_holder(
                 overlay(attributes, &reported, context.now.wall);
                 return Ok(());
             }
-            Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => return Err(Status::DELAY.into()),
+            Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => {
+                return Err(Status::DELAY.into());
+            }
             // The question must leave before the wait.
-            Holder::Pending(_) if context.blocking == Blocking::Forbidden || context.effects.len() > sent => {
+            Holder::Pending(_)
+                if context.blocking == Blocking::Forbidden || context.effects.len() > sent =>
+            {
                 return Err(OpError::WouldBlock);
             }
             Holder::Pending(_) => {

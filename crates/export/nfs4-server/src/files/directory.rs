@@ -27,7 +27,11 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
                 Ok(component) => component,
                 Err(status) => return Err(name_status(context, directory, status)),
             };
-            if let Some(place) = context.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes()) {
+            if let Some(place) = context.tree.junction(
+                directory.grant.site.export.id,
+                &directory.id,
+                component.as_bytes(),
+            ) {
                 match context.visible_child(place) {
                     Some(child) => return enter(context, child),
                     // The covered file must stay hidden while the export may still become visible.
@@ -39,7 +43,12 @@ pub(crate) fn find(context: &CompoundContext<'_>, name: Name<'_>) -> Result<Obje
             if !directory.grant.security_fits {
                 return Ok(Object::File(directory.clone()));
             }
-            let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, context.blocking);
+            let found = directory.files().lookup(
+                &directory.grant.caller,
+                &directory.id,
+                component,
+                context.blocking,
+            );
             let (id, _) = found.map_err(|error| directory_error(context, directory, error))?;
             Ok(Object::File(directory.with(id)))
         }
@@ -62,7 +71,9 @@ pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError
             context.object(above(*id)?)
         }
         Object::File(file) if file.is_absent() => Err(Status::MOVED.into()),
-        Object::File(file) if file.id == file.grant.site.root => context.object(above(file.grant.site.place)?),
+        Object::File(file) if file.id == file.grant.site.root => {
+            context.object(above(file.grant.site.place)?)
+        }
         Object::File(file) if !file.grant.security_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
             let parent = file.files().parent(&file.grant.caller, &file.id, context.blocking);
@@ -73,7 +84,11 @@ pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError
 }
 
 /// RFC 8881 §15.1.2.8.
-pub(crate) fn directory_error(context: &CompoundContext<'_>, file: &FileRef, error: Error) -> OpError {
+pub(crate) fn directory_error(
+    context: &CompoundContext<'_>,
+    file: &FileRef,
+    error: Error,
+) -> OpError {
     if !matches!(error, Error::NotDirectory) {
         return error.into();
     }
@@ -97,7 +112,10 @@ pub(crate) fn name(name: Name<'_>) -> Result<vouch_vfs::Name<'_>, Status> {
     Ok(vouch_vfs::Name::new(component.as_bytes()).expect("a valid component is a valid name"))
 }
 
-pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -> Result<(), OpError> {
+pub(crate) fn require_directory(
+    context: &CompoundContext<'_>,
+    file: &FileRef,
+) -> Result<(), OpError> {
     let attributes = file.files().attributes(&file.id, context.blocking)?;
     match context.require_directory(&attributes) {
         // RFC 8881 lists SYMLINK for LOOKUP and OPEN only.
@@ -106,7 +124,11 @@ pub(crate) fn require_directory(context: &CompoundContext<'_>, file: &FileRef) -
     }
 }
 
-pub(crate) fn require_no_junction(context: &CompoundContext<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>) -> Result<(), OpError> {
+pub(crate) fn require_no_junction(
+    context: &CompoundContext<'_>,
+    directory: &FileRef,
+    name: vouch_vfs::Name<'_>,
+) -> Result<(), OpError> {
     match context.tree.junction(directory.grant.site.export.id, &directory.id, name.as_bytes()) {
         Some(_) => Err(Status::FILE_OPEN.into()),
         None => Ok(()),

@@ -35,7 +35,9 @@ impl FileRef {
     /// revision than the server of the layout.
     pub(crate) fn check_layout(&self, blocking: Blocking) -> Result<(), OpError> {
         match self.layout_change {
-            Some(change) if self.files().attributes(&self.id, blocking)?.change != change => Err(Status::STALE.into()),
+            Some(change) if self.files().attributes(&self.id, blocking)?.change != change => {
+                Err(Status::STALE.into())
+            }
             _ => Ok(()),
         }
     }

@@ -37,7 +37,9 @@ pub(crate) fn open_for(
             let _ = state.authorize_v40_stateid(&stateid, caller.as_ref(), now);
         }
         match state.io(client, &stateid, &key, io, now) {
-            Err(Status::OPENMODE) if purpose == IoPurpose::Any => state.io(client, &stateid, &key, Io::Write, now),
+            Err(Status::OPENMODE) if purpose == IoPurpose::Any => {
+                state.io(client, &stateid, &key, Io::Write, now)
+            }
             granted => granted,
         }
     });
@@ -85,7 +87,11 @@ fn stale_or(status: Status, file: &FileRef, blocking: Blocking) -> OpError {
 
 /// A read of a data server. The metadata server of the layout has the opens and share reservations;
 /// the layout has the anonymous stateid (RFC 8435, section 5.1).
-pub(crate) fn open_for_layout(context: &mut CompoundContext<'_>, file: &FileRef, stateid: &Stateid) -> Result<OpenHandle, OpError> {
+pub(crate) fn open_for_layout(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    stateid: &Stateid,
+) -> Result<OpenHandle, OpError> {
     if *stateid != Stateid::ANONYMOUS {
         return Err(Status::BAD_STATEID.into());
     }
@@ -93,10 +99,15 @@ pub(crate) fn open_for_layout(context: &mut CompoundContext<'_>, file: &FileRef,
 }
 
 /// The owner may always write, as in Linux (RFC 8881, section 18.3.4).
-pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) -> Result<OpenHandle, OpError> {
+pub(crate) fn open_to_commit(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+) -> Result<OpenHandle, OpError> {
     let (key, caller) = (file.key(), &file.grant.caller);
     let client = context.client_of_session();
-    if let Some(own) = context.state(|state| state.open_to_write(client, &key, |held| held.is_by(caller))) {
+    if let Some(own) =
+        context.state(|state| state.open_to_write(client, &key, |held| held.is_by(caller)))
+    {
         return Ok(own);
     }
     let is_machine = context.is_machine_for(&file.grant);
@@ -112,7 +123,11 @@ pub(crate) fn open_to_commit(context: &mut CompoundContext<'_>, file: &FileRef) 
     }
 }
 
-fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: IoPurpose) -> Result<(), OpError> {
+fn rights(
+    context: &CompoundContext<'_>,
+    file: &FileRef,
+    purpose: IoPurpose,
+) -> Result<(), OpError> {
     let wanted = match purpose {
         // As in Linux, an executable file may be read.
         IoPurpose::Read | IoPurpose::Any => Access::READ | Access::EXECUTE,
@@ -122,7 +137,11 @@ fn rights(context: &CompoundContext<'_>, file: &FileRef, purpose: IoPurpose) -> 
     if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
 }
 
-fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpose) -> Result<OpenHandle, OpError> {
+fn anonymous(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    purpose: IoPurpose,
+) -> Result<OpenHandle, OpError> {
     let access = match purpose {
         IoPurpose::Read | IoPurpose::Any => OpenAccess { read: true, write: false },
         IoPurpose::Write => OpenAccess { read: false, write: true },
@@ -135,8 +154,20 @@ fn anonymous(context: &mut CompoundContext<'_>, file: &FileRef, purpose: IoPurpo
         .files()
         .open(caller, &file.id, access, AccessOverride::Owner, context.blocking)
         .map_err(|error| wrong_type(context.minor, error))?;
-    let open = Arc::new(OpenState::new(opened, caller, context.connection.peer().ip(), context.now.mono_ms, None));
-    let replaced = context.server.anonymous().put(key, caller.clone(), access, open.clone(), context.now.mono_ms);
+    let open = Arc::new(OpenState::new(
+        opened,
+        caller,
+        context.connection.peer().ip(),
+        context.now.mono_ms,
+        None,
+    ));
+    let replaced = context.server.anonymous().put(
+        key,
+        caller.clone(),
+        access,
+        open.clone(),
+        context.now.mono_ms,
+    );
     let mut releases = CloseQueue::default();
     replaced.into_iter().for_each(|open| releases.add(open, &mut context.call.effects));
     releases.end(&mut context.call.effects);
@@ -157,10 +188,18 @@ pub(crate) fn wrong_type(minor: u32, error: Error) -> OpError {
 
 /// Freeing blocks of a long file must not delay other calls.
 pub(crate) fn may_free(context: &CompoundContext<'_>, len: u64) -> Result<(), OpError> {
-    if context.blocking == Blocking::Forbidden && len >= FREED_LEN_LONG { Err(OpError::WouldBlock) } else { Ok(()) }
+    if context.blocking == Blocking::Forbidden && len >= FREED_LEN_LONG {
+        Err(OpError::WouldBlock)
+    } else {
+        Ok(())
+    }
 }
 
-pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {
+pub(crate) fn handle_of(
+    open: Arc<dyn OpenFile>,
+    context: &CompoundContext<'_>,
+    file: &FileRef,
+) -> OpenHandle {
     let origin = || Origin {
         connection: context.connection.id(),
         peer: context.connection.peer(),
@@ -171,5 +210,11 @@ pub(crate) fn handle_of(open: Arc<dyn OpenFile>, context: &CompoundContext<'_>, 
         file: file.clone(),
     };
     let origin = context.tracks.then(origin);
-    Arc::new(OpenState::new(open, &file.grant.caller, context.connection.peer().ip(), context.now.mono_ms, origin))
+    Arc::new(OpenState::new(
+        open,
+        &file.grant.caller,
+        context.connection.peer().ip(),
+        context.now.mono_ms,
+        origin,
+    ))
 }

@@ -67,18 +67,36 @@ impl UsageCounter {
     pub(crate) fn take(&self, now_ms: u64) -> Totals {
         let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
         self.delegation_used.iter().for_each(|used| used.store(false, Ordering::Relaxed));
-        Totals { read: take(&self.read), written: take(&self.written), open_ms: now_ms.saturating_sub(self.since_ms) }
+        Totals {
+            read: take(&self.read),
+            written: take(&self.written),
+            open_ms: now_ms.saturating_sub(self.since_ms),
+        }
     }
 }
 
 impl OpenState {
-    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, address: IpAddr, since_ms: u64, origin: Option<Origin>) -> OpenState {
-        let tally =
-            Arc::new(UsageCounter { since_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
+    pub(crate) fn new(
+        open: Arc<dyn OpenFile>,
+        opener: &Arc<Caller>,
+        address: IpAddr,
+        since_ms: u64,
+        origin: Option<Origin>,
+    ) -> OpenState {
+        let tally = Arc::new(UsageCounter {
+            since_ms,
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            delegation_used: Default::default(),
+        });
         OpenState { open, opener: opener.clone(), tally, address, origin: origin.map(Arc::new) }
     }
 
-    pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &OpenState) -> OpenHandle {
+    pub(crate) fn widened(
+        open: Arc<dyn OpenFile>,
+        opener: &Arc<Caller>,
+        before: &OpenState,
+    ) -> OpenHandle {
         let (tally, origin) = (before.tally.clone(), before.origin.clone());
         Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
     }
@@ -128,7 +146,11 @@ impl CloseQueue {
     pub(crate) fn add(&mut self, open: OpenHandle, effects: &mut Vec<Effect>) {
         let Ok(held) = Arc::try_unwrap(open) else { return };
         if let Some(remote) = held.open.remote_system() {
-            return effects.push(Effect::Background(Job::new(held.address, Some(remote), Closing(vec![held]))));
+            return effects.push(Effect::Background(Job::new(
+                held.address,
+                Some(remote),
+                Closing(vec![held]),
+            )));
         }
         if self.closed >= CLOSES_AT_ONCE {
             return self.rest.push(held);
@@ -151,7 +173,9 @@ impl CloseQueue {
 pub(crate) fn end_lost(mut lost: LostOpen, releases: &mut CloseQueue, effects: &mut Vec<Effect>) {
     let held = lost.file.clone();
     match held.open.remote_system().filter(|_| held.origin.is_some()) {
-        Some(remote) => effects.push(Effect::Background(Job::new(held.address, Some(remote), lost))),
+        Some(remote) => {
+            effects.push(Effect::Background(Job::new(held.address, Some(remote), lost)))
+        }
         None => {
             lost.report(true);
             drop(lost);
@@ -171,7 +195,13 @@ pub(crate) struct LostOpen {
 }
 
 impl LostOpen {
-    pub(crate) fn new(file: OpenHandle, delegation: bool, why: Loss, now_ms: u64, observer: Arc<dyn Observer>) -> LostOpen {
+    pub(crate) fn new(
+        file: OpenHandle,
+        delegation: bool,
+        why: Loss,
+        now_ms: u64,
+        observer: Arc<dyn Observer>,
+    ) -> LostOpen {
         LostOpen { file, delegation, why, now_ms, observer, is_reported: false }
     }
 
@@ -230,11 +260,19 @@ const ENTRIES_MAX: usize = 64;
 const IDLE_MS_MAX: u64 = 2_000;
 
 impl AnonymousOpens {
-    pub(crate) fn get(&self, file: &FileKey, caller: &Arc<Caller>, access: OpenAccess, now_ms: u64) -> Option<OpenHandle> {
+    pub(crate) fn get(
+        &self,
+        file: &FileKey,
+        caller: &Arc<Caller>,
+        access: OpenAccess,
+        now_ms: u64,
+    ) -> Option<OpenHandle> {
         let mut entries = self.entries.lock();
-        let entry = entries
-            .iter_mut()
-            .find(|entry| entry.of(file) && entry.access == access && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller))?;
+        let entry = entries.iter_mut().find(|entry| {
+            entry.of(file)
+                && entry.access == access
+                && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller)
+        })?;
         if entry.used_ms.saturating_add(IDLE_MS_MAX) <= now_ms {
             return None;
         }
@@ -242,9 +280,18 @@ impl AnonymousOpens {
     }
 
     /// Returns an entry that it replaces, to be closed by the caller.
-    pub(crate) fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) -> Vec<OpenHandle> {
+    pub(crate) fn put(
+        &self,
+        file: FileKey,
+        caller: Arc<Caller>,
+        access: OpenAccess,
+        open: OpenHandle,
+        now_ms: u64,
+    ) -> Vec<OpenHandle> {
         let mut entries = self.entries.lock();
-        let mut replaced = take(&mut entries, |entry| entry.of(&file) && entry.access == access && entry.caller == caller);
+        let mut replaced = take(&mut entries, |entry| {
+            entry.of(&file) && entry.access == access && entry.caller == caller
+        });
         if entries.len() >= ENTRIES_MAX {
             replaced.extend(entries.pop_front().map(|entry| entry.open));
         }

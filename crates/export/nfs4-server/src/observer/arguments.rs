@@ -16,13 +16,19 @@ const SET: [(u32, Bitmap); 5] = [
 pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
     let with_name = |name: &'a [u8]| Arguments { name: Some(name), ..Arguments::default() };
     // The current stateid (RFC 8881 §16.2.3.1.2) only looks special.
-    let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
+    let unopened =
+        |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
     let data = |offset, stateid: &Stateid, access: Access| {
-        let arguments = Arguments { offset: Some(offset), access: Some(access.0), ..Arguments::default() };
+        let arguments =
+            Arguments { offset: Some(offset), access: Some(access.0), ..Arguments::default() };
         arguments.unopened_if(unopened(stateid))
     };
     let pair = |source: &Stateid, destination: &Stateid, offset| {
-        let arguments = Arguments { offset: Some(offset), access: Some(Access::READ.0 | Access::MODIFY.0), ..Arguments::default() };
+        let arguments = Arguments {
+            offset: Some(offset),
+            access: Some(Access::READ.0 | Access::MODIFY.0),
+            ..Arguments::default()
+        };
         arguments.unopened_if(unopened(source) || unopened(destination))
     };
     match args {
@@ -36,16 +42,24 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
                 CreateType::Plain(kind) => *kind,
                 CreateType::Unknown(_) => return with_name(args.name.0),
             };
-            Arguments { access: Some((kind as u32) << requested::TYPE_SHIFT), ..with_name(args.name.0) }
+            Arguments {
+                access: Some((kind as u32) << requested::TYPE_SHIFT),
+                ..with_name(args.name.0)
+            }
         }
         Args::Secinfo(args) => with_name(args.name.0),
         Args::Link(args) => Arguments { new_name: Some(args.name.0), ..Arguments::default() },
-        Args::Rename(args) => Arguments { name: Some(args.old.0), new_name: Some(args.new.0), ..Arguments::default() },
+        Args::Rename(args) => {
+            Arguments { name: Some(args.old.0), new_name: Some(args.new.0), ..Arguments::default() }
+        }
         Args::Open(args) => {
             let name = match &args.claim {
                 OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
                 OpenClaim::DelegateCur(cur) => Some(cur.name.0),
-                OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => None,
+                OpenClaim::Previous(_)
+                | OpenClaim::Fh
+                | OpenClaim::DelegCurFh(_)
+                | OpenClaim::DelegPrevFh => None,
             };
             let mut access = 0;
             if args.access.contains(ShareAccess::READ) {
@@ -80,14 +94,20 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
             }
             let mode = match access & requested::MODE {
                 0 => None,
-                _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
+                _ => args.attrs.attributes().ok().and_then(|set| {
+                    set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))
+                }),
             };
             Arguments { access: Some(access), mode, ..Arguments::default() }
         }
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
         Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),
         Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
-        Args::Commit(args) => Arguments { offset: Some(args.offset), access: Some(Access::MODIFY.0), ..Arguments::default() },
+        Args::Commit(args) => Arguments {
+            offset: Some(args.offset),
+            access: Some(Access::MODIFY.0),
+            ..Arguments::default()
+        },
         Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
         Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
         _ => Arguments::default(),
@@ -116,7 +136,14 @@ mod tests {
         for (claim, is_named) in claims {
             let owner = StateOwner { client: ClientId(0), owner: Bytes(b"") };
             let (access, deny) = (ShareAccess::READ, ShareDeny(0));
-            let args = Args::Open(OpenArgs { seq: OwnerSeq(0), access, deny, owner, how: OpenHow::NoCreate, claim });
+            let args = Args::Open(OpenArgs {
+                seq: OwnerSeq(0),
+                access,
+                deny,
+                owner,
+                how: OpenHow::NoCreate,
+                claim,
+            });
             assert_eq!(of(&args).name, is_named.then_some(&b"f"[..]), "{claim:?}");
         }
     }

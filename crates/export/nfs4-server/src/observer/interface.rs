@@ -159,7 +159,12 @@ pub trait Observer: Send + Sync {
 
     /// For exports with a [`NameOrder`]: called at once and in order, even if the operation fails
     /// later. The operation's report gets the note.
-    fn name_changed(&self, _export: &Export, _op: u32, _change: &NameChange<'_>) -> Option<ObserverNote> {
+    fn name_changed(
+        &self,
+        _export: &Export,
+        _op: u32,
+        _change: &NameChange<'_>,
+    ) -> Option<ObserverNote> {
         None
     }
 

@@ -23,7 +23,9 @@ impl NameOrder {
     pub(crate) fn take(&self, turn: Turn, blocking: Blocking) -> Option<NameOrderGuard<'_>> {
         Some(match (turn, blocking) {
             (Turn::Exclusive, Blocking::Allowed) => NameOrderGuard::Exclusive(self.turn.write()),
-            (Turn::Exclusive, Blocking::Forbidden) => NameOrderGuard::Exclusive(self.turn.try_write()?),
+            (Turn::Exclusive, Blocking::Forbidden) => {
+                NameOrderGuard::Exclusive(self.turn.try_write()?)
+            }
             (Turn::Shared, Blocking::Allowed) => NameOrderGuard::Shared(self.turn.read()),
             (Turn::Shared, Blocking::Forbidden) => NameOrderGuard::Shared(self.turn.try_read()?),
         })

@@ -82,7 +82,8 @@ impl BackgroundCopyOp {
     }
 
     pub(crate) fn report(&self, server: &Server, status: Status, stage: Stage, done: u64) {
-        let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
+        let BackgroundCopyOp { connection, principal, flavour, enctype, xid, minor, op, from, to } =
+            self;
         let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
         let seen = CompletedOp {
             op: *op,
@@ -90,7 +91,10 @@ impl BackgroundCopyOp {
             object: Some(to),
             after: Some(to),
             saved: Some(from),
-            arguments: server.observer().wants(*op).then_some(Arguments { access: Some(access), ..Arguments::default() }),
+            arguments: server
+                .observer()
+                .wants(*op)
+                .then_some(Arguments { access: Some(access), ..Arguments::default() }),
             stage,
             granted: None,
             totals: None,
@@ -98,7 +102,17 @@ impl BackgroundCopyOp {
             bytes: (done, done),
             note: None,
         };
-        seen.report(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
+        seen.report(
+            server,
+            &By {
+                connection,
+                principal,
+                flavour: *flavour,
+                enctype: *enctype,
+                xid: *xid,
+                minor: *minor,
+            },
+        );
     }
 }
 
@@ -127,7 +141,11 @@ struct OwnedArguments {
 impl OwnedArguments {
     fn of(arguments: Arguments<'_>) -> Self {
         let own = |name: Option<&[u8]>| name.map(Box::from);
-        Self { name: own(arguments.name), new_name: own(arguments.new_name), rest: Arguments { name: None, new_name: None, ..arguments } }
+        Self {
+            name: own(arguments.name),
+            new_name: own(arguments.new_name),
+            rest: Arguments { name: None, new_name: None, ..arguments },
+        }
     }
 
     fn arguments(&self) -> Arguments<'_> {
@@ -146,7 +164,8 @@ impl CompletedOp<'_> {
         if changed.is_none() && deferred.is_empty() {
             return CompletedOp { note: note.as_ref(), ..self }.report(server, &By::of(call));
         }
-        let note = note.or_else(|| server.observer().before_deferral(&self.observation(&By::of(call))));
+        let note =
+            note.or_else(|| server.observer().before_deferral(&self.observation(&By::of(call))));
         deferred.push(DeferredNotification {
             op: self.op,
             status: self.status,
@@ -200,7 +219,8 @@ impl CompletedOp<'_> {
             details,
             bytes_read: self.bytes.0,
             bytes_written: self.bytes.1,
-            is_squashed: matches!(by.principal, Principal::Sys { uid: 0, .. }) && file.is_some_and(|file| file.grant.caller.uid != 0),
+            is_squashed: matches!(by.principal, Principal::Sys { uid: 0, .. })
+                && file.is_some_and(|file| file.grant.caller.uid != 0),
         }
     }
 }

@@ -7,7 +7,8 @@ use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 use crate::files::file_ref::Object;
 
-const CHANGES: Access = Access(Access::MODIFY.0 | Access::EXTEND.0 | Access::DELETE.0 | Access::XAWRITE.0);
+const CHANGES: Access =
+    Access(Access::MODIFY.0 | Access::EXTEND.0 | Access::DELETE.0 | Access::XAWRITE.0);
 const XATTRS: Access = Access(Access::XAREAD.0 | Access::XAWRITE.0 | Access::XALIST.0);
 
 pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> OpResult {
@@ -26,7 +27,9 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
                 supported |= XATTRS;
             }
             let asked = vouch_vfs::Access((args.access & supported).0);
-            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, context.blocking)?.0);
+            let mut granted = Access(
+                file.files().access(&file.grant.caller, &file.id, asked, context.blocking)?.0,
+            );
             if file.grant.read_only() {
                 granted = Access(granted.0 & !CHANGES.0);
             }

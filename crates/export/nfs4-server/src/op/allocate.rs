@@ -31,7 +31,12 @@ pub(crate) fn deallocate(context: &mut CompoundContext<'_>, args: &DeallocateArg
     Ok(())
 }
 
-fn opened(context: &mut CompoundContext<'_>, stateid: &Stateid, offset: u64, length: u64) -> Result<(FileRef, crate::OpenHandle), OpError> {
+fn opened(
+    context: &mut CompoundContext<'_>,
+    stateid: &Stateid,
+    offset: u64,
+    length: u64,
+) -> Result<(FileRef, crate::OpenHandle), OpError> {
     let file = context.current_file(Status::ISDIR)?;
     file.writable()?;
     let end = offset.checked_add(length).ok_or(Status::INVAL)?;

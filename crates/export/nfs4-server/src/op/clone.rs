@@ -28,7 +28,12 @@ pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpRe
     if end > size || (!args.count.is_multiple_of(block) && end != size) {
         return Err(Status::INVAL.into());
     }
-    pair.destination.file().clone_range(pair.source.file(), args.source_offset, args.destination_offset, args.count)?;
+    pair.destination.file().clone_range(
+        pair.source.file(),
+        args.source_offset,
+        args.destination_offset,
+        args.count,
+    )?;
     context.must_sync(&pair.to.grant, &[pair.to.id]);
     Results::Clone(Ok(())).encode(context.out);
     Ok(())

@@ -14,7 +14,11 @@ pub(crate) fn close(context: &mut CompoundContext<'_>, args: &CloseArgs) -> OpRe
     let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
         let client = context.client_of_session();
-        let held = if context.tracks { context.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
+        let held = if context.tracks {
+            context.state(|state| state.open_file(client, &stateid, &file.key(), now))
+        } else {
+            None
+        };
         let stateid = context.state(|state| state.close(client, &stateid, &file.key(), now))?;
         context.totals = held.map(|held| held.usage().take(now));
         context.result_stateid(stateid);

@@ -52,7 +52,12 @@ pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> Op
     while copying.done < copying.len.min(step) && copying.step()? {}
     context.bytes_read += copying.done;
     context.bytes_written += copying.done;
-    let response = WriteResponse { callback: None, count: copying.done, committed: StableHow::Unstable, verifier };
+    let response = WriteResponse {
+        callback: None,
+        count: copying.done,
+        committed: StableHow::Unstable,
+        verifier,
+    };
     answer(context, response, true);
     Ok(())
 }
@@ -67,14 +72,28 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     let client = context.turn()?.client;
     let (key, terms) = (pair.to.key(), context.terms());
     let report = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
-    let (copy, stateid) = context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
+    let (copy, stateid) =
+        context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
     let verifier = context.server.write_verifier();
     let tracks = context.tracks;
     context.call.stage = Stage::Started;
     let remote = pair.to.files().remote_system();
-    let job = Job::new(context.connection.peer().ip(), remote, Background { copy, copying, verifier, tracks, report, end: None });
+    let job = Job::new(
+        context.connection.peer().ip(),
+        remote,
+        Background { copy, copying, verifier, tracks, report, end: None },
+    );
     context.call.effects.push(Effect::Background(job));
-    answer(context, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
+    answer(
+        context,
+        WriteResponse {
+            callback: Some(stateid),
+            count: 0,
+            committed: StableHow::Unstable,
+            verifier,
+        },
+        false,
+    );
     Ok(())
 }
 
@@ -93,7 +112,12 @@ const STEP_LEN: u64 = 8 << 20;
 impl Copying {
     fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
         let len = (self.len - self.done).min(STEP_LEN);
-        let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
+        let copied = self.destination.file().copy_from(
+            self.source.file(),
+            self.from + self.done,
+            self.to + self.done,
+            len,
+        )?;
         self.done += copied.min(len);
         Ok(copied > 0)
     }
@@ -111,7 +135,9 @@ struct Background {
 impl Background {
     fn finish(&self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
         let mut effects = Vec::new();
-        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
+        server.with_state(&mut effects, now.mono_ms, |state| {
+            state.copy_done(self.copy, info, now.mono_ms)
+        });
         JobProgress::Done(effects)
     }
 }
@@ -131,7 +157,9 @@ impl Steps for Background {
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
                 let mut effects = Vec::new();
-                return match server.with_state(&mut effects, now.mono_ms, |state| state.note_copied(self.copy, done)) {
+                return match server.with_state(&mut effects, now.mono_ms, |state| {
+                    state.note_copied(self.copy, done)
+                }) {
                     true => JobProgress::More,
                     false => {
                         self.report.report(server, Status::OK, Stage::Stopped, done);
@@ -141,10 +169,17 @@ impl Steps for Background {
             }
             Ok(_) => {
                 let verifier = self.verifier;
-                OffloadInfo::Done(WriteResponse { callback: None, count: done, committed: StableHow::Unstable, verifier })
+                OffloadInfo::Done(WriteResponse {
+                    callback: None,
+                    count: done,
+                    committed: StableHow::Unstable,
+                    verifier,
+                })
             }
             Err(error) => match OpError::from(error) {
-                OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _) => OffloadInfo::Failed(status, done),
+                OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _) => {
+                    OffloadInfo::Failed(status, done)
+                }
                 OpError::WouldBlock | OpError::NamesWouldBlock => return JobProgress::More,
             },
         };
@@ -160,12 +195,18 @@ impl Steps for Background {
     /// An abandoned copy would count against the client's limit.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
-        server.record_error(self.report.fault(now, status, "the copy ended in a panic; this is an error in this program"));
+        server.record_error(self.report.fault(
+            now,
+            status,
+            "the copy ended in a panic; this is an error in this program",
+        ));
         if let Some(info) = self.end {
             return self.finish(server, now, info);
         }
         // The report itself may have panicked.
-        let _ = catch_unwind(AssertUnwindSafe(|| self.report.report(server, status, Stage::Ended, done)));
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            self.report.report(server, status, Stage::Ended, done)
+        }));
         self.end = Some(OffloadInfo::Failed(status, done));
         JobProgress::Ended
     }

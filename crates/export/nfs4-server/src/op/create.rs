@@ -29,15 +29,18 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     crate::files::directory::require_directory(context, &directory)?;
     let name = crate::files::directory::name(args.name)?;
     let supported = context.supported(&Object::File(directory.clone()));
-    let settings = settings(&args.attrs, supported, node == NewNode::Directory, true, &context.owners())?;
+    let settings =
+        settings(&args.attrs, supported, node == NewNode::Directory, true, &context.owners())?;
     if settings.set.size.is_some() {
         return Err(Status::INVAL.into());
     }
     directory.writable()?;
-    crate::files::directory::require_no_junction(context, &directory, name).map_err(|_| OpError::Status(Status::EXIST))?;
+    crate::files::directory::require_no_junction(context, &directory, name)
+        .map_err(|_| OpError::Status(Status::EXIST))?;
     // Creation reads the directory from disk; a lookup shows that it is in memory.
     if context.blocking == Blocking::Forbidden
-        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking)
+        && let Err(Error::WouldBlock) =
+            directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking)
     {
         return Err(OpError::WouldBlock);
     }
@@ -45,7 +48,15 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let made = context.change_names(
         &directory,
         Turn::Shared,
-        || directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set),
+        || {
+            directory.files().make(
+                &directory.grant.caller,
+                &directory.id,
+                name,
+                node,
+                &settings.set,
+            )
+        },
         |(id, ..), _| {
             named = *id;
             NameChange::Created(&named, (&directory.id, args.name.0))
@@ -54,10 +65,13 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     let (id, _, change) = made?;
     let file = directory.with(id);
     if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
-        return Err(crate::files::creation::remove_unfinished(context, &directory, name, &id, stop));
+        return Err(crate::files::creation::remove_unfinished(
+            context, &directory, name, &id, stop,
+        ));
     }
     context.must_sync(&directory.grant, &[id, directory.id]);
     context.set_current(Object::File(file));
-    Results::Create(Ok(CreateOk { change: change_info(change), attrs_set: settings.mask })).encode(context.out);
+    Results::Create(Ok(CreateOk { change: change_info(change), attrs_set: settings.mask }))
+        .encode(context.out);
     Ok(())
 }

@@ -14,7 +14,11 @@ pub(crate) fn delegreturn(context: &mut CompoundContext<'_>, args: &DelegreturnA
         let caller = context.proven();
         context.state(|state| state.authorize_v40_stateid(&stateid, caller.as_ref(), now))?;
     }
-    let held = if context.tracks { context.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
+    let held = if context.tracks {
+        context.state(|state| state.open_file(client, &stateid, &file.key(), now))
+    } else {
+        None
+    };
     context.state(|state| state.return_delegation(client, &stateid, &file.key(), now))?;
     context.totals = held.map(|held| held.usage().take(now));
     Results::Delegreturn(Ok(())).encode(context.out);

@@ -7,7 +7,10 @@ use crate::access::machine_credential::WRITES;
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
 
-pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdArgs<'_>) -> OpResult {
+pub(crate) fn exchange_id(
+    context: &mut CompoundContext<'_>,
+    args: &ExchangeIdArgs<'_>,
+) -> OpResult {
     // RFC 7862 §14.1: a flag of 4.2.
     if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
@@ -35,8 +38,11 @@ pub(crate) fn exchange_id(context: &mut CompoundContext<'_>, args: &ExchangeIdAr
     let ok = ExchangeIdOk {
         client: exchanged.client,
         seq: exchanged.seq,
-        flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0) | server_roles(context),
-        state_protect: exchanged.machine.map_or(StateProtectReply::None, StateProtectReply::MachineCred),
+        flags: ExchangeIdFlags(exchanged.flags.0 & !ExchangeIdFlags::MASK_PNFS.0)
+            | server_roles(context),
+        state_protect: exchanged
+            .machine
+            .map_or(StateProtectReply::None, StateProtectReply::MachineCred),
         server_owner: ServerOwner { minor: 0, major: Bytes(&config.server_owner) },
         server_scope: Bytes(&config.server_scope),
         impl_id,
@@ -55,8 +61,10 @@ fn server_roles(context: &CompoundContext<'_>) -> ExchangeIdFlags {
 
 fn machine_writes(context: &CompoundContext<'_>) -> bool {
     let peer = context.connection.peer();
-    context
-        .tree
-        .sites()
-        .any(|site| site.export.clients.access_for(peer).is_some_and(|access| access.flavours.iter().any(|under| under.machine_writes)))
+    context.tree.sites().any(|site| {
+        site.export
+            .clients
+            .access_for(peer)
+            .is_some_and(|access| access.flavours.iter().any(|under| under.machine_writes))
+    })
 }

@@ -50,7 +50,9 @@ pub(crate) fn savefh(context: &mut CompoundContext<'_>) -> OpResult {
 pub(crate) fn restorefh(context: &mut CompoundContext<'_>) -> OpResult {
     let Some(object) = context.saved.clone() else {
         // RFC 7530 §13.1.4.3; RFC 8881 §15.2.
-        return Err(if context.minor == 0 { Status::RESTOREFH } else { Status::NOFILEHANDLE }.into());
+        return Err(
+            if context.minor == 0 { Status::RESTOREFH } else { Status::NOFILEHANDLE }.into()
+        );
     };
     let stateid = context.saved_stateid;
     put(context, object)?;

@@ -15,7 +15,9 @@ pub(crate) fn getattr(context: &mut CompoundContext<'_>, args: &GetattrArgs) -> 
     }
     let (object, wanted) = match (context.current_object(), context.current_any()?) {
         // §11.4.1.
-        (Err(OpError::Status(Status::MOVED)), absent) if !args.wanted.and(attributes::LOCATIONS).is_empty() => {
+        (Err(OpError::Status(Status::MOVED)), absent)
+            if !args.wanted.and(attributes::LOCATIONS).is_empty() =>
+        {
             (absent.clone(), args.wanted.and(attributes::ABSENT))
         }
         (object, _) => (object?, args.wanted),

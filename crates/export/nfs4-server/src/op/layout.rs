@@ -8,10 +8,13 @@
 use std::net::SocketAddr;
 
 use vouch_nfs4::op::{
-    DeviceAddr, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk, Layout, LayoutIoMode, LayoutReturn, LayoutgetArgs, LayoutgetOk,
-    LayoutreturnArgs, LayoutreturnOk, Results,
+    DeviceAddr, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk, Layout, LayoutIoMode,
+    LayoutReturn, LayoutgetArgs, LayoutgetOk, LayoutreturnArgs, LayoutreturnOk, Results,
 };
-use vouch_nfs4::{Bitmap, Bytes, DeviceId, List, NetAddr, Stateid, Status, Wire as _, flex_files, universal_address};
+use vouch_nfs4::{
+    Bitmap, Bytes, DeviceId, List, NetAddr, Stateid, Status, Wire as _, flex_files,
+    universal_address,
+};
 use vouch_vfs::{Attributes, FileType};
 use vouch_xdr::Writer;
 
@@ -36,7 +39,8 @@ pub(crate) fn layoutget(context: &mut CompoundContext<'_>, args: &LayoutgetArgs)
         return Err(Status::LAYOUTUNAVAILABLE.into());
     }
     let (client, now) = (context.turn()?.client, context.now.mono_ms);
-    let stateid = context.state(|state| state.layout_stateid(client, &stateid, &file.key(), now))?;
+    let stateid =
+        context.state(|state| state.layout_stateid(client, &stateid, &file.key(), now))?;
     let part = Part::of(args, attributes.size);
     let mut body = Writer::new();
     encode_layout(context, &file, &attributes, part, &mut body);
@@ -45,7 +49,8 @@ pub(crate) fn layoutget(context: &mut CompoundContext<'_>, args: &LayoutgetArgs)
         return Err(Status::TOOSMALL.into());
     }
     let content = DeviceAddr { kind: flex_files::LAYOUT_TYPE, body: Bytes(body.as_bytes()) };
-    let layout = Layout { offset: part.offset, length: part.length, iomode: LayoutIoMode::Read, content };
+    let layout =
+        Layout { offset: part.offset, length: part.length, iomode: LayoutIoMode::Read, content };
     let ok = LayoutgetOk { return_on_close: true, stateid, layouts: List(vec![layout]) };
     Results::Layoutget(Ok(ok)).encode(context.out);
     context.result_stateid(stateid);
@@ -64,7 +69,11 @@ fn check(file: &FileRef, args: &LayoutgetArgs) -> Result<(), Status> {
     if args.iomode != LayoutIoMode::Read {
         return Err(Status::BADIOMODE);
     }
-    if args.length == 0 || args.length < args.length_min || ends_beyond(args.length) || ends_beyond(args.length_min) {
+    if args.length == 0
+        || args.length < args.length_min
+        || ends_beyond(args.length)
+        || ends_beyond(args.length_min)
+    {
         return Err(Status::INVAL);
     }
     Ok(())
@@ -90,11 +99,22 @@ impl Part {
     }
 }
 
-fn encode_layout(context: &CompoundContext<'_>, file: &FileRef, attributes: &Attributes, part: Part, out: &mut Writer) {
+fn encode_layout(
+    context: &CompoundContext<'_>,
+    file: &FileRef,
+    attributes: &Attributes,
+    part: Part,
+    out: &mut Writer,
+) {
     let servers = &file.grant.site.export.data_servers;
-    let first = attributes.file_number.wrapping_mul(SPREAD).rotate_right(32).wrapping_add(part.number) % servers.len() as u64;
+    let first =
+        attributes.file_number.wrapping_mul(SPREAD).rotate_right(32).wrapping_add(part.number)
+            % servers.len() as u64;
     let in_turn = servers.iter().cycle().skip(first as usize).take(servers.len().min(MIRRORS_MAX));
-    let handle = context.server.handles().seal(&FileRef { layout_change: Some(attributes.change), ..file.clone() }.named());
+    let handle = context
+        .server
+        .handles()
+        .seal(&FileRef { layout_change: Some(attributes.change), ..file.clone() }.named());
     // Only for clients that ignore the tight coupling.
     let (user, group) = (file.grant.caller.uid.to_string(), file.grant.caller.gid.to_string());
     let mirror = |address: &SocketAddr| {
@@ -114,13 +134,18 @@ fn encode_layout(context: &CompoundContext<'_>, file: &FileRef, attributes: &Att
     flex_files::Layout { stripe_unit: 0, mirrors, flags, stats_interval_s: 0 }.encode(out);
 }
 
-pub(crate) fn layoutreturn(context: &mut CompoundContext<'_>, args: &LayoutreturnArgs<'_>) -> OpResult {
+pub(crate) fn layoutreturn(
+    context: &mut CompoundContext<'_>,
+    args: &LayoutreturnArgs<'_>,
+) -> OpResult {
     let mut left = None;
     match &args.what {
         LayoutReturn::File(returned) => {
             let file = context.current_file(Status::INVAL)?;
-            let (client, stateid) = (context.turn()?.client, context.substituted(&returned.stateid)?);
-            let next = context.state(|state| state.returned_layout(client, &stateid, &file.key()))?;
+            let (client, stateid) =
+                (context.turn()?.client, context.substituted(&returned.stateid)?);
+            let next =
+                context.state(|state| state.returned_layout(client, &stateid, &file.key()))?;
             // The server does not remember which other parts the client has.
             let is_whole = returned.offset == 0 && returned.length == TO_END;
             left = Some(next).filter(|_| !is_whole);
@@ -136,7 +161,10 @@ pub(crate) fn layoutreturn(context: &mut CompoundContext<'_>, args: &Layoutretur
     Ok(())
 }
 
-pub(crate) fn getdeviceinfo(context: &mut CompoundContext<'_>, args: &GetdeviceinfoArgs) -> OpResult {
+pub(crate) fn getdeviceinfo(
+    context: &mut CompoundContext<'_>,
+    args: &GetdeviceinfoArgs,
+) -> OpResult {
     if args.kind != flex_files::LAYOUT_TYPE {
         return Err(Status::UNKNOWN_LAYOUTTYPE.into());
     }
@@ -151,7 +179,8 @@ pub(crate) fn getdeviceinfo(context: &mut CompoundContext<'_>, args: &Getdevicei
         return Err(OpError::Encoded(Status::TOOSMALL));
     }
     let address = DeviceAddr { kind: flex_files::LAYOUT_TYPE, body: Bytes(body.as_bytes()) };
-    Results::Getdeviceinfo(Ok(GetdeviceinfoOk { address, notifications: Bitmap::EMPTY })).encode(context.out);
+    Results::Getdeviceinfo(Ok(GetdeviceinfoOk { address, notifications: Bitmap::EMPTY }))
+        .encode(context.out);
     Ok(())
 }
 
@@ -162,7 +191,8 @@ fn find_device(context: &CompoundContext<'_>, device: DeviceId) -> Option<Socket
 
 fn encode_device(context: &CompoundContext<'_>, address: SocketAddr, out: &mut Writer) {
     let (netid, address) = universal_address(address);
-    let addresses = List(vec![NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) }]);
+    let addresses =
+        List(vec![NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) }]);
     let len_max = context.server.config().limits.io_len_max;
     let version = flex_files::DeviceVersion {
         version: 4,
@@ -192,8 +222,18 @@ mod tests {
     fn parts_cover_the_file_without_gaps() {
         let unit = u64::from(LAYOUT_LEN);
         let part = |offset, length_min, size| {
-            let (kind, iomode, stateid) = (flex_files::LAYOUT_TYPE, LayoutIoMode::Read, Stateid::ANONYMOUS);
-            let args = LayoutgetArgs { signal: false, kind, iomode, offset, length: TO_END, length_min, stateid, max_count: 4096 };
+            let (kind, iomode, stateid) =
+                (flex_files::LAYOUT_TYPE, LayoutIoMode::Read, Stateid::ANONYMOUS);
+            let args = LayoutgetArgs {
+                signal: false,
+                kind,
+                iomode,
+                offset,
+                length: TO_END,
+                length_min,
+                stateid,
+                max_count: 4096,
+            };
             let Part { number, offset, length } = Part::of(&args, size);
             (number, offset, length)
         };

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use vouch_nfs4::op::{
-    LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk, Op, ReleaseLockownerArgs, Results,
+    LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk, Op,
+    ReleaseLockownerArgs, Results,
 };
 use vouch_nfs4::{Bytes, StateOwner, Status};
 
@@ -37,7 +38,15 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
         };
         let (mode, wait) = mode(args.kind);
         let range = Range::new(args.offset, args.length)?;
-        let call = LockCall { client: context.client_of_session(), file: file.key(), by, range, mode, wait, reclaim: args.reclaim };
+        let call = LockCall {
+            client: context.client_of_session(),
+            file: file.key(),
+            by,
+            range,
+            mode,
+            wait,
+            reclaim: args.reclaim,
+        };
         match context.state(|state| state.lock(&call, now)) {
             Ok(stateid) => {
                 context.result_stateid(stateid);
@@ -79,14 +88,18 @@ pub(crate) fn locku(context: &mut CompoundContext<'_>, args: &LockuArgs) -> OpRe
     in_turn(context, turn, |context| {
         let range = Range::new(args.offset, args.length)?;
         let client = context.client_of_session();
-        let stateid = context.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
+        let stateid =
+            context.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
         context.result_stateid(stateid);
         Results::Locku(Ok(LockuOk { stateid })).encode(context.out);
         Ok(())
     })
 }
 
-pub(crate) fn release_lockowner(context: &mut CompoundContext<'_>, args: &ReleaseLockownerArgs<'_>) -> OpResult {
+pub(crate) fn release_lockowner(
+    context: &mut CompoundContext<'_>,
+    args: &ReleaseLockownerArgs<'_>,
+) -> OpResult {
     let (now, caller) = (context.now.mono_ms, context.proven());
     context.state(|state| {
         let client = state.v40_client(args.owner.client, caller.as_ref(), now)?;
@@ -125,7 +138,12 @@ fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
     let Denied { range, mode, client, owner } = &denied;
     let kind = if *mode == Mode::Shared { LockType::Read } else { LockType::Write };
     let owner = StateOwner { client: *client, owner: Bytes(owner) };
-    let failure = LockFailure::Denied(LockDenied { offset: range.offset(), length: range.length(), kind, owner });
+    let failure = LockFailure::Denied(LockDenied {
+        offset: range.offset(),
+        length: range.length(),
+        kind,
+        owner,
+    });
     match Op(context.op) {
         Op::LOCK => Results::Lock(Err(failure)),
         _ => Results::Lockt(Err(failure)),

@@ -9,8 +9,10 @@ use crate::error::OpResult;
 pub(crate) fn status(context: &mut CompoundContext<'_>, args: &OffloadStatusArgs) -> OpResult {
     let file = context.current_file(Status::BAD_STATEID)?;
     let (client, now) = (context.turn()?.client, context.now.mono_ms);
-    let progress = context.state(|state| state.copy_status(client, &args.stateid, &file.key(), now))?;
-    Results::OffloadStatus(Ok(OffloadStatusOk { count: progress.copied, complete: progress.end })).encode(context.out);
+    let progress =
+        context.state(|state| state.copy_status(client, &args.stateid, &file.key(), now))?;
+    Results::OffloadStatus(Ok(OffloadStatusOk { count: progress.copied, complete: progress.end }))
+        .encode(context.out);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ mod create;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{
-    Delegation, DelegationType, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit,
-    WriteDelegation,
+    Delegation, DelegationType, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags,
+    ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
 use vouch_vfs::{Access, AccessOverride, Blocking, Error, FileType, OpenAccess, OpenFile};
@@ -17,7 +17,9 @@ use crate::error::{OpError, OpResult};
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::{handle_of, wrong_type};
 use crate::files::open_handle::{OpenHandle, OpenState};
-use crate::state::{Claim, ClientKey, DelegationExtensions, Granted, OpenCall, Opened, Share, Terms, Want};
+use crate::state::{
+    Claim, ClientKey, DelegationExtensions, Granted, OpenCall, Opened, Share, Terms, Want,
+};
 
 #[derive(Clone, Copy)]
 struct OpenRequest<'a> {
@@ -50,10 +52,19 @@ pub(crate) fn open(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>) -> Op
     };
     let owner = owner_key(context, args.owner.owner.0);
     let reclaims = matches!(args.claim, OpenClaim::Previous(_));
-    in_turn(context, |state| state.owner_turn(client, &owner, args.seq, reclaims), |context| execute(context, args, client, &owner))
+    in_turn(
+        context,
+        |state| state.owner_turn(client, &owner, args.seq, reclaims),
+        |context| execute(context, args, client, &owner),
+    )
 }
 
-fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: ClientKey, owner: &[u8]) -> OpResult {
+fn execute(
+    context: &mut CompoundContext<'_>,
+    args: &OpenArgs<'_>,
+    client: ClientKey,
+    owner: &[u8],
+) -> OpResult {
     if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
         return Err(Status::INVAL.into());
     }
@@ -61,10 +72,21 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
     let (claim, name) = claim(context, &args.claim)?;
     // RFC 9754 §4 and 5: an extension of 4.2.
     let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
-    let extensions =
-        DelegationExtensions { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
+    let extensions = DelegationExtensions {
+        times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS),
+        for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION),
+    };
     let opener = context.proven().filter(|_| context.minor == 0);
-    let request = OpenRequest { client, owner, share, want, extensions, claim, terms: context.terms(), opener: opener.as_ref() };
+    let request = OpenRequest {
+        client,
+        owner,
+        share,
+        want,
+        extensions,
+        claim,
+        terms: context.terms(),
+        opener: opener.as_ref(),
+    };
     let (file, found, opened) = match &args.how {
         // RFC 8881 §18.16.3: only CLAIM_NULL creates files.
         OpenHow::Create(how) => match args.claim {
@@ -77,7 +99,11 @@ fn execute(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>, client: Clien
                 None => context.current_file(Status::ISDIR)?,
             };
             let opened = existing(context, &request, &file, false, None)?;
-            (file, OpenOutcome { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 }, opened)
+            (
+                file,
+                OpenOutcome { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 },
+                opened,
+            )
         }
     };
     context.granted = context.tracks.then(|| granted(share) | found.done);
@@ -91,8 +117,12 @@ fn granted(share: Share) -> u32 {
     read | write
 }
 
-fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), OpError> {
-    let since_4_1 = matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
+fn claim<'a>(
+    context: &CompoundContext<'_>,
+    claim: &OpenClaim<'a>,
+) -> Result<(Claim, Option<Name<'a>>), OpError> {
+    let since_4_1 =
+        matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
     if context.minor == 0 && since_4_1 {
         // RFC 7531 lacks these claims.
         return Err(Status::BADXDR.into());
@@ -100,7 +130,9 @@ fn claim<'a>(context: &CompoundContext<'_>, claim: &OpenClaim<'a>) -> Result<(Cl
     Ok(match claim {
         OpenClaim::Null(name) => (Claim::New, Some(*name)),
         OpenClaim::Previous(kind) => (Claim::Previous(*kind), None),
-        OpenClaim::DelegateCur(cur) => (Claim::Delegated(context.substituted(&cur.stateid)?), Some(cur.name)),
+        OpenClaim::DelegateCur(cur) => {
+            (Claim::Delegated(context.substituted(&cur.stateid)?), Some(cur.name))
+        }
         OpenClaim::DelegatePrev(name) => (Claim::DelegatedPrevious, Some(*name)),
         OpenClaim::Fh => (Claim::New, None),
         OpenClaim::DelegCurFh(stateid) => (Claim::Delegated(context.substituted(stateid)?), None),
@@ -146,7 +178,11 @@ fn existing(
     let blocking = context.blocking;
     let plan = context.state(|state| state.check_open(&call, now)).map_err(|status| {
         // Without rights, a caller must not learn how others have the file open.
-        let rights = if status == Status::SHARE_DENIED { check_rights(file, request.share, blocking) } else { Ok(()) };
+        let rights = if status == Status::SHARE_DENIED {
+            check_rights(file, request.share, blocking)
+        } else {
+            Ok(())
+        };
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
@@ -157,7 +193,8 @@ fn existing(
     let may_open = made.is_some() || owner && matches!(request.claim, Claim::Previous(_));
     let used = used_by_delegation(request.claim);
     let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
-    let open = match open_file(context, request, file, plan.existing.clone(), more, made, may_open) {
+    let open = match open_file(context, request, file, plan.existing.clone(), more, made, may_open)
+    {
         Err(OpError::Status(_)) if more != wanted => {
             call.claim = Claim::Previous(DelegationType::None);
             open_file(context, request, file, plan.existing, wanted, None, may_open)?
@@ -171,7 +208,8 @@ fn existing(
 }
 
 fn used_by_delegation(claim: Claim) -> OpenAccess {
-    let writes = matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
+    let writes =
+        matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
     let reads = matches!(claim, Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs));
     OpenAccess { read: reads || writes, write: writes }
 }
@@ -195,7 +233,9 @@ fn open_file(
         }
         return Ok(open.clone());
     }
-    let open = |access_override| file.files().open(&file.grant.caller, &file.id, wanted, access_override, context.blocking);
+    let open = |access_override| {
+        file.files().open(&file.grant.caller, &file.id, wanted, access_override, context.blocking)
+    };
     let opened = match made.filter(|made| covers(made.access(), wanted)) {
         Some(made) => Ok(made),
         None if may_open => open(AccessOverride::Owner),
@@ -216,7 +256,11 @@ fn open_file(
 }
 
 /// RFC 8881 §18.16.3.
-fn truncate_to_zero(context: &mut CompoundContext<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), OpError> {
+fn truncate_to_zero(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    open: &dyn OpenFile,
+) -> Result<(), OpError> {
     match open.access().write {
         true => open.truncate(0)?,
         false => {
@@ -240,10 +284,12 @@ fn check_rights(file: &FileRef, share: Share, blocking: Blocking) -> Result<(), 
     if share.writes() {
         wanted = wanted | Access::MODIFY;
     }
-    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, blocking)?;
+    let has =
+        file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, blocking)?;
     // As in Linux, an executable file may be opened for reading; the client checks its user by
     // ACCESS.
-    let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
+    let readable =
+        !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }
@@ -252,10 +298,23 @@ impl<'a> OpenRequest<'a> {
     /// The holder sets the times at the end, so only the file's owner gets delegated times.
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
-        let extensions = DelegationExtensions { times: self.extensions.times && may_set, ..self.extensions };
+        let extensions =
+            DelegationExtensions { times: self.extensions.times && may_set, ..self.extensions };
         let OpenRequest { client, owner, share, want, claim, terms, opener, .. } = *self;
         let may_delegate = file.grant.site.export.delegations;
-        OpenCall { client, owner, file: file.key(), share, claim, want, may_delegate, extensions, truncate: false, terms, opener }
+        OpenCall {
+            client,
+            owner,
+            file: file.key(),
+            share,
+            claim,
+            want,
+            may_delegate,
+            extensions,
+            truncate: false,
+            terms,
+            opener,
+        }
     }
 }
 
@@ -284,7 +343,8 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
 
 /// RFC 8881 §10.4.1: the ACE allows nobody, so the client asks by ACCESS.
 fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
-    let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
+    let permissions =
+        Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {
         Granted::None => Delegation::None,
         Granted::Refused(why) => Delegation::NoneExt(why),
@@ -293,7 +353,12 @@ fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
             if times { Delegation::ReadAttrs(delegation) } else { Delegation::Read(delegation) }
         }
         Granted::Write(stateid) => {
-            let delegation = WriteDelegation { stateid, recall: false, space_limit: SpaceLimit::Size(u64::MAX), permissions };
+            let delegation = WriteDelegation {
+                stateid,
+                recall: false,
+                space_limit: SpaceLimit::Size(u64::MAX),
+                permissions,
+            };
             if times { Delegation::WriteAttrs(delegation) } else { Delegation::Write(delegation) }
         }
     }

@@ -1,7 +1,9 @@
 //! OPEN_CONFIRM (RFC 7530 §16.18) and OPEN_DOWNGRADE (RFC 8881 §18.18).
 
 use vouch_nfs4::Status;
-use vouch_nfs4::op::{OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, Results, ShareAccess};
+use vouch_nfs4::op::{
+    OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, Results, ShareAccess,
+};
 
 use crate::compound::context::CompoundContext;
 use crate::compound::owner_sequence::{in_turn, in_turn_by_stateid};
@@ -31,7 +33,8 @@ pub(crate) fn downgrade(context: &mut CompoundContext<'_>, args: &OpenDowngradeA
         }
         let share = Share::new(args.access, args.deny)?;
         let client = context.client_of_session();
-        let stateid = context.state(|state| state.downgrade(client, &stateid, &file.key(), share, now))?;
+        let stateid =
+            context.state(|state| state.downgrade(client, &stateid, &file.key(), share, now))?;
         context.result_stateid(stateid);
         Results::OpenDowngrade(Ok(OpenDowngradeOk { stateid })).encode(context.out);
         Ok(())

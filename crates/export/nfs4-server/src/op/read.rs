@@ -24,7 +24,12 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
         let behind = vouch_xdr::pad_len(len) + context.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }
-    let content = open.file().read(args.offset, len, ReadInto { bytes: context.out.bytes_mut(), span_allowed }, context.blocking)?;
+    let content = open.file().read(
+        args.offset,
+        len,
+        ReadInto { bytes: context.out.bytes_mut(), span_allowed },
+        context.blocking,
+    )?;
     // Checked after the data was read.
     file.check_layout(context.blocking)?;
     match content {
@@ -35,7 +40,11 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
         Content::Span { span, eof } => {
             context.out.truncate(writer.result_start());
             let len = span.len;
-            ReadWriter::head(context.out, eof, u32::try_from(len).expect("a read is bounded by the limit of I/O"));
+            ReadWriter::head(
+                context.out,
+                eof,
+                u32::try_from(len).expect("a read is bounded by the limit of I/O"),
+            );
             let at = context.out.len();
             context.out.bytes_mut().resize(at + vouch_xdr::pad_len(len), 0);
             context.spans.push((at, span));

@@ -16,7 +16,10 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
     let file = context.current_file(Status::ISDIR)?;
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
-    if context.blocking == Blocking::Forbidden && file.grant.site.traits.sparse && size.saturating_sub(args.offset) >= SEARCH_LEN_LONG {
+    if context.blocking == Blocking::Forbidden
+        && file.grant.site.traits.sparse
+        && size.saturating_sub(args.offset) >= SEARCH_LEN_LONG
+    {
         return Err(OpError::WouldBlock);
     }
     let len = u64::from(args.count.min(context.server.config().limits.io_len_max));
@@ -41,7 +44,8 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
         let start = writer.begin_data(context.out, at);
         let wanted = usize::try_from(hole_at - at).expect("a read is bounded by the limit of I/O");
         let into = ReadInto { bytes: context.out.bytes_mut(), span_allowed: false };
-        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, context.blocking)? else {
+        let Content::Bytes { len, .. } = open.file().read(at, wanted, into, context.blocking)?
+        else {
             unreachable!("a span was not allowed");
         };
         writer.end_data(context.out, start);

@@ -19,9 +19,11 @@ use crate::pseudo_fs::{Child, PSEUDO_FSID};
 const VERIFIER: [u8; 8] = [0; 8];
 const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
-const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
+const WITHOUT_FILE: Bitmap =
+    Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
 /// Of a mount point, for clients that may not enter the export.
-const MOUNT_POINT_ATTRIBUTES: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
+const MOUNT_POINT_ATTRIBUTES: Bitmap =
+    Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
 /// Not read during a listing, because the file system may hold a lock.
 const READ_AFTER_LISTING: Bitmap = attributes::ACL.or(attributes::SPACE);
 
@@ -44,8 +46,9 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
         return Err(Status::NOT_SAME.into());
     }
     // §18.23.3: maxcount covers the result without the status.
-    let len_max =
-        (args.max_count as usize).min(context.reply_room_len().saturating_sub(8)).min(context.server.config().limits.io_len_max as usize);
+    let len_max = (args.max_count as usize)
+        .min(context.reply_room_len().saturating_sub(8))
+        .min(context.server.config().limits.io_len_max as usize);
     if len_max < 8 + TAIL_LEN {
         return Err(Status::TOOSMALL.into());
     }
@@ -53,7 +56,13 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     context.out.u32(Status::OK.0);
     context.out.bytes_mut().extend_from_slice(&VERIFIER);
     let asks_holders = crate::files::delegation_conflict::must_ask_holders(context, args.wanted);
-    let mut list = Listing { wanted: args.wanted, end_max: context.result_at + 8 + len_max, entries: 0, stopped: None, asks_holders };
+    let mut list = Listing {
+        wanted: args.wanted,
+        end_max: context.result_at + 8 + len_max,
+        entries: 0,
+        stopped: None,
+        asks_holders,
+    };
     let eof = match &object {
         Object::Pseudo(id) => list.pseudo(context, *id, args.cookie.0)?,
         Object::File(file) => list.directory(context, file, args.cookie.0)?,
@@ -84,7 +93,12 @@ struct DeferredEntry {
 }
 
 impl Listing {
-    fn pseudo(&mut self, context: &mut CompoundContext<'_>, id: PseudoId, cookie: u64) -> Result<bool, OpError> {
+    fn pseudo(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        id: PseudoId,
+        cookie: u64,
+    ) -> Result<bool, OpError> {
         let tree = context.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
         let mut same_cookie = (0, context.out.len(), 0);
@@ -102,12 +116,18 @@ impl Listing {
         Ok(true)
     }
 
-    fn directory(&mut self, context: &mut CompoundContext<'_>, directory: &FileRef, cookie: u64) -> Result<bool, OpError> {
+    fn directory(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        directory: &FileRef,
+        cookie: u64,
+    ) -> Result<bool, OpError> {
         let with_files = !self.wanted.minus(WITHOUT_FILE).is_empty();
         let blocking = context.blocking;
         let export = directory.grant.site.export.id;
         let junctions = context.tree.has_junctions(export, &directory.id);
-        let later = junctions || self.asks_holders || !self.wanted.and(READ_AFTER_LISTING).is_empty();
+        let later =
+            junctions || self.asks_holders || !self.wanted.and(READ_AFTER_LISTING).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(context.out.len()));
         let listed = directory.files().read_directory(
             &directory.grant.caller,
@@ -117,7 +137,14 @@ impl Listing {
             blocking,
             &mut |entry: DirectoryEntry<'_>| {
                 if !later {
-                    return self.entry(context, directory, entry.cookie, entry.name, entry.file_number, entry.file);
+                    return self.entry(
+                        context,
+                        directory,
+                        entry.cookie,
+                        entry.name,
+                        entry.file_number,
+                        entry.file,
+                    );
                 }
                 let len = entry.name.len() + 24;
                 if room < len {
@@ -131,7 +158,9 @@ impl Listing {
         );
         if self.asks_holders {
             let regular = waiting.iter().filter_map(|entry: &DeferredEntry| match &entry.file {
-                Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => Some(directory.with(*id)),
+                Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => {
+                    Some(directory.with(*id))
+                }
                 _ => None,
             });
             if crate::files::delegation_conflict::ask_holders(context, regular, self.wanted) {
@@ -173,16 +202,32 @@ impl Listing {
         self.push(context, cookie, name, &view)
     }
 
-    fn file(&self, context: &mut CompoundContext<'_>, file: &FileRef, mut attributes: vouch_vfs::Attributes) -> Result<View, OpError> {
+    fn file(
+        &self,
+        context: &mut CompoundContext<'_>,
+        file: &FileRef,
+        mut attributes: vouch_vfs::Attributes,
+    ) -> Result<View, OpError> {
         if self.asks_holders {
-            crate::files::delegation_conflict::ask_holder(context, file, self.wanted, &mut attributes)?;
+            crate::files::delegation_conflict::ask_holder(
+                context,
+                file,
+                self.wanted,
+                &mut attributes,
+            )?;
         }
         context.file_view(file, attributes, self.wanted)
     }
 
     /// An export's root replaces its directory (§7.7). Under a wrong flavour the mount point is
     /// listed with rdattr_error (§18.23.3).
-    fn child(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
+    fn child(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        cookie: u64,
+        name: &[u8],
+        child: Child,
+    ) -> ControlFlow<()> {
         let id = match child {
             Child::Node(id) => {
                 let view = context.pseudo_view(id, self.wanted);
@@ -195,20 +240,31 @@ impl Listing {
         }
         let view = self.export_view(context, id);
         let place = context.tree.site(id).map(|site| site.mounted_on);
-        let may_list_mount_point = self.wanted.minus(MOUNT_POINT_ATTRIBUTES).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
+        let may_list_mount_point = self.wanted.minus(MOUNT_POINT_ATTRIBUTES).is_empty()
+            || self.wanted.has(Attr::RDATTR_ERROR.0);
         match (&view, place) {
             (Err(OpError::Status(status)), Some(mounted_on)) if may_list_mount_point => self.put(
                 context,
                 cookie,
                 name,
-                Ok((&view_without_attributes(context, mounted_on), self.wanted.and(MOUNT_POINT_ATTRIBUTES), *status)),
+                Ok((
+                    &view_without_attributes(context, mounted_on),
+                    self.wanted.and(MOUNT_POINT_ATTRIBUTES),
+                    *status,
+                )),
             ),
             _ => self.push(context, cookie, name, &view),
         }
     }
 
     /// §11.4.2.
-    fn referral(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], id: ExportId) -> ControlFlow<()> {
+    fn referral(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        cookie: u64,
+        name: &[u8],
+        id: ExportId,
+    ) -> ControlFlow<()> {
         let wanted = self.wanted.and(attributes::ABSENT);
         let fails = self.wanted.and(attributes::LOCATIONS).is_empty();
         if fails && !self.wanted.has(Attr::RDATTR_ERROR.0) {
@@ -227,7 +283,13 @@ impl Listing {
         }
     }
 
-    fn push(&mut self, context: &mut CompoundContext<'_>, cookie: u64, name: &[u8], view: &Result<View, OpError>) -> ControlFlow<()> {
+    fn push(
+        &mut self,
+        context: &mut CompoundContext<'_>,
+        cookie: u64,
+        name: &[u8],
+        view: &Result<View, OpError>,
+    ) -> ControlFlow<()> {
         let wanted = self.wanted;
         self.put(context, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
     }
@@ -248,14 +310,20 @@ impl Listing {
         let encoded = match outcome {
             Ok((view, of, error)) => attributes::encode(view, of, error, &owners, context.out),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
-                (true, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => attributes::encode(
+                (
+                    true,
+                    OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _),
+                ) => attributes::encode(
                     &view_without_attributes(context, 0),
                     Bitmap::of(&[Attr::RDATTR_ERROR.0]),
                     *status,
                     &owners,
                     context.out,
                 ),
-                (false, OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _)) => Err(OpError::Status(*status)),
+                (
+                    false,
+                    OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _),
+                ) => Err(OpError::Status(*status)),
                 (_, OpError::WouldBlock) => Err(OpError::WouldBlock),
                 (_, OpError::NamesWouldBlock) => Err(OpError::NamesWouldBlock),
             },

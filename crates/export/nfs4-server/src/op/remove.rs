@@ -15,7 +15,8 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
     let name = crate::files::directory::name(args.name)?;
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name)?;
-    let found = directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking);
+    let found =
+        directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking);
     let (id, attributes) = found?;
     if attributes.links == 1 {
         crate::files::open_file::may_free(context, attributes.size)?;

@@ -16,7 +16,8 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     let to = context.current_file(Status::ROFS)?;
     crate::files::directory::require_directory(context, &from)?;
     crate::files::directory::require_directory(context, &to)?;
-    let (old, new) = (crate::files::directory::name(args.old)?, crate::files::directory::name(args.new)?);
+    let (old, new) =
+        (crate::files::directory::name(args.old)?, crate::files::directory::name(args.new)?);
     if !from.same_export(&to) {
         return Err(Status::XDEV.into());
     }
@@ -56,14 +57,20 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
     );
     let renamed = renamed.map_err(|error| match error {
         // §18.26.3.
-        Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => OpError::Status(Status::EXIST),
+        Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => {
+            OpError::Status(Status::EXIST)
+        }
         error => error.into(),
     })?;
     if let Some(id) = renamed.replaced {
         context.server.forget_anonymous(&to.with(id).key());
     }
     context.must_sync(&to.grant, &[from.id, to.id]);
-    Results::Rename(Ok(RenameOk { source: change_info(renamed.from), target: change_info(renamed.to) })).encode(context.out);
+    Results::Rename(Ok(RenameOk {
+        source: change_info(renamed.from),
+        target: change_info(renamed.to),
+    }))
+    .encode(context.out);
     Ok(())
 }
 

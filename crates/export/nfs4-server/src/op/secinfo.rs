@@ -16,7 +16,9 @@ pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>)
     // Never refused for the flavour (§18.29.3).
     let object = match crate::files::directory::find(context, args.name) {
         // The machine credential does not learn whether the name exists.
-        Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => context.current_any()?.clone(),
+        Err(OpError::Status(Status::ACCESS)) if context.machine_operations().has(Op::SECINFO.0) => {
+            context.current_any()?.clone()
+        }
         found => found?,
     };
     let flavors = List(flavours(context, &object));
@@ -25,7 +27,10 @@ pub(crate) fn secinfo(context: &mut CompoundContext<'_>, args: &SecinfoArgs<'_>)
     Ok(())
 }
 
-pub(crate) fn secinfo_no_name(context: &mut CompoundContext<'_>, args: &SecinfoNoNameArgs) -> OpResult {
+pub(crate) fn secinfo_no_name(
+    context: &mut CompoundContext<'_>,
+    args: &SecinfoNoNameArgs,
+) -> OpResult {
     let object = match args.style {
         SecinfoStyle::CurrentFh => context.current_any()?.clone(),
         SecinfoStyle::Parent => {
@@ -51,11 +56,19 @@ fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
 
 fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'static>> {
     let list = match object {
-        Object::File(file) => file.grant.access.flavours.iter().map(|access| access.flavour).collect(),
+        Object::File(file) => {
+            file.grant.access.flavours.iter().map(|access| access.flavour).collect()
+        }
         Object::Pseudo(_) => {
             let mut all = Vec::new();
             for site in context.tree.sites() {
-                for under in site.export.clients.access_for(context.connection.peer()).iter().flat_map(|access| &access.flavours) {
+                for under in site
+                    .export
+                    .clients
+                    .access_for(context.connection.peer())
+                    .iter()
+                    .flat_map(|access| &access.flavours)
+                {
                     if !all.contains(&under.flavour) {
                         all.push(under.flavour);
                     }

@@ -1,7 +1,8 @@
 //! RFC 8881 §18.33, 18.34, 18.36, 18.37, 18.50 and 18.51.
 
 use vouch_nfs4::op::{
-    BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
+    BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs,
+    ReclaimCompleteArgs, Results,
 };
 use vouch_nfs4::{Bytes, CallbackSec, List, SEC_PARMS_MAX, Status};
 
@@ -18,9 +19,15 @@ macro_rules! in_state {
     }};
 }
 
-pub(crate) fn create_session(context: &mut CompoundContext<'_>, args: &CreateSessionArgs<'_>) -> OpResult {
+pub(crate) fn create_session(
+    context: &mut CompoundContext<'_>,
+    args: &CreateSessionArgs<'_>,
+) -> OpResult {
     let minor = context.minor;
-    let args = CreateSessionArgs { sec_parms: usable_callback_contexts(context, &args.sec_parms), ..args.clone() };
+    let args = CreateSessionArgs {
+        sec_parms: usable_callback_contexts(context, &args.sec_parms),
+        ..args.clone()
+    };
     let ok = in_state!(context, |state, connection, credential, now| {
         let made = state.create_session(&args, connection, credential, now)?;
         state.note_minor_version(&made.session, minor);
@@ -45,42 +52,67 @@ fn usable_callback_contexts<'a>(
     offers
 }
 
-pub(crate) fn destroy_session(context: &mut CompoundContext<'_>, args: &DestroySessionArgs) -> OpResult {
+pub(crate) fn destroy_session(
+    context: &mut CompoundContext<'_>,
+    args: &DestroySessionArgs,
+) -> OpResult {
     // A session that ends itself must do so last (§18.37.3).
-    if context.turn().is_ok_and(|turn| turn.ok.session == args.session) && context.lookahead.next().is_some() {
+    if context.turn().is_ok_and(|turn| turn.ok.session == args.session)
+        && context.lookahead.next().is_some()
+    {
         return Err(Status::NOT_ONLY_OP.into());
     }
-    in_state!(context, |state, connection, credential, _now| state.destroy_session(&args.session, connection, credential))?;
+    in_state!(context, |state, connection, credential, _now| state.destroy_session(
+        &args.session,
+        connection,
+        credential
+    ))?;
     Results::DestroySession(Ok(())).encode(context.out);
     Ok(())
 }
 
 pub(crate) fn bind_conn(context: &mut CompoundContext<'_>, args: &BindConnArgs) -> OpResult {
-    let ok = in_state!(context, |state, connection, credential, _now| state.bind_connection(args, connection, credential))?;
+    let ok = in_state!(context, |state, connection, credential, _now| state
+        .bind_connection(args, connection, credential))?;
     Results::BindConnToSession(Ok(ok)).encode(context.out);
     Ok(())
 }
 
-pub(crate) fn backchannel_ctl(context: &mut CompoundContext<'_>, args: &BackchannelCtlArgs<'_>) -> OpResult {
+pub(crate) fn backchannel_ctl(
+    context: &mut CompoundContext<'_>,
+    args: &BackchannelCtlArgs<'_>,
+) -> OpResult {
     let turn = context.turn()?;
-    let args = BackchannelCtlArgs { sec_parms: usable_callback_contexts(context, &args.sec_parms), ..args.clone() };
-    in_state!(context, |state, _connection, credential, _now| state.backchannel_ctl(&turn, &args, credential))?;
+    let args = BackchannelCtlArgs {
+        sec_parms: usable_callback_contexts(context, &args.sec_parms),
+        ..args.clone()
+    };
+    in_state!(context, |state, _connection, credential, _now| state
+        .backchannel_ctl(&turn, &args, credential))?;
     Results::BackchannelCtl(Ok(())).encode(context.out);
     Ok(())
 }
 
-pub(crate) fn destroy_clientid(context: &mut CompoundContext<'_>, args: &DestroyClientidArgs) -> OpResult {
-    in_state!(context, |state, _connection, credential, _now| state.destroy_client(args.client, credential))?;
+pub(crate) fn destroy_clientid(
+    context: &mut CompoundContext<'_>,
+    args: &DestroyClientidArgs,
+) -> OpResult {
+    in_state!(context, |state, _connection, credential, _now| state
+        .destroy_client(args.client, credential))?;
     Results::DestroyClientid(Ok(())).encode(context.out);
     Ok(())
 }
 
-pub(crate) fn reclaim_complete(context: &mut CompoundContext<'_>, args: &ReclaimCompleteArgs) -> OpResult {
+pub(crate) fn reclaim_complete(
+    context: &mut CompoundContext<'_>,
+    args: &ReclaimCompleteArgs,
+) -> OpResult {
     let turn = context.turn()?;
     if args.one_fs {
         context.current_object()?;
     }
-    in_state!(context, |state, _connection, _credential, _now| state.reclaim_complete(turn.client, args.one_fs))?;
+    in_state!(context, |state, _connection, _credential, _now| state
+        .reclaim_complete(turn.client, args.one_fs))?;
     Results::ReclaimComplete(Ok(())).encode(context.out);
     Ok(())
 }

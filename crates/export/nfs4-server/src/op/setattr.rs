@@ -19,7 +19,13 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
     let file = context.current_file(Status::ROFS)?;
     let attributes = file.files().attributes(&file.id, context.blocking)?;
     let supported = context.supported(&Object::File(file.clone()));
-    let mut settings = settings(&args.attrs, supported, attributes.file_type == FileType::Directory, false, &context.owners())?;
+    let mut settings = settings(
+        &args.attrs,
+        supported,
+        attributes.file_type == FileType::Directory,
+        false,
+        &context.owners(),
+    )?;
     context.new_owner = (settings.set.uid, settings.set.gid);
     if attributes.file_type == FileType::Symlink && settings.set.mode.is_some() {
         // Linux ignores the mode of a symbolic link.
@@ -38,7 +44,12 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
     delegation_conflict::recall_for_setattr(context, &file, settings.set.size.is_some())?;
     take_times(context, &file, &args.stateid, &attributes, &mut settings)?;
     if !settings.set.is_empty() {
-        file.files().set_attributes(&file.grant.caller, &file.id, open.as_deref().map(OpenState::file), &settings.set)?;
+        file.files().set_attributes(
+            &file.grant.caller,
+            &file.id,
+            open.as_deref().map(OpenState::file),
+            &settings.set,
+        )?;
     }
     if let Err(stop) = set_acls(&file, &settings) {
         // All but the ACL was set (§18.30.3).
@@ -65,10 +76,16 @@ fn take_times(
         return Ok(());
     }
     let stateid = context.substituted(stateid)?;
-    let (client, key, at, wall) = (context.client_of_session(), file.key(), context.now.mono_ms, context.now.wall);
-    context.state(|state| state.check_times_delegation(client, &stateid, &key, modified.is_some(), at))?;
+    let (client, key, at, wall) =
+        (context.client_of_session(), file.key(), context.now.mono_ms, context.now.wall);
+    context.state(|state| {
+        state.check_times_delegation(client, &stateid, &key, modified.is_some(), at)
+    })?;
     let later = |known, reported: Option<vouch_nfs4::Time>| {
-        reported.map(|reported| delegation_conflict::newest(known, reported, wall)).filter(|&time| time > known).map(SetTime::To)
+        reported
+            .map(|reported| delegation_conflict::newest(known, reported, wall))
+            .filter(|&time| time > known)
+            .map(SetTime::To)
     };
     settings.set.accessed = settings.set.accessed.or(later(now.accessed, accessed));
     settings.set.modified = settings.set.modified.or(later(now.modified, modified));
@@ -76,7 +93,12 @@ fn take_times(
 }
 
 /// §18.30.3.
-fn open_for_size(context: &mut CompoundContext<'_>, file: &FileRef, kind: FileType, stateid: &Stateid) -> Result<OpenHandle, OpError> {
+fn open_for_size(
+    context: &mut CompoundContext<'_>,
+    file: &FileRef,
+    kind: FileType,
+    stateid: &Stateid,
+) -> Result<OpenHandle, OpError> {
     match kind {
         FileType::Regular => open_file::open_for(context, file, stateid, IoPurpose::Write),
         FileType::Directory => Err(Status::ISDIR.into()),

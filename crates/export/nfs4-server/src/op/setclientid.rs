@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use vouch_nfs4::op::{RenewArgs, Results, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk};
+use vouch_nfs4::op::{
+    RenewArgs, Results, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure, SetclientidOk,
+};
 use vouch_nfs4::{Bytes, NetAddr, Status};
 
 use crate::Transport;
@@ -10,12 +12,16 @@ use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::state::{Callback40, Credential, SetClientError};
 
-pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidArgs<'_>) -> OpResult {
+pub(crate) fn setclientid(
+    context: &mut CompoundContext<'_>,
+    args: &SetclientidArgs<'_>,
+) -> OpResult {
     let location = &args.callback.location;
     let callback = Callback40 {
         // Such callbacks would need proof or TLS, which are not supported: these clients get no
         // delegations (§3.3.3).
-        address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear {
+        address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear
+        {
             None
         } else {
             address(location, context.connection.peer().ip())
@@ -34,7 +40,8 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
             Ok(())
         }
         Err(SetClientError::InUse(other)) => {
-            let address = NetAddr { netid: Bytes(&other.netid), address: Bytes(&other.universal_address) };
+            let address =
+                NetAddr { netid: Bytes(&other.netid), address: Bytes(&other.universal_address) };
             Results::Setclientid(Err(SetclientidFailure::InUse(address))).encode(context.out);
             Err(OpError::Encoded(Status::CLID_INUSE))
         }
@@ -42,7 +49,10 @@ pub(crate) fn setclientid(context: &mut CompoundContext<'_>, args: &SetclientidA
     }
 }
 
-pub(crate) fn confirm(context: &mut CompoundContext<'_>, args: &SetclientidConfirmArgs) -> OpResult {
+pub(crate) fn confirm(
+    context: &mut CompoundContext<'_>,
+    args: &SetclientidConfirmArgs,
+) -> OpResult {
     let now = context.now.mono_ms;
     let (principal, connection) = (context.principal.clone(), context.connection.clone());
     let credential = Credential::new(&principal, context.flavour, &connection);
@@ -56,7 +66,8 @@ pub(crate) fn confirm(context: &mut CompoundContext<'_>, args: &SetclientidConfi
 }
 
 pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpResult {
-    let (connection, now, caller) = (context.connection.id(), context.now.mono_ms, context.proven());
+    let (connection, now, caller) =
+        (context.connection.id(), context.now.mono_ms, context.proven());
     context.state(|state| {
         let renewed = state.renew(args.client, caller.as_ref(), now);
         if renewed != Err(Status::ACCESS) {
@@ -71,7 +82,8 @@ pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpRe
 /// A universal address (RFC 5665 §5.2.3.3 and 5.2.3.4). Must be the caller's own, so that the
 /// server connects to no third party.
 fn address(location: &NetAddr<'_>, peer: IpAddr) -> Option<SocketAddr> {
-    let (netid, text) = (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
+    let (netid, text) =
+        (std::str::from_utf8(&location.netid).ok()?, std::str::from_utf8(&location.address).ok()?);
     if !matches!(netid, "tcp" | "tcp6") {
         return None;
     }
@@ -87,7 +99,10 @@ mod tests {
     use super::*;
 
     fn parse(netid: &str, text: &str) -> Option<SocketAddr> {
-        address(&NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(text.as_bytes()) }, "127.0.0.1".parse().unwrap())
+        address(
+            &NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(text.as_bytes()) },
+            "127.0.0.1".parse().unwrap(),
+        )
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub(crate) fn test(context: &mut CompoundContext<'_>, args: &TestStateidArgs) ->
     let client = context.turn()?.client;
     let mut statuses = Vec::with_capacity(args.stateids.len());
     for part in args.stateids.chunks(TESTS_AT_ONCE) {
-        context.state(|state| statuses.extend(part.iter().map(|stateid| state.test_stateid(client, stateid))));
+        context.state(|state| {
+            statuses.extend(part.iter().map(|stateid| state.test_stateid(client, stateid)))
+        });
     }
     Results::TestStateid(Ok(TestStateidOk { statuses: List(statuses) })).encode(context.out);
     Ok(())

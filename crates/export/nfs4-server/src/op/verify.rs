@@ -31,7 +31,12 @@ fn same(context: &mut CompoundContext<'_>, theirs: &Fattr<'_>) -> Result<bool, O
     let mut view = context.view(&object, theirs.mask)?;
     let wanted = theirs.comparison(view.supported())?;
     if let Object::File(file) = &object {
-        crate::files::delegation_conflict::ask_holder(context, file, theirs.mask, &mut view.attributes)?;
+        crate::files::delegation_conflict::ask_holder(
+            context,
+            file,
+            theirs.mask,
+            &mut view.attributes,
+        )?;
     }
     let mut ours = Writer::new();
     attributes::encode(&view, theirs.mask, Status::OK, &context.owners(), &mut ours)?;

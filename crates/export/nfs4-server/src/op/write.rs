@@ -12,9 +12,14 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
     let file = context.current_file(Status::ISDIR)?;
     file.writable()?;
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Write)?;
-    let data = &args.data.0[..args.data.0.len().min(context.server.config().limits.io_len_max as usize)];
+    let data =
+        &args.data.0[..args.data.0.len().min(context.server.config().limits.io_len_max as usize)];
     // §18.32.3.
-    if args.offset.checked_add(data.len() as u64).is_none_or(|end| end > file.grant.site.traits.file_size_max) {
+    if args
+        .offset
+        .checked_add(data.len() as u64)
+        .is_none_or(|end| end > file.grant.site.traits.file_size_max)
+    {
         return Err(Status::FBIG.into());
     }
     let stability = match args.stable {

@@ -1,8 +1,8 @@
 //! GETXATTR, SETXATTR, LISTXATTRS and REMOVEXATTR (RFC 8276 §8.4).
 
 use vouch_nfs4::op::{
-    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, Results, SetxattrArgs, SetxattrOption, XATTR_NAMES_MAX,
-    XattrChange,
+    GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, Results, SetxattrArgs,
+    SetxattrOption, XATTR_NAMES_MAX, XattrChange,
 };
 use vouch_nfs4::{Bytes, ChangeId, ChangeInfo, Cookie, List, Name, Status};
 use vouch_vfs::XattrHow;
@@ -17,7 +17,8 @@ const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(context: &mut CompoundContext<'_>, args: &GetxattrArgs<'_>) -> OpResult {
     let file = supporting(context)?;
-    let value = file.files().xattr(&file.grant.caller, &file.id, name(args.name)?, context.blocking)?;
+    let value =
+        file.files().xattr(&file.grant.caller, &file.id, name(args.name)?, context.blocking)?;
     Results::Getxattr(Ok(GetxattrOk { value: Bytes(&value) })).encode(context.out);
     Ok(())
 }
@@ -42,7 +43,10 @@ pub(crate) fn setxattr(context: &mut CompoundContext<'_>, args: &SetxattrArgs<'_
     Ok(())
 }
 
-pub(crate) fn removexattr(context: &mut CompoundContext<'_>, args: &RemovexattrArgs<'_>) -> OpResult {
+pub(crate) fn removexattr(
+    context: &mut CompoundContext<'_>,
+    args: &RemovexattrArgs<'_>,
+) -> OpResult {
     let file = supporting(context)?;
     file.writable()?;
     let name = name(args.name)?;
@@ -59,9 +63,13 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
     let names = file.files().xattrs(&file.grant.caller, &file.id, context.blocking)?;
     // Survives changes of other attributes (§8.4.3.3).
     let with_cookie = |name: &Vec<u8>| (name_cookie::of_name(name), name.clone());
-    let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
+    let mut rest: Vec<(u64, Vec<u8>)> =
+        names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
     rest.sort_unstable();
-    let mut room = (args.max_count as usize).min(context.reply_room_len()).checked_sub(16).ok_or(Status::TOOSMALL)?;
+    let mut room = (args.max_count as usize)
+        .min(context.reply_room_len())
+        .checked_sub(16)
+        .ok_or(Status::TOOSMALL)?;
     let mut listed = Vec::new();
     for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
         let len = 4 + name.len() + vouch_xdr::pad_len(name.len());
@@ -69,7 +77,8 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
         room = left;
         listed.push(Name(name));
     }
-    let ends_within = |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
+    let ends_within =
+        |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
     while ends_within(listed.len()) {
         listed.pop();
     }
@@ -106,6 +115,9 @@ fn change(context: &CompoundContext<'_>, file: &FileRef) -> Result<u64, OpError>
 
 fn changed(context: &mut CompoundContext<'_>, file: &FileRef, before: u64) -> ChangeInfo {
     context.must_sync(&file.grant, &[file.id]);
-    let after = file.files().attributes(&file.id, vouch_vfs::Blocking::Allowed).map_or(before, |attributes| attributes.change);
+    let after = file
+        .files()
+        .attributes(&file.id, vouch_vfs::Blocking::Allowed)
+        .map_or(before, |attributes| attributes.change);
     ChangeInfo { atomic: false, before: ChangeId(before), after: ChangeId(after) }
 }

@@ -69,7 +69,12 @@ pub(crate) struct Site {
 }
 
 impl Tree {
-    pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
+    pub(crate) fn new(
+        exports: &Exports,
+        generation: u64,
+        change: u64,
+        made: vouch_vfs::Time,
+    ) -> Self {
         let mut tree = Tree {
             nodes: HashMap::from([(ROOT, Node::default())]),
             sites: HashMap::new(),
@@ -84,16 +89,32 @@ impl Tree {
             generation,
         };
         exports.all().iter().for_each(|export| tree.enter(export));
-        let by_id: HashMap<ExportId, &Arc<Export>> = exports.all().iter().map(|export| (export.id, export)).collect();
+        let by_id: HashMap<ExportId, &Arc<Export>> =
+            exports.all().iter().map(|export| (export.id, export)).collect();
         for export in exports.all() {
             let mounted_on = tree.mount_on_tree(export, &by_id);
             let root = export.file_system.root();
-            let root_fsid = export.file_system.attributes(&root, Blocking::Allowed).ok().map(|attributes| attributes.fsid);
+            let root_fsid = export
+                .file_system
+                .attributes(&root, Blocking::Allowed)
+                .ok()
+                .map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
-            let quotas = export.file_system.space(&Caller::root(), &root, Blocking::Allowed).is_ok_and(|space| space.quota.is_some());
+            let quotas = export
+                .file_system
+                .space(&Caller::root(), &root, Blocking::Allowed)
+                .is_ok_and(|space| space.quota.is_some());
             let place = id_of(&export.pseudo_path);
             let mounted_on = mounted_on.unwrap_or(place.0);
-            let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, place, mounted_on };
+            let site = Site {
+                export: Export::clone(export),
+                root,
+                traits,
+                quotas,
+                root_fsid,
+                place,
+                mounted_on,
+            };
             tree.sites.insert(export.id, Arc::new(site));
         }
         tree
@@ -115,7 +136,11 @@ impl Tree {
         }
     }
 
-    fn mount_on_tree(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
+    fn mount_on_tree(
+        &mut self,
+        export: &Export,
+        exports: &HashMap<ExportId, &Arc<Export>>,
+    ) -> Option<u64> {
         let path = &export.pseudo_path;
         let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
         let upper = exports.get(above)?;
@@ -130,17 +155,27 @@ impl Tree {
             let found = find(&directory, &path[depth]);
             let last = depth + 1 == path.len();
             match found {
-                Some((id, attributes)) if !last && attributes.file_type == FileType::Directory && leads(&id) => directory = id,
+                Some((id, attributes))
+                    if !last && attributes.file_type == FileType::Directory && leads(&id) =>
+                {
+                    directory = id
+                }
                 found => {
                     let here = id_of(&path[..=depth]);
-                    let place = self.junctions.entry((upper.id, directory)).or_default().entry(path[depth].clone()).or_default();
+                    let place = self
+                        .junctions
+                        .entry((upper.id, directory))
+                        .or_default()
+                        .entry(path[depth].clone())
+                        .or_default();
                     match last {
                         true => place.export = Some(export.id),
                         false => place.node = Some(here),
                     }
                     self.covered_directories.insert(here, (upper.id, directory));
                     if !last {
-                        self.exports_without_directory.push((export.source.clone(), upper.source.clone()));
+                        self.exports_without_directory
+                            .push((export.source.clone(), upper.source.clone()));
                     }
                     return found.filter(|_| last).map(|(_, attributes)| attributes.file_number);
                 }
@@ -159,7 +194,12 @@ impl Tree {
     }
 
     fn handle_target(&self, id: PseudoId, peer: SocketAddr) -> HandleTarget {
-        match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
+        match self
+            .at
+            .get(&id)
+            .filter(|export| self.sees(**export, peer))
+            .and_then(|export| self.site(*export))
+        {
             Some(site) => site.handle(),
             None => HandleTarget::Pseudo(id),
         }
@@ -168,7 +208,9 @@ impl Tree {
     /// For LOOKUPP; `None` at the root.
     pub(crate) fn parent_of(&self, id: PseudoId, peer: SocketAddr) -> Option<HandleTarget> {
         match self.covered_directories.get(&id) {
-            Some(&(upper, directory)) if self.sees(upper, peer) => Some(HandleTarget::File(upper, directory)),
+            Some(&(upper, directory)) if self.sees(upper, peer) => {
+                Some(HandleTarget::File(upper, directory))
+            }
             _ => Some(self.handle_target(*self.parents.get(&id)?, peer)),
         }
     }
@@ -189,7 +231,12 @@ impl Tree {
         self.sites.values().any(|site| site.has_layouts())
     }
 
-    pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
+    pub(crate) fn junction(
+        &self,
+        export: ExportId,
+        directory: &FileId,
+        name: &[u8],
+    ) -> Option<Place> {
         if self.junctions.is_empty() {
             return None;
         }
@@ -211,7 +258,12 @@ impl Tree {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    pub(crate) fn visible_child(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
+    pub(crate) fn visible_child(
+        &self,
+        place: Place,
+        peer: SocketAddr,
+        leads: impl FnOnce(PseudoId) -> bool,
+    ) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
         }
@@ -231,7 +283,9 @@ impl Tree {
     }
 
     pub(crate) fn is_too_weak(&self, transport: Transport, peer: SocketAddr) -> bool {
-        if transport == Transport::MutualTls || !self.sites.values().any(|site| site.export.clients.demands_tls()) {
+        if transport == Transport::MutualTls
+            || !self.sites.values().any(|site| site.export.clients.demands_tls())
+        {
             return false;
         }
         let mut is_named = false;
@@ -278,8 +332,11 @@ impl Node {
 
 impl Site {
     pub(crate) fn shows_same_directory_as(&self, other: &Site) -> bool {
-        let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
-        key(self) == key(other) && self.export.locations.is_referral == other.export.locations.is_referral
+        let key = |site: &Site| {
+            FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root))
+        };
+        key(self) == key(other)
+            && self.export.locations.is_referral == other.export.locations.is_referral
     }
 
     pub(crate) fn no_longer_shows(&self, before: &Site, file: &FileId) -> bool {
@@ -329,7 +386,9 @@ impl Site {
         match (self.export.fsid, crossed) {
             (Some((major, minor)), false) => Fsid { major, minor },
             (None, false) => Fsid { major: self.export.id.0.into(), minor: 0 },
-            (_, true) => Fsid { major: u64::from(self.export.id.0) | 1 << 32, minor: attributes.fsid },
+            (_, true) => {
+                Fsid { major: u64::from(self.export.id.0) | 1 << 32, minor: attributes.fsid }
+            }
         }
     }
 }
@@ -347,7 +406,8 @@ fn id_of(path: &[Vec<u8>]) -> PseudoId {
         hasher.update(b"/").update(part);
     }
     let hash = hasher.finalize();
-    let word = u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
+    let word =
+        u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"));
     // Below 2^63, for clients with signed file numbers; never the root's number.
     PseudoId((word >> 1) | 2)
 }

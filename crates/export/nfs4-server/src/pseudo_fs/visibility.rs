@@ -20,7 +20,11 @@ const NODES_MAX: usize = 256;
 impl VisibilityCache {
     fn renew(&mut self, tree: &Tree, now_ms: u64) {
         if self.generation != tree.generation || now_ms.saturating_sub(self.made_ms) >= AGE_MS_MAX {
-            *self = VisibilityCache { generation: tree.generation, made_ms: now_ms, ..VisibilityCache::default() };
+            *self = VisibilityCache {
+                generation: tree.generation,
+                made_ms: now_ms,
+                ..VisibilityCache::default()
+            };
         }
     }
 
@@ -30,7 +34,13 @@ impl VisibilityCache {
         !self.decided
     }
 
-    pub(crate) fn leads_to_visible_export(&mut self, tree: &Tree, node: PseudoId, peer: SocketAddr, now_ms: u64) -> bool {
+    pub(crate) fn leads_to_visible_export(
+        &mut self,
+        tree: &Tree,
+        node: PseudoId,
+        peer: SocketAddr,
+        now_ms: u64,
+    ) -> bool {
         self.renew(tree, now_ms);
         if let Some(&leads) = self.leads.get(&node) {
             return leads;

@@ -33,20 +33,31 @@ impl Server {
             tree.generation = self.generation() + 1;
             let tree = Arc::new(tree);
             let before = std::mem::replace(&mut *self.tree.write(), tree.clone());
-            let stays = |site: &Site| tree.site(site.export.id).is_some_and(|after| after.shows_same_directory_as(site));
-            let gone: Vec<ExportId> = before.sites().filter(|site| !stays(site)).map(|site| site.export.id).collect();
+            let stays = |site: &Site| {
+                tree.site(site.export.id).is_some_and(|after| after.shows_same_directory_as(site))
+            };
+            let gone: Vec<ExportId> =
+                before.sites().filter(|site| !stays(site)).map(|site| site.export.id).collect();
             if !gone.is_empty() {
                 self.anonymous.forget_exports(&gone);
             }
             self.end_by(&tree, &gone, &mut replaced);
             (before, tree)
         };
-        let reopened = |site: &&Arc<Site>| before.site(site.export.id).is_some_and(|before| site.is_reopened(before));
+        let reopened = |site: &&Arc<Site>| {
+            before.site(site.export.id).is_some_and(|before| site.is_reopened(before))
+        };
         if tree.sites().any(|site| reopened(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
             self.end_where(&mut replaced, |held, _| {
-                let (Some(site), Some(before)) = (tree.site(held.export()), before.site(held.export())) else { return false };
-                *hidden.entry((held.export(), held.file.file)).or_insert_with(|| site.no_longer_shows(before, &held.file.file))
+                let (Some(site), Some(before)) =
+                    (tree.site(held.export()), before.site(held.export()))
+                else {
+                    return false;
+                };
+                *hidden
+                    .entry((held.export(), held.file.file))
+                    .or_insert_with(|| site.no_longer_shows(before, &held.file.file))
             });
         }
         replaced
@@ -73,7 +84,8 @@ impl Server {
         let tree = self.tree();
         if tree.sites().any(|site| site.export.file_system.has_removed_files()) {
             self.end_where(&mut replaced, |held, _| {
-                tree.site(held.export()).is_some_and(|site| site.export.file_system.is_removed(&held.file.file))
+                tree.site(held.export())
+                    .is_some_and(|site| site.export.file_system.is_removed(&held.file.file))
             });
         }
         replaced
@@ -83,13 +95,18 @@ impl Server {
         let mut admitted: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
         self.end_where(replaced, |held, peers| {
             let known = (held.client, held.export(), held.terms);
-            let admits = || tree.site(held.export()).is_none_or(|site| site.admits(peers, held.terms));
+            let admits =
+                || tree.site(held.export()).is_none_or(|site| site.admits(peers, held.terms));
             gone.contains(&held.export()) || !*admitted.entry(known).or_insert_with(admits)
         });
     }
 
     /// Calls `is_lost` outside the state's lock, for a part at a time.
-    fn end_where(&self, replaced: &mut Replaced, mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool) {
+    fn end_where(
+        &self,
+        replaced: &mut Replaced,
+        mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool,
+    ) {
         let now_ms = self.now.lock().mono_ms;
         let mut peers_of: HashMap<ClientKey, Vec<SocketAddr>> = HashMap::new();
         let mut lost: Vec<Holding> = Vec::new();
@@ -99,9 +116,9 @@ impl Server {
                 let Some(holdings) = state.holdings(from) else { break };
                 let peers = self.peers.lock();
                 for held in &holdings {
-                    peers_of
-                        .entry(held.client)
-                        .or_insert_with(|| state.peers_of(held.client, |connection| peers.get(&connection).copied()));
+                    peers_of.entry(held.client).or_insert_with(|| {
+                        state.peers_of(held.client, |connection| peers.get(&connection).copied())
+                    });
                 }
                 holdings
             };
@@ -111,7 +128,9 @@ impl Server {
             self.with_state(&mut replaced.effects, now_ms, |state| state.end_waits(part, now_ms));
         }
         for part in lost.chunks(ENDED_AT_ONCE) {
-            replaced.ended += self.with_state(&mut replaced.effects, now_ms, |state| state.end_holdings(part, now_ms));
+            replaced.ended += self.with_state(&mut replaced.effects, now_ms, |state| {
+                state.end_holdings(part, now_ms)
+            });
         }
     }
 
@@ -122,21 +141,33 @@ impl Server {
     /// For a call that began under `generation`; returns the generation of the answer. STALE if the
     /// export is gone, shows another directory or not this file, or does not name the client; DELAY
     /// if unknown; ACCESS or WRONGSEC for port, flavour or transport. May read a disk.
-    pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr, terms: Terms) -> (u64, Result<(), Status>) {
+    pub(crate) fn still_grants(
+        &self,
+        generation: u64,
+        file: &FileRef,
+        peer: SocketAddr,
+        terms: Terms,
+    ) -> (u64, Result<(), Status>) {
         if self.generation() == generation {
             return (generation, Ok(()));
         }
         let tree = self.tree();
         let ask = || {
             let before = &file.grant.site;
-            let site = tree.site(before.export.id).filter(|site| site.shows_same_directory_as(before)).ok_or(Status::STALE)?;
+            let site = tree
+                .site(before.export.id)
+                .filter(|site| site.shows_same_directory_as(before))
+                .ok_or(Status::STALE)?;
             let clients = &site.export.clients;
             let refusal = || if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE };
             let access = clients.access_for(peer).ok_or_else(refusal)?;
             if access.refuses_port(terms.flavour, peer.port()) {
                 return Err(Status::ACCESS);
             }
-            access.under(terms.flavour).filter(|under| terms.transport >= under.transport_min).ok_or(Status::WRONGSEC)?;
+            access
+                .under(terms.flavour)
+                .filter(|under| terms.transport >= under.transport_min)
+                .ok_or(Status::WRONGSEC)?;
             if site.no_longer_shows(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
         };
         (tree.generation, ask())

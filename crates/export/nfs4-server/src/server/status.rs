@@ -39,7 +39,10 @@ pub struct ErrorReport {
     pub message: String,
 }
 
-pub(crate) fn of_state(status: &StateStatus, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> StatusReport {
+pub(crate) fn of_state(
+    status: &StateStatus,
+    peer: impl Fn(ConnectionId) -> Option<SocketAddr>,
+) -> StatusReport {
     let clients = status.clients.iter().map(|client| ClientReport {
         id: client.id.0,
         owner: client.owner.escape_ascii().to_string(),
@@ -54,5 +57,10 @@ pub(crate) fn of_state(status: &StateStatus, peer: impl Fn(ConnectionId) -> Opti
         delegations: client.delegations,
         callbacks: client.callbacks,
     });
-    StatusReport { grace_left_ms: 0, clients: clients.collect(), copies: status.totals.copies, recent_errors: Vec::new() }
+    StatusReport {
+        grace_left_ms: 0,
+        clients: clients.collect(),
+        copies: status.totals.copies,
+        recent_errors: Vec::new(),
+    }
 }

@@ -44,14 +44,22 @@ impl SyncTracker {
     }
 
     /// A failure counts before any concurrent sync is answered.
-    pub(crate) fn during<T>(&self, files: &[FileKey], act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn during<T>(
+        &self,
+        files: &[FileKey],
+        act: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut under = self.begin(files);
         let result = act();
         under.failed = is_loss(&result);
         result
     }
 
-    pub(crate) fn alone<T>(&self, file: FileKey, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn alone<T>(
+        &self,
+        file: FileKey,
+        act: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let result = self.during(&[file], act)?;
         let mut running = self.running.lock();
         let before = running.next;

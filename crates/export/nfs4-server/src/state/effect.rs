@@ -141,7 +141,12 @@ pub(crate) enum CallbackOp {
 pub(crate) enum CallbackAnswer {
     Unreachable,
     NoContext,
-    Answered { sequence: Status, highest_slot: Option<SlotId>, status: Status, attributes: Option<HolderAttributes> },
+    Answered {
+        sequence: Status,
+        highest_slot: Option<SlotId>,
+        status: Status,
+        attributes: Option<HolderAttributes>,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

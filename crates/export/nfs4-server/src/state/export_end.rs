@@ -32,14 +32,28 @@ impl<F: Clone> State<F> {
     pub(crate) fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
         let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
         Some(
-            part.filter_map(|(key, entry)| Some(Holding { key, client: entry.client, file: *entry.held()?, terms: entry.terms })).collect(),
+            part.filter_map(|(key, entry)| {
+                Some(Holding {
+                    key,
+                    client: entry.client,
+                    file: *entry.held()?,
+                    terms: entry.terms,
+                })
+            })
+            .collect(),
         )
     }
 
-    pub(crate) fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
+    pub(crate) fn peers_of(
+        &self,
+        key: ClientKey,
+        peer: impl Fn(ConnectionId) -> Option<SocketAddr>,
+    ) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
-        let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.connection));
+        let bound = sessions.flat_map(|&session| {
+            self.sessions[session].connections.iter().map(|bound| bound.connection)
+        });
         let peers: Vec<SocketAddr> = bound.chain(client.connection).filter_map(peer).collect();
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
@@ -66,7 +80,9 @@ impl<F: Clone> State<F> {
         let mut ended: BTreeMap<ClientKey, usize> = BTreeMap::new();
         for held in lost {
             let key = held.key;
-            let Some(entry) = self.states.get(key).filter(|entry| entry.terms == held.terms) else { continue };
+            let Some(entry) = self.states.get(key).filter(|entry| entry.terms == held.terms) else {
+                continue;
+            };
             match &entry.kind {
                 Kind::Open(open) => {
                     let owner = open.owner;
@@ -82,7 +98,11 @@ impl<F: Clone> State<F> {
         for (&key, &ended) in &ended {
             let Some(client) = self.clients.get(key) else { continue };
             let (owner, address) = (client.owner.clone(), client.address);
-            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::AccessLost { ended } });
+            self.effects.push_back(StateEffect::ClientEnded {
+                owner,
+                address,
+                why: ClientEnd::AccessLost { ended },
+            });
         }
         ended.values().sum()
     }

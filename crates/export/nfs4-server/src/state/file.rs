@@ -20,7 +20,11 @@ pub(super) struct FileState {
 
 impl FileState {
     pub(super) fn is_idle(&self) -> bool {
-        self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty() && self.waiters.is_empty() && self.copies == 0
+        self.opens.is_empty()
+            && self.locks.is_empty()
+            && self.delegations.is_empty()
+            && self.waiters.is_empty()
+            && self.copies == 0
     }
 }
 
@@ -83,12 +87,18 @@ impl Files {
     }
 
     pub(super) fn contended(&self, key: &FileKey, now: u64) -> bool {
-        self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
+        self.recent
+            .files
+            .get(key)
+            .and_then(|recent| recent.conflict_ms)
+            .is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
     pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
         self.changes.note(key, |recent| {
-            let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
+            let others = recent
+                .changed
+                .is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
             recent.changed = Some((by.filter(|_| !others), now));
         });
     }
@@ -101,7 +111,9 @@ impl Files {
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
         self.recent.note(key, |recent| {
-            again = recent.opened.is_some_and(|(other, at)| other == client && now < at + REUSE_MEMORY_MS);
+            again = recent
+                .opened
+                .is_some_and(|(other, at)| other == client && now < at + REUSE_MEMORY_MS);
             recent.opened = Some((client, now));
         });
         again

@@ -73,26 +73,39 @@ impl StateidIssuer {
         let mut what = *b"stateids\0\0\0\0\0\0\0\0";
         what[8..].copy_from_slice(&number.to_be_bytes());
         let key = blake3::keyed_hash(seed, &what);
-        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| key.as_bytes()[at + byte]));
-        StateidIssuer { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
+        let word =
+            |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| key.as_bytes()[at + byte]));
+        StateidIssuer {
+            life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1),
+            key: [word(0), word(8)],
+        }
     }
 
     #[inline]
     pub(super) fn other(self, key: StateKey) -> [u8; 12] {
         let mut other = [0; 12];
         other[..4].copy_from_slice(&self.life.to_be_bytes());
-        let hidden = permuted(joined(key.index(), key.generation()), |round, half| self.mix(round, half));
+        let hidden =
+            permuted(joined(key.index(), key.generation()), |round, half| self.mix(round, half));
         other[4..].copy_from_slice(&hidden.to_be_bytes());
         other
     }
 
     #[inline]
     pub(super) fn key(self, stateid: &Stateid) -> Option<StateKey> {
-        let word = |at: usize| u32::from_be_bytes([stateid.other[at], stateid.other[at + 1], stateid.other[at + 2], stateid.other[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([
+                stateid.other[at],
+                stateid.other[at + 1],
+                stateid.other[at + 2],
+                stateid.other[at + 3],
+            ])
+        };
         if word(0) != self.life {
             return None;
         }
-        let (index, generation) = halves(restored(joined(word(4), word(8)), |round, half| self.mix(round, half)));
+        let (index, generation) =
+            halves(restored(joined(word(4), word(8)), |round, half| self.mix(round, half)));
         Some(StateKey::new(index, generation))
     }
 
@@ -154,13 +167,16 @@ const ROUNDS: u8 = 4;
 
 #[inline]
 fn permuted(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
-    let (left, right) = (0..ROUNDS).fold(halves(number), |(left, right), round| (right, left ^ mix(round, right)));
+    let (left, right) =
+        (0..ROUNDS).fold(halves(number), |(left, right), round| (right, left ^ mix(round, right)));
     joined(left, right)
 }
 
 #[inline]
 fn restored(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
-    let (left, right) = (0..ROUNDS).rev().fold(halves(number), |(left, right), round| (right ^ mix(round, left), left));
+    let (left, right) = (0..ROUNDS)
+        .rev()
+        .fold(halves(number), |(left, right), round| (right ^ mix(round, left), left));
     joined(left, right)
 }
 
@@ -216,7 +232,8 @@ mod tests {
 
     #[test]
     fn client_ids_are_unique_unordered_and_bound_to_instance() {
-        let (mut now, mut before) = (ClientNumbers::new(&[7; 32], 2), ClientNumbers::new(&[7; 32], 1));
+        let (mut now, mut before) =
+            (ClientNumbers::new(&[7; 32], 2), ClientNumbers::new(&[7; 32], 1));
         let ids: Vec<ClientId> = (0..1000).map(|_| now.issue()).collect();
         let others: Vec<ClientId> = (0..1000).map(|_| before.issue()).collect();
         assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
@@ -228,7 +245,12 @@ mod tests {
         assert!(before.has_issued(next) && !ClientNumbers::new(&[7; 32], 1).has_issued(next));
         for pair in ids.windows(2) {
             let differ = pair[0].0 ^ pair[1].0;
-            assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
+            assert!(
+                halves(differ).0 != 0
+                    && halves(differ).1 != 0
+                    && (8..=56).contains(&differ.count_ones()),
+                "{differ:x}"
+            );
         }
     }
 
@@ -240,7 +262,10 @@ mod tests {
         assert_eq!(now.key(&stateid), Some(key));
         assert_eq!(before.key(&stateid), None);
         for boot in [0, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
-            let stateid = Stateid { other: StateidIssuer::new(boot, &[7; 32]).other(StateKey::new(0, 0)), ..stateid };
+            let stateid = Stateid {
+                other: StateidIssuer::new(boot, &[7; 32]).other(StateKey::new(0, 0)),
+                ..stateid
+            };
             assert!(!stateid.is_special());
         }
     }
@@ -248,14 +273,23 @@ mod tests {
     #[test]
     fn stateids_are_unordered_and_neighbours_are_invalid() {
         let (boot, another) = (StateidIssuer::new(7, &[7; 32]), StateidIssuer::new(7, &[8; 32]));
-        let hidden = |boot: StateidIssuer, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
+        let hidden =
+            |boot: StateidIssuer, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
         let all: Vec<u64> = (0..1000).map(|index| hidden(boot, StateKey::new(index, 1))).collect();
         for pair in all.windows(2) {
             let differ = pair[0] ^ pair[1];
-            assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
+            assert!(
+                halves(differ).0 != 0
+                    && halves(differ).1 != 0
+                    && (8..=56).contains(&differ.count_ones()),
+                "{differ:x}"
+            );
         }
-        for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
-            let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
+        for guess in
+            (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)])
+        {
+            let mut stateid =
+                Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
             stateid.other[4..].copy_from_slice(&guess.to_be_bytes());
             let key = boot.key(&stateid).expect("the record is of this run");
             assert!(key.index() >= 1000 || key.generation() > 1000);

@@ -10,7 +10,13 @@ use crate::state::tables::State;
 impl<F: Clone> State<F> {
     /// Of a new or further layout. `stateid`: of the client's open, lock, delegation or earlier
     /// layout of the file.
-    pub(crate) fn layout_stateid(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+    pub(crate) fn layout_stateid(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<Stateid, Status> {
         let other = self.boot.layout(self.client(client)?.id, file);
         if stateid.other == other {
             // The layout was returned by the last close (section 12.5.5.1).
@@ -28,7 +34,12 @@ impl<F: Clone> State<F> {
     }
 
     /// The stateid of the layouts that are left.
-    pub(crate) fn returned_layout(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> Result<Stateid, Status> {
+    pub(crate) fn returned_layout(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+        file: &FileKey,
+    ) -> Result<Stateid, Status> {
         match self.boot.layout(self.client(client)?.id, file) == stateid.other {
             true => Ok(Stateid { seq: stateid.seq.next(), ..*stateid }),
             false => Err(Status::BAD_STATEID),
@@ -37,6 +48,7 @@ impl<F: Clone> State<F> {
 
     fn has_file_open(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(found) = self.files.find(file) else { return false };
-        self.files[found].opens.of(client, file.export, |_| true).next().is_some() || self.has_delegation(client, found)
+        self.files[found].opens.of(client, file.export, |_| true).next().is_some()
+            || self.has_delegation(client, found)
     }
 }

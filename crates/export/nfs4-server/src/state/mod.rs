@@ -37,7 +37,9 @@ pub(crate) use client::record::Callback40;
 pub(crate) use client::setclientid::SetClientError;
 pub(crate) use client::v40_principals::internal_owner_name;
 pub(crate) use delegation::record::{AccessWithoutOpen, Granted, Holder, Want};
-pub(crate) use effect::{CallbackAnswer, CallbackCredential, CallbackOp, HolderAttributes, OutgoingCallback, StateEffect};
+pub(crate) use effect::{
+    CallbackAnswer, CallbackCredential, CallbackOp, HolderAttributes, OutgoingCallback, StateEffect,
+};
 pub use effect::{ClientEnd, Loss};
 pub(crate) use export_end::{HOLDINGS_AT_ONCE, Holding};
 pub(crate) use id::{ClientKey, FileKey, OwnerKey, StateKey};

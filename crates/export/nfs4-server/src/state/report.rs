@@ -65,7 +65,12 @@ impl<F: Clone> State<F> {
 
     /// O(n) in clients.
     pub(crate) fn status(&self, now: u64) -> StateStatus {
-        let clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
+        let clients = self
+            .clients
+            .iter()
+            .take(REPORT_ROWS_MAX)
+            .map(|(key, _)| self.client_status(key, now))
+            .collect();
         StateStatus { totals: self.totals(), clients }
     }
 
@@ -73,12 +78,17 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         let (implementation, sessions) = match &client.version {
             VersionState::V40(_) => (None, &[][..]),
-            VersionState::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
+            VersionState::V41(v41) => {
+                (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice())
+            }
         };
-        let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
+        let bound =
+            sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
         let minor = match &client.version {
             VersionState::V40(_) => 0,
-            VersionState::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),
+            VersionState::V41(_) => {
+                sessions.last().map_or(1, |&session| self.sessions[session].back.minor)
+            }
         };
         ClientStatus {
             id: client.id,

@@ -82,7 +82,8 @@ impl<K: SlabKey, T> Slab<K, T> {
             place.value = Some(make(key));
             return key;
         }
-        let index = u32::try_from(self.places.len()).expect("limits keep tables far below 2^32 entries");
+        let index =
+            u32::try_from(self.places.len()).expect("limits keep tables far below 2^32 entries");
         let key = K::new(index, 1);
         self.places.push(Place { generation: 1, ended: Ended::Freed, value: Some(make(key)) });
         key
@@ -135,7 +136,11 @@ impl<K: SlabKey, T> Slab<K, T> {
     ///
     /// If the slot has been used since.
     pub(super) fn revive(&mut self, key: K, value: T) -> K {
-        assert_eq!(self.vacant.pop_back(), Some(key.index()), "the slot was reused since the removal");
+        assert_eq!(
+            self.vacant.pop_back(),
+            Some(key.index()),
+            "the slot was reused since the removal"
+        );
         let place = &mut self.places[key.index() as usize];
         place.generation = key.generation();
         place.value = Some(value);
@@ -149,7 +154,10 @@ impl<K: SlabKey, T> Slab<K, T> {
     }
 
     pub(super) fn part(&self, from: usize, count: usize) -> Option<impl Iterator<Item = (K, &T)>> {
-        let places = self.places.get(from..from.saturating_add(count).min(self.places.len())).filter(|places| !places.is_empty())?;
+        let places = self
+            .places
+            .get(from..from.saturating_add(count).min(self.places.len()))
+            .filter(|places| !places.is_empty())?;
         Some(places.iter().enumerate().filter_map(move |(index, place)| {
             let value = place.value.as_ref()?;
             Some((K::new((from + index) as u32, place.generation), value))

@@ -70,7 +70,12 @@ pub(crate) struct State<F> {
 }
 
 impl<F: Clone> State<F> {
-    pub(crate) fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
+    pub(crate) fn new(
+        config: StateConfig,
+        recovered: &[RecoveryRecord],
+        seed: [u8; 32],
+        now: u64,
+    ) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());
         let numbers = id::ClientNumbers::new(&seed, config.boot);

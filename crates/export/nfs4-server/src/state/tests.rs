@@ -15,9 +15,13 @@ mod work_limits;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{
-    ChannelAttrs, CreateSessionArgs, CreateSessionFlags, ExchangeIdArgs, ExchangeIdFlags, SequenceArgs, ShareAccess, ShareDeny,
+    ChannelAttrs, CreateSessionArgs, CreateSessionFlags, ExchangeIdArgs, ExchangeIdFlags,
+    SequenceArgs, ShareAccess, ShareDeny,
 };
-use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotId, SlotSeq, StateProtect, Stateid, Status, Verifier};
+use vouch_nfs4::{
+    Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotId, SlotSeq, StateProtect,
+    Stateid, Status, Verifier,
+};
 
 use vouch_vfs::{Home, SystemId};
 
@@ -48,7 +52,13 @@ pub(super) struct Peer {
 }
 
 pub(super) fn config() -> StateConfig {
-    StateConfig { lease_ms: LEASE_MS, grace_ms: LEASE_MS, boot: 1, delegations: DelegationPolicy::OnReuse, limits: Limits::default() }
+    StateConfig {
+        lease_ms: LEASE_MS,
+        grace_ms: LEASE_MS,
+        boot: 1,
+        delegations: DelegationPolicy::OnReuse,
+        limits: Limits::default(),
+    }
 }
 
 pub(super) fn user(uid: u32) -> Principal {
@@ -74,7 +84,8 @@ pub(super) fn file(number: u8) -> FileKey {
 
 pub(super) const OTHER_EXPORT: u8 = 128;
 
-pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true, transport: crate::Transport::Clear };
+pub(super) const TERMS: Terms =
+    Terms { flavour: Flavour::Sys, reserved_port: true, transport: crate::Transport::Clear };
 
 pub(super) fn share(access: u32, deny: u32) -> Share {
     Share::new(ShareAccess(access), ShareDeny(deny)).unwrap()
@@ -113,7 +124,12 @@ pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArg
     }
 }
 
-pub(super) fn open_call<'a>(peer: &Peer, owner: &'a [u8], number: u8, share: Share) -> OpenCall<'a> {
+pub(super) fn open_call<'a>(
+    peer: &Peer,
+    owner: &'a [u8],
+    number: u8,
+    share: Share,
+) -> OpenCall<'a> {
     OpenCall {
         may_delegate: true,
         client: peer.client,
@@ -163,7 +179,12 @@ impl Fixture {
         ConnectionId(self.connections)
     }
 
-    pub(super) fn exchange_id(&mut self, name: &'static str, boot: u8, uid: u32) -> Result<ExchangedId, Status> {
+    pub(super) fn exchange_id(
+        &mut self,
+        name: &'static str,
+        boot: u8,
+        uid: u32,
+    ) -> Result<ExchangedId, Status> {
         self.state.exchange_id(&exchange_id_args(name, boot), sys(&user(uid)), self.now)
     }
 
@@ -172,9 +193,18 @@ impl Fixture {
         self.confirm(&exchanged, sys(&user(0))).unwrap()
     }
 
-    pub(super) fn confirm(&mut self, exchanged: &ExchangedId, by: Credential<'_>) -> Result<Peer, Status> {
+    pub(super) fn confirm(
+        &mut self,
+        exchanged: &ExchangedId,
+        by: Credential<'_>,
+    ) -> Result<Peer, Status> {
         let connection = self.new_connection();
-        let ok = self.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, by, self.now)?;
+        let ok = self.state.create_session(
+            &session_args(exchanged.client, exchanged.seq),
+            connection,
+            by,
+            self.now,
+        )?;
         let client = self.state.client_by_id(exchanged.client).unwrap();
         Ok(Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) })
     }
@@ -185,7 +215,13 @@ impl Fixture {
         peer
     }
 
-    pub(super) fn sequence_on(&mut self, peer: &Peer, slot: u32, seq: SlotSeq, cache_this: bool) -> Result<Sequenced, Status> {
+    pub(super) fn sequence_on(
+        &mut self,
+        peer: &Peer,
+        slot: u32,
+        seq: SlotSeq,
+        cache_this: bool,
+    ) -> Result<Sequenced, Status> {
         self.sequence_from([127, 0, 0, 1].into(), peer, slot, seq, cache_this)
     }
 
@@ -197,12 +233,28 @@ impl Fixture {
         seq: SlotSeq,
         cache_this: bool,
     ) -> Result<Sequenced, Status> {
-        let args = SequenceArgs { session: peer.session, seq, slot: SlotId(slot), highest_slot: SlotId(slot), cache_this };
-        let call = SequenceCall { args: &args, connection: peer.connection, address, request_len: 100, operations: 2, fingerprint: 1 };
+        let args = SequenceArgs {
+            session: peer.session,
+            seq,
+            slot: SlotId(slot),
+            highest_slot: SlotId(slot),
+            cache_this,
+        };
+        let call = SequenceCall {
+            args: &args,
+            connection: peer.connection,
+            address,
+            request_len: 100,
+            operations: 2,
+            fingerprint: 1,
+        };
         self.state.sequence(&call, self.now)
     }
 
-    pub(super) fn renew_lease(&mut self, peer: &mut Peer) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
+    pub(super) fn renew_lease(
+        &mut self,
+        peer: &mut Peer,
+    ) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
         let seq = peer.seq.next();
         match self.sequence_on(peer, 0, seq, false)? {
             Sequenced::New(turn) => {
@@ -233,8 +285,15 @@ impl Fixture {
         self.state.open(&call, self.handle.clone(), plan.union, self.now)
     }
 
-    pub(super) fn open(&mut self, peer: &Peer, number: u8, access: u32, deny: u32) -> Result<Stateid, Status> {
-        self.open_as(peer, "owner", number, share(access, deny), Claim::New, Want::Unstated).map(|opened| opened.stateid)
+    pub(super) fn open(
+        &mut self,
+        peer: &Peer,
+        number: u8,
+        access: u32,
+        deny: u32,
+    ) -> Result<Stateid, Status> {
+        self.open_as(peer, "owner", number, share(access, deny), Claim::New, Want::Unstated)
+            .map(|opened| opened.stateid)
     }
 
     pub(super) fn lock(
@@ -263,12 +322,32 @@ impl Fixture {
     ) -> Result<Stateid, LockError> {
         let by = LockBy::New { open, owner: owner.as_bytes(), seq: vouch_nfs4::OwnerSeq(0) };
         let range = Range::new(range.0, range.1)?;
-        let call = LockCall { client: Some(peer.client), file: file(number), by, range, mode, wait, reclaim };
+        let call = LockCall {
+            client: Some(peer.client),
+            file: file(number),
+            by,
+            range,
+            mode,
+            wait,
+            reclaim,
+        };
         self.state.lock(&call, self.now)
     }
 
-    pub(super) fn unlock(&mut self, peer: &Peer, lock: &Stateid, number: u8, range: (u64, u64)) -> Result<Stateid, Status> {
-        self.state.unlock(Some(peer.client), lock, &file(number), Range::new(range.0, range.1)?, self.now)
+    pub(super) fn unlock(
+        &mut self,
+        peer: &Peer,
+        lock: &Stateid,
+        number: u8,
+        range: (u64, u64),
+    ) -> Result<Stateid, Status> {
+        self.state.unlock(
+            Some(peer.client),
+            lock,
+            &file(number),
+            Range::new(range.0, range.1)?,
+            self.now,
+        )
     }
 
     pub(super) fn callbacks(&mut self) -> Vec<OutgoingCallback> {
@@ -283,7 +362,12 @@ impl Fixture {
     }
 
     pub(super) fn answer(&mut self, callback: &OutgoingCallback, status: Status) {
-        let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status, attributes: None };
+        let answer = CallbackAnswer::Answered {
+            sequence: Status::OK,
+            highest_slot: None,
+            status,
+            attributes: None,
+        };
         self.state.callback_done(callback.id, answer, self.now);
     }
 

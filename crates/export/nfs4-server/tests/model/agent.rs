@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, CreateSessionFlags, ExchangeIdFlags, Results, SequenceFlags};
 use vouch_nfs4::{
-    Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, OwnerSeq, SessionId, SlotId, SlotSeq, StateProtect, Status,
-    Verifier, cb,
+    Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, OwnerSeq, SessionId,
+    SlotId, SlotSeq, StateProtect, Status, Verifier, cb,
 };
 use vouch_nfs4_server::Connection;
 
@@ -98,25 +98,46 @@ impl Agent {
         }
     }
 
-    pub(crate) fn call(&mut self, driver: &mut Driver, slot: usize, cached: bool, ops: &[Args<'_>]) -> CallOutcome {
+    pub(crate) fn call(
+        &mut self,
+        driver: &mut Driver,
+        slot: usize,
+        cached: bool,
+        ops: &[Args<'_>],
+    ) -> CallOutcome {
         self.xid += 1;
         let mut all = Vec::new();
         if self.minor > 0 {
             let Some(session) = self.session else { return CallOutcome::Lost };
             let highest_slot = SlotId(SLOTS as u32 - 1);
             let (slot, seq) = (SlotId(slot as u32), self.slots[slot].next());
-            all.push(Args::Sequence(op::SequenceArgs { session, seq, slot, highest_slot, cache_this: cached }));
+            all.push(Args::Sequence(op::SequenceArgs {
+                session,
+                seq,
+                slot,
+                highest_slot,
+                cache_this: cached,
+            }));
         }
         all.extend_from_slice(ops);
         let body = wire::compound(self.minor, &all);
-        let reply = driver.call(&self.connection, self.xid, &body).expect("a new call gets a reply");
+        let reply =
+            driver.call(&self.connection, self.xid, &body).expect("a new call gets a reply");
         let (status, mut list) = wire::results(&reply);
         let changes = ops.iter().any(|op| changes_state(op));
-        let sent = SentCall { xid: self.xid, body, reply, at_ms: driver.now_ms, cached: if self.minor > 0 { cached } else { changes } };
+        let sent = SentCall {
+            xid: self.xid,
+            body,
+            reply,
+            at_ms: driver.now_ms,
+            cached: if self.minor > 0 { cached } else { changes },
+        };
         if self.minor == 0 {
             self.last[0] = Some(sent);
             return match status {
-                Status::STALE_CLIENTID | Status::EXPIRED | Status::STALE_STATEID => CallOutcome::Lost,
+                Status::STALE_CLIENTID | Status::EXPIRED | Status::STALE_STATEID => {
+                    CallOutcome::Lost
+                }
                 _ => self.answered(driver, status, list),
             };
         }
@@ -132,7 +153,12 @@ impl Agent {
         }
     }
 
-    fn answered(&mut self, driver: &Driver, status: Status, list: Vec<Results<'static>>) -> CallOutcome {
+    fn answered(
+        &mut self,
+        driver: &Driver,
+        status: Status,
+        list: Vec<Results<'static>>,
+    ) -> CallOutcome {
         self.last_renewal_ms = driver.now_ms;
         CallOutcome::Done(status, list)
     }
@@ -151,7 +177,8 @@ impl Agent {
         self.last = Default::default();
         self.slots = [SlotSeq(0); SLOTS];
         let before = std::mem::replace(&mut self.id, ClientId(0));
-        let known = if self.minor > 0 { self.register_41(driver) } else { self.register_40(driver) };
+        let known =
+            if self.minor > 0 { self.register_41(driver) } else { self.register_40(driver) };
         let same = known && before == self.id;
         if !same {
             self.owner_seqids.clear();
@@ -162,18 +189,25 @@ impl Agent {
 
     fn send(&mut self, driver: &mut Driver, ops: &[Args<'_>]) -> Results<'static> {
         self.xid += 1;
-        let reply = driver.call(&self.connection, self.xid, &wire::compound(self.minor, ops)).expect("a new call gets a reply");
+        let reply = driver
+            .call(&self.connection, self.xid, &wire::compound(self.minor, ops))
+            .expect("a new call gets a reply");
         wire::results(&reply).1.pop().expect("each operation has a result")
     }
 
     fn register_41(&mut self, driver: &mut Driver) -> bool {
         let args = op::ExchangeIdArgs {
-            owner: ClientOwner { verifier: Verifier(self.verifier()), id: Bytes(self.name.as_bytes()) },
+            owner: ClientOwner {
+                verifier: Verifier(self.verifier()),
+                id: Bytes(self.name.as_bytes()),
+            },
             flags: ExchangeIdFlags(0),
             state_protect: StateProtect::None,
             impl_id: None,
         };
-        let Results::ExchangeId(Ok(ok)) = self.send(driver, &[Args::ExchangeId(args)]) else { panic!("EXCHANGE_ID") };
+        let Results::ExchangeId(Ok(ok)) = self.send(driver, &[Args::ExchangeId(args)]) else {
+            panic!("EXCHANGE_ID")
+        };
         (self.id, self.cb_seqs) = (ok.client, HashMap::new());
         let attrs = op::ChannelAttrs {
             header_pad_size: 0,
@@ -195,7 +229,11 @@ impl Agent {
         };
         let made = self.send(driver, &[Args::CreateSession(args.clone())]);
         let Results::CreateSession(Ok(session)) = &made else { panic!("{made:?}") };
-        assert_eq!(made, self.send(driver, &[Args::CreateSession(args)]), "a retried CREATE_SESSION gets the same reply");
+        assert_eq!(
+            made,
+            self.send(driver, &[Args::CreateSession(args)]),
+            "a retried CREATE_SESSION gets the same reply"
+        );
         self.session = Some(session.session);
         ok.flags.contains(ExchangeIdFlags::CONFIRMED_R)
     }
@@ -204,23 +242,35 @@ impl Agent {
         let port = self.callback_port();
         let address = format!("127.0.0.1.{}.{}", port >> 8, port & 255);
         let args = op::SetclientidArgs {
-            client: ClientOwner { verifier: Verifier(self.verifier()), id: Bytes(self.name.as_bytes()) },
+            client: ClientOwner {
+                verifier: Verifier(self.verifier()),
+                id: Bytes(self.name.as_bytes()),
+            },
             callback: op::CallbackClient {
                 program: 0x4000_0000,
                 location: NetAddr { netid: Bytes(b"tcp"), address: Bytes(address.as_bytes()) },
             },
             callback_ident: u32::from(self.number),
         };
-        let Results::Setclientid(Ok(ok)) = self.send(driver, &[Args::Setclientid(args)]) else { panic!("SETCLIENTID") };
+        let Results::Setclientid(Ok(ok)) = self.send(driver, &[Args::Setclientid(args)]) else {
+            panic!("SETCLIENTID")
+        };
         self.id = ok.client;
         let args = op::SetclientidConfirmArgs { client: ok.client, confirm: ok.confirm };
-        let Results::SetclientidConfirm(Ok(())) = self.send(driver, &[Args::SetclientidConfirm(args)]) else {
+        let Results::SetclientidConfirm(Ok(())) =
+            self.send(driver, &[Args::SetclientidConfirm(args)])
+        else {
             panic!("SETCLIENTID_CONFIRM")
         };
         true
     }
 
-    pub(crate) fn replay(&mut self, driver: &mut Driver, slot: usize, fresh_xid: bool) -> Option<(Vec<u8>, Vec<u8>)> {
+    pub(crate) fn replay(
+        &mut self,
+        driver: &mut Driver,
+        slot: usize,
+        fresh_xid: bool,
+    ) -> Option<(Vec<u8>, Vec<u8>)> {
         let sent = self.last[if self.minor > 0 { slot } else { 0 }].clone()?;
         let v40 = self.minor == 0;
         if v40 && (!sent.cached || driver.now_ms - sent.at_ms > 100_000) {
@@ -228,9 +278,17 @@ impl Agent {
         }
         let (first, list) = wire::results(&sent.reply);
         // In 4.0 a new xid with the same seqid is a retry too, if the seqid advanced.
-        let owners = matches!(list.last(), Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_)));
+        let owners = matches!(
+            list.last(),
+            Some(Results::Open(_) | Results::Close(_) | Results::Lock(_) | Results::Locku(_))
+        );
         let xid = match v40 && fresh_xid {
-            true if !first.is_ok() || !owners || driver.now_ms >= self.last_renewal_ms + LEASE_MS => return None,
+            true if !first.is_ok()
+                || !owners
+                || driver.now_ms >= self.last_renewal_ms + LEASE_MS =>
+            {
+                return None;
+            }
             true => {
                 self.xid += 1;
                 self.xid
@@ -266,15 +324,20 @@ impl Agent {
 
     pub(crate) fn bind(&mut self, driver: &mut Driver) {
         if let Some(session) = self.session.filter(|_| self.minor > 0) {
-            let args = op::BindConnArgs { session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
+            let args =
+                op::BindConnArgs { session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
             let bound = self.send(driver, &[Args::BindConnToSession(args)]);
-            assert!(matches!(bound, Results::BindConnToSession(Ok(_) | Err(Status::BADSESSION))), "{bound:?}");
+            assert!(
+                matches!(bound, Results::BindConnToSession(Ok(_) | Err(Status::BADSESSION))),
+                "{bound:?}"
+            );
         }
     }
 
     pub(crate) fn end_session(&mut self, driver: &mut Driver) {
         if let Some(session) = self.session.take() {
-            let ended = self.send(driver, &[Args::DestroySession(op::DestroySessionArgs { session })]);
+            let ended =
+                self.send(driver, &[Args::DestroySession(op::DestroySessionArgs { session })]);
             assert_eq!(ended, Results::DestroySession(Ok(())));
         }
     }
@@ -296,6 +359,12 @@ impl Agent {
 fn changes_state(op: &Args<'_>) -> bool {
     matches!(
         op,
-        Args::Open(_) | Args::OpenConfirm(_) | Args::Close(_) | Args::Lock(_) | Args::Locku(_) | Args::Write(_) | Args::Delegreturn(_)
+        Args::Open(_)
+            | Args::OpenConfirm(_)
+            | Args::Close(_)
+            | Args::Lock(_)
+            | Args::Locku(_)
+            | Args::Write(_)
+            | Args::Delegreturn(_)
     )
 }

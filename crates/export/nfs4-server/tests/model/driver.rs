@@ -6,8 +6,8 @@ use bytes::Bytes as Buffer;
 use vouch_nfs4_server::RecoveryRecord;
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
-    CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server,
-    Unreachable,
+    CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal,
+    Progress, Recovered, Request, Server, Unreachable,
 };
 use vouch_vfs::Blocking;
 use vouch_vfs::memory::MemoryFs;
@@ -40,7 +40,15 @@ impl Driver {
     pub(crate) fn new() -> Self {
         let (files, now_ms, boot) = (Arc::new(MemoryFs::new()), 1_000, 7);
         let server = start(&files, boot, time_at(now_ms), Recovered::default());
-        Driver { server, files, now_ms, boot, callbacks: Vec::new(), records: BTreeMap::new(), ports: 700 }
+        Driver {
+            server,
+            files,
+            now_ms,
+            boot,
+            callbacks: Vec::new(),
+            records: BTreeMap::new(),
+            ports: 700,
+        }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -57,7 +65,12 @@ impl Driver {
         self.apply_effects(effects);
     }
 
-    pub(crate) fn call(&mut self, connection: &Arc<Connection>, xid: u32, body: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn call(
+        &mut self,
+        connection: &Arc<Connection>,
+        xid: u32,
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
         let request = Request {
             connection: connection.clone(),
             xid,
@@ -76,7 +89,9 @@ impl Driver {
             let effects = compound.take_effects();
             self.apply_effects(effects);
             match progress {
-                Progress::Done(reply) => return reply.map(|reply| reply.bytes[HEAD_LEN..].to_vec()),
+                Progress::Done(reply) => {
+                    return reply.map(|reply| reply.bytes[HEAD_LEN..].to_vec());
+                }
                 Progress::Blocked(_) => {
                     assert_eq!(blocking, Blocking::Forbidden, "with blocking nothing blocks");
                     blocking = Blocking::Allowed;
@@ -93,17 +108,25 @@ impl Driver {
     fn apply_effects(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Callback { id, to, record, .. } => self.callbacks.push(PendingCallback { id, to, record }),
-                Effect::Persist { key, value, .. } => drop(self.records.insert(key, (self.boot, value))),
+                Effect::Callback { id, to, record, .. } => {
+                    self.callbacks.push(PendingCallback { id, to, record })
+                }
+                Effect::Persist { key, value, .. } => {
+                    drop(self.records.insert(key, (self.boot, value)))
+                }
                 Effect::Forget { key, .. } => drop(self.records.remove(&key)),
                 Effect::GraceEnded => {
                     let boot = self.boot;
                     self.records.retain(|_, (written, _)| *written == boot);
                 }
                 Effect::AddressMismatch { .. } => panic!("all clients have one address"),
-                Effect::RecallOverdue { .. } | Effect::NameConflict { .. } | Effect::ClientEnded { .. } => {}
+                Effect::RecallOverdue { .. }
+                | Effect::NameConflict { .. }
+                | Effect::ClientEnded { .. } => {}
                 Effect::Disconnect(_) => panic!("no client breaks the protocol"),
-                Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
+                Effect::Background(mut job) => {
+                    while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {}
+                }
             }
         }
     }
@@ -124,12 +147,16 @@ impl Driver {
         self.boot += 1;
         self.callbacks.clear();
         self.now_ms += 1;
-        let records = self.records.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
+        let records =
+            self.records.iter().map(|(key, (_, value))| (key.clone(), value.clone())).collect();
         self.server = start(&self.files, self.boot, self.now(), Recovered { records });
     }
 
     pub(crate) fn is_recorded(&self, key: &[u8], boot_verifier: [u8; 8]) -> bool {
-        let record = self.records.get(key).and_then(|(_, value)| RecoveryRecord::from_bytes(key, value).ok());
+        let record = self
+            .records
+            .get(key)
+            .and_then(|(_, value)| RecoveryRecord::from_bytes(key, value).ok());
         record.is_some_and(|record| !record.revoked && record.verifier.0 == boot_verifier)
     }
 

@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vouch_nfs4::op::{
-    self, Args, Delegation as Given, LockType, Locker, OpenClaim, OpenHow, Results, SequenceFlags, ShareAccess, ShareDeny, StableHow,
+    self, Args, Delegation as Given, LockType, Locker, OpenClaim, OpenHow, Results, SequenceFlags,
+    ShareAccess, ShareDeny, StableHow,
 };
 use vouch_nfs4::{Bytes, Name, StateOwner, Stateid, Status, cb};
 use vouch_nfs4_server::{CallbackTo, Unreachable};
@@ -14,21 +15,81 @@ use crate::wire;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Open { agent: usize, owner: u8, file: u8, access: u32, deny: u32, want: bool },
-    Close { agent: usize, owner: u8, file: u8 },
-    Lock { agent: usize, owner: u8, file: u8, first: usize, len: usize, exclusive: bool, wait: bool },
-    Unlock { agent: usize, owner: u8, file: u8, first: usize, len: usize },
-    Write { agent: usize, owner: u8, file: u8, at: usize, value: u8 },
-    Read { agent: usize, owner: u8, file: u8 },
-    Anonymous { agent: usize, file: u8, write: bool },
-    Return { agent: usize, file: u8 },
-    Answer { reachable: bool },
-    Replay { agent: usize, slot: usize, fresh_xid: bool },
-    RenewLease { agent: usize, complete: bool },
-    Reconnect { agent: usize, bind: bool },
-    EndSession { agent: usize },
-    Reboot { agent: usize },
-    Pass { ms: u64 },
+    Open {
+        agent: usize,
+        owner: u8,
+        file: u8,
+        access: u32,
+        deny: u32,
+        want: bool,
+    },
+    Close {
+        agent: usize,
+        owner: u8,
+        file: u8,
+    },
+    Lock {
+        agent: usize,
+        owner: u8,
+        file: u8,
+        first: usize,
+        len: usize,
+        exclusive: bool,
+        wait: bool,
+    },
+    Unlock {
+        agent: usize,
+        owner: u8,
+        file: u8,
+        first: usize,
+        len: usize,
+    },
+    Write {
+        agent: usize,
+        owner: u8,
+        file: u8,
+        at: usize,
+        value: u8,
+    },
+    Read {
+        agent: usize,
+        owner: u8,
+        file: u8,
+    },
+    Anonymous {
+        agent: usize,
+        file: u8,
+        write: bool,
+    },
+    Return {
+        agent: usize,
+        file: u8,
+    },
+    Answer {
+        reachable: bool,
+    },
+    Replay {
+        agent: usize,
+        slot: usize,
+        fresh_xid: bool,
+    },
+    RenewLease {
+        agent: usize,
+        complete: bool,
+    },
+    Reconnect {
+        agent: usize,
+        bind: bool,
+    },
+    EndSession {
+        agent: usize,
+    },
+    Reboot {
+        agent: usize,
+    },
+    Pass {
+        ms: u64,
+    },
     Restart,
 }
 
@@ -93,8 +154,11 @@ fn lock_owner_name(owner: u8) -> [u8; 2] {
 impl Simulation {
     fn new() -> Self {
         let mut driver = Driver::new();
-        let agents: Vec<Agent> =
-            NAMES.iter().enumerate().map(|(at, &(name, minor))| Agent::new(name, at as u16, minor, &mut driver)).collect();
+        let agents: Vec<Agent> = NAMES
+            .iter()
+            .enumerate()
+            .map(|(at, &(name, minor))| Agent::new(name, at as u16, minor, &mut driver))
+            .collect();
         let agent_status = vec![AgentStatus::default(); agents.len()];
         let started_ms = driver.now_ms;
         let data = vec![[0; BYTES]; FILES.len()];
@@ -117,9 +181,20 @@ impl Simulation {
         for name in FILES {
             let (root, caller) = (self.driver.files.root(), Caller::root());
             let name = vouch_vfs::Name::new(name.as_bytes()).expect("a valid name");
-            let attributes = SetAttributes { size: Some(BYTES as u64), mode: Some(0o666), ..SetAttributes::default() };
+            let attributes = SetAttributes {
+                size: Some(BYTES as u64),
+                mode: Some(0o666),
+                ..SetAttributes::default()
+            };
             let access = OpenAccess { read: true, write: true };
-            let made = self.driver.files.create(&caller, &root, name, CreateHow::Guarded, &attributes, access);
+            let made = self.driver.files.create(
+                &caller,
+                &root,
+                name,
+                CreateHow::Guarded,
+                &attributes,
+                access,
+            );
             assert!(made.is_ok_and(|made| made.new), "a new file");
         }
     }
@@ -134,7 +209,11 @@ impl Simulation {
 
     fn lose_state(&mut self, agents: impl IntoIterator<Item = usize>) {
         for agent in agents {
-            assert!(self.is_silent(agent), "{} lost state to another client within its lease", NAMES[agent].0);
+            assert!(
+                self.is_silent(agent),
+                "{} lost state to another client within its lease",
+                NAMES[agent].0
+            );
             drop(self.held.take_agent(agent));
             self.agent_status[agent].lost = true;
         }
@@ -158,7 +237,11 @@ impl Simulation {
             assert!(was_silent, "{} expired within its lease", NAMES[agent].0);
             self.register_again(agent, false, was_silent);
         } else {
-            assert!(!self.agent_status[agent].lost, "the server hides from {} that its state is lost", NAMES[agent].0);
+            assert!(
+                !self.agent_status[agent].lost,
+                "the server hides from {} that its state is lost",
+                NAMES[agent].0
+            );
             if was_silent {
                 self.check_delegations(agent);
             }
@@ -182,7 +265,11 @@ impl Simulation {
             return;
         }
         let previous = self.held.take_agent(agent);
-        assert!(is_new_boot || was_silent || previous.is_empty() || agent_status.lost, "{} lost its state", NAMES[agent].0);
+        assert!(
+            is_new_boot || was_silent || previous.is_empty() || agent_status.lost,
+            "{} lost its state",
+            NAMES[agent].0
+        );
         agent_status.boot = self.driver.boot;
         agent_status.complete = false;
         agent_status.lost = false;
@@ -194,18 +281,29 @@ impl Simulation {
     }
 
     fn check_delegations(&mut self, agent: usize) {
-        let held: Vec<(u8, Stateid)> =
-            self.held.delegations.iter().filter(|(key, _)| key.0 == agent).map(|(key, held)| (key.1, held.stateid)).collect();
+        let held: Vec<(u8, Stateid)> = self
+            .held
+            .delegations
+            .iter()
+            .filter(|(key, _)| key.0 == agent)
+            .map(|(key, held)| (key.1, held.stateid))
+            .collect();
         for (file, stateid) in held {
             match self.agents[agent].minor {
                 0 => {
-                    self.call_on(agent, file, &[Args::Delegreturn(op::DelegreturnArgs { stateid })]);
+                    self.call_on(
+                        agent,
+                        file,
+                        &[Args::Delegreturn(op::DelegreturnArgs { stateid })],
+                    );
                     self.held.delegations.remove(&(agent, file));
                 }
                 _ => {
                     let args = op::TestStateidArgs { stateids: vouch_nfs4::List(vec![stateid]) };
                     let (_, list) = self.call_on(agent, file, &[Args::TestStateid(args)]);
-                    let Some(Results::TestStateid(Ok(ok))) = list.last() else { panic!("{list:?}") };
+                    let Some(Results::TestStateid(Ok(ok))) = list.last() else {
+                        panic!("{list:?}")
+                    };
                     if ok.statuses.0[0] != Status::OK {
                         assert_eq!(ok.statuses.0[0], Status::DELEG_REVOKED);
                         self.held.delegations.remove(&(agent, file));
@@ -221,30 +319,42 @@ impl Simulation {
         if self.agents[agent].minor == 0 {
             return;
         }
-        let is_reported = self.agents[agent].flags.contains(SequenceFlags::RECALLABLE_STATE_REVOKED);
+        let is_reported =
+            self.agents[agent].flags.contains(SequenceFlags::RECALLABLE_STATE_REVOKED);
         let revoked = std::mem::take(&mut self.agent_status[agent].revoked);
         assert_eq!(is_reported, !revoked.is_empty(), "SEQUENCE reports revoked delegations");
         for other in revoked {
             let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), other };
-            let (status, _) = self.call_on(agent, 0, &[Args::FreeStateid(op::FreeStateidArgs { stateid })]);
+            let (status, _) =
+                self.call_on(agent, 0, &[Args::FreeStateid(op::FreeStateidArgs { stateid })]);
             assert_eq!(status, Status::OK);
         }
     }
 
     fn reclaim(&mut self, agent: usize) {
         let to_reclaim = std::mem::take(&mut self.agent_status[agent].to_reclaim);
-        let is_allowed = std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
+        let is_allowed =
+            std::mem::take(&mut self.agent_status[agent].may_reclaim) && self.in_grace();
         for (key, open) in to_reclaim.opens {
             let kind = match to_reclaim.delegations.get(&(agent, key.2)) {
                 Some(held) if held.write => op::DelegationType::Write,
                 Some(_) => op::DelegationType::Read,
                 None => op::DelegationType::None,
             };
-            let outcome = self.open(key, open.access, open.deny, ShareAccess(0), OpenClaim::Previous(kind));
+            let outcome =
+                self.open(key, open.access, open.deny, ShareAccess(0), OpenClaim::Previous(kind));
             match (is_allowed, outcome) {
-                (true, outcome) => assert!(outcome.is_ok(), "{} could not reclaim its open: {outcome:?}", NAMES[agent].0),
+                (true, outcome) => assert!(
+                    outcome.is_ok(),
+                    "{} could not reclaim its open: {outcome:?}",
+                    NAMES[agent].0
+                ),
                 (false, outcome) => {
-                    assert!(outcome.is_err(), "{} reclaimed state that others is_allowed hold", NAMES[agent].0);
+                    assert!(
+                        outcome.is_err(),
+                        "{} reclaimed state that others is_allowed hold",
+                        NAMES[agent].0
+                    );
                     return;
                 }
             }
@@ -259,9 +369,12 @@ impl Simulation {
     }
 
     fn complete(&mut self, agent: usize) {
-        if !std::mem::replace(&mut self.agent_status[agent].complete, true) && self.agents[agent].minor > 0 {
+        if !std::mem::replace(&mut self.agent_status[agent].complete, true)
+            && self.agents[agent].minor > 0
+        {
             let args = op::ReclaimCompleteArgs { one_fs: false };
-            let CallOutcome::Done(status, _) = self.call(agent, &[Args::ReclaimComplete(args)]) else {
+            let CallOutcome::Done(status, _) = self.call(agent, &[Args::ReclaimComplete(args)])
+            else {
                 panic!("the client has just renewed its lease")
             };
             assert_eq!(status, Status::OK);
@@ -273,9 +386,17 @@ impl Simulation {
         self.agents[agent].call(&mut self.driver, slot, cached, ops)
     }
 
-    fn call_on(&mut self, agent: usize, file: u8, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+    fn call_on(
+        &mut self,
+        agent: usize,
+        file: u8,
+        ops: &[Args<'_>],
+    ) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
-        all.extend(["export", FILES[usize::from(file)]].map(|name| Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })));
+        all.extend(
+            ["export", FILES[usize::from(file)]]
+                .map(|name| Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })),
+        );
         all.extend_from_slice(ops);
         match self.call(agent, &all) {
             CallOutcome::Done(status, mut list) => (status, list.split_off(3.min(list.len()))),
@@ -284,7 +405,14 @@ impl Simulation {
         }
     }
 
-    fn open(&mut self, key: Key, access: u32, deny: u32, want: ShareAccess, claim: OpenClaim<'static>) -> Result<(), Status> {
+    fn open(
+        &mut self,
+        key: Key,
+        access: u32,
+        deny: u32,
+        want: ShareAccess,
+        claim: OpenClaim<'static>,
+    ) -> Result<(), Status> {
         let (agent, owner, file) = key;
         let (name, v40) = (owner_name(owner), self.agents[agent].minor == 0);
         let want = if v40 { ShareAccess(0) } else { want };
@@ -298,7 +426,8 @@ impl Simulation {
         });
         let (status, mut list) = match claim {
             OpenClaim::Null(_) => {
-                let directory = [Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") }), args];
+                let directory =
+                    [Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") }), args];
                 match self.call(agent, &directory) {
                     CallOutcome::Done(status, list) => (status, list),
                     CallOutcome::Lost => panic!("the client has just renewed its lease"),
@@ -311,7 +440,10 @@ impl Simulation {
         let mut stateid = ok.stateid;
         if ok.flags.contains(op::OpenResultFlags::CONFIRM) {
             assert!(v40, "OPEN_CONFIRM exists in 4.0 only");
-            let confirm = Args::OpenConfirm(op::OpenConfirmArgs { stateid, seq: self.agents[agent].seq(&name) });
+            let confirm = Args::OpenConfirm(op::OpenConfirmArgs {
+                stateid,
+                seq: self.agents[agent].seq(&name),
+            });
             let (status, list) = self.call_on(agent, file, &[confirm]);
             self.agents[agent].advance_seqid(&name, status);
             let Some(Results::OpenConfirm(Ok(ok))) = list.last() else { panic!("{list:?}") };
@@ -325,8 +457,15 @@ impl Simulation {
             Given::None | Given::NoneExt(_) => None,
         };
         if let Some((write, stateid)) = given {
-            let own_writes = self.held.opens.iter().any(|(key, open)| key.0 == agent && key.2 == file && open.access & WRITE != 0);
-            assert!(write || !own_writes || matches!(claim, OpenClaim::Previous(_)), "a read delegation to a client that writes");
+            let own_writes = self
+                .held
+                .opens
+                .iter()
+                .any(|(key, open)| key.0 == agent && key.2 == file && open.access & WRITE != 0);
+            assert!(
+                write || !own_writes || matches!(claim, OpenClaim::Previous(_)),
+                "a read delegation to a client that writes"
+            );
             self.record_delegation(agent, file, write, stateid);
         }
         Ok(())
@@ -336,20 +475,32 @@ impl Simulation {
         let given = Delegation { write, stateid, recalled_ms: None };
         let before = self.held.delegations.insert((agent, file), given);
         assert!(before.is_none(), "two delegations of a file for one client");
-        let opens = self.held.opens.iter().filter(|(key, open)| key.2 == file && key.0 != agent && (write || open.access & WRITE != 0));
+        let opens = self.held.opens.iter().filter(|(key, open)| {
+            key.2 == file && key.0 != agent && (write || open.access & WRITE != 0)
+        });
         let mut others: BTreeSet<usize> = opens.map(|(key, _)| key.0).collect();
         others.extend(self.held.delegation_conflicts(Some(agent), file, !write));
         self.lose_state(others);
     }
 
-    fn lock(&mut self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool, wait: bool, reclaim: bool) -> Status {
+    fn lock(
+        &mut self,
+        key: Key,
+        bytes: std::ops::Range<usize>,
+        exclusive: bool,
+        wait: bool,
+        reclaim: bool,
+    ) -> Status {
         let (agent, owner, file) = key;
         let (open_name, lock_name) = (owner_name(owner), lock_owner_name(owner));
         let Some(open) = self.held.opens.get(&key) else { return Status::BAD_STATEID };
         let v40 = self.agents[agent].minor == 0;
         let existing = self.held.locks.get(&key).filter(|_| v40 || self.steps.is_multiple_of(2));
         let locker = match existing {
-            Some(locks) => Locker::Old(op::OldLockOwner { lock: locks.stateid, seq: self.agents[agent].seq(&lock_name) }),
+            Some(locks) => Locker::Old(op::OldLockOwner {
+                lock: locks.stateid,
+                seq: self.agents[agent].seq(&lock_name),
+            }),
             None => Locker::New(op::NewLockOwner {
                 open_seq: self.agents[agent].seq(&open_name),
                 open: open.stateid,
@@ -363,7 +514,13 @@ impl Simulation {
             (false, true) => LockType::ReadWait,
             (true, true) => LockType::WriteWait,
         };
-        let args = op::LockArgs { kind, reclaim, offset: bytes.start as u64, length: bytes.len() as u64, locker };
+        let args = op::LockArgs {
+            kind,
+            reclaim,
+            offset: bytes.start as u64,
+            length: bytes.len() as u64,
+            locker,
+        };
         let (status, list) = self.call_on(agent, file, &[Args::Lock(args)]);
         match locker {
             Locker::Old(_) => self.agents[agent].advance_seqid(&lock_name, status),
@@ -375,7 +532,11 @@ impl Simulation {
             }
         }
         if let Some(Results::Lock(Ok(ok))) = list.last() {
-            let locks = self.held.locks.entry(key).or_insert(Locks { bytes: [0; BYTES], stateid: ok.stateid });
+            let locks = self
+                .held
+                .locks
+                .entry(key)
+                .or_insert(Locks { bytes: [0; BYTES], stateid: ok.stateid });
             locks.stateid = ok.stateid;
             locks.bytes[bytes].fill(1 + u8::from(exclusive));
         }

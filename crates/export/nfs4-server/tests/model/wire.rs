@@ -14,9 +14,15 @@ pub(crate) fn results(reply: &[u8]) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.to_vec().leak();
     let mut r = Reader::new(reply);
     let head = ReplyHead::decode(&mut r).expect("a reply has a head");
-    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
+    let list: Vec<_> = (0..head.count)
+        .map(|_| Results::decode(&mut r).expect("as many results as the head says"))
+        .collect();
     r.finish().expect("a reply ends with its last result");
-    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
+    assert_eq!(
+        list.last().map_or(head.status, Results::status),
+        head.status,
+        "the status is that of the last result"
+    );
     (head.status, list)
 }
 
@@ -38,7 +44,11 @@ pub(crate) fn callback(record: &[u8]) -> (u32, Option<cb::CbSequenceArgs>, Optio
     (call.xid, sequence, op)
 }
 
-pub(crate) fn callback_reply(xid: u32, sequence: Option<&cb::CbSequenceArgs>, op: Option<&cb::Results<'_>>) -> Vec<u8> {
+pub(crate) fn callback_reply(
+    xid: u32,
+    sequence: Option<&cb::CbSequenceArgs>,
+    op: Option<&cb::Results<'_>>,
+) -> Vec<u8> {
     let mut body = Writer::new();
     if op.is_some() {
         let head = ReplyWriter::begin(&mut body, b"");

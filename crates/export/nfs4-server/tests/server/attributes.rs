@@ -21,7 +21,11 @@ fn every_supported_attribute_can_be_read() {
             let missing = wanted.minus(values.present(wanted));
             assert!(missing.is_empty(), "{path:?} {missing:?}");
             // RFC 8881 §5.8.1.1.
-            assert_eq!((supported.has(50), values.time_create.is_some()), (!path.is_empty(), !path.is_empty()), "{path:?}");
+            assert_eq!(
+                (supported.has(50), values.time_create.is_some()),
+                (!path.is_empty(), !path.is_empty()),
+                "{path:?}"
+            );
         }
     }
 }
@@ -40,7 +44,9 @@ fn setattr_values_are_returned_by_getattr() {
         ..Attributes::default()
     };
     let packed = Packed::new(&[4, 33, 36, 37, 54], &wanted);
-    let list = expect_ok(client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]));
+    let list = expect_ok(
+        client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]),
+    );
     let values = attributes(&list[1]);
     assert_eq!(
         (values.size, values.owner, values.owner_group, values.time_modify),
@@ -55,12 +61,39 @@ fn setattr_refuses_invalid_attributes() {
     let mut client = Client::with_file();
     let bad_time = SetTime::Client(Time { seconds: 0, nanoseconds: 1_000_000_000 });
     let cases = [
-        (Packed::new(&[33], &Attributes { mode: Some(0o10000), ..Attributes::default() }), Status::INVAL),
-        (Packed::new(&[36], &Attributes { owner: Some(Bytes(b"bob@example.org")), ..Attributes::default() }), Status::BADOWNER),
-        (Packed::new(&[36], &Attributes { owner: Some(Bytes(b"alice@elsewhere")), ..Attributes::default() }), Status::BADOWNER),
-        (Packed::new(&[20], &Attributes { fileid: Some(5), ..Attributes::default() }), Status::INVAL),
-        (Packed::new(&[14], &Attributes { archive: Some(true), ..Attributes::default() }), Status::ATTRNOTSUPP),
-        (Packed::new(&[48], &Attributes { time_access_set: Some(bad_time), ..Attributes::default() }), Status::INVAL),
+        (
+            Packed::new(&[33], &Attributes { mode: Some(0o10000), ..Attributes::default() }),
+            Status::INVAL,
+        ),
+        (
+            Packed::new(
+                &[36],
+                &Attributes { owner: Some(Bytes(b"bob@example.org")), ..Attributes::default() },
+            ),
+            Status::BADOWNER,
+        ),
+        (
+            Packed::new(
+                &[36],
+                &Attributes { owner: Some(Bytes(b"alice@elsewhere")), ..Attributes::default() },
+            ),
+            Status::BADOWNER,
+        ),
+        (
+            Packed::new(&[20], &Attributes { fileid: Some(5), ..Attributes::default() }),
+            Status::INVAL,
+        ),
+        (
+            Packed::new(&[14], &Attributes { archive: Some(true), ..Attributes::default() }),
+            Status::ATTRNOTSUPP,
+        ),
+        (
+            Packed::new(
+                &[48],
+                &Attributes { time_access_set: Some(bad_time), ..Attributes::default() },
+            ),
+            Status::INVAL,
+        ),
     ];
     for (packed, expected) in &cases {
         assert_eq!(client.status(&["export", "f"], &[setattr(packed)]), *expected);
@@ -72,7 +105,10 @@ fn setattr_refuses_invalid_attributes() {
 #[test]
 fn verify_and_nverify_compare_attributes() {
     let mut client = Client::with_file();
-    let same = Packed::new(&[4, 33], &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() });
+    let same = Packed::new(
+        &[4, 33],
+        &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() },
+    );
     let other = size(1);
     let verify = |packed| Args::Verify(op::VerifyArgs { attrs: Packed::fattr(packed) });
     let nverify = |packed| Args::Nverify(op::VerifyArgs { attrs: Packed::fattr(packed) });
@@ -87,20 +123,33 @@ fn verify_and_nverify_compare_attributes() {
 #[test]
 fn acl_is_readable_and_changes_the_mode() {
     let mut client = Client::with_file();
-    let ace = |kind, mask, who| Ace { kind, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
-    let list =
-        vec![ace(AceType::ALLOW, 0x1601ff & 0x7, &b"OWNER@"[..]), ace(AceType::ALLOW, 1, b"1000"), ace(AceType::ALLOW, 1, b"EVERYONE@")];
-    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
-    let (status, results) = client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
+    let ace =
+        |kind, mask, who| Ace { kind, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
+    let list = vec![
+        ace(AceType::ALLOW, 0x1601ff & 0x7, &b"OWNER@"[..]),
+        ace(AceType::ALLOW, 1, b"1000"),
+        ace(AceType::ALLOW, 1, b"EVERYONE@"),
+    ];
+    let packed =
+        Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
+    let (status, results) =
+        client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
     assert_eq!(status, Status::OK, "{results:?}");
     let values = attributes(&results[1]);
     assert_eq!(values.mode.unwrap() & 0o707, 0o604);
     let acl = values.acl.unwrap();
-    assert!(acl.0.iter().any(|ace| ace.who.0 == b"1000" && ace.mask.contains(AceMask::READ_DATA)), "{acl:?}");
+    assert!(
+        acl.0.iter().any(|ace| ace.who.0 == b"1000" && ace.mask.contains(AceMask::READ_DATA)),
+        "{acl:?}"
+    );
     let bad = vec![ace(AceType::AUDIT, 1, &b"EVERYONE@"[..])];
-    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
+    let packed =
+        Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
     let (status, results) = client.run_at(&["export", "f"], &[setattr(&packed)]);
-    assert!(matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP, "{results:?}");
+    assert!(
+        matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP,
+        "{results:?}"
+    );
 }
 
 #[test]
@@ -112,10 +161,23 @@ fn compares_acl_longer_than_a_call() {
     let tags = [PosixAclTag::UserObject].into_iter().chain(users);
     let tags = tags.chain([PosixAclTag::GroupObject, PosixAclTag::Mask, PosixAclTag::Other]);
     let (caller, root) = (Caller::root(), fixture.files.root());
-    let (file, _) = fixture.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Blocking::Allowed).unwrap();
-    fixture.files.set_acl(&caller, &file, PosixAclKind::Access, &PosixAcl { entries: tags.map(entry).collect() }).unwrap();
-    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
-    let (verify, nverify) = (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
+    let (file, _) = fixture
+        .files
+        .lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Blocking::Allowed)
+        .unwrap();
+    fixture
+        .files
+        .set_acl(
+            &caller,
+            &file,
+            PosixAclKind::Access,
+            &PosixAcl { entries: tags.map(entry).collect() },
+        )
+        .unwrap();
+    let packed =
+        Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
+    let (verify, nverify) =
+        (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
     assert_eq!(client.status(&["export", "f"], &[Args::Verify(verify)]), Status::NOT_SAME);
     assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
 }
@@ -135,7 +197,9 @@ fn change_attr_type_is_reported_on_read_only_file_systems() {
         );
     }
     fixture.files.set_read_only(true);
-    let _ = fixture.server.replace_exports(Exports::new(vec![export(7, &["export"], &fixture.files, sys_access())]).unwrap());
+    let _ = fixture.server.replace_exports(
+        Exports::new(vec![export(7, &["export"], &fixture.files, sys_access())]).unwrap(),
+    );
     let values = attributes(&client.run_at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
     assert_eq!(values.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
 }

@@ -8,7 +8,8 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     let mut all = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
     all.extend_from_slice(ops);
     let fixture = client.fixture;
-    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
+    let mut call =
+        fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
     let first = call.run(&fixture.server, Blocking::Forbidden);
     let stopped = matches!(first, Progress::Blocked(_));
     let last = if stopped { call.run(&fixture.server, Blocking::Allowed) } else { first };
@@ -21,7 +22,11 @@ fn set_size(client: &mut Client<'_>, name: &str, stateid: Stateid, len: u64) -> 
     let attrs = size(len);
     // RFC 8881 §8.2.2.
     let stateid = Stateid { seq: vouch_nfs4::StateSeq(0), ..stateid };
-    would_block(client, &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })]).0
+    would_block(
+        client,
+        &[lookup(name), Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })],
+    )
+    .0
 }
 
 #[test]
@@ -33,7 +38,13 @@ fn large_truncation_blocks_and_small_one_does_not() {
     assert!(set_size(&mut client, "f", stateid, 4096));
     assert!(!set_size(&mut client, "f", stateid, 0));
     let truncate = size(0);
-    let open_truncating = || open(ShareAccess::BOTH, OpenHow::Create(CreateHow::Unchecked(truncate.fattr())), OpenClaim::Null(Name(b"f")));
+    let open_truncating = || {
+        open(
+            ShareAccess::BOTH,
+            OpenHow::Create(CreateHow::Unchecked(truncate.fattr())),
+            OpenClaim::Null(Name(b"f")),
+        )
+    };
     assert!(!would_block(&mut client, &[open_truncating()]).0);
     set_size(&mut client, "f", stateid, BIG);
     assert!(would_block(&mut client, &[open_truncating()]).0);
@@ -59,7 +70,13 @@ fn clone_blocks() {
     let mut client = Client::alone();
     let (source, destination) = (client.create("f"), client.create("g"));
     set_size(&mut client, "f", source, 8192);
-    let clone = Args::Clone(op::CloneArgs { source, destination, source_offset: 0, destination_offset: 0, count: 8192 });
+    let clone = Args::Clone(op::CloneArgs {
+        source,
+        destination,
+        source_offset: 0,
+        destination_offset: 0,
+        count: 8192,
+    });
     let ops = [lookup("f"), Args::Savefh, Args::Putrootfh, lookup("export"), lookup("g"), clone];
     assert!(would_block(&mut client, &ops).0);
 }
@@ -80,12 +97,20 @@ fn last_close_of_removed_large_file_runs_in_background() {
     let (stopped, effects) = would_block(&mut client, &ops);
     assert!(!stopped);
     assert_eq!(fixture.files.open_count(), 1, "the serving thread has not closed the file");
-    let mut jobs: Vec<_> =
-        effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
+    let mut jobs: Vec<_> = effects
+        .into_iter()
+        .filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None })
+        .collect();
     let [job] = &mut jobs[..] else { panic!("one background job") };
     assert_eq!(job.address(), fixture.connect().peer().ip(), "charged to the client's address");
-    assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(effects) if effects.is_empty()));
-    assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 2), "the root and the small file remain");
+    assert!(
+        matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(effects) if effects.is_empty())
+    );
+    assert_eq!(
+        (fixture.files.open_count(), fixture.files.file_count()),
+        (0, 2),
+        "the root and the small file remain"
+    );
 }
 
 #[test]
@@ -101,7 +126,9 @@ fn many_expired_opens_are_closed_in_background() {
     let effects = fixture.advance(24 * 3600 * 1000 + lease);
     let left = fixture.files.open_count();
     assert!((1..count).contains(&left), "{left}");
-    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    let job = effects
+        .into_iter()
+        .find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
     let mut job = job.expect("a background job closes the others");
     let mut steps = 0;
     while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {
@@ -122,7 +149,11 @@ fn search_in_long_file_moves_to_thread_that_may_block() {
         set_size(&mut client, "f", stateid, len);
         for search in &searches {
             let mut call = client.begin(&[lookup("f"), search.clone()]);
-            assert_eq!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)), blocks, "{len}");
+            assert_eq!(
+                matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)),
+                blocks,
+                "{len}"
+            );
             if blocks {
                 assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
             }

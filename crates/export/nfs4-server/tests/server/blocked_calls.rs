@@ -15,7 +15,13 @@ fn create_and_rename_in_cold_directory_block() {
     let mode = mode(0o755);
     let mkdir = |name: &'static str| [mkdir(name, &mode), Args::Getfh];
     let rename = |old: &'static str, new: &'static str| [Args::Savefh, rename(old, new)];
-    let steps = [(false, mkdir("a")), (false, rename("a", "c")), (true, mkdir("b")), (true, rename("b", "d")), (false, mkdir("e"))];
+    let steps = [
+        (false, mkdir("a")),
+        (false, rename("a", "c")),
+        (true, mkdir("b")),
+        (true, rename("b", "d")),
+        (false, mkdir("e")),
+    ];
     for (is_cold, [first, second]) in steps {
         let op = first.op();
         if is_cold {
@@ -23,10 +29,19 @@ fn create_and_rename_in_cold_directory_block() {
         }
         let mut call = client.begin(&[first, second]);
         if is_cold {
-            assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)), "{:?}", op);
+            assert!(
+                matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)),
+                "{:?}",
+                op
+            );
             assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
         } else {
-            assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK, "{:?}", op);
+            assert_eq!(
+                fixture.run_to_status(&mut call, Blocking::Forbidden),
+                Status::OK,
+                "{:?}",
+                op
+            );
         }
     }
 }
@@ -56,10 +71,15 @@ fn one_sync_serves_all_calls_of_a_file_system() {
 #[test]
 fn async_export_does_not_wait_for_sync() {
     let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![Export { sync: false, ..export(7, &["export"], &files, sys_access()) }]);
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        vec![Export { sync: false, ..export(7, &["export"], &files, sys_access()) }],
+    );
     let mut client = Client::new(&fixture, "one", 0);
     files.set_slow_sync(true);
-    files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync"))));
+    files.set_fault(|call, _| {
+        (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("unexpected sync")))
+    });
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode))]);
     assert_eq!(fixture.run_to_status(&mut call, Blocking::Forbidden), Status::OK);

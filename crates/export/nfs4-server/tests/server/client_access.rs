@@ -35,19 +35,35 @@ fn connect_from(fixture: &Fixture, from: [u8; 4]) -> Arc<Connection> {
     fixture.server.connection_opened(SocketAddr::from((from, 700)))
 }
 
-fn call_op(fixture: &Fixture, from: &Arc<Connection>, minor: u32, args: Args<'_>) -> (Status, Vec<Results<'static>>) {
-    let (reply, _) = fixture.call_with_flavour(Flavour::Sys, from, &user(0), compound(minor, &[args]));
+fn call_op(
+    fixture: &Fixture,
+    from: &Arc<Connection>,
+    minor: u32,
+    args: Args<'_>,
+) -> (Status, Vec<Results<'static>>) {
+    let (reply, _) =
+        fixture.call_with_flavour(Flavour::Sys, from, &user(0), compound(minor, &[args]));
     results(reply)
 }
 
-fn send_exchange_id(fixture: &Fixture, from: &Arc<Connection>, boot: u8) -> Result<(ClientId, CreateSeq), Status> {
+fn send_exchange_id(
+    fixture: &Fixture,
+    from: &Arc<Connection>,
+    boot: u8,
+) -> Result<(ClientId, CreateSeq), Status> {
     match &call_op(fixture, from, 2, exchange_id("one", boot, StateProtect::None)).1[0] {
-        Results::ExchangeId(result) => result.as_ref().map(|ok| (ok.client, CreateSeq(ok.seq.0))).map_err(|status| *status),
+        Results::ExchangeId(result) => {
+            result.as_ref().map(|ok| (ok.client, CreateSeq(ok.seq.0))).map_err(|status| *status)
+        }
         other => panic!("{other:?}"),
     }
 }
 
-fn send_create_session(fixture: &Fixture, from: &Arc<Connection>, (client, seq): (ClientId, CreateSeq)) -> Status {
+fn send_create_session(
+    fixture: &Fixture,
+    from: &Arc<Connection>,
+    (client, seq): (ClientId, CreateSeq),
+) -> Status {
     call_op(fixture, from, 2, create_session(client, seq)).0
 }
 
@@ -97,12 +113,17 @@ fn host_without_exports_may_not_register_as_client() {
     assert_eq!(send_setclientid(&fixture, &home), Status::OK);
     assert_eq!(send_create_session(&fixture, &stranger, client_id), Status::ACCESS);
     let confirm = op::SetclientidConfirmArgs { client: ClientId(1), confirm: Verifier([0; 8]) };
-    assert_eq!(call_op(&fixture, &stranger, 0, Args::SetclientidConfirm(confirm)).0, Status::ACCESS);
+    assert_eq!(
+        call_op(&fixture, &stranger, 0, Args::SetclientidConfirm(confirm)).0,
+        Status::ACCESS
+    );
     assert_eq!(send_create_session(&fixture, &home, client_id), Status::OK);
     let open_export = || export(7, &["export"], &files, sys_access());
     drop(fixture.server.replace_exports(Exports::new([open_export()]).unwrap()));
     assert_eq!(send_setclientid(&fixture, &stranger), Status::OK);
-    drop(fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()));
+    drop(
+        fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()),
+    );
     assert_eq!(send_exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
 }
 
@@ -115,12 +136,16 @@ fn undecided_host_gets_delay_instead_of_noent() {
     client.create("f");
     let handle = client.filehandle(&["export", "f"], &[]);
     hosts.undecided.lock().append(&mut hosts.allowed.lock());
-    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
+    let replaced =
+        fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
     let getattr_by_handle = |client: &mut Client<'_>| client.run(&[putfh(handle), getattr(&[1])]).0;
     assert_eq!(getattr_by_handle(&mut client), Status::DELAY);
     assert_eq!(client.status(&["export"], &[]), Status::DELAY);
-    assert_eq!(send_exchange_id(&fixture, &connect_from(&fixture, CLIENT_IP), 2), Err(Status::DELAY));
+    assert_eq!(
+        send_exchange_id(&fixture, &connect_from(&fixture, CLIENT_IP), 2),
+        Err(Status::DELAY)
+    );
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
     assert_eq!(getattr_by_handle(&mut client), Status::OK);
     assert_eq!(client.status(&["export", "f"], &[]), Status::OK);
@@ -131,33 +156,46 @@ fn reload_ends_state_of_hosts_without_access() {
     let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
     hosts.allowed.lock().push(CLIENT_IP.into());
     let other = || export(8, &["other"], &files, sys_access());
-    let fixture = Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts), other()]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![restricted_export(&files, &hosts), other()]);
     let mut client = Client::new(&fixture, "one", 0);
     client.create("f");
     let (status, _) = client.run_at(&["other"], &[open_by_name("f", None)]);
     assert_eq!((status, files.open_count()), (Status::OK, 2));
     hosts.allowed.lock().clear();
-    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
+    let replaced = fixture
+        .server
+        .replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 1), "opens through the other export stay");
     fixture.server.connection_closed(&client.connection, fixture.now());
     let hidden = Export { clients: hosts.clone(), ..other() };
-    let replaced = fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts), hidden]).unwrap());
+    let replaced = fixture
+        .server
+        .replace_exports(Exports::new([restricted_export(&files, &hosts), hidden]).unwrap());
     assert_eq!((replaced.ended, files.open_count()), (1, 0));
 }
 
 #[test]
 fn reload_ends_state_of_hidden_files() {
     let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     let inside = client.create("inside");
     client.create("hidden");
     assert_eq!(files.open_count(), 2);
     let find = |name: &str| {
-        files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Blocking::Allowed)
+        files.lookup(
+            &vouch_vfs::Caller::root(),
+            &files.root(),
+            Name::new(name.as_bytes()).unwrap(),
+            vouch_vfs::Blocking::Allowed,
+        )
     };
     let without_hidden = Arc::new(files.without(find("hidden").unwrap().0));
-    let replaced = fixture.server.replace_exports(Exports::new([export(7, &["export"], &without_hidden, sys_access())]).unwrap());
+    let replaced = fixture.server.replace_exports(
+        Exports::new([export(7, &["export"], &without_hidden, sys_access())]).unwrap(),
+    );
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
     assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
@@ -165,12 +203,15 @@ fn reload_ends_state_of_hidden_files() {
 #[test]
 fn removed_files_lose_their_state_and_are_stale() {
     let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     let (kept, removed) = (client.create("kept"), client.create("removed"));
     let handle = client.filehandle(&["export", "removed"], &[]);
     let name = Name::new(b"removed").unwrap();
-    let (id, _) = files.lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed).unwrap();
+    let (id, _) = files
+        .lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed)
+        .unwrap();
     assert_eq!(fixture.server.end_state_of_removed_files().ended, 0);
     files.set_removed(id);
     assert_eq!(client.run(&[putfh(handle), read(removed, 0, 1)]).0, Status::OK, "it is open");
@@ -185,12 +226,18 @@ fn removed_files_lose_their_state_and_are_stale() {
 #[test]
 fn removed_file_that_is_open_can_be_closed() {
     let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("removed");
     let handle = client.filehandle(&["export", "removed"], &[]);
     let name = Name::new(b"removed").unwrap();
-    files.set_removed(files.lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed).unwrap().0);
+    files.set_removed(
+        files
+            .lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed)
+            .unwrap()
+            .0,
+    );
     assert_eq!(client.run(&[putfh(handle), close(stateid)]).0, Status::OK);
     assert_eq!((fixture.server.end_state_of_removed_files().ended, files.open_count()), (0, 0));
 }
@@ -203,7 +250,12 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let original = || export(7, &["export"], &files, sys_access());
     let hosts = Arc::new(ListedHosts::default());
     let find = |name: &str| {
-        files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Blocking::Allowed)
+        files.lookup(
+            &vouch_vfs::Caller::root(),
+            &files.root(),
+            Name::new(name.as_bytes()).unwrap(),
+            vouch_vfs::Blocking::Allowed,
+        )
     };
     let outcomes_across_reload = |after: Vec<Export>| {
         [true, false].map(|is_open| {
@@ -214,13 +266,30 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
             let set = Args::Setattr(op::SetattrArgs { stateid, attrs: long.fattr() });
             assert_eq!(client.status(&["export", "f"], &[set]), Status::OK);
             let truncate = op::OpenHow::Create(op::CreateHow::Unchecked(none.fattr()));
-            let open = open_as(ClientId(0), b"another", 0, op::ShareAccess::BOTH, truncate, op::OpenClaim::Null(WireName(b"f")));
-            let copy = copy((Stateid::ANONYMOUS, 0), (Stateid::ANONYMOUS, LARGE_LEN), LARGE_LEN, false);
+            let open = open_as(
+                ClientId(0),
+                b"another",
+                0,
+                op::ShareAccess::BOTH,
+                truncate,
+                op::OpenClaim::Null(WireName(b"f")),
+            );
+            let copy =
+                copy((Stateid::ANONYMOUS, 0), (Stateid::ANONYMOUS, LARGE_LEN), LARGE_LEN, false);
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
-            let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-            assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked(_)));
-            let replaced = fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
+            let mut call = fixture.begin(
+                Flavour::Sys,
+                &client.connection,
+                &client.principal,
+                compound(2, &ops),
+            );
+            assert!(matches!(
+                call.run(&fixture.server, vouch_vfs::Blocking::Forbidden),
+                Progress::Blocked(_)
+            ));
+            let replaced =
+                fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
             let status = fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed);
             let totals = fixture.server.totals(fixture.now()).0;
             (status, replaced.ended, totals.opens + totals.copies)
@@ -229,13 +298,29 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let other_files = Arc::new(MemoryFs::new());
     let ended = [(Status::STALE, 1, 0); 2];
     assert_eq!(outcomes_across_reload(vec![]), ended);
-    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &other_files, sys_access())]), ended, "another directory");
-    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), ended, "client not allowed");
+    assert_eq!(
+        outcomes_across_reload(vec![export(7, &["export"], &other_files, sys_access())]),
+        ended,
+        "another directory"
+    );
+    assert_eq!(
+        outcomes_across_reload(vec![restricted_export(&files, &hosts)]),
+        ended,
+        "client not allowed"
+    );
     hosts.undecided.lock().push(CLIENT_IP.into());
-    assert_eq!(outcomes_across_reload(vec![restricted_export(&files, &hosts)]), [(Status::DELAY, 0, 1); 2], "client undecided");
+    assert_eq!(
+        outcomes_across_reload(vec![restricted_export(&files, &hosts)]),
+        [(Status::DELAY, 0, 1); 2],
+        "client undecided"
+    );
     assert_eq!(outcomes_across_reload(vec![original()]), [(Status::OK, 0, 2); 2]);
     let hidden = Arc::new(files.without(find("f").unwrap().0));
-    assert_eq!(outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]), ended, "file hidden");
+    assert_eq!(
+        outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]),
+        ended,
+        "file hidden"
+    );
 }
 
 #[test]
@@ -251,10 +336,22 @@ fn call_across_reload_leaves_no_created_file_behind() {
     assert_eq!(client.status(&["export", "long"], &[setattr(&big)]), Status::OK);
     let before = files.file_count();
     let truncate = setattr(&none);
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), truncate, Args::Restorefh];
+    let ops = [
+        client.next_sequence(false),
+        Args::Putrootfh,
+        lookup("export"),
+        Args::Savefh,
+        lookup("long"),
+        truncate,
+        Args::Restorefh,
+    ];
     let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();
-    let mut call = fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert!(matches!(call.run(&fixture.server, vouch_vfs::Blocking::Forbidden), Progress::Blocked(_)));
+    let mut call =
+        fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert!(matches!(
+        call.run(&fixture.server, vouch_vfs::Blocking::Forbidden),
+        Progress::Blocked(_)
+    ));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
     assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed), Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
@@ -292,7 +389,10 @@ fn pseudo_fs_lookup_cost_does_not_grow_with_exports() {
         ];
         Exports::new(others.chain(last_exports)).unwrap()
     };
-    let fixture = Fixture::with_exports(files.clone(), list(Some(home)).all().iter().map(|export| Export::clone(export)).collect());
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        list(Some(home)).all().iter().map(|export| Export::clone(export)).collect(),
+    );
     let mut client = Client::new(&fixture, "one", 0);
     queries.store(0, Relaxed);
     for _ in 0..100 {

@@ -5,7 +5,12 @@ use crate::prelude::*;
 const FILE: &[&str] = &["export", "f"];
 
 fn write(stateid: Stateid, offset: u64, data: &'static [u8]) -> Args<'static> {
-    Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::Unstable, data: Bytes(data) })
+    Args::Write(op::WriteArgs {
+        stateid,
+        offset,
+        stable: op::StableHow::Unstable,
+        data: Bytes(data),
+    })
 }
 
 // RFC 7862 §15.1, 15.4, 15.10 and 15.11.
@@ -14,14 +19,32 @@ fn seek_and_read_plus_report_deallocated_holes() {
     let mut client = Client::alone();
     let stateid = client.create("f");
     let seek = |offset, what| Args::Seek(op::SeekArgs { stateid, offset, what });
-    assert_eq!(client.status(FILE, &[Args::Allocate(op::AllocateArgs { stateid, offset: 0, length: 40_960 })]), Status::OK);
+    assert_eq!(
+        client.status(
+            FILE,
+            &[Args::Allocate(op::AllocateArgs { stateid, offset: 0, length: 40_960 })]
+        ),
+        Status::OK
+    );
     assert_eq!(client.status(FILE, &[write(stateid, 32_768, b"data")]), Status::OK);
-    assert_eq!(client.status(FILE, &[Args::Deallocate(op::DeallocateArgs { stateid, offset: 0, length: 32_768 })]), Status::OK);
-    let list = expect_ok(client.run_at(FILE, &[seek(0, op::DataContent::Data), seek(0, op::DataContent::Hole)]));
-    assert!(matches!(list[0], Results::Seek(Ok(op::SeekOk { eof: false, offset: 32_768 }))), "{list:?}");
+    assert_eq!(
+        client.status(
+            FILE,
+            &[Args::Deallocate(op::DeallocateArgs { stateid, offset: 0, length: 32_768 })]
+        ),
+        Status::OK
+    );
+    let list = expect_ok(
+        client.run_at(FILE, &[seek(0, op::DataContent::Data), seek(0, op::DataContent::Hole)]),
+    );
+    assert!(
+        matches!(list[0], Results::Seek(Ok(op::SeekOk { eof: false, offset: 32_768 }))),
+        "{list:?}"
+    );
     assert!(matches!(list[1], Results::Seek(Ok(op::SeekOk { offset: 0, .. }))), "{list:?}");
     assert_eq!(client.status(FILE, &[seek(50_000, op::DataContent::Data)]), Status::NXIO);
-    let (_, list) = client.run_at(FILE, &[Args::ReadPlus(op::ReadPlusArgs { stateid, offset: 0, count: 40_000 })]);
+    let (_, list) = client
+        .run_at(FILE, &[Args::ReadPlus(op::ReadPlusArgs { stateid, offset: 0, count: 40_000 })]);
     let Results::ReadPlus(Ok(ok)) = &list[0] else { panic!("{list:?}") };
     let mut at = 0;
     for content in ok.contents.iter() {
@@ -34,7 +57,10 @@ fn seek_and_read_plus_report_deallocated_holes() {
     }
     assert_eq!(at, 40_000);
     assert_eq!(
-        client.status(&["export"], &[Args::Seek(op::SeekArgs { stateid, offset: 0, what: op::DataContent::Data })]),
+        client.status(
+            &["export"],
+            &[Args::Seek(op::SeekArgs { stateid, offset: 0, what: op::DataContent::Data })]
+        ),
         Status::BAD_STATEID
     );
 }
@@ -45,16 +71,30 @@ fn copy_transfers_a_range_between_files() {
     let mut client = Client::alone();
     let (source, destination) = (client.create("f"), client.create("g"));
     assert_eq!(client.status(FILE, &[write(source, 0, b"0123456789")]), Status::OK);
-    let copy = |source_offset, count, from: Stateid, to: Stateid| copy((from, source_offset), (to, 0), count, true);
+    let copy = |source_offset, count, from: Stateid, to: Stateid| {
+        copy((from, source_offset), (to, 0), count, true)
+    };
     let with_both_files = |one: Args<'static>| {
-        vec![Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Putrootfh, lookup("export"), lookup("g"), one]
+        vec![
+            Args::Putrootfh,
+            lookup("export"),
+            lookup("f"),
+            Args::Savefh,
+            Args::Putrootfh,
+            lookup("export"),
+            lookup("g"),
+            one,
+        ]
     };
     let mut ops = with_both_files(copy(2, 5, source, destination));
     ops.push(read(destination, 0, 99));
     let list = expect_ok(client.run(&ops));
     assert!(matches!(&list[8], Results::Read(Ok(ok)) if ok.data.0 == b"23456"));
     assert_eq!(client.run(&with_both_files(copy(11, 1, source, destination))).0, Status::INVAL);
-    assert_eq!(client.run(&with_both_files(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
+    assert_eq!(
+        client.run(&with_both_files(copy(0, 1, destination, source))).0,
+        Status::BAD_STATEID
+    );
 }
 
 // A count of zero means up to the end of the file (RFC 7862 §15.2.3 and 15.13.3).
@@ -65,40 +105,75 @@ fn copy_and_clone_refuse_overlapping_ranges() {
     let block: &'static [u8] = &[7; 4096];
     let filled: Vec<Args<'_>> = (0..3).map(|at| write(stateid, at * 4096, block)).collect();
     assert_eq!(client.status(FILE, &filled), Status::OK);
-    let copy = |source_offset, destination_offset, count| copy((stateid, source_offset), (stateid, destination_offset), count, true);
+    let copy = |source_offset, destination_offset, count| {
+        copy((stateid, source_offset), (stateid, destination_offset), count, true)
+    };
     let clone = |source_offset, destination_offset, count| {
-        Args::Clone(op::CloneArgs { source: stateid, destination: stateid, source_offset, destination_offset, count })
+        Args::Clone(op::CloneArgs {
+            source: stateid,
+            destination: stateid,
+            source_offset,
+            destination_offset,
+            count,
+        })
     };
     let mut status = |one| client.status(FILE, &[Args::Savefh, one]);
     // The first two copy the last block behind the end and over the first block.
-    for (from, to, expected) in
-        [(8192, 12_288, Status::OK), (8192, 0, Status::OK), (8192, 4096, Status::INVAL), (0, 4096, Status::INVAL), (0, 0, Status::INVAL)]
-    {
+    for (from, to, expected) in [
+        (8192, 12_288, Status::OK),
+        (8192, 0, Status::OK),
+        (8192, 4096, Status::INVAL),
+        (0, 4096, Status::INVAL),
+        (0, 0, Status::INVAL),
+    ] {
         assert_eq!(status(copy(from, to, 0)), expected, "COPY {from} {to}");
-        assert_eq!(status(clone(from, to, 0)), if (from, to) == (8192, 12_288) { Status::INVAL } else { expected }, "CLONE {from} {to}");
+        assert_eq!(
+            status(clone(from, to, 0)),
+            if (from, to) == (8192, 12_288) { Status::INVAL } else { expected },
+            "CLONE {from} {to}"
+        );
     }
-    assert_eq!((status(copy(16_384, 16_384, 0)), status(copy(16_384, 0, 0))), (Status::OK, Status::OK));
-    assert_eq!((status(copy(16_385, 0, 0)), status(copy(0, 100, 101))), (Status::INVAL, Status::INVAL));
+    assert_eq!(
+        (status(copy(16_384, 16_384, 0)), status(copy(16_384, 0, 0))),
+        (Status::OK, Status::OK)
+    );
+    assert_eq!(
+        (status(copy(16_385, 0, 0)), status(copy(0, 100, 101))),
+        (Status::INVAL, Status::INVAL)
+    );
 }
 
 // RFC 8276 §8.4.
 #[test]
 fn extended_attributes_are_set_listed_and_removed() {
     let mut client = Client::with_file();
-    let set = |option, name: &'static [u8], value| Args::Setxattr(op::SetxattrArgs { option, name: Name(name), value: Bytes(value) });
+    let set = |option, name: &'static [u8], value| {
+        Args::Setxattr(op::SetxattrArgs { option, name: Name(name), value: Bytes(value) })
+    };
     let get = Args::Getxattr(op::GetxattrArgs { name: Name(b"a") });
-    let list = |cookie, max_count| Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(cookie), max_count });
+    let list = |cookie, max_count| {
+        Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(cookie), max_count })
+    };
     use op::SetxattrOption::{Create, Either, Replace};
     assert_eq!(client.status(FILE, std::slice::from_ref(&get)), Status::NOXATTR);
     assert_eq!(client.status(FILE, &[set(Replace, b"a", b"1")]), Status::NOXATTR);
-    assert_eq!(client.status(FILE, &[set(Create, b"a", b"1"), set(Either, b"b", b"2")]), Status::OK);
+    assert_eq!(
+        client.status(FILE, &[set(Create, b"a", b"1"), set(Either, b"b", b"2")]),
+        Status::OK
+    );
     assert_eq!(client.status(FILE, &[set(Create, b"a", b"1")]), Status::EXIST);
     let (_, results) = client.run_at(FILE, &[get, list(0, 1000), list(0, 8), list(9, 1000)]);
     assert!(matches!(&results[0], Results::Getxattr(Ok(ok)) if ok.value.0 == b"1"));
     assert!(matches!(&results[1], Results::Listxattrs(Ok(ok)) if ok.eof && ok.names.len() == 2));
     assert!(matches!(&results[2], Results::Listxattrs(Err(Status::TOOSMALL))));
-    assert_eq!(client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]), Status::OK);
-    assert_eq!(client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]), Status::NOXATTR);
+    assert_eq!(
+        client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]),
+        Status::OK
+    );
+    assert_eq!(
+        client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]),
+        Status::NOXATTR
+    );
 }
 
 // RFC 8881 §18.10 to 18.12.
@@ -118,11 +193,20 @@ fn lock_conflicts_with_lock_of_other_client() {
     let Results::Lock(Err(op::LockFailure::Denied(denied))) = &list[0] else { panic!("{list:?}") };
     assert_eq!((denied.offset, denied.length, denied.owner.owner.0), (10, 10, &b"locker"[..]));
     assert_eq!(two.status(FILE, &[lock(other, 10, 0)]), Status::INVAL);
-    let test = |offset| Args::Lockt(op::LocktArgs { kind: op::LockType::Read, offset, length: 1, owner });
-    assert_eq!((two.status(FILE, &[test(15)]), two.status(FILE, &[test(20)])), (Status::DENIED, Status::OK));
+    let test =
+        |offset| Args::Lockt(op::LocktArgs { kind: op::LockType::Read, offset, length: 1, owner });
+    assert_eq!(
+        (two.status(FILE, &[test(15)]), two.status(FILE, &[test(20)])),
+        (Status::DENIED, Status::OK)
+    );
     assert_eq!(one.status(FILE, &[close(open)]), Status::LOCKS_HELD);
-    let unlock =
-        Args::Locku(op::LockuArgs { kind: op::LockType::Write, seq: OwnerSeq(0), stateid: held.stateid, offset: 0, length: u64::MAX });
+    let unlock = Args::Locku(op::LockuArgs {
+        kind: op::LockType::Write,
+        seq: OwnerSeq(0),
+        stateid: held.stateid,
+        offset: 0,
+        length: u64::MAX,
+    });
     assert_eq!(one.status(FILE, &[unlock]), Status::OK);
     assert_eq!(two.status(FILE, &[lock(other, 10, 5)]), Status::OK);
     assert_eq!(two.status(&["export"], &[test(0)]), Status::ISDIR);
@@ -156,8 +240,13 @@ fn export_options_limit_access() {
     assert_eq!(client.status(&["squashed"], &[open_by_name("g", Some(&attrs))]), Status::ACCESS);
     // RFC 8881 §2.6.3.1.
     assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
-    let (status, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
-    assert!(matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1) && status == Status::NOFILEHANDLE, "{list:?}");
+    let (status, list) = client
+        .run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
+    assert!(
+        matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1)
+            && status == Status::NOFILEHANDLE,
+        "{list:?}"
+    );
 }
 
 // RFC 8881 §18.32.3: a stateid is not a capability.
@@ -182,8 +271,16 @@ fn stateless_operations_wait_for_recovery_records() {
         assert_eq!(client.status(path, &[op]), Status::OK);
         fixture.awaits_records.load(std::sync::atomic::Ordering::Relaxed)
     };
-    assert!(waits(FILE, write(Stateid::ANONYMOUS, 0, b"data")) && waits(FILE, read(Stateid::ANONYMOUS, 0, 9)) && waits(FILE, chmod(0o640)));
-    assert!(!waits(FILE, write(stateid, 0, b"data")) && !waits(FILE, read(stateid, 0, 9)) && !waits(FILE, getattr(&[4])));
+    assert!(
+        waits(FILE, write(Stateid::ANONYMOUS, 0, b"data"))
+            && waits(FILE, read(Stateid::ANONYMOUS, 0, 9))
+            && waits(FILE, chmod(0o640))
+    );
+    assert!(
+        !waits(FILE, write(stateid, 0, b"data"))
+            && !waits(FILE, read(stateid, 0, 9))
+            && !waits(FILE, getattr(&[4]))
+    );
     assert!(waits(&["export"], remove("f")));
 }
 
@@ -195,12 +292,26 @@ fn execute_permission_allows_open_for_reading() {
     let stateid = root.create("f");
     assert_eq!(root.status(FILE, &[write(stateid, 0, b"program"), chmod(0o711)]), Status::OK);
     let mut client = Client::new(&fixture, "two", 1000);
-    let open = |owner, access| open_as(ClientId(0), owner, 0, access, op::OpenHow::NoCreate, op::OpenClaim::Null(Name(b"f")));
+    let open = |owner, access| {
+        open_as(
+            ClientId(0),
+            owner,
+            0,
+            access,
+            op::OpenHow::NoCreate,
+            op::OpenClaim::Null(Name(b"f")),
+        )
+    };
     let requested = op::Access::READ | op::Access::MODIFY | op::Access::EXECUTE;
     for _ in 0..2 {
-        let ops = [open(b"runner", op::ShareAccess::READ), Args::Access(op::AccessArgs { access: requested })];
+        let ops = [
+            open(b"runner", op::ShareAccess::READ),
+            Args::Access(op::AccessArgs { access: requested }),
+        ];
         let (status, list) = client.run_at(&["export"], &ops);
-        let [Results::Open(Ok(opened)), Results::Access(Ok(granted))] = &list[..] else { panic!("{status:?} {list:?}") };
+        let [Results::Open(Ok(opened)), Results::Access(Ok(granted))] = &list[..] else {
+            panic!("{status:?} {list:?}")
+        };
         assert_eq!(granted.access, op::Access::EXECUTE);
         let (_, list) = client.run_at(FILE, &[read(opened.stateid, 0, 9)]);
         assert!(matches!(&list[0], Results::Read(Ok(ok)) if ok.data.0 == b"program"), "{list:?}");
@@ -209,7 +320,10 @@ fn execute_permission_allows_open_for_reading() {
         assert_eq!(client.status(&["export"], &[open(b"writer", access)]), Status::ACCESS);
     }
     assert_eq!(root.status(FILE, &[chmod(0o710)]), Status::OK);
-    assert_eq!(client.status(&["export"], &[open(b"other", op::ShareAccess::READ)]), Status::ACCESS);
+    assert_eq!(
+        client.status(&["export"], &[open(b"other", op::ShareAccess::READ)]),
+        Status::ACCESS
+    );
 }
 
 fn chmod(bits: u32) -> Args<'static> {
@@ -225,7 +339,10 @@ fn write_verifier_changes_when_data_is_lost() {
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     let stateid = one.create("f");
     let other = two.create("g");
-    let verifier = |client: &mut Client<'_>, path: &[&str], one: Args<'static>| match &client.run_at(path, &[one]).1[0] {
+    let verifier = |client: &mut Client<'_>, path: &[&str], one: Args<'static>| match &client
+        .run_at(path, &[one])
+        .1[0]
+    {
         Results::Write(Ok(ok)) => ok.verifier,
         Results::Commit(Ok(ok)) => ok.verifier,
         other => panic!("{other:?}"),
@@ -242,7 +359,8 @@ fn write_verifier_changes_when_data_is_lost() {
     assert_ne!(after, before, "clients resend unstable data");
     assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), after);
     fixture.fail_with_io(Call::Write);
-    let stable = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"more") };
+    let stable =
+        op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"more") };
     assert_eq!(one.status(FILE, &[Args::Write(stable)]), Status::IO);
     fixture.files.clear_fault();
     assert_ne!(verifier(&mut two, &["export", "g"], commit()), after);

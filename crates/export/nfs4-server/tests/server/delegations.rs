@@ -11,14 +11,23 @@ pub(crate) fn open_with_want(
     want: ShareAccess,
     attrs: Option<&Packed>,
 ) -> (Stateid, OpenResultFlags, Delegation<'static>) {
-    let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())));
-    let (_, list) = client.run_at(&["export"], &[open(ShareAccess::BOTH | want, how, op::OpenClaim::Null(Name(b"f")))]);
+    let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| {
+        op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr()))
+    });
+    let (_, list) = client.run_at(
+        &["export"],
+        &[open(ShareAccess::BOTH | want, how, op::OpenClaim::Null(Name(b"f")))],
+    );
     let [Results::Open(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     (ok.stateid, ok.flags, ok.delegation)
 }
 
 pub(crate) fn bind_backchannel(client: &Client<'_>) {
-    let args = op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
+    let args = op::BindConnArgs {
+        session: client.session,
+        dir: op::ChannelDirClient::BackOrBoth,
+        rdma: false,
+    };
     assert_eq!(client.send(&[Args::BindConnToSession(args)]).0, Status::OK);
 }
 
@@ -26,8 +35,12 @@ fn getattr_reply(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
     let call = Call::decode(record).expect("a callback is a call");
     let mut r = Reader::new(call.args);
     let head = CallbackHead::decode(&mut r).unwrap();
-    let Ok(cb::Args::Sequence(sequence)) = cb::Args::decode(head.minor, &mut r) else { panic!("CB_SEQUENCE comes first") };
-    let Ok(cb::Args::Getattr(_)) = cb::Args::decode(head.minor, &mut r) else { panic!("CB_GETATTR comes next") };
+    let Ok(cb::Args::Sequence(sequence)) = cb::Args::decode(head.minor, &mut r) else {
+        panic!("CB_SEQUENCE comes first")
+    };
+    let Ok(cb::Args::Getattr(_)) = cb::Args::decode(head.minor, &mut r) else {
+        panic!("CB_GETATTR comes next")
+    };
     let ok = cb::CbSequenceOk {
         session: sequence.session,
         seq: sequence.seq,
@@ -50,11 +63,14 @@ const LATER: Time = Time { seconds: 1_700_000_000, nanoseconds: 5 };
 #[test]
 fn getattr_returns_answer_of_delegation_holder() {
     let fixture = Fixture::new();
-    let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+    let (mut holder, mut other) =
+        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
     bind_backchannel(&holder);
     let (stateid, flags, delegation) = open_with_want(
         &mut holder,
-        ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS | ShareAccess::WANT_OPEN_XOR_DELEGATION,
+        ShareAccess::WANT_WRITE_DELEG
+            | ShareAccess::WANT_DELEG_TIMESTAMPS
+            | ShareAccess::WANT_OPEN_XOR_DELEGATION,
         Some(&mode(0o644)),
     );
     assert!(stateid == Stateid::ANONYMOUS && flags.contains(OpenResultFlags::NO_OPEN_STATEID));
@@ -71,9 +87,21 @@ fn getattr_returns_answer_of_delegation_holder() {
         ..Attributes::default()
     };
     let answer = Packed::new(&[3, 4, 84, 85], &answer);
-    let mut call = vec![other.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), getattr(&[3, 4, 47, 53])];
+    let mut call = vec![
+        other.next_sequence(false),
+        Args::Putrootfh,
+        lookup("export"),
+        lookup("f"),
+        getattr(&[3, 4, 47, 53]),
+    ];
     let (connection, principal) = (&other.connection, &other.principal);
-    let (reply, _) = fixture.call_with_effects(Flavour::Sys, connection, principal, compound(2, &call), answer_getattr(&fixture, &answer));
+    let (reply, _) = fixture.call_with_effects(
+        Flavour::Sys,
+        connection,
+        principal,
+        compound(2, &call),
+        answer_getattr(&fixture, &answer),
+    );
     let list = expect_ok(results(reply));
     let seen = attributes(list.last().unwrap());
     assert_eq!((seen.change, seen.size), (Some(change), Some(77)));
@@ -85,12 +113,18 @@ fn getattr_returns_answer_of_delegation_holder() {
     assert_eq!(results(reply).0, Status::DELAY);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Callback { .. })));
 
-    let times = Attributes { time_deleg_access: Some(LATER), time_deleg_modify: Some(LATER), ..Attributes::default() };
+    let times = Attributes {
+        time_deleg_access: Some(LATER),
+        time_deleg_modify: Some(LATER),
+        ..Attributes::default()
+    };
     let times = Packed::new(&TIMES, &times);
     let set = |stateid| Args::Setattr(op::SetattrArgs { stateid, attrs: times.fattr() });
     assert_eq!(holder.status(&["export", "f"], &[set(Stateid::ANONYMOUS)]), Status::BAD_STATEID);
     let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation.stateid });
-    let list = expect_ok(holder.run_at(&["export", "f"], &[set(delegation.stateid), back, getattr(&[47, 53])]));
+    let list = expect_ok(
+        holder.run_at(&["export", "f"], &[set(delegation.stateid), back, getattr(&[47, 53])]),
+    );
     let seen = attributes(&list[2]);
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
 }
@@ -99,7 +133,11 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
     move |effects| {
         for effect in effects {
             let Effect::Callback { id, record, .. } = effect else { continue };
-            fixture.server.callback_reply(*id, Ok(&getattr_reply(record, answer.fattr())), fixture.now());
+            fixture.server.callback_reply(
+                *id,
+                Ok(&getattr_reply(record, answer.fattr())),
+                fixture.now(),
+            );
         }
     }
 }
@@ -107,36 +145,60 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
 #[test]
 fn readdir_and_nverify_ask_delegation_holder() {
     let fixture = Fixture::new();
-    let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+    let (mut holder, mut other) =
+        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
     bind_backchannel(&holder);
     holder.create("before");
-    let (_, _, delegation) = open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+    let (_, _, delegation) =
+        open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
     assert!(matches!(delegation, Delegation::Write(_)), "{delegation:?}");
-    let answer = Attributes { change: Some(ChangeId(1 << 60)), size: Some(77), ..Attributes::default() };
+    let answer =
+        Attributes { change: Some(ChangeId(1 << 60)), size: Some(77), ..Attributes::default() };
     let answer = Packed::new(&[3, 4], &answer);
-    let call_as = |client: &mut Client<'_>, path: &[&str], op: Args<'static>, answer: &dyn Fn(&[Effect])| {
-        let mut call = vec![client.next_sequence(false), Args::Putrootfh];
-        call.extend(path.iter().map(|part| Args::Lookup(op::LookupArgs { name: Name(part.as_bytes().to_vec().leak()) })));
-        call.push(op);
-        let (reply, effects) = fixture.call_with_effects(Flavour::Sys, &client.connection, &client.principal, compound(2, &call), answer);
-        let (status, mut list) = results(reply);
-        (status, list.pop().expect("a reply has results"), effects.len())
-    };
+    let call_as =
+        |client: &mut Client<'_>, path: &[&str], op: Args<'static>, answer: &dyn Fn(&[Effect])| {
+            let mut call = vec![client.next_sequence(false), Args::Putrootfh];
+            call.extend(path.iter().map(|part| {
+                Args::Lookup(op::LookupArgs { name: Name(part.as_bytes().to_vec().leak()) })
+            }));
+            call.push(op);
+            let (reply, effects) = fixture.call_with_effects(
+                Flavour::Sys,
+                &client.connection,
+                &client.principal,
+                compound(2, &call),
+                answer,
+            );
+            let (status, mut list) = results(reply);
+            (status, list.pop().expect("a reply has results"), effects.len())
+        };
     let sizes = |result: &Results<'static>| {
         let Results::Readdir(Ok(ok)) = result else { panic!("{result:?}") };
-        let entries = ok.entries.iter().map(|entry| (entry.name.0.to_vec(), entry.attrs.attributes().expect("valid attributes")));
-        entries.map(|(name, attrs)| (String::from_utf8(name).unwrap(), attrs.size, attrs.rdattr_error)).collect::<Vec<_>>()
+        let entries = ok.entries.iter().map(|entry| {
+            (entry.name.0.to_vec(), entry.attrs.attributes().expect("valid attributes"))
+        });
+        entries
+            .map(|(name, attrs)| (String::from_utf8(name).unwrap(), attrs.size, attrs.rdattr_error))
+            .collect::<Vec<_>>()
     };
     for (client, wanted) in [(&mut holder, &[3, 4][..]), (&mut other, &[1, 33])] {
         let (status, _, callbacks) =
-            call_as(client, &["export"], readdir(0, 4096, wanted), &|effects| assert!(effects.is_empty(), "unexpected callback"));
+            call_as(client, &["export"], readdir(0, 4096, wanted), &|effects| {
+                assert!(effects.is_empty(), "unexpected callback")
+            });
         assert_eq!((status, callbacks), (Status::OK, 0));
     }
-    let (status, listed, callbacks) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &answer_getattr(&fixture, &answer));
+    let (status, listed, callbacks) = call_as(
+        &mut other,
+        &["export"],
+        readdir(0, 4096, &[3, 4, 11]),
+        &answer_getattr(&fixture, &answer),
+    );
     assert_eq!((status, callbacks), (Status::OK, 1), "{listed:?}");
     let seen = sizes(&listed);
     assert!(
-        seen.contains(&("f".into(), Some(77), Some(Status::OK))) && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
+        seen.contains(&("f".into(), Some(77), Some(Status::OK)))
+            && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
         "{seen:?}"
     );
 
@@ -152,11 +214,13 @@ fn readdir_and_nverify_ask_delegation_holder() {
     assert_eq!(status, Status::SAME);
 
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
-    let (status, listed, _) = call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
+    let (status, listed, _) =
+        call_as(&mut other, &["export"], readdir(0, 4096, &[3, 4, 11]), &|_| ());
     let seen = sizes(&listed);
     assert_eq!(status, Status::OK);
     assert!(
-        seen.contains(&("f".into(), None, Some(Status::DELAY))) && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
+        seen.contains(&("f".into(), None, Some(Status::DELAY)))
+            && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
         "{seen:?}"
     );
 }
@@ -166,20 +230,30 @@ fn delegated_times_move_forward_and_never_beyond_now() {
     let fixture = Fixture::new();
     let mut holder = Client::new(&fixture, "holder", 0);
     bind_backchannel(&holder);
-    let (_, _, delegation) =
-        open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS, Some(&mode(0o644)));
+    let (_, _, delegation) = open_with_want(
+        &mut holder,
+        ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS,
+        Some(&mode(0o644)),
+    );
     let Delegation::WriteAttrs(delegation) = delegation else { panic!("{delegation:?}") };
-    let first =
-        Attributes { time_modify_set: Some(vouch_nfs4::SetTime::Client(Time { seconds: 1_000, nanoseconds: 0 })), ..Attributes::default() };
+    let first = Attributes {
+        time_modify_set: Some(vouch_nfs4::SetTime::Client(Time { seconds: 1_000, nanoseconds: 0 })),
+        ..Attributes::default()
+    };
     let first = Packed::new(&[54], &first);
     fn set(stateid: Stateid, attrs: &Packed) -> Args<'_> {
         Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })
     }
     assert_eq!(holder.status(&["export", "f"], &[set(delegation.stateid, &first)]), Status::OK);
     for (seconds, expected) in [(999, 1_000), (i64::MAX, 1_700_000_001)] {
-        let times = Attributes { time_deleg_modify: Some(Time { seconds, nanoseconds: 0 }), ..Attributes::default() };
+        let times = Attributes {
+            time_deleg_modify: Some(Time { seconds, nanoseconds: 0 }),
+            ..Attributes::default()
+        };
         let times = Packed::new(&[85], &times);
-        let list = expect_ok(holder.run_at(&["export", "f"], &[set(delegation.stateid, &times), getattr(&[53])]));
+        let list = expect_ok(
+            holder.run_at(&["export", "f"], &[set(delegation.stateid, &times), getattr(&[53])]),
+        );
         assert_eq!(attributes(&list[1]).time_modify.unwrap().seconds, expected);
     }
 }
@@ -206,10 +280,16 @@ fn timestamp_delegation_requires_owner_and_minor_version_2() {
     let mut old = Client::new(&fixture, "old", 0);
     old.minor = 1;
     bind_backchannel(&old);
-    let (_, flags, delegation) = open_with_want(&mut old, wanted | ShareAccess::WANT_OPEN_XOR_DELEGATION, None);
+    let (_, flags, delegation) =
+        open_with_want(&mut old, wanted | ShareAccess::WANT_OPEN_XOR_DELEGATION, None);
     assert!(!flags.contains(OpenResultFlags::NO_OPEN_STATEID));
-    assert!(!matches!(delegation, Delegation::WriteAttrs(_) | Delegation::ReadAttrs(_)), "{delegation:?}");
-    let arguments = |client: &mut Client<'_>| attributes(&client.run_at(&["export"], &[getattr(&[86])]).1[0]).open_arguments;
+    assert!(
+        !matches!(delegation, Delegation::WriteAttrs(_) | Delegation::ReadAttrs(_)),
+        "{delegation:?}"
+    );
+    let arguments = |client: &mut Client<'_>| {
+        attributes(&client.run_at(&["export"], &[getattr(&[86])]).1[0]).open_arguments
+    };
     assert_eq!(arguments(&mut old), None);
     let arguments = arguments(&mut stranger).expect("4.2 has open_arguments");
     assert!(arguments.share_access_want.has(20) && arguments.share_access_want.has(21));
@@ -220,18 +300,33 @@ fn recall_count(effects: &[Effect]) -> usize {
         let call = Call::decode(record).expect("a callback is a call");
         let mut r = Reader::new(call.args);
         let head = CallbackHead::decode(&mut r).unwrap();
-        (0..head.count).any(|_| matches!(cb::Args::decode(head.minor, &mut r), Ok(cb::Args::Recall(_))))
+        (0..head.count)
+            .any(|_| matches!(cb::Args::decode(head.minor, &mut r), Ok(cb::Args::Recall(_))))
     };
-    effects.iter().filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record))).count()
+    effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record)))
+        .count()
 }
 
 // An OPEN that truncates writes, whatever access it requests (RFC 8881 §10.4.4 and 18.16.3).
 #[test]
 fn truncating_open_recalls_delegations_of_others() {
-    let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"data") });
-    for (access, want) in [(ShareAccess::READ, ShareAccess::WANT_READ_DELEG), (ShareAccess::BOTH, ShareAccess::WANT_WRITE_DELEG)] {
+    let write = |stateid| {
+        Args::Write(op::WriteArgs {
+            stateid,
+            offset: 0,
+            stable: op::StableHow::Unstable,
+            data: Bytes(b"data"),
+        })
+    };
+    for (access, want) in [
+        (ShareAccess::READ, ShareAccess::WANT_READ_DELEG),
+        (ShareAccess::BOTH, ShareAccess::WANT_WRITE_DELEG),
+    ] {
         let fixture = Fixture::new();
-        let (mut holder, mut other) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+        let (mut holder, mut other) =
+            (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
         let mut creator = Client::new(&fixture, "creator", 0);
         let stateid = creator.create("f");
         assert_eq!(creator.status(&["export", "f"], &[write(stateid), close(stateid)]), Status::OK);
@@ -241,7 +336,8 @@ fn truncating_open_recalls_delegations_of_others() {
         }
         bind_backchannel(&holder);
         let opening = |access, how| open(access, how, op::OpenClaim::Null(Name(b"f")));
-        let (_, list) = holder.run_at(&["export"], &[opening(access | want, op::OpenHow::NoCreate)]);
+        let (_, list) =
+            holder.run_at(&["export"], &[opening(access | want, op::OpenHow::NoCreate)]);
         let [Results::Open(Ok(opened))] = &list[..] else { panic!("{list:?}") };
         let delegation = match &opened.delegation {
             Delegation::Read(read) => read.stateid,
@@ -249,8 +345,12 @@ fn truncating_open_recalls_delegations_of_others() {
             other => panic!("{other:?}"),
         };
         let empty = size(0);
-        let truncate = || opening(ShareAccess::READ, op::OpenHow::Create(op::CreateHow::Unchecked(empty.fattr())));
-        let size = |client: &mut Client<'_>| attributes(&client.run_at(&["export", "f"], &[getattr(&[4])]).1[0]).size;
+        let truncate = || {
+            opening(ShareAccess::READ, op::OpenHow::Create(op::CreateHow::Unchecked(empty.fattr())))
+        };
+        let size = |client: &mut Client<'_>| {
+            attributes(&client.run_at(&["export", "f"], &[getattr(&[4])]).1[0]).size
+        };
         let ops = [other.next_sequence(false), Args::Putrootfh, lookup("export"), truncate()];
         let (reply, effects) = fixture.call(&other.connection, &other.principal, compound(2, &ops));
         assert_eq!((results(reply).0, recall_count(&effects)), (Status::DELAY, 1));
@@ -269,7 +369,8 @@ fn truncating_open_keeps_own_delegation() {
     bind_backchannel(&holder);
     let empty = size(0);
     for _ in 0..2 {
-        let (_, _, delegation) = open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&empty));
+        let (_, _, delegation) =
+            open_with_want(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&empty));
         assert!(!matches!(delegation, Delegation::Read(_)), "{delegation:?}");
     }
 }

@@ -10,7 +10,13 @@ use crate::prelude::*;
 const FILE: &[&str] = &["export", "f"];
 
 fn write(client: &mut Client<'_>, stateid: Stateid, stable: StableHow) -> Result<Verifier, Status> {
-    match &client.run_at(FILE, &[Args::Write(op::WriteArgs { stateid, offset: 0, stable, data: Bytes(b"data") })]).1[..] {
+    match &client
+        .run_at(
+            FILE,
+            &[Args::Write(op::WriteArgs { stateid, offset: 0, stable, data: Bytes(b"data") })],
+        )
+        .1[..]
+    {
         [Results::Write(Ok(ok))] => Ok(ok.verifier),
         list => Err(list.last().map_or(Status::SERVERFAULT, Results::status)),
     }
@@ -24,17 +30,24 @@ fn run_commit(client: &mut Client<'_>) -> Result<Verifier, Status> {
 }
 
 /// The system reports lost data only to the other call, and this COMMIT ends first.
-fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut Client<'_>, Stateid) -> Status + Send) {
+fn fail_one_call_during_commit(
+    failing_call: Call,
+    run_failing: impl FnOnce(&mut Client<'_>, Stateid) -> Status + Send,
+) {
     let fixture = Fixture::new();
-    let (mut writer, mut failing, mut committing) =
-        (Client::new(&fixture, "writer", 0), Client::new(&fixture, "failing", 0), Client::new(&fixture, "committing", 0));
+    let (mut writer, mut failing, mut committing) = (
+        Client::new(&fixture, "writer", 0),
+        Client::new(&fixture, "failing", 0),
+        Client::new(&fixture, "committing", 0),
+    );
     let stateid = writer.create("f");
     let stateid_of_failing = failing.create("f");
     let before = write(&mut writer, stateid, StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
     let (fault_reached, fault_reached_rx) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
-    let (fault_reached, released) = (std::sync::Mutex::new(fault_reached), std::sync::Mutex::new(released));
+    let (fault_reached, released) =
+        (std::sync::Mutex::new(fault_reached), std::sync::Mutex::new(released));
     let calls = AtomicUsize::new(0);
     let commit_entered_flag = Arc::new(AtomicBool::new(false));
     let commit_entered = commit_entered_flag.clone();
@@ -61,7 +74,9 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
         }
         let early_reply = result.recv_timeout(Duration::from_millis(300)).ok();
         release.send(()).unwrap();
-        let after = early_reply.unwrap_or_else(|| result.recv_timeout(Duration::from_secs(60)).unwrap()).unwrap();
+        let after = early_reply
+            .unwrap_or_else(|| result.recv_timeout(Duration::from_secs(60)).unwrap())
+            .unwrap();
         assert_eq!(failed.join().unwrap(), Status::IO);
         assert_ne!(after, before, "clients resend unstable data");
     });
@@ -73,19 +88,23 @@ fn fail_one_call_during_commit(failing_call: Call, run_failing: impl FnOnce(&mut
 #[test]
 fn commit_reports_data_lost_by_concurrent_call() {
     fail_one_call_during_commit(Call::Commit, |client, _| run_commit(client).unwrap_err());
-    fail_one_call_during_commit(Call::Write, |client, stateid| write(client, stateid, StableHow::FileSync).unwrap_err());
+    fail_one_call_during_commit(Call::Write, |client, stateid| {
+        write(client, stateid, StableHow::FileSync).unwrap_err()
+    });
 }
 
 #[test]
 fn concurrent_commits_of_one_file_all_finish() {
     let fixture = Fixture::new();
-    let mut clients: Vec<Client<'_>> = (0..6).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<Client<'_>> =
+        (0..6).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let stateid = clients[0].create("f");
     let verifier = write(&mut clients[0], stateid, StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
     thread::scope(|scope| {
         for client in &mut clients {
-            scope.spawn(move || (0..200).for_each(|_| assert_eq!(run_commit(client), Ok(verifier))));
+            scope
+                .spawn(move || (0..200).for_each(|_| assert_eq!(run_commit(client), Ok(verifier))));
         }
     });
 }
@@ -95,7 +114,10 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let make = |(number, client): (usize, &mut Client<'w>)| {
         let name = format!("d{number}");
         let mut call = client.begin(&[mkdir(&name, &attrs)]);
-        assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
+        assert!(matches!(
+            call.run(&client.fixture.server, Blocking::Forbidden),
+            Progress::Blocked(_)
+        ));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call
     };
@@ -105,7 +127,8 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
 #[test]
 fn failed_shared_sync_fails_every_call_of_the_batch() {
     let fixture = Fixture::new();
-    let mut clients: Vec<Client<'_>> = (0..5).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<Client<'_>> =
+        (0..5).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let before = current_verifier(&fixture, "before");
     fixture.files.set_slow_sync(true);
     let mut calls = begin_mkdirs(&mut clients);
@@ -130,7 +153,8 @@ fn failed_shared_sync_fails_every_call_of_the_batch() {
 #[test]
 fn each_call_syncs_itself_after_shared_sync_failed() {
     let fixture = Fixture::new();
-    let mut clients: Vec<Client<'_>> = (0..5).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<Client<'_>> =
+        (0..5).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     fixture.files.set_slow_sync(true);
     let mut calls = begin_mkdirs(&mut clients);
     let synced = Arc::new(AtomicUsize::new(0));
@@ -138,7 +162,11 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
     let third = Arc::new(AtomicUsize::new(usize::MAX));
     let failing_sync = third.clone();
     fixture.files.set_fault(move |call, _| {
-        let at = if call == Call::SyncMetadata { counted.fetch_add(1, Ordering::SeqCst) } else { return None };
+        let at = if call == Call::SyncMetadata {
+            counted.fetch_add(1, Ordering::SeqCst)
+        } else {
+            return None;
+        };
         (at == 0 || at == failing_sync.load(Ordering::SeqCst)).then(bad_block)
     });
     Compound::sync_batch(&fixture.server, &mut calls);
@@ -148,7 +176,10 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
         if number == 2 {
             third.store(before, Ordering::SeqCst);
         }
-        assert_eq!(fixture.run_to_status(call, Blocking::Allowed), if number == 2 { Status::IO } else { Status::OK });
+        assert_eq!(
+            fixture.run_to_status(call, Blocking::Allowed),
+            if number == 2 { Status::IO } else { Status::OK }
+        );
         assert!(synced.load(Ordering::SeqCst) > before, "synced before the reply");
     }
 }
@@ -156,16 +187,23 @@ fn each_call_syncs_itself_after_shared_sync_failed() {
 #[test]
 fn disk_failure_fails_all_concurrent_commits_and_stable_writes() {
     let fixture = Fixture::new();
-    let mut clients: Vec<Client<'_>> = (0..6).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<Client<'_>> =
+        (0..6).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let stateids: Vec<Stateid> = clients.iter_mut().map(|client| client.create("f")).collect();
     let before = write(&mut clients[0], stateids[0], StableHow::Unstable).unwrap();
     fixture.files.set_slow_sync(true);
-    fixture.files.set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(bad_block));
+    fixture
+        .files
+        .set_fault(|call, _| (call == Call::Commit || call == Call::Write).then(bad_block));
     thread::scope(|scope| {
         for (number, (client, stateid)) in clients.iter_mut().zip(&stateids).enumerate() {
             scope.spawn(move || {
                 for _ in 0..50 {
-                    let result = if number % 2 == 0 { run_commit(client) } else { write(client, *stateid, StableHow::FileSync) };
+                    let result = if number % 2 == 0 {
+                        run_commit(client)
+                    } else {
+                        write(client, *stateid, StableHow::FileSync)
+                    };
                     assert_eq!(result, Err(Status::IO));
                 }
             });

@@ -22,7 +22,10 @@ fn list_names(client: &mut Client<'_>, path: &[&str]) -> Vec<String> {
 }
 
 fn make_directory(files: &MemoryFs, name: &str) {
-    let (name, set) = (vouch_vfs::Name::new(name.as_bytes()).unwrap(), SetAttributes { mode: Some(0o755), ..SetAttributes::default() });
+    let (name, set) = (
+        vouch_vfs::Name::new(name.as_bytes()).unwrap(),
+        SetAttributes { mode: Some(0o755), ..SetAttributes::default() },
+    );
     files.make(&Caller::root(), &files.root(), name, NewNode::Directory, &set).unwrap();
 }
 
@@ -38,7 +41,8 @@ fn with_layout(layout: Layout<'_>) -> Fixture {
     Fixture::with_exports(Arc::new(MemoryFs::new()), exports.collect())
 }
 
-const MISSING_DIRECTORY: Layout<'_> = &[(&["srv"], &[], true), (&["srv", "no", "such", "in"], &[], true)];
+const MISSING_DIRECTORY: Layout<'_> =
+    &[(&["srv"], &[], true), (&["srv", "no", "such", "in"], &[], true)];
 
 // RFC 8881 §7.3.
 #[test]
@@ -46,14 +50,26 @@ fn pseudo_fs_leads_to_every_accessible_export() {
     type Case<'a> = (Layout<'a>, &'a [(&'a [&'a str], &'a [&'a str])], &'a [&'a [&'a str]]);
     let cases: [Case<'_>; 5] = [
         (
-            &[(&["srv"], &["private", "x"], false), (&["srv", "y"], &[], false), (&["srv", "x", "in"], &[], true)],
+            &[
+                (&["srv"], &["private", "x"], false),
+                (&["srv", "y"], &[], false),
+                (&["srv", "x", "in"], &[], true),
+            ],
             &[(&[], &["srv"]), (&["srv"], &["x"]), (&["srv", "x"], &["in"])],
             &[&["srv", "private"], &["srv", "y"], &["srv", "x", "f"]],
         ),
-        (&[(&["srv"], &["other", "x"], true), (&["srv", "x"], &[], true)], &[(&["srv"], &["other", "x"])], &[]),
+        (
+            &[(&["srv"], &["other", "x"], true), (&["srv", "x"], &[], true)],
+            &[(&["srv"], &["other", "x"])],
+            &[],
+        ),
         (&[(&[], &[], false), (&["in"], &[], true)], &[(&[], &["in"])], &[]),
         (
-            &[(&["a"], &["b"], true), (&["a", "b"], &["secret", "c"], false), (&["a", "b", "c"], &[], true)],
+            &[
+                (&["a"], &["b"], true),
+                (&["a", "b"], &["secret", "c"], false),
+                (&["a", "b", "c"], &[], true),
+            ],
             &[(&["a"], &["b"]), (&["a", "b"], &["c"])],
             &[&["a", "b", "secret"]],
         ),
@@ -79,7 +95,10 @@ fn pseudo_fs_leads_to_every_accessible_export() {
 
 #[test]
 fn export_without_directory_in_outer_export_is_reported() {
-    assert_eq!(with_layout(MISSING_DIRECTORY).server.exports_without_directory(), [("memory 2".into(), "memory 1".into())]);
+    assert_eq!(
+        with_layout(MISSING_DIRECTORY).server.exports_without_directory(),
+        [("memory 2".into(), "memory 1".into())]
+    );
 }
 
 fn open_file(client: &mut Client<'_>, path: &[&str], attrs: bool) -> Stateid {
@@ -92,15 +111,24 @@ fn open_file(client: &mut Client<'_>, path: &[&str], attrs: bool) -> Stateid {
 #[test]
 fn exports_of_one_directory_share_locks_and_files() {
     let files = Arc::new(MemoryFs::new());
-    let fixture =
-        Fixture::with_exports(files.clone(), vec![export(1, &["a"], &files, sys_access()), export(2, &["b"], &files, sys_access())]);
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        vec![export(1, &["a"], &files, sys_access()), export(2, &["b"], &files, sys_access())],
+    );
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     let through_a = open_file(&mut one, &["a"], true);
     let through_b = open_file(&mut two, &["b"], false);
     assert_eq!(one.status(&["a", "f"], &[lock(through_a, 0, 10)]), Status::OK);
     assert_eq!(two.status(&["b", "f"], &[lock(through_b, 0, 10)]), Status::DENIED);
     assert_ne!(one.filehandle(&["a", "f"], &[]), one.filehandle(&["b", "f"], &[]));
-    let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: vouch_nfs4::Bytes(b"x") });
+    let write = |stateid| {
+        Args::Write(op::WriteArgs {
+            stateid,
+            offset: 0,
+            stable: op::StableHow::FileSync,
+            data: vouch_nfs4::Bytes(b"x"),
+        })
+    };
     assert_eq!(one.status(&["b", "f"], &[write(through_a)]), Status::BAD_STATEID);
     assert_eq!(one.status(&["a", "f"], &[write(through_a)]), Status::OK);
     assert_eq!(two.status(&["b"], &[remove("f")]), Status::OK);
@@ -110,11 +138,17 @@ fn exports_of_one_directory_share_locks_and_files() {
 #[test]
 fn open_through_other_export_recalls_delegation() {
     let files = Arc::new(MemoryFs::new());
-    let fixture =
-        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access()), export(2, &["b"], &files, sys_access())]);
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        vec![export(7, &["export"], &files, sys_access()), export(2, &["b"], &files, sys_access())],
+    );
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     bind_backchannel(&one);
-    let (_, _, delegation) = crate::delegations::open_with_want(&mut one, op::ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+    let (_, _, delegation) = crate::delegations::open_with_want(
+        &mut one,
+        op::ShareAccess::WANT_WRITE_DELEG,
+        Some(&mode(0o644)),
+    );
     assert!(matches!(delegation, op::Delegation::Write(_)), "{delegation:?}");
     assert_eq!(two.status(&["b"], &[open_by_name("f", None)]), Status::DELAY);
 }
@@ -122,20 +156,30 @@ fn open_through_other_export_recalls_delegation() {
 #[test]
 fn replacing_export_ends_opens_and_makes_handles_stale() {
     let (before, after) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
-    let fixture =
-        Fixture::with_exports(before.clone(), vec![export(1, &["a"], &before, sys_access()), export(2, &["b"], &before, sys_access())]);
+    let fixture = Fixture::with_exports(
+        before.clone(),
+        vec![export(1, &["a"], &before, sys_access()), export(2, &["b"], &before, sys_access())],
+    );
     let mut one = Client::new(&fixture, "one", 0);
-    let (through_a, through_b) = (open_file(&mut one, &["a"], true), open_file(&mut one, &["b"], false));
+    let (through_a, through_b) =
+        (open_file(&mut one, &["a"], true), open_file(&mut one, &["b"], false));
     let [old_a, old_b] = ["a", "b"].map(|name| one.filehandle(&[name, "f"], &[]));
     assert_eq!(before.open_count(), 2);
-    let export_again = |files: &Arc<MemoryFs>, id| export(id, &[if id == 1 { "a" } else { "b" }], files, sys_access());
-    drop(fixture.server.replace_exports(Exports::new([export_again(&before, 1), export_again(&before, 2)]).unwrap()));
+    let export_again = |files: &Arc<MemoryFs>, id| {
+        export(id, &[if id == 1 { "a" } else { "b" }], files, sys_access())
+    };
+    drop(fixture.server.replace_exports(
+        Exports::new([export_again(&before, 1), export_again(&before, 2)]).unwrap(),
+    ));
     assert_eq!(before.open_count(), 2);
     drop(fixture.server.replace_exports(Exports::new([export_again(&after, 1)]).unwrap()));
     assert_eq!(before.open_count(), 0, "the old directory has no open files");
     let read = |handle: &Filehandle, stateid| [putfh(*handle), read(stateid, 0, 1)];
     let (status, _) = one.run(&read(&old_a, through_a));
-    assert!(matches!(status, Status::STALE | Status::BADHANDLE | Status::BAD_STATEID), "{status:?}");
+    assert!(
+        matches!(status, Status::STALE | Status::BADHANDLE | Status::BAD_STATEID),
+        "{status:?}"
+    );
     assert_eq!(one.run(&read(&old_b, through_b)).0, Status::STALE);
     assert_eq!(fixture.server.status(fixture.now()).clients[0].opens, 0);
     assert_eq!(one.status(&["a"], &[getattr(&[1])]), Status::OK);

@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes as Buffer;
 use vouch_nfs4::op::{self, Args, Op, Results};
 use vouch_nfs4::{
-    Attributes, ClientId, CompoundHead, CreateSeq, Filehandle, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, StateProtectReply,
-    Stateid, Status,
+    Attributes, ClientId, CompoundHead, CreateSeq, Filehandle, ReplyHead, SessionId, SlotId,
+    SlotSeq, StateProtect, StateProtectReply, Stateid, Status,
 };
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
-    ClientAccess, Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal,
-    Progress, Recovered, Request, Server, Squash, SquashWho, Unanswered,
+    ClientAccess, Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits,
+    NoObserver, Now, Observer, Principal, Progress, Recovered, Request, Server, Squash, SquashWho,
+    Unanswered,
 };
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Blocking, Caller, Error};
@@ -25,15 +26,27 @@ pub(crate) use vouch_vfs::memory::MemoryFs;
 pub(crate) struct TestIdentity;
 
 impl Identity for TestIdentity {
-    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
+    fn caller(
+        &self,
+        principal: &Principal,
+        _: SocketAddr,
+        squash: &Squash,
+        _: Blocking,
+    ) -> Result<Option<Arc<Caller>>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
-            Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
-            Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
+            Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => {
+                return Err(Unanswered::Silent);
+            }
+            Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => {
+                Caller::new(1000, 1000, [])
+            }
             // Machine principals map to the anonymous user; others have no account.
             Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
             Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
-            Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
+            Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => {
+                Caller::new(*uid, *gid, gids.iter().copied())
+            }
             _ => anonymous,
         })))
     }
@@ -47,7 +60,11 @@ impl Identity for TestIdentity {
     }
 
     fn uid(&self, name: &str, _: Blocking) -> Result<Option<u32>, Unanswered> {
-        if name == "unanswered" { Err(Unanswered::Silent) } else { Ok((name == "alice").then_some(1000)) }
+        if name == "unanswered" {
+            Err(Unanswered::Silent)
+        } else {
+            Ok((name == "alice").then_some(1000))
+        }
     }
 
     fn gid(&self, name: &str, blocking: Blocking) -> Result<Option<u32>, Unanswered> {
@@ -79,18 +96,38 @@ impl Fixture {
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let files = Arc::new(MemoryFs::new());
         let exports = vec![export(7, &["export"], &files, sys_access())];
-        Self::start(files, exports, Arc::new(NoObserver), testing::config(77, limits), BTreeMap::new())
+        Self::start(
+            files,
+            exports,
+            Arc::new(NoObserver),
+            testing::config(77, limits),
+            BTreeMap::new(),
+        )
     }
 
     pub(crate) fn with_exports(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
         Self::with_observer(files, exports, Arc::new(NoObserver))
     }
 
-    pub(crate) fn with_observer(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
-        Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
+    pub(crate) fn with_observer(
+        files: Arc<MemoryFs>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        Self::start(
+            files,
+            exports,
+            observer,
+            testing::config(77, Limits::default()),
+            BTreeMap::new(),
+        )
     }
 
-    pub(crate) fn with_addresses(addresses: &[&str], files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+    pub(crate) fn with_addresses(
+        addresses: &[&str],
+        files: Arc<MemoryFs>,
+        exports: Vec<Export>,
+    ) -> Self {
         let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
         let config = Config { addresses, ..testing::config(77, Limits::default()) };
         Self::start(files, exports, Arc::new(NoObserver), config, BTreeMap::new())
@@ -113,7 +150,14 @@ impl Fixture {
             time_at(1_000),
         );
         let (now_ms, awaits_records) = (AtomicU64::new(1_000), AtomicBool::new(false));
-        Fixture { server, files, now_ms, awaits_records, records: Mutex::new(records), next_port: AtomicU32::new(700) }
+        Fixture {
+            server,
+            files,
+            now_ms,
+            awaits_records,
+            records: Mutex::new(records),
+            next_port: AtomicU32::new(700),
+        }
     }
 
     pub(crate) fn restart(self) -> Self {
@@ -122,7 +166,13 @@ impl Fixture {
     }
 
     pub(crate) fn restart_with_exports(self, exports: Vec<Export>) -> Self {
-        Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
+        Self::start(
+            self.files,
+            exports,
+            Arc::new(NoObserver),
+            testing::config(78, Limits::default()),
+            self.records.into_inner().unwrap(),
+        )
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
@@ -134,7 +184,12 @@ impl Fixture {
         time_at(self.now_ms.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
+    pub(crate) fn call(
+        &self,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> (Vec<u8>, Vec<Effect>) {
         self.call_with_flavour(Flavour::Sys, connection, principal, body)
     }
 
@@ -148,7 +203,13 @@ impl Fixture {
         self.call_with_effects(flavour, connection, principal, body, |_| ())
     }
 
-    pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
+    pub(crate) fn begin(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> Compound {
         let request = Request {
             connection: connection.clone(),
             xid: 1,
@@ -196,7 +257,9 @@ impl Fixture {
             act(&new);
             for effect in &new {
                 match effect {
-                    Effect::Persist { key, value, .. } => drop(self.records.lock().unwrap().insert(key.clone(), value.clone())),
+                    Effect::Persist { key, value, .. } => {
+                        drop(self.records.lock().unwrap().insert(key.clone(), value.clone()))
+                    }
                     Effect::Forget { key, .. } => drop(self.records.lock().unwrap().remove(key)),
                     _ => {}
                 }
@@ -210,7 +273,10 @@ impl Fixture {
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked(_) => {
-                    assert!(blocking == Blocking::Forbidden || has_callback, "with blocking only callbacks block");
+                    assert!(
+                        blocking == Blocking::Forbidden || has_callback,
+                        "with blocking only callbacks block"
+                    );
                     blocking = Blocking::Allowed;
                 }
             }
@@ -237,9 +303,15 @@ pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
     let reply: &'static [u8] = reply.leak();
     let mut r = Reader::new(reply);
     let head = ReplyHead::decode(&mut r).expect("a reply has a head");
-    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("as many results as the head says")).collect();
+    let list: Vec<_> = (0..head.count)
+        .map(|_| Results::decode(&mut r).expect("as many results as the head says"))
+        .collect();
     r.finish().expect("a reply ends with its last result");
-    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is that of the last result");
+    assert_eq!(
+        list.last().map_or(head.status, Results::status),
+        head.status,
+        "the status is that of the last result"
+    );
     (head.status, list)
 }
 
@@ -275,7 +347,16 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        let mut client = Self::register(fixture, fixture.connect(), name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+        let mut client = Self::register(
+            fixture,
+            fixture.connect(),
+            name,
+            2,
+            user(uid),
+            Flavour::Sys,
+            StateProtect::None,
+        )
+        .0;
         client.reclaim_complete();
         client
     }
@@ -287,22 +368,35 @@ impl<'w> Client<'w> {
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        let (mut client, protection) = Self::register(fixture, fixture.connect(), name, 1, principal, flavour, protect);
+        let (mut client, protection) =
+            Self::register(fixture, fixture.connect(), name, 1, principal, flavour, protect);
         client.reclaim_complete();
         (client, protection)
     }
 
     pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        Self::register(fixture, fixture.connect(), name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+        Self::register(
+            fixture,
+            fixture.connect(),
+            name,
+            1,
+            user(uid),
+            Flavour::Sys,
+            StateProtect::None,
+        )
+        .0
     }
 
     pub(crate) fn reclaim_complete(&mut self) {
-        let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
+        let (status, _) =
+            self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
         assert_eq!(status, Status::OK);
     }
 
     pub(crate) fn over(fixture: &'w Fixture, connection: Arc<Connection>, name: &str) -> Self {
-        let mut client = Self::register(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None).0;
+        let mut client =
+            Self::register(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None)
+                .0;
         client.reclaim_complete();
         client
     }
@@ -316,8 +410,16 @@ impl<'w> Client<'w> {
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        let mut client =
-            Client { fixture, connection, principal, flavour, minor: 2, id: ClientId(0), session: SessionId([0; 16]), seq: SlotSeq(0) };
+        let mut client = Client {
+            fixture,
+            connection,
+            principal,
+            flavour,
+            minor: 2,
+            id: ClientId(0),
+            session: SessionId([0; 16]),
+            seq: SlotSeq(0),
+        };
         let (_, list) = client.send(&[exchange_id(name, boot, protect)]);
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
@@ -329,18 +431,34 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn send(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        let (reply, _) = self.fixture.call_with_flavour(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
+        let (reply, _) = self.fixture.call_with_flavour(
+            self.flavour,
+            &self.connection,
+            &self.principal,
+            compound(self.minor, ops),
+        );
         results(reply)
     }
 
     pub(crate) fn next_sequence(&mut self, cache_this: bool) -> Args<'static> {
         self.seq = self.seq.next();
-        Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
+        Args::Sequence(op::SequenceArgs {
+            session: self.session,
+            seq: self.seq,
+            slot: SlotId(0),
+            highest_slot: SlotId(0),
+            cache_this,
+        })
     }
 
     pub(crate) fn begin(&mut self, ops: &[Args<'_>]) -> Compound {
         let all = [&[self.next_sequence(false), Args::Putrootfh, lookup("export")], ops].concat();
-        self.fixture.begin(self.flavour, &self.connection, &self.principal, compound(self.minor, &all))
+        self.fixture.begin(
+            self.flavour,
+            &self.connection,
+            &self.principal,
+            compound(self.minor, &all),
+        )
     }
 
     pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
@@ -352,7 +470,11 @@ impl<'w> Client<'w> {
         (status, list)
     }
 
-    pub(crate) fn run_at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+    pub(crate) fn run_at(
+        &mut self,
+        path: &[&str],
+        ops: &[Args<'_>],
+    ) -> (Status, Vec<Results<'static>>) {
         let mut all = vec![Args::Putrootfh];
         all.extend(path.iter().map(|part| lookup(part)));
         let lookups = all.len();

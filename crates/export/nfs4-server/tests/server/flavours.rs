@@ -15,7 +15,11 @@ pub(crate) fn flavours_access(flavours: &[Flavour]) -> ClientAccess {
 }
 
 fn gss_info(service: GssService) -> SecInfo<'static> {
-    SecInfo::Gss(GssInfo { oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]), qop: 0, service })
+    SecInfo::Gss(GssInfo {
+        oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]),
+        qop: 0,
+        service,
+    })
 }
 
 fn offered_flavours(result: &Results<'static>) -> Vec<SecInfo<'static>> {
@@ -31,9 +35,13 @@ fn secinfo_lists_flavours_in_export_order() {
     let files = Arc::new(MemoryFs::new());
     let first = flavours_access(&[Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
     let second = flavours_access(&[Flavour::Krb5, Flavour::Krb5p]);
-    let fixture = Fixture::with_exports(files.clone(), vec![export(9, &["first"], &files, first), export(2, &["second"], &files, second)]);
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        vec![export(9, &["first"], &files, first), export(2, &["second"], &files, second)],
+    );
     let mut client = Client::new(&fixture, "one", 0);
-    let privacy_first = vec![gss_info(GssService::Privacy), gss_info(GssService::Integrity), SecInfo::Flavor(1)];
+    let privacy_first =
+        vec![gss_info(GssService::Privacy), gss_info(GssService::Integrity), SecInfo::Flavor(1)];
     let (_, list) = client.run_at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"first") })]);
     assert_eq!(offered_flavours(&list[0]), privacy_first);
     let secinfo_no_name = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
@@ -46,14 +54,21 @@ fn secinfo_lists_flavours_in_export_order() {
     let handle = client.filehandle(&["first"], &[]);
     client.flavour = Flavour::Krb5;
     let put = putfh(handle);
-    let (status, list) = client.run(&[put, Args::Secinfo(op::SecinfoArgs { name: Name(b"nothing") }), getattr(&[1])]);
+    let (status, list) = client.run(&[
+        put,
+        Args::Secinfo(op::SecinfoArgs { name: Name(b"nothing") }),
+        getattr(&[1]),
+    ]);
     assert_eq!((offered_flavours(&list[1]), status), (privacy_first, Status::NOFILEHANDLE));
 }
 
 // exports(5): `sec=krb5p,rw,sec=sys,ro`.
 #[test]
 fn access_rights_differ_by_flavour() {
-    let flavours = vec![flavour_access(Flavour::Krb5p), FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) }];
+    let flavours = vec![
+        flavour_access(Flavour::Krb5p),
+        FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) },
+    ];
     let fixture = Fixture::exporting(&["e"], ClientAccess { flavours });
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o666);
@@ -100,7 +115,8 @@ fn next_operation_decides_about_wrongsec() {
 
 fn check_wrongsec(client: &mut Client<'_>, handle: Filehandle, right: Filehandle) {
     let put = || putfh(handle);
-    let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
+    let no_name =
+        || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
     let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });
     let cases = [
         (vec![put(), putfh(right), getattr(&[1])], None),
@@ -121,7 +137,10 @@ fn check_wrongsec(client: &mut Client<'_>, handle: Filehandle, right: Filehandle
         (vec![put(), Args::Getfh], Some(0)),
         (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
         // §2.6.3.1.2: LINK also checks the saved filehandle.
-        (vec![put(), Args::Savefh, putfh(right), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
+        (
+            vec![put(), Args::Savefh, putfh(right), Args::Link(op::LinkArgs { name: Name(b"l") })],
+            Some(3),
+        ),
     ];
     for (ops, wrong) in cases {
         let names: Vec<_> = ops.iter().map(|one| name_of(one.op())).collect();
@@ -158,7 +177,10 @@ fn unanswered_name_lookup_returns_delay() {
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
     let handle = client.filehandle(&["e", "f"], &[]);
     let put = putfh(handle);
-    let unknown_owner = Packed::new(&[36], &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() });
+    let unknown_owner = Packed::new(
+        &[36],
+        &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() },
+    );
     assert_eq!(client.status(&["e", "f"], &[setattr(&unknown_owner)]), Status::DELAY);
     (client.flavour, client.principal) = (Flavour::Krb5p, gss("unanswered@EXAMPLE.ORG"));
     assert_eq!(client.run(std::slice::from_ref(&put)).0, Status::DELAY);
@@ -175,7 +197,8 @@ fn kerberos_callers_may_use_any_port() {
     let fixture = Fixture::exporting(&["e"], secure);
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
-    client.connection = fixture.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
+    client.connection =
+        fixture.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::ACCESS);
     (client.flavour, client.principal) = (Flavour::Krb5, gss("nfs/client.example.org@EXAMPLE.ORG"));
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
@@ -186,18 +209,28 @@ fn kerberos_callers_may_use_any_port() {
 fn clients_are_identified_by_principal() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5, Flavour::Krb5p]));
     let machine = || gss("nfs/client.example.org@EXAMPLE.ORG");
-    let (mut first, _) = Client::with_protection(&fixture, "one", machine(), Flavour::Krb5, StateProtect::None);
+    let (mut first, _) =
+        Client::with_protection(&fixture, "one", machine(), Flavour::Krb5, StateProtect::None);
     let id = |principal: Principal, flavour: Flavour| {
-        let (reply, _) =
-            fixture.call_with_flavour(flavour, &fixture.connect(), &principal, compound(2, &[exchange_id("one", 1, StateProtect::None)]));
+        let (reply, _) = fixture.call_with_flavour(
+            flavour,
+            &fixture.connect(),
+            &principal,
+            compound(2, &[exchange_id("one", 1, StateProtect::None)]),
+        );
         match &results(reply).1[0] {
-            Results::ExchangeId(result) => result.as_ref().map(|ok| ok.client).map_err(|status| *status),
+            Results::ExchangeId(result) => {
+                result.as_ref().map(|ok| ok.client).map_err(|status| *status)
+            }
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(id(machine(), Flavour::Krb5p), Ok(first.id));
     assert_eq!(id(machine(), Flavour::Krb5i), Ok(first.id));
-    assert_eq!(id(gss("nfs/thief.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Err(Status::CLID_INUSE));
+    assert_eq!(
+        id(gss("nfs/thief.example.org@EXAMPLE.ORG"), Flavour::Krb5p),
+        Err(Status::CLID_INUSE)
+    );
     assert_eq!(id(user(0), Flavour::Sys), Err(Status::CLID_INUSE));
     let (_, list) = first.run_at(&["e"], &[getattr(&[1])]);
     assert!(attributes(&list[0]).file_type.is_some());
@@ -207,7 +240,13 @@ fn clients_are_identified_by_principal() {
 #[test]
 fn reply_cache_refuses_replay_under_other_flavour() {
     let fixture = Fixture::exporting(&["e"], flavours_access(&[Flavour::Krb5p]));
-    let (mut client, _) = Client::with_protection(&fixture, "one", gss("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
+    let (mut client, _) = Client::with_protection(
+        &fixture,
+        "one",
+        gss("alice@EXAMPLE.ORG"),
+        Flavour::Krb5p,
+        StateProtect::None,
+    );
     let ops = [client.next_sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
     let (status, first) = client.send(&ops);
     assert_eq!(status, Status::OK);
@@ -242,9 +281,11 @@ fn readdir_lists_exports_of_other_flavours() {
     const RDATTR_ERROR: u32 = 11;
     const FILEID: u32 = 20;
     const MOUNTED_ON_FILEID: u32 = 55;
-    let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
+    let (files, other, below) =
+        (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     let attrs = mode(0o755);
-    let fixture = Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
+    let fixture =
+        Fixture::with_exports(other.clone(), vec![export(2, &["b"], &other, sys_access())]);
     assert_eq!(Client::new(&fixture, "one", 0).status(&["b"], &[mkdir("c", &attrs)]), Status::OK);
     let exports = vec![
         export(1, &["x", "a"], &files, flavours_access(&[Flavour::Krb5p])),
@@ -259,7 +300,12 @@ fn readdir_lists_exports_of_other_flavours() {
             Results::Readdir(Ok(ok)) => {
                 let entries = ok.entries.iter().map(|entry| {
                     let attrs = entry.attrs.attributes().expect("valid attributes");
-                    (entry.name.0.to_vec(), attrs.rdattr_error, attrs.fileid, attrs.mounted_on_fileid)
+                    (
+                        entry.name.0.to_vec(),
+                        attrs.rdattr_error,
+                        attrs.fileid,
+                        attrs.mounted_on_fileid,
+                    )
                 });
                 let mut entries: Vec<_> = entries.collect();
                 entries.sort();
@@ -271,16 +317,32 @@ fn readdir_lists_exports_of_other_flavours() {
     for (path, hidden) in [(&["x"][..], b"a"), (&["x", "b"], b"c")] {
         let (all, _): (Vec<(Vec<u8>, _, _, _)>, bool) = list(Flavour::Sys, path, &[]).unwrap();
         assert!(all.iter().any(|(name, ..)| name == hidden), "{all:?}");
-        for wanted in
-            [&[][..], &[MOUNTED_ON_FILEID], &[RDATTR_ERROR], &[RDATTR_ERROR, MOUNTED_ON_FILEID], &[RDATTR_ERROR, FILEID, MOUNTED_ON_FILEID]]
-        {
+        for wanted in [
+            &[][..],
+            &[MOUNTED_ON_FILEID],
+            &[RDATTR_ERROR],
+            &[RDATTR_ERROR, MOUNTED_ON_FILEID],
+            &[RDATTR_ERROR, FILEID, MOUNTED_ON_FILEID],
+        ] {
             let (entries, eof) = list(Flavour::Sys, path, wanted).unwrap();
-            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == hidden).expect("the entry is listed");
+            let (_, error, fileid, mounted_on) =
+                entries.iter().find(|(name, ..)| name == hidden).expect("the entry is listed");
             let is_wanted = |attr| wanted.contains(&attr);
-            assert_eq!((*error, fileid.is_some()), (is_wanted(RDATTR_ERROR).then_some(Status::WRONGSEC), false), "{wanted:?}");
-            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == is_wanted(MOUNTED_ON_FILEID), "{wanted:?}: {entries:?}");
+            assert_eq!(
+                (*error, fileid.is_some()),
+                (is_wanted(RDATTR_ERROR).then_some(Status::WRONGSEC), false),
+                "{wanted:?}"
+            );
+            assert!(
+                eof && entries.len() == all.len()
+                    && mounted_on.is_some() == is_wanted(MOUNTED_ON_FILEID),
+                "{wanted:?}: {entries:?}"
+            );
             assert_ne!(*mounted_on, Some(0));
         }
-        assert!(matches!(list(Flavour::Sys, path, &[FILEID]), Err(Status::WRONGSEC) | Ok((_, false))));
+        assert!(matches!(
+            list(Flavour::Sys, path, &[FILEID]),
+            Err(Status::WRONGSEC) | Ok((_, false))
+        ));
     }
 }

@@ -18,7 +18,10 @@ fn compound_with_false_operation_count_returns_badxdr() {
         let mut w = Writer::new();
         w.u32(len);
         w.bytes_mut().extend_from_slice(&[0; 100]);
-        assert_eq!(results(fixture.call(&connection, &user(0), w.into_bytes()).0).0, Status::BADXDR);
+        assert_eq!(
+            results(fixture.call(&connection, &user(0), w.into_bytes()).0).0,
+            Status::BADXDR
+        );
     }
 }
 
@@ -27,7 +30,8 @@ fn compound_with_false_operation_count_returns_badxdr() {
 fn compound_with_too_many_operations_is_cut_off() {
     let fixture = Fixture::new();
     let connection = fixture.connect();
-    let (status, list) = results(fixture.call(&connection, &user(0), compound(0, &vec![Args::Putrootfh; 5000])).0);
+    let (status, list) =
+        results(fixture.call(&connection, &user(0), compound(0, &vec![Args::Putrootfh; 5000])).0);
     assert_eq!((status, list.len()), (Status::RESOURCE, 129));
     let mut client = Client::new(&fixture, "one", 0);
     let mut all = vec![client.next_sequence(false)];
@@ -41,9 +45,18 @@ fn readdir_without_room_for_an_entry_returns_toosmall() {
     let mut client = Client::alone();
     client.create("a name of some length");
     for (dir_count, max_count) in [(0, 0), (u32::MAX, 1), (0, 24), (1, 40)] {
-        let args =
-            op::ReaddirArgs { cookie: Cookie(0), verifier: Verifier([0; 8]), dir_count, max_count, wanted: Bitmap::of(&[1, 4, 19, 33]) };
-        assert_eq!(client.status(&["export"], &[Args::Readdir(args)]), Status::TOOSMALL, "{max_count}");
+        let args = op::ReaddirArgs {
+            cookie: Cookie(0),
+            verifier: Verifier([0; 8]),
+            dir_count,
+            max_count,
+            wanted: Bitmap::of(&[1, 4, 19, 33]),
+        };
+        assert_eq!(
+            client.status(&["export"], &[Args::Readdir(args)]),
+            Status::TOOSMALL,
+            "{max_count}"
+        );
     }
 }
 
@@ -70,7 +83,10 @@ fn lookup_never_leaves_the_export() {
     let mut client = Client::alone();
     for name in ["..", ".", "a/b", "/", "../..", "\0"] {
         let status = client.status(&["export"], &[lookup(name)]);
-        assert!(matches!(status, Status::BADNAME | Status::BADCHAR | Status::INVAL), "{name:?}: {status:?}");
+        assert!(
+            matches!(status, Status::BADNAME | Status::BADCHAR | Status::INVAL),
+            "{name:?}: {status:?}"
+        );
     }
     let long = "x".repeat(256);
     assert_eq!(client.status(&["export"], &[lookup(&long)]), Status::NAMETOOLONG);

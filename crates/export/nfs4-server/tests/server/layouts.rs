@@ -13,7 +13,9 @@ const LAYOUT_ATTRIBUTES: [u32; 3] = [0, 62, 65];
 fn fixture() -> &'static Fixture {
     let files = Arc::new(MemoryFs::new());
     let with = Export {
-        data_servers: ["192.0.2.1:2049", "192.0.2.2:2049", "[2001:db8::3]:2050"].map(|address| address.parse().unwrap()).to_vec(),
+        data_servers: ["192.0.2.1:2049", "192.0.2.2:2049", "[2001:db8::3]:2050"]
+            .map(|address| address.parse().unwrap())
+            .to_vec(),
         ..export(7, &["export"], &files, sys_access())
     };
     let without = export(8, &["other"], &Arc::new(MemoryFs::new()), sys_access());
@@ -65,8 +67,14 @@ fn only_exports_with_data_servers_offer_layouts() {
         assert_eq!(found.layout_blksize.is_some(), types.is_some());
         assert_eq!(found.fs_layout_types.map(|list| list.0), types);
     }
-    assert_eq!(client.status(&["other"], &[Args::Layoutget(layoutget(Stateid::ANONYMOUS, 0))]), Status::LAYOUTUNAVAILABLE);
-    let roles = |client: &Client<'_>| match &client.send(&[exchange_id("another", 1, StateProtect::None)]).1[0] {
+    assert_eq!(
+        client.status(&["other"], &[Args::Layoutget(layoutget(Stateid::ANONYMOUS, 0))]),
+        Status::LAYOUTUNAVAILABLE
+    );
+    let roles = |client: &Client<'_>| match &client
+        .send(&[exchange_id("another", 1, StateProtect::None)])
+        .1[0]
+    {
         Results::ExchangeId(Ok(ok)) => ok.flags & ExchangeIdFlags::MASK_PNFS,
         other => panic!("{other:?}"),
     };
@@ -78,7 +86,8 @@ fn only_exports_with_data_servers_offer_layouts() {
 fn parts_of_a_file_begin_with_different_servers() {
     let (mut client, open) = client(fixture());
     let parts = [0, UNIT, 2 * UNIT].map(|offset| layout_at(&mut client, layoutget(open, offset)));
-    let covered = parts.iter().map(|ok| (ok.layouts[0].offset, ok.layouts[0].length)).collect::<Vec<_>>();
+    let covered =
+        parts.iter().map(|ok| (ok.layouts[0].offset, ok.layouts[0].length)).collect::<Vec<_>>();
     assert_eq!(covered, [(0, UNIT), (UNIT, UNIT), (2 * UNIT, TO_END)]);
     let orders = parts.iter().map(devices).collect::<Vec<_>>();
     for pair in orders.windows(2) {
@@ -86,7 +95,13 @@ fn parts_of_a_file_begin_with_different_servers() {
     }
     let layout = body(&parts[0]);
     assert_eq!((layout.stripe_unit, layout.mirrors.len()), (0, 3));
-    assert!(parts[0].return_on_close && layout.mirrors.iter().all(|mirror| mirror.data_servers[0].stateid == Stateid::ANONYMOUS));
+    assert!(
+        parts[0].return_on_close
+            && layout
+                .mirrors
+                .iter()
+                .all(|mirror| mirror.data_servers[0].stateid == Stateid::ANONYMOUS)
+    );
 }
 
 #[test]
@@ -115,10 +130,15 @@ fn data_server_checks_rights_of_each_user() {
     let fixture = fixture();
     let (mut client, open) = client(fixture);
     assert_eq!(client.status(&["export", "f"], &[setattr(&mode(0o600))]), Status::OK);
-    let handle = body(&layout_at(&mut client, layoutget(open, 0))).mirrors[0].data_servers[0].handles[0];
+    let handle =
+        body(&layout_at(&mut client, layoutget(open, 0))).mirrors[0].data_servers[0].handles[0];
     for (uid, status) in [(0, Status::OK), (1000, Status::ACCESS)] {
         let mut data_client = Client::new(fixture, ["root", "user"][usize::from(uid > 0)], uid);
-        assert_eq!(data_client.run(&[putfh(handle), read(Stateid::ANONYMOUS, 0, 100)]).0, status, "user {uid}");
+        assert_eq!(
+            data_client.run(&[putfh(handle), read(Stateid::ANONYMOUS, 0, 100)]).0,
+            status,
+            "user {uid}"
+        );
     }
 }
 
@@ -136,12 +156,19 @@ fn layouts_that_cannot_be_granted_have_their_status() {
         (op::LayoutgetArgs { offset: TO_END, length: 5000, ..good }, Status::INVAL),
         (op::LayoutgetArgs { max_count: 100, ..good }, Status::TOOSMALL),
         (op::LayoutgetArgs { stateid: Stateid::ANONYMOUS, ..good }, Status::BAD_STATEID),
-        (op::LayoutgetArgs { stateid: Stateid { other: [7; 12], ..open }, ..good }, Status::BAD_STATEID),
+        (
+            op::LayoutgetArgs { stateid: Stateid { other: [7; 12], ..open }, ..good },
+            Status::BAD_STATEID,
+        ),
     ];
     for (args, status) in cases {
         assert_eq!(client.status(&["export", "f"], &[Args::Layoutget(args)]), status, "{args:?}");
     }
-    assert_eq!(client.status(&["export"], &[Args::Layoutget(good)]), Status::LAYOUTUNAVAILABLE, "a directory");
+    assert_eq!(
+        client.status(&["export"], &[Args::Layoutget(good)]),
+        Status::LAYOUTUNAVAILABLE,
+        "a directory"
+    );
     let commit = op::LayoutcommitArgs {
         offset: 0,
         length: 1,
@@ -163,8 +190,14 @@ fn layout_stateid_ends_with_last_open() {
     let second = layout_at(&mut client, layoutget(first, UNIT)).stateid;
     assert_eq!((second.seq, second.other), (StateSeq(2), first.other));
     let returned = |stateid, offset, length| {
-        let what = LayoutReturn::File(LayoutReturnFile { offset, length, stateid, body: Bytes(b"") });
-        Args::Layoutreturn(op::LayoutreturnArgs { reclaim: false, kind: flex_files::LAYOUT_TYPE, iomode: LayoutIoMode::Any, what })
+        let what =
+            LayoutReturn::File(LayoutReturnFile { offset, length, stateid, body: Bytes(b"") });
+        Args::Layoutreturn(op::LayoutreturnArgs {
+            reclaim: false,
+            kind: flex_files::LAYOUT_TYPE,
+            iomode: LayoutIoMode::Any,
+            what,
+        })
     };
     let path = &["export", "f"];
     let mut left = |args| match &expect_ok(client.run_at(path, &[args]))[0] {
@@ -175,7 +208,11 @@ fn layout_stateid_ends_with_last_open() {
     assert_eq!(left(returned(second, 0, TO_END)), None);
     assert_eq!(client.status(path, &[returned(open, 0, TO_END)]), Status::BAD_STATEID);
     let mut another = Client::new(client.fixture, "another", 0);
-    assert_eq!(another.status(path, &[Args::Layoutget(layoutget(first, 0))]), Status::BAD_STATEID, "of another client");
+    assert_eq!(
+        another.status(path, &[Args::Layoutget(layoutget(first, 0))]),
+        Status::BAD_STATEID,
+        "of another client"
+    );
     assert_eq!(client.status(path, &[close(open)]), Status::OK);
     assert_eq!(client.status(path, &[Args::Layoutget(layoutget(second, 0))]), Status::BAD_STATEID);
     for stateid in [first, second] {
@@ -197,16 +234,27 @@ fn device_has_the_address_of_its_server() {
         let list = expect_ok(device(*id, flex_files::LAYOUT_TYPE, 4096));
         let Results::Getdeviceinfo(Ok(ok)) = &list[0] else { panic!("{list:?}") };
         let found = flex_files::Device::decode(&mut Reader::new(ok.address.body.0)).unwrap();
-        assert_eq!((found.versions[0].version, found.versions[0].minor, found.versions[0].is_tightly_coupled), (4, 2, true));
+        assert_eq!(
+            (
+                found.versions[0].version,
+                found.versions[0].minor,
+                found.versions[0].is_tightly_coupled
+            ),
+            (4, 2, true)
+        );
         let text = |bytes: Bytes<'_, 1024>| String::from_utf8(bytes.0.to_vec()).unwrap();
         addresses.push((text(found.addresses[0].netid), text(found.addresses[0].address)));
         let list = device(*id, flex_files::LAYOUT_TYPE, 20).1;
         let needed = ok.address.body.0.len() as u32 + 8;
-        assert_eq!(list[0], Results::Getdeviceinfo(Err(op::GetdeviceinfoFailure::TooSmall(needed))));
+        assert_eq!(
+            list[0],
+            Results::Getdeviceinfo(Err(op::GetdeviceinfoFailure::TooSmall(needed)))
+        );
         assert_eq!(device(*id, flex_files::LAYOUT_TYPE, needed).0, Status::OK);
     }
     addresses.sort();
-    let expected = [("tcp", "192.0.2.1.8.1"), ("tcp", "192.0.2.2.8.1"), ("tcp6", "2001:db8::3.8.2")];
+    let expected =
+        [("tcp", "192.0.2.1.8.1"), ("tcp", "192.0.2.2.8.1"), ("tcp6", "2001:db8::3.8.2")];
     assert_eq!(addresses, expected.map(|(netid, address)| (netid.to_owned(), address.to_owned())));
     assert_eq!(device(DeviceId([7; 16]), flex_files::LAYOUT_TYPE, 4096).0, Status::NOENT);
     assert_eq!(device(known[0], 1, 4096).0, Status::UNKNOWN_LAYOUTTYPE);

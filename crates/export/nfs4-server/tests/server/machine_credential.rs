@@ -4,7 +4,13 @@ use vouch_nfs4::{Bitmap, StateProtectOps, StateProtectReply};
 
 use crate::prelude::*;
 
-const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
+const ENFORCED: [Op; 5] = [
+    Op::BIND_CONN_TO_SESSION,
+    Op::EXCHANGE_ID,
+    Op::CREATE_SESSION,
+    Op::DESTROY_SESSION,
+    Op::DESTROY_CLIENTID,
+];
 const WANTED: [Op; 11] = [
     Op::CLOSE,
     Op::OPEN_DOWNGRADE,
@@ -25,12 +31,18 @@ fn op_bitmap(ops: &[Op]) -> Bitmap {
 
 fn fixture(machine_writes: bool) -> Fixture {
     let files = Arc::new(MemoryFs::new());
-    let private = ClientAccess { flavours: vec![FlavourAccess { machine_writes, ..flavour_access(Flavour::Krb5p) }] };
+    let private = ClientAccess {
+        flavours: vec![FlavourAccess { machine_writes, ..flavour_access(Flavour::Krb5p) }],
+    };
     let shared = flavours_access(&[Flavour::Sys, Flavour::Krb5p]);
     let strict = flavours_access(&[Flavour::Krb5p]);
     Fixture::with_exports(
         files.clone(),
-        vec![export(1, &["export"], &files, private), export(2, &["shared"], &files, shared), export(3, &["strict"], &files, strict)],
+        vec![
+            export(1, &["export"], &files, private),
+            export(2, &["shared"], &files, shared),
+            export(3, &["strict"], &files, strict),
+        ],
     )
 }
 
@@ -41,8 +53,15 @@ fn protected_client(fixture: &Fixture) -> (Client<'_>, StateProtectOps) {
 }
 
 fn protected_client_of<'w>(fixture: &'w Fixture, machine: &str) -> (Client<'w>, StateProtectOps) {
-    let wanted = StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
-    let (client, reply) = Client::with_protection(fixture, machine, gss(machine), Flavour::Krb5i, StateProtect::MachineCred(wanted));
+    let wanted =
+        StateProtectOps { must_enforce: op_bitmap(&ENFORCED), must_allow: op_bitmap(&WANTED) };
+    let (client, reply) = Client::with_protection(
+        fixture,
+        machine,
+        gss(machine),
+        Flavour::Krb5i,
+        StateProtect::MachineCred(wanted),
+    );
     let StateProtectReply::MachineCred(ops) = reply else { panic!("{reply:?}") };
     (client, ops)
 }
@@ -55,7 +74,10 @@ fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
-    let owner = Packed::new(&[36], &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
+    let owner = Packed::new(
+        &[36],
+        &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() },
+    );
     let set_owner = setattr(&owner);
     assert_eq!(root.status(&["shared", name], &[set_owner]), Status::OK);
 }
@@ -78,7 +100,12 @@ fn act_as_machine(client: &mut Client<'_>) {
 }
 
 fn write(stateid: Stateid) -> Args<'static> {
-    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"late") })
+    Args::Write(op::WriteArgs {
+        stateid,
+        offset: 0,
+        stable: op::StableHow::Unstable,
+        data: Bytes(b"late"),
+    })
 }
 
 #[test]
@@ -90,7 +117,10 @@ fn grants_operations_that_linux_requests_except_write() {
     let not_granted = op_bitmap(&[Op::LAYOUTRETURN, Op::WRITE, Op::COMMIT]);
     assert_eq!(ops.must_allow, op_bitmap(&WANTED).minus(not_granted));
     let fixture = self::fixture(true);
-    assert_eq!(protected_client(&fixture).1.must_allow, op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN])));
+    assert_eq!(
+        protected_client(&fixture).1.must_allow,
+        op_bitmap(&WANTED).minus(op_bitmap(&[Op::LAYOUTRETURN]))
+    );
 }
 
 #[test]
@@ -165,7 +195,11 @@ fn machine_writes_under_other_flavour_only_with_users_stateid() {
     make_alices_file(&fixture, "p", 0o600);
     let (private, hidden) = open_as_alice(&mut client, "strict", "p");
     act_as(&mut client, MACHINE, Flavour::Krb5p);
-    assert_eq!(client.run(&[putfh(strict), write(strict_stateid)]).0, Status::OK, "the mode allows it");
+    assert_eq!(
+        client.run(&[putfh(strict), write(strict_stateid)]).0,
+        Status::OK,
+        "the mode allows it"
+    );
     assert_eq!(client.run(&[putfh(hidden), write(private)]).0, Status::ACCESS);
 }
 
@@ -221,7 +255,10 @@ fn machine_gets_secinfo_without_search_permission() {
     act_as(&mut client, MACHINE, Flavour::Krb5p);
     let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });
     let (status, list) = client.run_at(&["export", "private"], std::slice::from_ref(&secinfo));
-    assert!(status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1), "{list:?}");
+    assert!(
+        status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1),
+        "{list:?}"
+    );
     act_as(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
     assert_eq!(client.run_at(&["export", "private"], &[secinfo]).0, Status::ACCESS);
 }
@@ -230,7 +267,11 @@ fn machine_gets_secinfo_without_search_permission() {
 fn only_machine_manages_sessions() {
     let fixture = fixture(false);
     let (mut client, _) = protected_client(&fixture);
-    let bind = Args::BindConnToSession(op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::ForeOrBoth, rdma: false });
+    let bind = Args::BindConnToSession(op::BindConnArgs {
+        session: client.session,
+        dir: op::ChannelDirClient::ForeOrBoth,
+        rdma: false,
+    });
     let destroy = Args::DestroySession(op::DestroySessionArgs { session: client.session });
     client.connection = fixture.connect();
     for (principal, flavour) in [("alice@EXAMPLE.ORG", Flavour::Krb5p), (MACHINE, Flavour::Krb5)] {

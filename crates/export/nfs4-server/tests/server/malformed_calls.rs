@@ -28,7 +28,8 @@ fn sequence_operations_are_refused_in_wrong_places() {
     assert_eq!(client.send(&[Args::Putrootfh]).0, Status::OP_NOT_IN_SESSION);
     let sequence = client.next_sequence(false);
     assert_eq!(client.send(&[sequence.clone(), sequence]).0, Status::SEQUENCE_POS);
-    let destroy = Args::DestroySession(vouch_nfs4::op::DestroySessionArgs { session: client.session });
+    let destroy =
+        Args::DestroySession(vouch_nfs4::op::DestroySessionArgs { session: client.session });
     assert_eq!(client.send(&[destroy.clone(), Args::Putrootfh]).0, Status::NOT_ONLY_OP);
     let renew = Args::Renew(vouch_nfs4::op::RenewArgs { client: client.id });
     assert_eq!(client.run(&[renew]).0, Status::NOTSUPP);
@@ -39,11 +40,17 @@ fn sequence_operations_are_refused_in_wrong_places() {
 fn retry_gets_cached_reply_marked_as_replay() {
     let (fixture, mut client) = Client::with_fixture();
     let attrs = mode(0o755);
-    let v41_call = compound(2, &[client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir("d", &attrs)]);
+    let v41_call = compound(
+        2,
+        &[client.next_sequence(true), Args::Putrootfh, lookup("export"), mkdir("d", &attrs)],
+    );
     let v40_call = compound(0, &[Args::Putrootfh, lookup("export"), mkdir("e", &attrs)]);
     let run = |body: &[u8]| {
-        let mut call = fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
-        let Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("no reply") };
+        let mut call =
+            fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
+        let Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else {
+            panic!("no reply")
+        };
         (reply.bytes[28..].to_vec(), call.is_replay())
     };
     for (minor, body) in [(2, &v41_call), (0, &v40_call)] {

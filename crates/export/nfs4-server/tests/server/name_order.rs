@@ -82,20 +82,44 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
     take_events(&model);
     let mut calls = Vec::new();
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
-        let mut call = client.begin(&[Args::Savefh, rename(old, new), lookup(new), read(Stateid::ANONYMOUS, 0, 1)]);
+        let mut call = client.begin(&[
+            Args::Savefh,
+            rename(old, new),
+            lookup(new),
+            read(Stateid::ANONYMOUS, 0, 1),
+        ]);
         assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
         calls.push(call);
     }
-    assert_eq!(take_events(&model), ["renamed a b", "deferred LOOKUP", "deferred READ", "renamed b c", "deferred LOOKUP", "deferred READ"]);
+    assert_eq!(
+        take_events(&model),
+        [
+            "renamed a b",
+            "deferred LOOKUP",
+            "deferred READ",
+            "renamed b c",
+            "deferred LOOKUP",
+            "deferred READ"
+        ]
+    );
     assert!(matches!(calls[1].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
     fixture.fail_with_io(Call::SyncMetadata);
     assert!(matches!(calls[0].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
     let io = Status::IO.0;
     let deferred = ["deferred LOOKUP: 0", "deferred READ: 0"];
-    assert_eq!(take_events(&model), [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat());
+    assert_eq!(
+        take_events(&model),
+        [&["renamed b c: 0"], &deferred[..], &[&*format!("renamed a b: {io}")], &deferred].concat()
+    );
 }
 
-fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
+fn with_call_blocked(
+    fixture: &Fixture,
+    client: &mut Client<'_>,
+    call: Call,
+    ops: &[Args<'_>],
+    meanwhile: impl FnOnce(),
+) -> Status {
     let (reached, reached_rx) = mpsc::channel();
     let (thaw, thawed) = mpsc::channel::<()>();
     let frozen = Mutex::new(Some((reached, thawed)));
@@ -119,7 +143,13 @@ fn with_call_blocked(fixture: &Fixture, client: &mut Client<'_>, call: Call, ops
 
 fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let mode = mode(0o755);
-    let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
+    let link = [
+        lookup("linked"),
+        Args::Savefh,
+        Args::Putrootfh,
+        lookup("export"),
+        Args::Link(op::LinkArgs { name: Name(b"link") }),
+    ];
     let all: [&[Args<'_>]; 5] = [
         &[open_by_name("opened", Some(&mode))],
         &[mkdir("directory", &mode)],
@@ -136,7 +166,10 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
 }
 
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
-    calls.iter_mut().map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_))).collect()
+    calls
+        .iter_mut()
+        .map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)))
+        .collect()
 }
 
 fn create_files(client: &mut Client<'_>) -> usize {
@@ -155,16 +188,27 @@ fn blocked_name_changes_have_no_effect_before_their_turn() {
     let mut calls = begin_name_changes(&fixture);
     take_events(&model);
     let (mut blocks, mut events) = (Vec::new(), Vec::new());
-    let status = with_call_blocked(&fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
-        blocks = run_without_waiting(&fixture, &mut calls);
-        events = take_events(&model);
-    });
+    let status = with_call_blocked(
+        &fixture,
+        &mut client,
+        Call::Rename,
+        &[Args::Savefh, rename("a", "b")],
+        || {
+            blocks = run_without_waiting(&fixture, &mut calls);
+            events = take_events(&model);
+        },
+    );
     assert_eq!((status, blocks), (Status::OK, vec![true; 5]));
     assert_eq!(events, [""; 0]);
     assert_eq!(fixture.files.file_count(), count);
     assert_eq!(take_events(&model), ["renamed a b", "renamed a b: 0"]);
-    for (call, event) in calls.iter_mut().zip(["created opened", "created directory", "removed removed", "renamed old new", "linked link"])
-    {
+    for (call, event) in calls.iter_mut().zip([
+        "created opened",
+        "created directory",
+        "removed removed",
+        "renamed old new",
+        "linked link",
+    ]) {
         assert_eq!(fixture.run_to_status(call, Blocking::Allowed), Status::OK, "{event}");
         assert_eq!(take_events(&model), [event, &format!("{event}: 0")]);
     }
@@ -180,7 +224,9 @@ fn slow_create_does_not_block_other_creates_and_removes() {
     let mut blocks = Vec::new();
     let mode = mode(0o644);
     let open = open_by_name("made", Some(&mode));
-    let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || blocks = run_without_waiting(&fixture, &mut calls));
+    let status = with_call_blocked(&fixture, &mut client, Call::Create, &[open], || {
+        blocks = run_without_waiting(&fixture, &mut calls)
+    });
     assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
     assert_eq!(fixture.run_to_status(&mut calls[3], Blocking::Allowed), Status::OK);
     assert_eq!(fixture.run_to_status(&mut calls[4], Blocking::Allowed), Status::OK);
@@ -192,9 +238,13 @@ fn without_observer_name_changes_do_not_block() {
     create_files(&mut client);
     let mut calls = begin_name_changes(fixture);
     let mut blocks = Vec::new();
-    let status = with_call_blocked(fixture, &mut client, Call::Rename, &[Args::Savefh, rename("a", "b")], || {
-        blocks = run_without_waiting(fixture, &mut calls)
-    });
+    let status = with_call_blocked(
+        fixture,
+        &mut client,
+        Call::Rename,
+        &[Args::Savefh, rename("a", "b")],
+        || blocks = run_without_waiting(fixture, &mut calls),
+    );
     assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
 }
 
@@ -203,7 +253,13 @@ fn rename_between_links_of_one_file_is_not_reported() {
     let (fixture, model) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     client.create("a");
-    let link = [lookup("a"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"b") })];
+    let link = [
+        lookup("a"),
+        Args::Savefh,
+        Args::Putrootfh,
+        lookup("export"),
+        Args::Link(op::LinkArgs { name: Name(b"b") }),
+    ];
     assert_eq!(client.status(&["export"], &link), Status::OK);
     assert_eq!(take_events(&model).last().unwrap(), "linked b: 0");
     assert_eq!(client.status(&["export"], &[Args::Savefh, rename("a", "b")]), Status::OK);
@@ -220,7 +276,8 @@ fn rename_between_links_of_one_file_is_not_reported() {
 fn notifications_match_directory_after_concurrent_renames() {
     let (fixture, model) = fixture();
     let names = ["a", "b", "c", "d"];
-    let mut clients: Vec<_> = (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
+    let mut clients: Vec<_> =
+        (0..4).map(|number| Client::new(&fixture, &format!("{number}"), 0)).collect();
     let mode = mode(0o644);
     for name in &names[..3] {
         assert_eq!(clients[0].status(&["export"], &[open_by_name(name, Some(&mode))]), Status::OK);
@@ -229,7 +286,10 @@ fn notifications_match_directory_after_concurrent_renames() {
         for (number, client) in clients.iter_mut().enumerate() {
             scope.spawn(move || {
                 for step in 0..400 {
-                    let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
+                    let (old, new) = (
+                        names[(step * 7 + number) % 4],
+                        names[(step * 5 + number * 3 + step / 3) % 4],
+                    );
                     let status = client.status(&["export"], &[Args::Savefh, rename(old, new)]);
                     assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
                     let mode = self::mode(0o644);

@@ -5,7 +5,8 @@ const READDIR_ATTRS: &[u32] = &[1, 8, 11, 20, 55];
 // RFC 8881 §7.3 and 7.7.
 #[test]
 fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
-    let (a, b, c) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
+    let (a, b, c) =
+        (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
     let exports = vec![
         export(1, &["x", "a"], &a, sys_access()),
         export(2, &["x", "b"], &b, sys_access()),
@@ -17,8 +18,12 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
         let (_, list) = client.run_at(path, &[getattr(&[8, 20, 55])]);
         attributes(&list[0]).fsid.unwrap()
     };
-    let mut seen =
-        vec![fsid(&mut client, &[]), fsid(&mut client, &["x", "a"]), fsid(&mut client, &["x", "b"]), fsid(&mut client, &["x", "a", "c"])];
+    let mut seen = vec![
+        fsid(&mut client, &[]),
+        fsid(&mut client, &["x", "a"]),
+        fsid(&mut client, &["x", "b"]),
+        fsid(&mut client, &["x", "a", "c"]),
+    ];
     assert_eq!(fsid(&mut client, &["x"]), seen[0]);
     seen.dedup();
     assert_eq!(seen.len(), 4);
@@ -27,8 +32,10 @@ fn pseudo_fs_leads_to_exports_with_distinct_fsids() {
     let mut names: Vec<_> = ok.entries.iter().map(|entry| entry.name.0.to_vec()).collect();
     names.sort();
     assert_eq!((names, ok.eof), (vec![b"a".to_vec(), b"b".to_vec()], true));
-    let (_, list) =
-        client.run_at(&["x", "a", "c"], &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp]);
+    let (_, list) = client.run_at(
+        &["x", "a", "c"],
+        &[Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Getfh, Args::Lookupp, Args::Lookupp],
+    );
     assert!(matches!(list[4], Results::Lookupp(Ok(()))));
     assert!(matches!(list[5], Results::Lookupp(Err(Status::NOENT))));
     assert_eq!(client.status(&["x"], &[lookup("nothing")]), Status::NOENT);
@@ -45,7 +52,13 @@ fn directories_are_created_renamed_and_removed() {
     assert_eq!(client.status(&["export"], &[Args::Savefh, rename("d", "e")]), Status::OK);
     assert_eq!(client.status(&["export"], &[Args::Savefh, rename("d", "e")]), Status::NOENT);
     client.create("f");
-    for (name, status) in [("e", Status::OK), ("f", Status::OK), ("g", Status::NOENT), ("", Status::INVAL), ("..", Status::BADNAME)] {
+    for (name, status) in [
+        ("e", Status::OK),
+        ("f", Status::OK),
+        ("g", Status::NOENT),
+        ("", Status::INVAL),
+        ("..", Status::BADNAME),
+    ] {
         assert_eq!(client.status(&["export"], &[remove(name)]), status, "{name}");
     }
     let long = "n".repeat(256);
@@ -57,17 +70,36 @@ fn directories_are_created_renamed_and_removed() {
 fn read_returns_written_data() {
     let mut client = Client::alone();
     let stateid = client.create("f");
-    let write =
-        |data: &'static [u8], offset| Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::FileSync, data: Bytes(data) });
-    let ops = [write(b"hello", 0), write(b"world", 5), read(stateid, 0, 100), read(stateid, 3, 4), read(stateid, 10, 5), getattr(&[4])];
+    let write = |data: &'static [u8], offset| {
+        Args::Write(op::WriteArgs {
+            stateid,
+            offset,
+            stable: op::StableHow::FileSync,
+            data: Bytes(data),
+        })
+    };
+    let ops = [
+        write(b"hello", 0),
+        write(b"world", 5),
+        read(stateid, 0, 100),
+        read(stateid, 3, 4),
+        read(stateid, 10, 5),
+        getattr(&[4]),
+    ];
     let list = expect_ok(client.run_at(&["export", "f"], &ops));
     let data = |at: usize| match &list[at] {
         Results::Read(Ok(ok)) => (ok.data.0, ok.eof),
         other => panic!("{other:?}"),
     };
-    assert_eq!((data(2), data(3), data(4)), ((&b"helloworld"[..], true), (&b"lowo"[..], false), (&b""[..], true)));
+    assert_eq!(
+        (data(2), data(3), data(4)),
+        ((&b"helloworld"[..], true), (&b"lowo"[..], false), (&b""[..], true))
+    );
     assert_eq!(attributes(&list[5]).size, Some(10));
-    assert_eq!(client.status(&["export", "f"], &[close(stateid), read(stateid, 0, 1)]), Status::BAD_STATEID);
+    assert_eq!(
+        client.status(&["export", "f"], &[close(stateid), read(stateid, 0, 1)]),
+        Status::BAD_STATEID
+    );
     assert_eq!(client.status(&["export", "f"], &[read(Stateid::ANONYMOUS, 0, 5)]), Status::OK);
 }
 
@@ -75,8 +107,19 @@ fn read_returns_written_data() {
 #[test]
 fn current_stateid_is_that_of_preceding_open() {
     let mut client = Client::alone();
-    let write = Args::Write(op::WriteArgs { stateid: Stateid::CURRENT, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"x") });
-    assert_eq!(client.status(&["export"], &[open_by_name("f", Some(&mode(0o600))), write.clone(), close(Stateid::CURRENT)]), Status::OK);
+    let write = Args::Write(op::WriteArgs {
+        stateid: Stateid::CURRENT,
+        offset: 0,
+        stable: op::StableHow::Unstable,
+        data: Bytes(b"x"),
+    });
+    assert_eq!(
+        client.status(
+            &["export"],
+            &[open_by_name("f", Some(&mode(0o600))), write.clone(), close(Stateid::CURRENT)]
+        ),
+        Status::OK
+    );
     assert_eq!(client.status(&["export", "f"], &[write]), Status::BAD_STATEID);
 }
 
@@ -85,7 +128,10 @@ fn current_stateid_is_that_of_preceding_open() {
 fn readdir_continues_at_cookie() {
     let mut client = Client::alone();
     for at in 0..100 {
-        assert_eq!(client.status(&["export"], &[mkdir(&format!("d{at:03}"), &mode(0o755))]), Status::OK);
+        assert_eq!(
+            client.status(&["export"], &[mkdir(&format!("d{at:03}"), &mode(0o755))]),
+            Status::OK
+        );
     }
     let (mut cookie, mut names) = (0, Vec::new());
     loop {
@@ -132,11 +178,20 @@ fn operations_without_filehandle_return_nofilehandle() {
         read(Stateid::ANONYMOUS, 0, 1),
         setattr(&attrs),
         Args::Verify(op::VerifyArgs { attrs: attrs.fattr() }),
-        Args::Seek(op::SeekArgs { stateid: Stateid::ANONYMOUS, offset: 0, what: op::DataContent::Data }),
+        Args::Seek(op::SeekArgs {
+            stateid: Stateid::ANONYMOUS,
+            offset: 0,
+            what: op::DataContent::Data,
+        }),
         Args::Getxattr(op::GetxattrArgs { name: Name(b"x") }),
     ];
     for one in all {
-        assert_eq!(client.run(std::slice::from_ref(&one)).0, Status::NOFILEHANDLE, "{}", name_of(one.op()));
+        assert_eq!(
+            client.run(std::slice::from_ref(&one)).0,
+            Status::NOFILEHANDLE,
+            "{}",
+            name_of(one.op())
+        );
     }
 }
 
@@ -146,14 +201,24 @@ fn blocked_operations_resume_and_run_once() {
     let (fixture, mut client) = Client::with_fixture();
     fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
-    let write = Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") });
+    let write = Args::Write(op::WriteArgs {
+        stateid,
+        offset: 0,
+        stable: op::StableHow::FileSync,
+        data: Bytes(b"data"),
+    });
     for _ in 0..3 {
         fixture.files.evict_caches();
         let dir = mode(0o700);
-        let list = expect_ok(client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]));
+        let list = expect_ok(
+            client.run_at(&["export", "f"], &[write.clone(), read(stateid, 0, 9), commit()]),
+        );
         assert!(matches!(&list[1], Results::Read(Ok(ok)) if ok.data.0 == b"data"));
         fixture.files.evict_caches();
-        assert_eq!(client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]), Status::OK);
+        assert_eq!(
+            client.status(&["export"], &[mkdir("d", &dir), readdir(0, 1000, READDIR_ATTRS)]),
+            Status::OK
+        );
         assert_eq!(client.status(&["export"], &[remove("d")]), Status::OK);
     }
 }

@@ -1,6 +1,9 @@
 use vouch_nfs4::op::{Access, AccessArgs};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{Denial, Denied, EndedState, Job, JobProgress, Loss, Observation, Observer, Stage, Totals, requested};
+use vouch_nfs4_server::{
+    Denial, Denied, EndedState, Job, JobProgress, Loss, Observation, Observer, Stage, Totals,
+    requested,
+};
 
 use crate::prelude::*;
 
@@ -27,13 +30,22 @@ impl Observer for RecordingObserver {
 
     fn operation(&self, seen: &Observation<'_>) {
         let details = seen.details.as_ref().expect("details were requested");
-        let name = details.arguments.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
+        let name = details
+            .arguments
+            .name
+            .map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
         self.operations.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(details.totals);
         if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
             let access = details.arguments.access.expect("requested access");
             assert!(details.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
-            self.transfers.lock().push((seen.op, access, details.stage, (seen.bytes_read, seen.bytes_written), seen.status));
+            self.transfers.lock().push((
+                seen.op,
+                access,
+                details.stage,
+                (seen.bytes_read, seen.bytes_written),
+                seen.status,
+            ));
         }
         self.granted.lock().extend(details.granted);
         if Op(seen.op) == Op::COMMIT {
@@ -55,7 +67,10 @@ impl Observer for RecordingObserver {
     }
 
     fn state_ended(&self, ended: &EndedState<'_>) {
-        assert_eq!((ended.principal, ended.flavour, ended.delegation), (&user(0), Flavour::Sys, false));
+        assert_eq!(
+            (ended.principal, ended.flavour, ended.delegation),
+            (&user(0), Flavour::Sys, false)
+        );
         self.ended.lock().push((ended.peer.port(), ended.why, ended.totals));
         self.may_block.lock().push(ended.may_block);
     }
@@ -68,7 +83,12 @@ fn fixture() -> (Fixture, Arc<RecordingObserver>) {
 }
 
 fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
-    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(data) })
+    Args::Write(op::WriteArgs {
+        stateid,
+        offset: 0,
+        stable: op::StableHow::Unstable,
+        data: Bytes(data),
+    })
 }
 
 #[test]
@@ -79,11 +99,19 @@ fn operation_is_reported_once_with_status_of_sync() {
     recorder.operations.lock().clear();
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
-    assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), vouch_nfs4_server::Progress::Blocked(_)));
-    let reported: Vec<_> = recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
+    assert!(matches!(
+        call.run(&fixture.server, Blocking::Forbidden),
+        vouch_nfs4_server::Progress::Blocked(_)
+    ));
+    let reported: Vec<_> =
+        recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.fail_with_io(Call::SyncMetadata);
-    let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else { panic!("not done") };
+    let vouch_nfs4_server::Progress::Done(Some(reply)) =
+        call.run(&fixture.server, Blocking::Allowed)
+    else {
+        panic!("not done")
+    };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
     let seen = std::mem::take(&mut *recorder.operations.lock());
     let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
@@ -109,7 +137,13 @@ fn close_reports_bytes_moved_by_its_open() {
     assert_eq!(one.status(&at, &[close(second_open)]), Status::OK);
     assert_eq!(two.status(&at, &[close(other)]), Status::OK);
     let totals = recorder.totals.lock().clone();
-    assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
+    assert_eq!(
+        totals,
+        [
+            Totals { read: 111, written: 5000, open_ms: 1500 },
+            Totals { read: 4000, written: 0, open_ms: 1500 }
+        ]
+    );
     let third = one.create("a");
     assert_eq!(one.status(&at, &[close(third)]), Status::OK);
     assert_eq!(recorder.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
@@ -118,21 +152,28 @@ fn close_reports_bytes_moved_by_its_open() {
 #[test]
 fn unclosed_open_is_reported_once_with_its_bytes() {
     let (fixture, recorder) = fixture();
-    let (mut silent, mut restarting) = (Client::new(&fixture, "silent", 0), Client::new(&fixture, "restarting", 0));
+    let (mut silent, mut restarting) =
+        (Client::new(&fixture, "silent", 0), Client::new(&fixture, "restarting", 0));
     let (first, second) = (silent.create("a"), restarting.create("b"));
     assert_eq!(silent.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
     assert_eq!(restarting.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
     let peers = [silent.connection.peer().port(), restarting.connection.peer().port()];
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
-    assert_eq!(*recorder.ended.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
+    assert_eq!(
+        *recorder.ended.lock(),
+        [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]
+    );
     fixture.advance(LEASE_MS);
     fixture.advance(LEASE_MS);
     assert_eq!(recorder.ended.lock().len(), 1);
     fixture.server.connection_closed(&silent.connection, fixture.now());
     fixture.advance(25 * 3600 * 1000);
     let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
-    assert_eq!(recorder.ended.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
+    assert_eq!(
+        recorder.ended.lock()[1..],
+        [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]
+    );
     let mut later = Client::new(&fixture, "later", 0);
     let third = later.create("c");
     assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
@@ -147,7 +188,9 @@ fn jobs_of_lost_open(fixture: &Fixture, recorder: &RecordingObserver) -> Vec<Job
     fixture.files.set_remote();
     fixture.server.connection_closed(&client.connection, fixture.now());
     let effects = [LEASE_MS, 25 * 3600 * 1000].into_iter().flat_map(|ms| fixture.advance(ms));
-    let jobs = effects.filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
+    let jobs = effects
+        .filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None })
+        .collect();
     assert!(recorder.ended.lock().is_empty());
     jobs
 }
@@ -160,7 +203,10 @@ fn lost_open_of_remote_file_is_reported_by_background_job() {
         assert!(job.remote_system().is_some());
         run_to_end(&fixture, job);
     });
-    assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
+    assert_eq!(
+        recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(),
+        [Loss::Expired]
+    );
     assert_eq!((fixture.files.open_count(), &recorder.may_block.lock()[..]), (0, &[true][..]));
 }
 
@@ -168,7 +214,10 @@ fn lost_open_of_remote_file_is_reported_by_background_job() {
 fn lost_open_is_reported_without_blocking_if_its_job_is_dropped() {
     let (fixture, recorder) = fixture();
     drop(jobs_of_lost_open(&fixture, &recorder));
-    assert_eq!(recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(), [Loss::Expired]);
+    assert_eq!(
+        recorder.ended.lock().iter().map(|(_, why, _)| *why).collect::<Vec<_>>(),
+        [Loss::Expired]
+    );
     assert_eq!((fixture.files.open_count(), &recorder.may_block.lock()[..]), (0, &[false][..]));
 }
 
@@ -180,7 +229,9 @@ fn access_and_open_report_granted_access() {
     let mut other_user = Client::new(&fixture, "two", 4000);
     recorder.granted.lock().clear();
     let requested = Access::READ | Access::MODIFY | Access::EXTEND;
-    let list = expect_ok(other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]));
+    let list = expect_ok(
+        other_user.run_at(&["export", "a"], &[Args::Access(AccessArgs { access: requested })]),
+    );
     let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
     assert_eq!((ok.access, recorder.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
     recorder.granted.lock().clear();
@@ -209,7 +260,10 @@ fn open_reports_truncation_and_creation() {
 
 impl RecordingObserver {
     fn take_unopened_flags(&self) -> Vec<bool> {
-        std::mem::take(&mut *self.transfers.lock()).into_iter().map(|(_, access, ..)| access & requested::UNOPENED != 0).collect()
+        std::mem::take(&mut *self.transfers.lock())
+            .into_iter()
+            .map(|(_, access, ..)| access & requested::UNOPENED != 0)
+            .collect()
     }
 }
 
@@ -219,14 +273,20 @@ fn io_by_stateid_of_other_user_is_reported_unopened() {
     let mut client = Client::new(&fixture, "one", 0);
     let own_stateid = client.create("a");
     let at = ["export", "a"];
-    assert_eq!(client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]), Status::OK);
+    assert_eq!(
+        client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]),
+        Status::OK
+    );
     assert_eq!(recorder.take_unopened_flags(), [false, false]);
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(own_stateid, 0, 6)]), Status::OK);
     assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
     assert_eq!(recorder.take_unopened_flags(), [true, true]);
     client.principal = user(0);
-    assert_eq!(client.status(&at, &[read(own_stateid, 0, 6), read(Stateid::ANONYMOUS, 0, 6)]), Status::OK);
+    assert_eq!(
+        client.status(&at, &[read(own_stateid, 0, 6), read(Stateid::ANONYMOUS, 0, 6)]),
+        Status::OK
+    );
     assert_eq!(recorder.take_unopened_flags(), [false, true]);
 }
 
@@ -235,13 +295,26 @@ fn first_io_by_delegation_is_reported_unopened() {
     let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     crate::delegations::bind_backchannel(&client);
-    let (own_stateid, _, delegation) =
-        crate::delegations::open_with_want(&mut client, op::ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
-    let op::Delegation::Write(op::WriteDelegation { stateid, .. }) = delegation else { panic!("{delegation:?}") };
+    let (own_stateid, _, delegation) = crate::delegations::open_with_want(
+        &mut client,
+        op::ShareAccess::WANT_WRITE_DELEG,
+        Some(&mode(0o644)),
+    );
+    let op::Delegation::Write(op::WriteDelegation { stateid, .. }) = delegation else {
+        panic!("{delegation:?}")
+    };
     let at = ["export", "f"];
     assert_eq!(
-        client
-            .status(&at, &[write(own_stateid, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 0, 1), read(stateid, 0, 1)]),
+        client.status(
+            &at,
+            &[
+                write(own_stateid, b"x"),
+                write(stateid, b"y"),
+                write(stateid, b"z"),
+                read(stateid, 0, 1),
+                read(stateid, 0, 1)
+            ]
+        ),
         Status::OK
     );
     assert_eq!(recorder.take_unopened_flags(), [false, true, false, true, false]);
@@ -255,9 +328,17 @@ fn first_io_by_delegation_is_reported_unopened() {
 
 const LONG: u64 = 65 << 20;
 
-fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
+fn begin_copy(
+    fixture: &Fixture,
+    client: &mut Client<'_>,
+) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
-    let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
+    let last = Args::Write(op::WriteArgs {
+        stateid: from,
+        offset: LONG - 1,
+        stable: op::StableHow::Unstable,
+        data: Bytes(b"x"),
+    });
     assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
     let path_to = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
     let mut ops = vec![client.next_sequence(false)];
@@ -268,8 +349,14 @@ fn begin_copy(fixture: &Fixture, client: &mut Client<'_>) -> (vouch_nfs4_server:
     let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
     let list = expect_ok(results(reply));
     let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
-    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
-    (job.expect("a background copy"), to, copy.response.callback.expect("an asynchronous copy has a stateid"))
+    let job = effects
+        .into_iter()
+        .find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    (
+        job.expect("a background copy"),
+        to,
+        copy.response.callback.expect("an asynchronous copy has a stateid"),
+    )
 }
 
 fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
@@ -282,7 +369,15 @@ fn background_copy_is_reported_with_bytes_or_error() {
     let mut client = Client::new(&fixture, "one", 0);
     let (job, to, _) = begin_copy(&fixture, &mut client);
     let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
-    let copies = || recorder.transfers.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
+    let copies = || {
+        recorder
+            .transfers
+            .lock()
+            .iter()
+            .filter(|(op, ..)| *op == Op::COPY.0)
+            .copied()
+            .collect::<Vec<_>>()
+    };
     let started = (Op::COPY.0, access, Stage::Started, (0, 0), 0);
     assert_eq!(copies(), [started]);
     run_to_end(&fixture, job);
@@ -304,7 +399,9 @@ fn background_copy_ends_only_after_observer_event() {
     for fails in [false, true] {
         let (mut job, _, stateid) = begin_copy(&fixture, &mut client);
         if fails {
-            fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
+            fixture.files.set_fault(|call, _| {
+                if call == Call::Region { panic!("injected panic") } else { None }
+            });
         }
         while matches!(job.step(&fixture.server, fixture.now()), JobProgress::More) {}
         fixture.files.clear_fault();
@@ -312,14 +409,20 @@ fn background_copy_ends_only_after_observer_event() {
         assert_eq!(reported, Some((Op::COPY.0, Stage::Ended)));
         recorder.transfers.lock().clear();
         let mut offload_status = || {
-            let (_, list) = client.run_at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
+            let (_, list) = client.run_at(
+                &["export", "to"],
+                &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })],
+            );
             let Some(Results::OffloadStatus(Ok(ok))) = list.last() else { panic!("{list:?}") };
             ok.complete
         };
         assert_eq!(offload_status(), None);
         assert!(matches!(job.step(&fixture.server, fixture.now()), JobProgress::Done(_)));
         assert_eq!(offload_status(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
-        assert!(recorder.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "reported once");
+        assert!(
+            recorder.transfers.lock().iter().all(|(op, ..)| *op != Op::COPY.0),
+            "reported once"
+        );
     }
 }
 
@@ -328,11 +431,16 @@ fn panic_in_background_copy_ends_it_with_serverfault() {
     let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     let (job, ..) = begin_copy(&fixture, &mut client);
-    fixture.files.set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
+    fixture
+        .files
+        .set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });
     run_to_end(&fixture, job);
     fixture.files.clear_fault();
     let reported = recorder.transfers.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
-    assert_eq!(reported.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
+    assert_eq!(
+        reported.map(|(_, _, stage, bytes, status)| (stage, bytes, status)),
+        Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0))
+    );
     let errors = fixture.server.status(fixture.now()).recent_errors;
     assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
     let copies = || fixture.server.totals(fixture.now()).0.copies;
@@ -352,9 +460,16 @@ impl ClientMatcher for DenyAll {
 #[test]
 fn lookup_of_export_denied_to_client_is_reported() {
     let (files, recorder) = (Arc::new(MemoryFs::new()), Arc::new(RecordingObserver::default()));
-    let hidden = vouch_nfs4_server::Export { clients: Arc::new(DenyAll), ..export(8, &["hidden"], &files, sys_access()) };
+    let hidden = vouch_nfs4_server::Export {
+        clients: Arc::new(DenyAll),
+        ..export(8, &["hidden"], &files, sys_access())
+    };
     let source = hidden.source.to_string();
-    let fixture = Fixture::with_observer(files.clone(), vec![export(7, &["export"], &files, sys_access()), hidden], recorder.clone());
+    let fixture = Fixture::with_observer(
+        files.clone(),
+        vec![export(7, &["export"], &files, sys_access()), hidden],
+        recorder.clone(),
+    );
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.run(&[Args::Putrootfh, lookup("hidden")]).0, Status::NOENT);
     assert_eq!(client.run(&[Args::Putrootfh, lookup("no such")]).0, Status::NOENT);
@@ -399,7 +514,13 @@ fn refused_commit_is_reported_with_requested_access() {
     let commit = || Args::Commit(op::CommitArgs { offset: 4096, count: 0 });
     assert_eq!(alice.status(&["export", "a"], &[commit()]), Status::ACCESS);
     assert_eq!(root.status(&["export", "a"], &[commit()]), Status::OK);
-    let commits: Vec<u32> = recorder.operations.lock().iter().filter(|(name, _)| name == "COMMIT").map(|(_, status)| *status).collect();
+    let commits: Vec<u32> = recorder
+        .operations
+        .lock()
+        .iter()
+        .filter(|(name, _)| name == "COMMIT")
+        .map(|(_, status)| *status)
+        .collect();
     assert_eq!(commits, [Status::ACCESS.0, Status::OK.0]);
     let modify = vouch_vfs::Access::MODIFY.0;
     assert_eq!(*recorder.commits.lock(), [(modify, 4096), (modify, 4096)]);

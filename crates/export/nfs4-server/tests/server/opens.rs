@@ -9,7 +9,11 @@ const WRITE: ShareAccess = ShareAccess(2);
 const SHARED_DIR: &[&str] = &["export", "d"];
 const FILE: &[&str] = &["export", "d", "f"];
 
-fn try_open(client: &mut Client<'_>, path: &[&str], args: Args<'_>) -> Result<(Stateid, Delegation<'static>), Status> {
+fn try_open(
+    client: &mut Client<'_>,
+    path: &[&str],
+    args: Args<'_>,
+) -> Result<(Stateid, Delegation<'static>), Status> {
     match &client.run_at(path, &[args]).1[..] {
         [Results::Open(Ok(ok))] => Ok((ok.stateid, ok.delegation)),
         list => Err(list.last().map_or(Status::SERVERFAULT, Results::status)),
@@ -17,11 +21,19 @@ fn try_open(client: &mut Client<'_>, path: &[&str], args: Args<'_>) -> Result<(S
 }
 
 fn write(stateid: Stateid) -> Args<'static> {
-    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") })
+    Args::Write(op::WriteArgs {
+        stateid,
+        offset: 0,
+        stable: op::StableHow::FileSync,
+        data: Bytes(b"data"),
+    })
 }
 
 fn make_shared_dir(fixture: &Fixture) {
-    assert_eq!(Client::new(fixture, "root", 0).status(&["export"], &[mkdir("d", &mode(0o777))]), Status::OK);
+    assert_eq!(
+        Client::new(fixture, "root", 0).status(&["export"], &[mkdir("d", &mode(0o777))]),
+        Status::OK
+    );
 }
 
 const BY_NAME: OpenClaim<'static> = OpenClaim::Null(Name(b"f"));
@@ -34,13 +46,20 @@ fn second_open_adds_only_requested_access() {
     let closed = mode(0o444);
     let created = open(WRITE, OpenHow::Create(CreateHow::Unchecked(closed.fattr())), BY_NAME);
     let (first, _) = try_open(&mut client, SHARED_DIR, created).unwrap();
-    let (second, _) = try_open(&mut client, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
+    let (second, _) =
+        try_open(&mut client, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(first.other, second.other);
     assert_eq!(client.status(FILE, &[write(second), read(second, 0, 9)]), Status::OK);
-    assert_eq!(try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
+    assert_eq!(
+        try_open(&mut client, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(),
+        Status::ACCESS
+    );
     let mut other = Client::new(&fixture, "two", 2000);
     try_open(&mut other, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
-    assert_eq!(try_open(&mut other, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
+    assert_eq!(
+        try_open(&mut other, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(),
+        Status::ACCESS
+    );
 }
 
 // As in Linux nfsd: reading stays valid when an OPEN for writing widens the open.
@@ -48,16 +67,24 @@ fn second_open_adds_only_requested_access() {
 fn widening_open_keeps_access_that_user_has_lost() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
-    let (mut owner, mut reader) = (Client::new(&fixture, "owner", 1000), Client::new(&fixture, "reader", 2000));
+    let (mut owner, mut reader) =
+        (Client::new(&fixture, "owner", 1000), Client::new(&fixture, "reader", 2000));
     let all = mode(0o666);
-    try_open(&mut owner, SHARED_DIR, open(WRITE, OpenHow::Create(CreateHow::Unchecked(all.fattr())), BY_NAME)).unwrap();
-    let (reading, _) = try_open(&mut reader, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
+    try_open(
+        &mut owner,
+        SHARED_DIR,
+        open(WRITE, OpenHow::Create(CreateHow::Unchecked(all.fattr())), BY_NAME),
+    )
+    .unwrap();
+    let (reading, _) =
+        try_open(&mut reader, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     let set = |client: &mut Client<'_>, bits| {
         let mode = mode(bits);
         client.status(FILE, &[setattr(&mode)])
     };
     assert_eq!(set(&mut owner, 0o602), Status::OK);
-    let (both, _) = try_open(&mut reader, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
+    let (both, _) =
+        try_open(&mut reader, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(reading.other, both.other);
     let read = read(both, 0, 9);
     assert_eq!(reader.status(FILE, &[write(both), read.clone()]), Status::OK);
@@ -69,7 +96,10 @@ fn widening_open_keeps_access_that_user_has_lost() {
     try_open(&mut third, SHARED_DIR, open(READ, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(set(&mut owner, 0o602), Status::OK);
     third.principal = user(4000);
-    assert_eq!(try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(), Status::ACCESS);
+    assert_eq!(
+        try_open(&mut third, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap_err(),
+        Status::ACCESS
+    );
 }
 
 // §9.7 and 10.4.
@@ -77,11 +107,17 @@ fn widening_open_keeps_access_that_user_has_lost() {
 fn truncating_open_conflicts_with_deny_write() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
-    let (mut one, mut two) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 1000));
+    let (mut one, mut two) =
+        (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 1000));
     let empty = size(0);
     let truncate = || open(READ, OpenHow::Create(CreateHow::Unchecked(empty.fattr())), BY_NAME);
     let created = mode(0o666);
-    try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::Create(CreateHow::Unchecked(created.fattr())), BY_NAME)).unwrap();
+    try_open(
+        &mut one,
+        SHARED_DIR,
+        open(WRITE, OpenHow::Create(CreateHow::Unchecked(created.fattr())), BY_NAME),
+    )
+    .unwrap();
     let denying = op::OpenArgs {
         seq: OwnerSeq(0),
         access: READ,
@@ -91,7 +127,8 @@ fn truncating_open_conflicts_with_deny_write() {
         claim: BY_NAME,
     };
     let closed = |client: &mut Client<'_>, stateid| client.status(FILE, &[close(stateid)]);
-    let (writing, _) = try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
+    let (writing, _) =
+        try_open(&mut one, SHARED_DIR, open(WRITE, OpenHow::NoCreate, BY_NAME)).unwrap();
     assert_eq!(one.status(FILE, &[write(writing)]), Status::OK);
     assert_eq!(closed(&mut one, writing), Status::OK);
     let (denying_open, _) = try_open(&mut one, SHARED_DIR, Args::Open(denying)).unwrap();
@@ -107,11 +144,13 @@ fn truncating_open_conflicts_with_deny_write() {
 fn retried_exclusive_create_opens_same_file() {
     let fixture = Fixture::new();
     make_shared_dir(&fixture);
-    let (mut client, mut other) = (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 2000));
+    let (mut client, mut other) =
+        (Client::new(&fixture, "one", 1000), Client::new(&fixture, "two", 2000));
     for bits in [0o444, 0] {
         let attrs = mode(bits);
         let make = |verifier| {
-            let how = op::CreateVerifierAttrs { verifier: Verifier([verifier; 8]), attrs: attrs.fattr() };
+            let how =
+                op::CreateVerifierAttrs { verifier: Verifier([verifier; 8]), attrs: attrs.fattr() };
             open(ShareAccess::BOTH, OpenHow::Create(CreateHow::Exclusive41(how)), BY_NAME)
         };
         let (first, _) = try_open(&mut client, SHARED_DIR, make(1)).unwrap();
@@ -135,9 +174,14 @@ fn reclaimed_write_delegation_allows_writes() {
     client.create("b");
     Client::new(&fixture, "two", 1000);
     let fixture = fixture.restart();
-    let (mut one, mut two) = (Client::after_server_restart(&fixture, "one", 0), Client::after_server_restart(&fixture, "two", 1000));
+    let (mut one, mut two) = (
+        Client::after_server_restart(&fixture, "one", 0),
+        Client::after_server_restart(&fixture, "two", 1000),
+    );
     let reclaim = || open(READ, OpenHow::NoCreate, OpenClaim::Previous(DelegationType::Write));
-    let (_, Delegation::Write(delegation)) = try_open(&mut one, &["export", "a"], reclaim()).unwrap() else {
+    let (_, Delegation::Write(delegation)) =
+        try_open(&mut one, &["export", "a"], reclaim()).unwrap()
+    else {
         panic!("no write delegation")
     };
     let (open, none) = try_open(&mut two, &["export", "b"], reclaim()).unwrap();
@@ -154,7 +198,9 @@ fn test_stateid_checks_many_stateids_in_order() {
     let mut client = Client::alone();
     let good = client.create("f");
     let positions = [0, 511, 512, 1024, 1299];
-    let stateids: Vec<Stateid> = (0..1300).map(|at| if positions.contains(&at) { good } else { Stateid::ANONYMOUS }).collect();
+    let stateids: Vec<Stateid> = (0..1300)
+        .map(|at| if positions.contains(&at) { good } else { Stateid::ANONYMOUS })
+        .collect();
     let test = Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(stateids) });
     let (_, list) = client.run(&[test]);
     let Some(Results::TestStateid(Ok(ok))) = list.last() else { panic!("{list:?}") };

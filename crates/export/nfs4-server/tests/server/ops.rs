@@ -1,8 +1,9 @@
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{
-    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, Cookie, CreateSeq, Fattr, Filehandle, List, Name, NetAddr, OwnerSeq,
-    StateOwner, StateProtect, Stateid, Verifier, Wire as _,
+    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, Cookie, CreateSeq, Fattr,
+    Filehandle, List, Name, NetAddr, OwnerSeq, StateOwner, StateProtect, Stateid, Verifier,
+    Wire as _,
 };
 use vouch_xdr::{Reader, Writer};
 
@@ -47,7 +48,11 @@ pub(crate) fn setattr(attrs: &Packed) -> Args<'_> {
 }
 
 pub(crate) fn mkdir<'a>(name: &'a str, attrs: &'a Packed) -> Args<'a> {
-    Args::Create(op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(name.as_bytes()), attrs: attrs.fattr() })
+    Args::Create(op::CreateArgs {
+        kind: op::CreateType::Plain(FileType::Directory),
+        name: Name(name.as_bytes()),
+        attrs: attrs.fattr(),
+    })
 }
 
 pub(crate) fn remove(name: &str) -> Args<'_> {
@@ -63,7 +68,11 @@ pub(crate) fn readdir(cookie: u64, max_count: u32, wanted: &[u32]) -> Args<'stat
     Args::Readdir(op::ReaddirArgs { cookie, verifier, dir_count: 0, max_count, wanted })
 }
 
-pub(crate) fn open<'a>(access: op::ShareAccess, how: op::OpenHow<'a>, claim: op::OpenClaim<'a>) -> Args<'a> {
+pub(crate) fn open<'a>(
+    access: op::ShareAccess,
+    how: op::OpenHow<'a>,
+    claim: op::OpenClaim<'a>,
+) -> Args<'a> {
     open_as(ClientId(0), b"owner", 0, access, how, claim)
 }
 
@@ -76,11 +85,20 @@ pub(crate) fn open_as<'a>(
     claim: op::OpenClaim<'a>,
 ) -> Args<'a> {
     let owner = StateOwner { client, owner: Bytes(owner) };
-    Args::Open(op::OpenArgs { seq: OwnerSeq(seq), access, deny: op::ShareDeny(0), owner, how, claim })
+    Args::Open(op::OpenArgs {
+        seq: OwnerSeq(seq),
+        access,
+        deny: op::ShareDeny(0),
+        owner,
+        how,
+        claim,
+    })
 }
 
 pub(crate) fn open_by_name<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
-    let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())));
+    let how = attrs.map_or(op::OpenHow::NoCreate, |attrs| {
+        op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr()))
+    });
     open(op::ShareAccess::BOTH, how, op::OpenClaim::Null(Name(name.as_bytes())))
 }
 
@@ -98,11 +116,21 @@ pub(crate) fn commit() -> Args<'static> {
 
 pub(crate) fn lock(open: Stateid, offset: u64, length: u64) -> Args<'static> {
     let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
-    let locker = op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner });
+    let locker = op::Locker::New(op::NewLockOwner {
+        open_seq: OwnerSeq(0),
+        open,
+        lock_seq: OwnerSeq(0),
+        owner,
+    });
     Args::Lock(op::LockArgs { kind: op::LockType::Write, reclaim: false, offset, length, locker })
 }
 
-pub(crate) fn copy(source: (Stateid, u64), destination: (Stateid, u64), count: u64, synchronous: bool) -> Args<'static> {
+pub(crate) fn copy(
+    source: (Stateid, u64),
+    destination: (Stateid, u64),
+    count: u64,
+    synchronous: bool,
+) -> Args<'static> {
     Args::Copy(op::CopyArgs {
         source: source.0,
         destination: destination.0,
@@ -115,9 +143,18 @@ pub(crate) fn copy(source: (Stateid, u64), destination: (Stateid, u64), count: u
     })
 }
 
-pub(crate) fn exchange_id<'a>(owner: &'a str, boot: u8, state_protect: StateProtect<'a>) -> Args<'a> {
+pub(crate) fn exchange_id<'a>(
+    owner: &'a str,
+    boot: u8,
+    state_protect: StateProtect<'a>,
+) -> Args<'a> {
     let owner = ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(owner.as_bytes()) };
-    Args::ExchangeId(op::ExchangeIdArgs { owner, flags: op::ExchangeIdFlags(0), state_protect, impl_id: None })
+    Args::ExchangeId(op::ExchangeIdArgs {
+        owner,
+        flags: op::ExchangeIdFlags(0),
+        state_protect,
+        impl_id: None,
+    })
 }
 
 pub(crate) fn create_session(client: ClientId, seq: CreateSeq) -> Args<'static> {

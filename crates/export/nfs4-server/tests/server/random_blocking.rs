@@ -84,14 +84,24 @@ fn encode_call(client: &mut Client<'_>, operations: &[Operation], cached: bool) 
             Operation::Save => ops.push(Args::Savefh),
             Operation::Restore => ops.push(Args::Restorefh),
             Operation::Attributes(wanted) => ops.push(getattr(wanted)),
-            Operation::Access => ops.push(Args::Access(op::AccessArgs { access: op::Access(0x3f) })),
+            Operation::Access => {
+                ops.push(Args::Access(op::AccessArgs { access: op::Access(0x3f) }))
+            }
             Operation::MakeDirectory(at) => {
                 let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
-                ops.push(Args::Create(op::CreateArgs { kind, name: name(*at), attrs: attrs.fattr() }));
+                ops.push(Args::Create(op::CreateArgs {
+                    kind,
+                    name: name(*at),
+                    attrs: attrs.fattr(),
+                }));
             }
             Operation::MakeLink(at) => {
                 let kind = op::CreateType::Symlink(b"target");
-                ops.push(Args::Create(op::CreateArgs { kind, name: name(*at), attrs: attrs.fattr() }));
+                ops.push(Args::Create(op::CreateArgs {
+                    kind,
+                    name: name(*at),
+                    attrs: attrs.fattr(),
+                }));
             }
             Operation::ReadLink => ops.push(Args::Readlink),
             Operation::Open { name: at, access, how, .. } => ops.push(Args::Open(op::OpenArgs {
@@ -111,21 +121,39 @@ fn encode_call(client: &mut Client<'_>, operations: &[Operation], cached: bool) 
                 },
                 claim: OpenClaim::Null(name(*at)),
             })),
-            Operation::CloseCurrent => ops.push(Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: Stateid::CURRENT })),
+            Operation::CloseCurrent => {
+                ops.push(Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: Stateid::CURRENT }))
+            }
             Operation::Write { at, len, stable } => {
                 let data = Bytes(&data[..*len]);
-                ops.push(Args::Write(op::WriteArgs { stateid: Stateid::ANONYMOUS, offset: *at, stable: *stable, data }));
+                ops.push(Args::Write(op::WriteArgs {
+                    stateid: Stateid::ANONYMOUS,
+                    offset: *at,
+                    stable: *stable,
+                    data,
+                }));
             }
-            Operation::Read { at } => ops.push(Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: *at, count: 900 })),
-            Operation::ReadPlus { at } => {
-                ops.push(Args::ReadPlus(op::ReadPlusArgs { stateid: Stateid::ANONYMOUS, offset: *at, count: 900 }))
-            }
+            Operation::Read { at } => ops.push(Args::Read(op::ReadArgs {
+                stateid: Stateid::ANONYMOUS,
+                offset: *at,
+                count: 900,
+            })),
+            Operation::ReadPlus { at } => ops.push(Args::ReadPlus(op::ReadPlusArgs {
+                stateid: Stateid::ANONYMOUS,
+                offset: *at,
+                count: 900,
+            })),
             Operation::Commit => ops.push(Args::Commit(op::CommitArgs { offset: 0, count: 0 })),
             Operation::SetMode(_) | Operation::SetSize(_) => {
-                ops.push(Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() }));
+                ops.push(Args::Setattr(op::SetattrArgs {
+                    stateid: Stateid::ANONYMOUS,
+                    attrs: attrs.fattr(),
+                }));
             }
             Operation::Remove(at) => ops.push(Args::Remove(op::RemoveArgs { name: name(*at) })),
-            Operation::Rename(from, to) => ops.push(Args::Rename(op::RenameArgs { old: name(*from), new: name(*to) })),
+            Operation::Rename(from, to) => {
+                ops.push(Args::Rename(op::RenameArgs { old: name(*from), new: name(*to) }))
+            }
             Operation::Link(at) => ops.push(Args::Link(op::LinkArgs { name: name(*at) })),
             Operation::List => ops.push(Args::Readdir(op::ReaddirArgs {
                 cookie: Cookie(0),
@@ -136,11 +164,22 @@ fn encode_call(client: &mut Client<'_>, operations: &[Operation], cached: bool) 
             })),
             Operation::SetXattr(at) => {
                 let (name, value) = (name(*at), Bytes(&data[..9]));
-                ops.push(Args::Setxattr(op::SetxattrArgs { option: op::SetxattrOption::Either, name, value }));
+                ops.push(Args::Setxattr(op::SetxattrArgs {
+                    option: op::SetxattrOption::Either,
+                    name,
+                    value,
+                }));
             }
-            Operation::GetXattr(at) => ops.push(Args::Getxattr(op::GetxattrArgs { name: name(*at) })),
-            Operation::ListXattrs => ops.push(Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(0), max_count: 1000 })),
-            Operation::Allocate => ops.push(Args::Allocate(op::AllocateArgs { stateid: Stateid::ANONYMOUS, offset: 100, length: 900 })),
+            Operation::GetXattr(at) => {
+                ops.push(Args::Getxattr(op::GetxattrArgs { name: name(*at) }))
+            }
+            Operation::ListXattrs => ops
+                .push(Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(0), max_count: 1000 })),
+            Operation::Allocate => ops.push(Args::Allocate(op::AllocateArgs {
+                stateid: Stateid::ANONYMOUS,
+                offset: 100,
+                length: 900,
+            })),
             Operation::Copy => ops.push(Args::Copy(op::CopyArgs {
                 source: Stateid::ANONYMOUS,
                 destination: Stateid::ANONYMOUS,

@@ -13,7 +13,10 @@ const FS_LOCATIONS_INFO: u32 = 67;
 
 fn located(files: &Arc<MemoryFs>, is_referral: bool) -> Vec<Export> {
     let list = vec![
-        Location { servers: vec!["a.example".into(), "b.example".into()], path: vec![b"data".to_vec(), b"x".to_vec()] },
+        Location {
+            servers: vec!["a.example".into(), "b.example".into()],
+            path: vec![b"data".to_vec(), b"x".to_vec()],
+        },
         Location { servers: vec!["192.0.2.7".into()], path: Vec::new() },
     ];
     let upper = export(1, &["top"], &Arc::new(MemoryFs::new()), sys_access());
@@ -23,14 +26,16 @@ fn located(files: &Arc<MemoryFs>, is_referral: bool) -> Vec<Export> {
 
 fn client_of_located(is_referral: bool) -> (&'static Fixture, Client<'static>) {
     let files = Arc::new(MemoryFs::new());
-    let fixture: &'static Fixture = Box::leak(Box::new(Fixture::with_exports(files.clone(), located(&files, is_referral))));
+    let fixture: &'static Fixture =
+        Box::leak(Box::new(Fixture::with_exports(files.clone(), located(&files, is_referral))));
     (fixture, Client::new(fixture, "one", 0))
 }
 
 fn assert_locations(result: &Results<'static>) {
     let found = attributes(result).fs_locations.expect("requested");
     assert_eq!(found.root.0, [Name(b"refs"), Name(b"moved")]);
-    let list: Vec<_> = found.locations.0.iter().map(|one| (one.servers.0.len(), one.root.0.len())).collect();
+    let list: Vec<_> =
+        found.locations.0.iter().map(|one| (one.servers.0.len(), one.root.0.len())).collect();
     assert_eq!(list, [(2, 2), (1, 0)]);
 }
 
@@ -40,7 +45,9 @@ fn operations_in_absent_file_system_get_moved() {
     let mut client = client_of_located(true).1;
     let moved = &["refs", "moved"];
     assert_eq!(client.status(&["refs"], &[lookup("moved")]), Status::OK);
-    for op in [Args::Getfh, Args::Lookupp, lookup("f"), readdir(0, 4096, &[TYPE]), getattr(&[TYPE, FSID])] {
+    for op in
+        [Args::Getfh, Args::Lookupp, lookup("f"), readdir(0, 4096, &[TYPE]), getattr(&[TYPE, FSID])]
+    {
         assert_eq!(client.status(moved, std::slice::from_ref(&op)), Status::MOVED, "{op:?}");
     }
 }
@@ -49,10 +56,14 @@ fn operations_in_absent_file_system_get_moved() {
 #[test]
 fn getattr_of_referral_returns_only_locations_and_place() {
     let mut client = client_of_located(true).1;
-    let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[TYPE, FSID, FS_LOCATIONS, MOUNTED_ON_FILEID])]);
+    let (_, list) = client
+        .run_at(&["refs", "moved"], &[getattr(&[TYPE, FSID, FS_LOCATIONS, MOUNTED_ON_FILEID])]);
     assert_locations(&list[0]);
     let found = attributes(&list[0]);
-    assert_eq!((found.file_type, found.fsid.is_some(), found.mounted_on_fileid.is_some()), (None, true, true));
+    assert_eq!(
+        (found.file_type, found.fsid.is_some(), found.mounted_on_fileid.is_some()),
+        (None, true, true)
+    );
     let (_, list) = client.run_at(&["top"], &[getattr(&[FSID])]);
     assert_ne!(attributes(&list[0]).fsid, found.fsid);
 }
@@ -70,9 +81,15 @@ fn readdir_reports_referral_per_entry_or_fails() {
     };
     assert_eq!(entry(&[TYPE]).unwrap_err(), Status::MOVED);
     let told = entry(&[TYPE, RDATTR_ERROR, FSID]).unwrap();
-    assert_eq!((told.rdattr_error, told.file_type, told.fsid.is_some()), (Some(Status::MOVED), None, true));
+    assert_eq!(
+        (told.rdattr_error, told.file_type, told.fsid.is_some()),
+        (Some(Status::MOVED), None, true)
+    );
     let told = entry(&[TYPE, RDATTR_ERROR, FS_LOCATIONS]).unwrap();
-    assert_eq!((told.rdattr_error, told.fs_locations.map(|found| found.locations.0.len())), (Some(Status::OK), Some(2)));
+    assert_eq!(
+        (told.rdattr_error, told.fs_locations.map(|found| found.locations.0.len())),
+        (Some(Status::OK), Some(2))
+    );
 }
 
 #[test]
@@ -82,10 +99,16 @@ fn locations_of_present_file_system_are_reported() {
     assert_locations(&list[0]);
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
-    let _ = fixture.server.replace_exports(vouch_nfs4_server::Exports::new(located(&fixture.files, true)).unwrap());
+    let _ = fixture
+        .server
+        .replace_exports(vouch_nfs4_server::Exports::new(located(&fixture.files, true)).unwrap());
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
-    assert_eq!(client.status(&[], &[getattr(&[FS_LOCATIONS])]), Status::OK, "the pseudo file system has no other locations");
+    assert_eq!(
+        client.status(&[], &[getattr(&[FS_LOCATIONS])]),
+        Status::OK,
+        "the pseudo file system has no other locations"
+    );
 }
 
 // Section 11.5.2.
@@ -97,9 +120,14 @@ fn own_addresses_precede_replicas() {
         let fixture = Fixture::with_addresses(&own, files.clone(), located(&files, is_referral));
         let mut client = Client::new(&fixture, "one", 0);
         let mut servers = |path: &[&str]| {
-            let found = attributes(&client.run_at(path, &[getattr(&[FS_LOCATIONS])]).1[0]).fs_locations.expect("requested");
+            let found = attributes(&client.run_at(path, &[getattr(&[FS_LOCATIONS])]).1[0])
+                .fs_locations
+                .expect("requested");
             let list = found.locations.0.iter();
-            list.map(|one| (one.servers.0.iter().map(|name| name.0.to_vec()).collect(), one.root.0.len())).collect::<Vec<(Vec<_>, usize)>>()
+            list.map(|one| {
+                (one.servers.0.iter().map(|name| name.0.to_vec()).collect(), one.root.0.len())
+            })
+            .collect::<Vec<(Vec<_>, usize)>>()
         };
         let here = own.map(|name| name.as_bytes().to_vec()).to_vec();
         assert_eq!(servers(&[]), [(here.clone(), 0)]);
@@ -114,17 +142,33 @@ fn own_addresses_precede_replicas() {
 #[test]
 fn locations_info_has_one_class_for_own_addresses_and_one_for_each_other_server() {
     let files = Arc::new(MemoryFs::new());
-    let fixture = Fixture::with_addresses(&["192.0.2.1", "2001:db8::1"], files.clone(), located(&files, false));
+    let fixture = Fixture::with_addresses(
+        &["192.0.2.1", "2001:db8::1"],
+        files.clone(),
+        located(&files, false),
+    );
     let mut client = Client::new(&fixture, "one", 0);
     let (_, list) = client.run_at(&["refs", "moved"], &[getattr(&[FS_LOCATIONS_INFO])]);
     let found = attributes(&list[0]).fs_locations_info.expect("requested");
     assert_eq!(found.root.0, [Name(b"refs"), Name(b"moved")]);
     let servers: Vec<_> = found.items.0.iter().flat_map(|item| &item.servers.0).collect();
     assert!(servers.iter().all(|server| server.info.0.len() == 12 && server.currency_s < 0));
-    let classes: Vec<_> = servers.iter().map(|server| (server.server.0, server.info.0[0], server.info.0[3])).collect();
-    let expected: [(&[u8], u8, u8); 5] =
-        [(b"192.0.2.1", 1, 0), (b"2001:db8::1", 1, 0), (b"a.example", 0, 1), (b"b.example", 0, 2), (b"192.0.2.7", 0, 3)];
+    let classes: Vec<_> = servers
+        .iter()
+        .map(|server| (server.server.0, server.info.0[0], server.info.0[3]))
+        .collect();
+    let expected: [(&[u8], u8, u8); 5] = [
+        (b"192.0.2.1", 1, 0),
+        (b"2001:db8::1", 1, 0),
+        (b"a.example", 0, 1),
+        (b"b.example", 0, 2),
+        (b"192.0.2.7", 0, 3),
+    ];
     assert_eq!(classes, expected);
     let mut client = client_of_located(true).1;
-    assert_eq!(client.status(&["refs", "moved"], &[getattr(&[FS_LOCATIONS_INFO])]), Status::OK, "an absent file system has it too");
+    assert_eq!(
+        client.status(&["refs", "moved"], &[getattr(&[FS_LOCATIONS_INFO])]),
+        Status::OK,
+        "an absent file system has it too"
+    );
 }

@@ -7,7 +7,14 @@ use crate::prelude::*;
 const FILE: &[&str] = &["export", "f"];
 
 fn raw_status(client: &mut Client<'_>, op: u32, args: impl FnOnce(&mut Writer)) -> Status {
-    let ops = [client.next_sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Illegal(op::Op(op))];
+    let ops = [
+        client.next_sequence(false),
+        Args::Putrootfh,
+        lookup("export"),
+        lookup("f"),
+        Args::Savefh,
+        Args::Illegal(op::Op(op)),
+    ];
     let mut w = Writer::append_to(compound(client.minor, &ops));
     args(&mut w);
     let (reply, _) = client.fixture.call(&client.connection, &client.principal, w.into_bytes());
@@ -22,7 +29,9 @@ const NOT_SUPPORTED: [(u32, u32, Status, Encode); 13] = [
     (1, op::Op::OPENATTR.0, Status::NOTSUPP, |w| w.bool(true)),
     // Without SP4_SSV there is no secret to set (RFC 8881 §18.47.3).
     (1, op::Op::SET_SSV.0, Status::INVAL, |w| (0..2).for_each(|_| w.opaque(b"secret"))),
-    (1, op::Op::WANT_DELEGATION.0, Status::NOTSUPP, |w| [0x100, 0].into_iter().for_each(|word| w.u32(word))),
+    (1, op::Op::WANT_DELEGATION.0, Status::NOTSUPP, |w| {
+        [0x100, 0].into_iter().for_each(|word| w.u32(word))
+    }),
     (1, op::Op::GETDEVICEINFO.0, Status::NOTSUPP, |w| {
         w.opaque_fixed(&[0; 16]);
         [1, 4096, 0].into_iter().for_each(|word| w.u32(word));
@@ -116,7 +125,11 @@ fn unknown_values_return_their_documented_status() {
     };
     assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(1)), Status::NXIO, "the file is empty");
     assert_eq!(raw_status(&mut client, op::Op::SEEK.0, seek(2)), Status::UNION_NOTSUPP);
-    assert_eq!(raw_status(&mut client, op::Op::SEEK.0, |w| w.u32(2)), Status::BADXDR, "truncated arguments");
+    assert_eq!(
+        raw_status(&mut client, op::Op::SEEK.0, |w| w.u32(2)),
+        Status::BADXDR,
+        "truncated arguments"
+    );
     let copy = |kind| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 32]);
@@ -128,12 +141,25 @@ fn unknown_values_return_their_documented_status() {
         }
     };
     for kind in [1, 9] {
-        assert_eq!(raw_status(&mut client, op::Op::COPY.0, copy(kind)), Status::NOTSUPP, "from another server");
-        assert_eq!(raw_status(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)), Status::NOTSUPP);
+        assert_eq!(
+            raw_status(&mut client, op::Op::COPY.0, copy(kind)),
+            Status::NOTSUPP,
+            "from another server"
+        );
+        assert_eq!(
+            raw_status(&mut client, op::Op::COPY_NOTIFY.0, |w| copy_notify(w, kind)),
+            Status::NOTSUPP
+        );
     }
     assert_eq!(raw_status(&mut client, op::Op::LAYOUTGET.0, |w| layout_get(w, 9)), Status::NOTSUPP);
-    assert_eq!(raw_status(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)), Status::NOTSUPP);
-    assert_eq!(raw_status(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)), Status::NOTSUPP);
+    assert_eq!(
+        raw_status(&mut client, op::Op::LAYOUTRETURN.0, |w| layout_return(w, 9)),
+        Status::NOTSUPP
+    );
+    assert_eq!(
+        raw_status(&mut client, op::Op::WRITE_SAME.0, |w| write_same(w, 9)),
+        Status::NOTSUPP
+    );
     let write = |stable| {
         move |w: &mut Writer| {
             w.opaque_fixed(&[0; 16]);
@@ -168,7 +194,12 @@ fn unknown_values_return_their_documented_status() {
 }
 
 fn with_acl() -> Packed {
-    let ace = |mask, who| Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
+    let ace = |mask, who| Ace {
+        kind: AceType::ALLOW,
+        flags: AceFlags(0),
+        mask: AceMask(mask),
+        who: Bytes(who),
+    };
     let list = vec![ace(7, &b"OWNER@"[..]), ace(1, b"1000")];
     Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() })
 }
@@ -182,7 +213,10 @@ fn create_by(method: u32, attrs: &Packed) -> Args<'_> {
     match method {
         0 => create(CreateHow::Unchecked(attrs)),
         1 => create(CreateHow::Guarded(attrs)),
-        2 => create(CreateHow::Exclusive41(op::CreateVerifierAttrs { verifier: Verifier([1; 8]), attrs })),
+        2 => create(CreateHow::Exclusive41(op::CreateVerifierAttrs {
+            verifier: Verifier([1; 8]),
+            attrs,
+        })),
         _ => {
             let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
             Args::Create(op::CreateArgs { kind, name: Name(b"f"), attrs })
@@ -197,11 +231,23 @@ fn create_without_its_acl_creates_nothing() {
     for method in 0..4 {
         let (fixture, mut client) = Client::with_fixture();
         fixture.files.set_fault(|call, _| (call == Call::Acl).then_some(Error::NoSpace));
-        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
+        assert_eq!(
+            client.status(&["export"], &[create_by(method, &attrs)]),
+            Status::NOSPC,
+            "{method}"
+        );
         fixture.files.clear_fault();
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
-        assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (0, 1), "{method}: no file remains");
-        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}");
+        assert_eq!(
+            (fixture.files.open_count(), fixture.files.file_count()),
+            (0, 1),
+            "{method}: no file remains"
+        );
+        assert_eq!(
+            client.status(&["export"], &[create_by(method, &attrs)]),
+            Status::OK,
+            "{method}"
+        );
         assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{method}");
     }
 }
@@ -212,7 +258,8 @@ fn failed_create_keeps_file_used_by_others() {
     let attrs = with_acl();
     for method in 0..3 {
         let fixture = Fixture::new();
-        let (mut client, mut other) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+        let (mut client, mut other) =
+            (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
         let (reached_acl, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
         let resume = std::sync::Mutex::new(wait.1);
         let notify = reached_acl.0;
@@ -228,7 +275,12 @@ fn failed_create_keeps_file_used_by_others() {
             reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
             let stateid = other.create("f");
             if method == 0 {
-                let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
+                let write = op::WriteArgs {
+                    stateid,
+                    offset: 0,
+                    stable: op::StableHow::FileSync,
+                    data: Bytes(b"data"),
+                };
                 assert_eq!(other.status(FILE, &[Args::Write(write), close(stateid)]), Status::OK);
             }
             wait.0.send(()).unwrap();
@@ -247,14 +299,24 @@ fn open_beyond_client_limit_creates_nothing() {
         let fixture = Fixture::with_limits(Limits { opens_per_client_max: 1, ..Limits::default() });
         let mut client = Client::new(&fixture, "one", 0);
         let open = client.create("other");
-        let change = |client: &mut Client<'_>| attributes(&client.run_at(&["export"], &[getattr(&[3])]).1[0]).change;
+        let change = |client: &mut Client<'_>| {
+            attributes(&client.run_at(&["export"], &[getattr(&[3])]).1[0]).change
+        };
         let before = change(&mut client);
-        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::NOSPC, "{method}");
+        assert_eq!(
+            client.status(&["export"], &[create_by(method, &attrs)]),
+            Status::NOSPC,
+            "{method}"
+        );
         assert_eq!(change(&mut client), before, "{method}: the directory is unchanged");
         assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{method}");
         assert_eq!((fixture.files.open_count(), fixture.files.file_count()), (1, 2));
         assert_eq!(client.status(&["export", "other"], &[close(open)]), Status::OK);
-        assert_eq!(client.status(&["export"], &[create_by(method, &attrs)]), Status::OK, "{method}: the name is free");
+        assert_eq!(
+            client.status(&["export"], &[create_by(method, &attrs)]),
+            Status::OK,
+            "{method}: the name is free"
+        );
     }
 }
 
@@ -266,12 +328,26 @@ fn retried_exclusive_create_sets_missing_acl() {
     let name = vouch_vfs::Name::new(b"f").unwrap();
     let access = vouch_vfs::OpenAccess { read: true, write: true };
     let how = vouch_vfs::CreateHow::Exclusive([1; 8]);
-    let reached_acl =
-        fixture.files.create(&caller, &root, name, how, &SetAttributes { mode: Some(0), ..Default::default() }, access).unwrap().id;
+    let reached_acl = fixture
+        .files
+        .create(
+            &caller,
+            &root,
+            name,
+            how,
+            &SetAttributes { mode: Some(0), ..Default::default() },
+            access,
+        )
+        .unwrap()
+        .id;
     let attrs = with_acl();
-    let again = CreateHow::Exclusive41(op::CreateVerifierAttrs { verifier: Verifier([1; 8]), attrs: attrs.fattr() });
+    let again = CreateHow::Exclusive41(op::CreateVerifierAttrs {
+        verifier: Verifier([1; 8]),
+        attrs: attrs.fattr(),
+    });
     assert_eq!(client.status(&["export"], &[create(again)]), Status::OK);
-    let acl = fixture.files.acl(&caller, &reached_acl, PosixAclKind::Access, Blocking::Allowed).unwrap();
+    let acl =
+        fixture.files.acl(&caller, &reached_acl, PosixAclKind::Access, Blocking::Allowed).unwrap();
     assert!(!acl.entries.is_empty());
 }
 
@@ -300,7 +376,10 @@ fn commit_requires_write_access() {
     assert_eq!(alice.status(FILE, &[close(opened.stateid)]), Status::OK);
     fixture.advance(5_000);
     assert_eq!(alice.status(FILE, &[commit()]), Status::ACCESS);
-    let attrs = Packed::new(&[33, 36], &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() });
+    let attrs = Packed::new(
+        &[33, 36],
+        &Attributes { mode: Some(0o444), owner: Some(Bytes(b"1000")), ..Attributes::default() },
+    );
     let set_owner = setattr(&attrs);
     assert_eq!(root.status(FILE, &[set_owner]), Status::OK);
     assert_eq!(alice.status(FILE, &[commit()]), Status::OK);

@@ -22,15 +22,20 @@ fn make_shared_file(files: &MemoryFs) -> FileId {
     let set = vouch_vfs::SetAttributes { mode: Some(0o666), ..vouch_vfs::SetAttributes::default() };
     let access = vouch_vfs::OpenAccess { read: true, write: true };
     let name = Name::new(b"f").unwrap();
-    files.create(&Caller::root(), &files.root(), name, vouch_vfs::CreateHow::Guarded, &set, access).unwrap().id
+    files
+        .create(&Caller::root(), &files.root(), name, vouch_vfs::CreateHow::Guarded, &set, access)
+        .unwrap()
+        .id
 }
 
 #[test]
 fn state_ends_when_export_drops_its_flavour() {
     let files = Arc::new(MemoryFs::new());
     make_shared_file(&files);
-    let exports_for = |flavours: &[Flavour]| vec![export(7, &["export"], &files, flavours_access(flavours))];
-    let fixture = Fixture::with_exports(files.clone(), exports_for(&[Flavour::Sys, Flavour::Krb5p]));
+    let exports_for =
+        |flavours: &[Flavour]| vec![export(7, &["export"], &files, flavours_access(flavours))];
+    let fixture =
+        Fixture::with_exports(files.clone(), exports_for(&[Flavour::Sys, Flavour::Krb5p]));
     let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
     open_and_lock(&mut one, "export");
     (two.flavour, two.principal) = (Flavour::Krb5p, gss("alice@EXAMPLE.ORG"));
@@ -51,7 +56,9 @@ fn state_ends_when_export_requires_secure_port() {
         let flavours = vec![FlavourAccess { secure_port: true, ..flavour_access(Flavour::Sys) }];
         vec![export(7, &["export"], &files, ClientAccess { flavours })]
     };
-    for (port, disconnected, ended) in [(700, false, 0), (700, true, 0), (50_000, false, 1), (50_000, true, 1)] {
+    for (port, disconnected, ended) in
+        [(700, false, 0), (700, true, 0), (50_000, false, 1), (50_000, true, 1)]
+    {
         let fixture = Fixture::with_exports(files.clone(), insecure());
         fixture.next_port.store(port, Ordering::Relaxed);
         let mut client = Client::new(&fixture, "one", 0);
@@ -60,7 +67,11 @@ fn state_ends_when_export_requires_secure_port() {
             drop(fixture.server.connection_closed(&client.connection, fixture.now()));
         }
         assert_eq!(replace_exports(&fixture, insecure()), 0);
-        assert_eq!(replace_exports(&fixture, secure()), ended, "port {port}, connection disconnected: {disconnected}");
+        assert_eq!(
+            replace_exports(&fixture, secure()),
+            ended,
+            "port {port}, connection disconnected: {disconnected}"
+        );
         assert_eq!(state_counts(&fixture), (1 - ended, 1 - ended));
     }
 }
@@ -70,12 +81,19 @@ fn hiding_file_in_one_export_keeps_opens_through_other() {
     let files = Arc::new(MemoryFs::new());
     let file = make_shared_file(&files);
     let other = || export(8, &["other"], &files, sys_access());
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access()), other()]);
-    let (mut first, mut second) = (Client::new(&fixture, "first", 0), Client::new(&fixture, "second", 0));
+    let fixture = Fixture::with_exports(
+        files.clone(),
+        vec![export(7, &["export"], &files, sys_access()), other()],
+    );
+    let (mut first, mut second) =
+        (Client::new(&fixture, "first", 0), Client::new(&fixture, "second", 0));
     assert_eq!(first.status(&["other"], &[open_by_name("f", None)]), Status::OK);
     open_and_lock(&mut second, "export");
     let without = Arc::new(files.without(file));
-    assert_eq!(replace_exports(&fixture, vec![export(7, &["export"], &without, sys_access()), other()]), 1);
+    assert_eq!(
+        replace_exports(&fixture, vec![export(7, &["export"], &without, sys_access()), other()]),
+        1
+    );
     assert_eq!(state_counts(&fixture), (1, 0));
     open_and_lock(&mut first, "other");
 }
@@ -84,7 +102,8 @@ fn hiding_file_in_one_export_keeps_opens_through_other() {
 fn state_ends_when_undecided_host_is_denied() {
     let (files, hosts) = (Arc::new(MemoryFs::new()), Arc::new(ListedHosts::default()));
     make_shared_file(&files);
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     open_and_lock(&mut client, "export");
     hosts.undecided.lock().push(CLIENT_IP.into());
@@ -104,8 +123,12 @@ fn calls_continue_while_reload_waits_for_file_system() {
     let file = make_shared_file(&slow);
     make_shared_file(&quick);
     let other = || export(8, &["other"], &quick, sys_access());
-    let fixture = Fixture::with_exports(slow.clone(), vec![export(7, &["export"], &slow, sys_access()), other()]);
-    let (mut holder, mut client) = (Client::new(&fixture, "holder", 0), Client::new(&fixture, "one", 0));
+    let fixture = Fixture::with_exports(
+        slow.clone(),
+        vec![export(7, &["export"], &slow, sys_access()), other()],
+    );
+    let (mut holder, mut client) =
+        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "one", 0));
     open_and_lock(&mut holder, "export");
     let (query_sent, query_received) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
@@ -119,7 +142,9 @@ fn calls_continue_while_reload_waits_for_file_system() {
     let without = Arc::new(slow.without(file));
     thread::scope(|scope| {
         let fixture = &fixture;
-        let reload = scope.spawn(move || replace_exports(fixture, vec![export(7, &["export"], &without, sys_access()), other()]));
+        let reload = scope.spawn(move || {
+            replace_exports(fixture, vec![export(7, &["export"], &without, sys_access()), other()])
+        });
         query_received.recv_timeout(Duration::from_secs(60)).unwrap();
         let (done, is_done) = mpsc::channel();
         scope.spawn(move || {
@@ -156,7 +181,8 @@ impl ClientMatcher for StalledHosts {
 fn end_of_removed_files_does_not_wait_for_reload() {
     let files = Arc::new(MemoryFs::new());
     let file = make_shared_file(&files);
-    let fixture = Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture =
+        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
     let mut client = Client::new(&fixture, "one", 0);
     open_and_lock(&mut client, "export");
     files.set_removed(file);

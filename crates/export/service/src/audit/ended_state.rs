@@ -47,10 +47,17 @@ impl Audit {
                 connection: Some(ended.connection.0),
                 ..Record::default()
             };
-            let (others, none) = (self.names.others(ended.export, Some(ended.file), &path, rules, operation), Others::default());
+            let (others, none) = (
+                self.names.others(ended.export, Some(ended.file), &path, rules, operation),
+                Others::default(),
+            );
             let Some((key, by)) = select(rules, &record, &others, &none) else { return };
             let detail = [why(ended.why), &by.detail(&path, true)].join("; ");
-            self.trail.record(&Record { key, detail: detail.trim_end_matches("; ").as_bytes(), ..record });
+            self.trail.record(&Record {
+                key,
+                detail: detail.trim_end_matches("; ").as_bytes(),
+                ..record
+            });
         });
     }
 }

@@ -86,7 +86,8 @@ pub(super) struct Others {
 }
 
 impl Others {
-    pub(super) const NONE: Others = Others { links: Vec::new(), former: Vec::new(), are_more: false };
+    pub(super) const NONE: Others =
+        Others { links: Vec::new(), former: Vec::new(), are_more: false };
 }
 
 impl Names {
@@ -113,15 +114,25 @@ impl Names {
         }
     }
 
-    pub(super) fn paths(&self, seen: &Observation<'_>, details: &Details<'_>, rules: &Rules) -> Paths {
+    pub(super) fn paths(
+        &self,
+        seen: &Observation<'_>,
+        details: &Details<'_>,
+        rules: &Rules,
+    ) -> Paths {
         let Some(export) = details.export else { return Paths::default() };
         let (arguments, current, after) = (&details.arguments, seen.file, details.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.path_below(export, directory, name));
-        let path = |file: Option<&FileId>| file.map(|file| self.path(export, file).into()).unwrap_or_default();
+        let below = |directory: Option<&FileId>, name: &[u8]| {
+            Path::from(self.path_below(export, directory, name))
+        };
+        let path = |file: Option<&FileId>| {
+            file.map(|file| self.path(export, file).into()).unwrap_or_default()
+        };
         let named = |directory: Option<&FileId>, name: &[u8]| self.child(export, directory?, name);
-        let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
+        let others =
+            |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
         let mut paths = Paths::default();
         match (op, arguments.name, arguments.new_name) {
             (number::RENAME, Some(old), Some(new)) => {
@@ -136,7 +147,8 @@ impl Names {
                 paths.file = details.saved.copied();
             }
             (number::COPY | number::CLONE, ..) => {
-                (paths.path, paths.new_path, paths.file) = (path(details.saved), path(current), details.saved.copied());
+                (paths.path, paths.new_path, paths.file) =
+                    (path(details.saved), path(current), details.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
             (_, Some(_), _) if current.is_none() && after.is_some() => {
@@ -166,7 +178,14 @@ impl Names {
         paths
     }
 
-    pub(super) fn others(&self, export: &Export, file: Option<&FileId>, path: &[u8], rules: &Rules, op: u16) -> Others {
+    pub(super) fn others(
+        &self,
+        export: &Export,
+        file: Option<&FileId>,
+        path: &[u8],
+        rules: &Rules,
+        op: u16,
+    ) -> Others {
         let mut others = Others::default();
         if !rules.has_path_rules() {
             return others;
@@ -174,9 +193,12 @@ impl Names {
         if let Some(file) = file {
             let known = self.others.get(&Node::of(export.id, file));
             let links = known.iter().flat_map(|known| &known.links);
-            others.links =
-                links.map(|(directory, name)| self.below_node(export, directory, name)).filter(|other| **other != *path).collect();
-            others.are_more = known.is_some_and(|known| known.are_more) || self.count(export, file, op) as usize > others.links.len() + 1;
+            others.links = links
+                .map(|(directory, name)| self.below_node(export, directory, name))
+                .filter(|other| **other != *path)
+                .collect();
+            others.are_more = known.is_some_and(|known| known.are_more)
+                || self.count(export, file, op) as usize > others.links.len() + 1;
         }
         others.are_more |= self.moved.former(path, &mut others.former);
         for link in 0..others.links.len() {
@@ -228,8 +250,16 @@ impl Names {
         })
     }
 
-    fn add_name(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
-        let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
+    fn add_name(
+        &self,
+        export: &Export,
+        file: &FileId,
+        directory: &FileId,
+        name: &[u8],
+        rules: &Rules,
+    ) {
+        let (key, link) =
+            (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
             None => {
                 self.learn(export, file, directory, name, rules, LinkCertainty::No);
@@ -243,7 +273,8 @@ impl Names {
     }
 
     fn put_by(&self, key: Node, link: Link, not: Option<&Link>) {
-        let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
+        let mut others =
+            self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
         others.links.push(link);
         if others.links.len() > OTHERS_MAX {
@@ -301,7 +332,14 @@ impl Names {
         }
     }
 
-    fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Path, u64), rules: &Rules) {
+    fn found(
+        &self,
+        export: &Export,
+        file: &FileId,
+        (directory, name): (&FileId, &[u8]),
+        (path, moves): (&Path, u64),
+        rules: &Rules,
+    ) {
         if self.learn(export, file, directory, name, rules, LinkCertainty::Yes)
             && let Some(path) = &path.0
             && !Rules::is_partial(path)
@@ -310,7 +348,15 @@ impl Names {
         }
     }
 
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, certainty: LinkCertainty) -> bool {
+    fn learn(
+        &self,
+        export: &Export,
+        file: &FileId,
+        directory: &FileId,
+        name: &[u8],
+        rules: &Rules,
+        certainty: LinkCertainty,
+    ) -> bool {
         let key = Node::of(export.id, file);
         let link = (Node::of(export.id, directory), Name::from(name));
         let before = self.links.get(&key);
@@ -382,7 +428,12 @@ impl Names {
         path
     }
 
-    fn put_together(&self, export: &Export, file: &Node, path_of: impl Fn(&Node) -> Option<Arc<[u8]>>) -> Arc<[u8]> {
+    fn put_together(
+        &self,
+        export: &Export,
+        file: &Node,
+        path_of: impl Fn(&Node) -> Option<Arc<[u8]>>,
+    ) -> Arc<[u8]> {
         let root = Node::of(export.id, &export.file_system.root());
         let mut parts: Vec<Name> = Vec::new();
         let mut at = file.clone();
@@ -456,7 +507,8 @@ fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
 
 const FILES_MAX: usize = 65_536;
 const OTHERS_MAX: usize = 16;
-const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
+const COUNTED: [u16; 6] =
+    [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 const DEPTH_MAX: usize = 256;
 /// Two exports rarely share one and wait for each other's file system.

@@ -2,13 +2,15 @@ use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
-use vouch_nfs4_server::{Denial, Denied, Details, Export, Observation, Principal, Stage, requested};
+use vouch_nfs4_server::{
+    Denial, Denied, Details, Export, Observation, Principal, Stage, requested,
+};
 use vouch_vfs::FileId;
 
 use super::names::{Others, Paths};
 use super::{
-    Audit, BADHANDLE, MOVES, NAMING, PUTFH, PathSnapshot, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_durable,
-    transport,
+    Audit, BADHANDLE, MOVES, NAMING, PUTFH, PathSnapshot, Refused, SERVERFAULT, WRONGSEC, flavour,
+    now_ns, principal, set_must_be_durable, transport,
 };
 
 const _: () = assert!(
@@ -27,13 +29,24 @@ impl Audit {
     pub(super) fn operation(&self, seen: &Observation<'_>) {
         let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let refused = match (operation, seen.status) {
-            (PUTFH, BADHANDLE) => Some((Refusal::Handle, "a filehandle that was never given out".to_owned())),
+            (PUTFH, BADHANDLE) => {
+                Some((Refusal::Handle, "a filehandle that was never given out".to_owned()))
+            }
             (_, WRONGSEC) => Some((Refusal::Flavour, self.operation_and_name(operation, seen))),
             _ => None,
         };
         if let Some((why, detail)) = refused {
-            let export = seen.details.as_ref().and_then(|details| details.export).map_or("", |export| &*export.source);
-            let refused = Refused { export, detail: &detail, enctype: seen.enctype, ..Refused::of(why, seen.connection) };
+            let export = seen
+                .details
+                .as_ref()
+                .and_then(|details| details.export)
+                .map_or("", |export| &*export.source);
+            let refused = Refused {
+                export,
+                detail: &detail,
+                enctype: seen.enctype,
+                ..Refused::of(why, seen.connection)
+            };
             self.refuse(&refused.by(seen.flavour, seen.principal));
         }
         let Some(details) = &seen.details else { return };
@@ -45,7 +58,11 @@ impl Audit {
     }
 
     fn operation_and_name(&self, operation: u16, seen: &Observation<'_>) -> String {
-        let name = seen.details.as_ref().and_then(|details| details.arguments.name).map(String::from_utf8_lossy);
+        let name = seen
+            .details
+            .as_ref()
+            .and_then(|details| details.arguments.name)
+            .map(String::from_utf8_lossy);
         let operation = operations::name(operation);
         name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
     }
@@ -57,10 +74,16 @@ impl Audit {
             // The operation itself is recorded, with WRONGSEC.
             Denial::Transport => return,
             Denial::Caller => "the caller has no account here",
-            Denial::NameService => "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY",
+            Denial::NameService => {
+                "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY"
+            }
         };
-        let refused =
-            Refused { export: &denied.export.source, detail, enctype: denied.enctype, ..Refused::of(Refusal::Client, denied.connection) };
+        let refused = Refused {
+            export: &denied.export.source,
+            detail,
+            enctype: denied.enctype,
+            ..Refused::of(Refusal::Client, denied.connection)
+        };
         self.refuse(&refused.by(denied.flavour, denied.principal));
     }
 
@@ -75,7 +98,13 @@ impl Audit {
             FilePaths::of(&noted.paths)
         } else if let Some((export, file)) = used(operation, seen, details, rules) {
             path = self.names.path(export, file);
-            FilePaths { path: &path, new_path: b"", file: Some(file), others: &Others::NONE, new_others: &Others::NONE }
+            FilePaths {
+                path: &path,
+                new_path: b"",
+                file: Some(file),
+                others: &Others::NONE,
+                new_others: &Others::NONE,
+            }
         } else {
             found = self.names.paths(seen, details, rules);
             FilePaths::of(&found)
@@ -87,8 +116,12 @@ impl Audit {
         let client = name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let time_ns = noted.map_or_else(now_ns, |noted| noted.time_ns);
         let mut record = operation_record(operation, seen, details, &paths, client, time_ns);
-        let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else { return };
-        let is_named = details.arguments.name.is_some() || details.arguments.new_name.is_some() || !paths.new_path.is_empty();
+        let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else {
+            return;
+        };
+        let is_named = details.arguments.name.is_some()
+            || details.arguments.new_name.is_some()
+            || !paths.new_path.is_empty();
         let detail = detail(&record, details, by, is_named);
         if let MatchedName::Link(other) = by
             && !is_named
@@ -97,8 +130,9 @@ impl Audit {
         }
         (record.key, record.detail) = (key, detail.as_bytes());
         // SERVERFAULT refuses an operation that cannot be recorded.
-        let must_be_durable =
-            self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
+        let must_be_durable = self.denies
+            && seen.status != SERVERFAULT
+            && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_durable {
             true => {
                 set_must_be_durable(true);
@@ -123,7 +157,9 @@ fn operation_record<'r>(
         (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
         (None, _) => (None, None),
     };
-    let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && details.stage != Stage::Started;
+    let is_data =
+        matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY)
+            && details.stage != Stage::Started;
     let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
     let mut record = Record {
         time_ns,
@@ -177,12 +213,20 @@ impl<'p> FilePaths<'p> {
 }
 
 /// The operation has no names, and no rule needs other names.
-fn used<'o>(operation: u16, seen: &Observation<'o>, details: &Details<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
-    let is_plain = details.arguments.name.is_none() && details.arguments.new_name.is_none() && !rules.has_path_rules();
+fn used<'o>(
+    operation: u16,
+    seen: &Observation<'o>,
+    details: &Details<'o>,
+    rules: &Rules,
+) -> Option<(&'o Export, &'o FileId)> {
+    let is_plain = details.arguments.name.is_none()
+        && details.arguments.new_name.is_none()
+        && !rules.has_path_rules();
     (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()
 }
 
-const USES: [u16; 6] = [number::READ, number::WRITE, number::GETATTR, number::CLOSE, number::ACCESS, number::COMMIT];
+const USES: [u16; 6] =
+    [number::READ, number::WRITE, number::GETATTR, number::CLOSE, number::ACCESS, number::COMMIT];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MatchedName<'p> {
@@ -202,12 +246,19 @@ pub(super) fn select<'r, 'p>(
     if let Some(key) = rules.select(record) {
         return Some((key, MatchedName::Path));
     }
-    let by_old = |by: MatchedName<'p>, path: &'p [u8]| rules.select(&Record { path, ..record.clone() }).map(|key| (key, by));
-    let by_new = |by: MatchedName<'p>, path2: &'p [u8]| rules.select(&Record { path2, ..record.clone() }).map(|key| (key, by));
+    let by_old = |by: MatchedName<'p>, path: &'p [u8]| {
+        rules.select(&Record { path, ..record.clone() }).map(|key| (key, by))
+    };
+    let by_new = |by: MatchedName<'p>, path2: &'p [u8]| {
+        rules.select(&Record { path2, ..record.clone() }).map(|key| (key, by))
+    };
     by_any(others, by_old).or_else(|| by_any(new_others, by_new))
 }
 
-fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(MatchedName<'p>, &'p [u8]) -> Option<T>) -> Option<T> {
+fn by_any<'p, T>(
+    others: &'p Others,
+    mut is_by: impl FnMut(MatchedName<'p>, &'p [u8]) -> Option<T>,
+) -> Option<T> {
     let links = others.links.iter().map(|path| (MatchedName::Link(path), &**path));
     let former = others.former.iter().map(|path| (MatchedName::Former(path), &**path));
     let unknown = others.are_more.then_some((MatchedName::Unknown, &b""[..]));
@@ -220,12 +271,23 @@ fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_name
         number::OPEN => 0,
         _ => record.requested.unwrap_or(0),
     };
-    let empties = record.operation == number::OPEN && record.granted.is_some_and(|granted| granted & access::TRUNCATE != 0);
-    let is_known = record.export.is_empty() || (!record.path.is_empty() && !Rules::is_partial(record.path));
-    if !empties && access::changes_nothing(sets) && is_known && about.stage == Stage::Whole && by == MatchedName::Path {
+    let empties = record.operation == number::OPEN
+        && record.granted.is_some_and(|granted| granted & access::TRUNCATE != 0);
+    let is_known =
+        record.export.is_empty() || (!record.path.is_empty() && !Rules::is_partial(record.path));
+    if !empties
+        && access::changes_nothing(sets)
+        && is_known
+        && about.stage == Stage::Whole
+        && by == MatchedName::Path
+    {
         return String::new();
     }
-    let mut detail = if empties { "empties the file".to_owned() } else { access::describe_changes(sets, record.mode, about.new_owner) };
+    let mut detail = if empties {
+        "empties the file".to_owned()
+    } else {
+        access::describe_changes(sets, record.mode, about.new_owner)
+    };
     let mut say = |part: &str| {
         if !detail.is_empty() && !part.is_empty() {
             detail.push_str("; ");
@@ -255,7 +317,9 @@ impl MatchedName<'_> {
         let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
         match self {
             MatchedName::Path => String::new(),
-            MatchedName::Link(other) => format!("also named {}", quoted(if is_named { other } else { used })),
+            MatchedName::Link(other) => {
+                format!("also named {}", quoted(if is_named { other } else { used }))
+            }
             MatchedName::Former(former) => format!("was {} before a rename", quoted(former)),
             MatchedName::Unknown => "it may have another name, which is not known".into(),
         }

@@ -30,7 +30,11 @@ impl<'a> Refused<'a> {
     }
 
     pub(crate) fn of(why: Refusal, connection: &'a Connection) -> Self {
-        Refused { connection: Some(connection.id().0), transport: Some(connection), ..Self::from(why, connection.peer()) }
+        Refused {
+            connection: Some(connection.id().0),
+            transport: Some(connection),
+            ..Self::from(why, connection.peer())
+        }
     }
 
     pub(crate) fn from(why: Refusal, peer: SocketAddr) -> Self {
@@ -70,7 +74,11 @@ impl Audit {
             connection: refused.connection,
             ..refused.transport.map_or_else(Record::default, transport)
         };
-        let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
+        let Some(key) =
+            self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from))
+        else {
+            return;
+        };
         let Some(omitted) = self.bounds.admit(refused.peer.ip(), clock::mono_ms()) else { return };
         record.gap = omitted;
         record.key = &key;

@@ -21,6 +21,9 @@ impl FaultObserver for ReplicaFaultReporter {
     fn replica_fault(&self, fault: &ReplicaFault<'_>) {
         let Some(audit) = self.0.get().and_then(Weak::upgrade) else { return };
         let detail = format!("tree:{}: {}", fault.tree, fault.detail);
-        audit.refuse(&Refused { detail: &detail, ..Refused::from(refusal_of(&fault.kind), fault.replica) });
+        audit.refuse(&Refused {
+            detail: &detail,
+            ..Refused::from(refusal_of(&fault.kind), fault.replica)
+        });
     }
 }

@@ -23,9 +23,14 @@ impl Driver {
         match to {
             CallbackTo::Connection(id) => {
                 let callback_id = callback.id;
-                let sent = self
-                    .connection(id)
-                    .is_some_and(|connection| connection.call_back(callback.id, callback.xid, callback.record, callback.due_ms));
+                let sent = self.connection(id).is_some_and(|connection| {
+                    connection.call_back(
+                        callback.id,
+                        callback.xid,
+                        callback.record,
+                        callback.due_ms,
+                    )
+                });
                 if !sent {
                     self.unanswered([callback_id]);
                 }
@@ -39,7 +44,9 @@ impl Driver {
         let count = targets.len();
         match targets.entry(address) {
             Entry::Occupied(mut entry) => match entry.get_mut() {
-                Target::Connecting(queue) if queue.len() < CALLBACKS_OUTSTANDING_MAX => queue.push(callback),
+                Target::Connecting(queue) if queue.len() < CALLBACKS_OUTSTANDING_MAX => {
+                    queue.push(callback)
+                }
                 Target::Connecting(_) => {
                     drop(targets);
                     self.unanswered([callback.id]);
@@ -48,13 +55,16 @@ impl Driver {
                     let connection = self.connection(*id);
                     drop(targets);
                     let id = callback.id;
-                    if !connection.is_some_and(|connection| connection.call_back(id, callback.xid, callback.record, callback.due_ms)) {
+                    if !connection.is_some_and(|connection| {
+                        connection.call_back(id, callback.xid, callback.record, callback.due_ms)
+                    }) {
                         self.unanswered([id]);
                     }
                 }
             },
             Entry::Vacant(_)
-                if count >= CALLBACK_CONNECTIONS_MAX || self.callback_dialers.pool.is_crowded(TaskOrigin::call(address.ip())) =>
+                if count >= CALLBACK_CONNECTIONS_MAX
+                    || self.callback_dialers.pool.is_crowded(TaskOrigin::call(address.ip())) =>
             {
                 drop(targets);
                 self.unanswered([callback.id]);
@@ -63,17 +73,20 @@ impl Driver {
                 entry.insert(Target::Connecting(vec![callback]));
                 drop(targets);
                 let driver = self.clone();
-                self.callback_dialers.pool.submit(TaskOrigin::call(address.ip()), move || driver.dial(address));
+                self.callback_dialers
+                    .pool
+                    .submit(TaskOrigin::call(address.ip()), move || driver.dial(address));
             }
         }
     }
 
     fn dial(self: &Arc<Self>, address: SocketAddr) {
-        let socket = TcpStream::connect_timeout(&address, CALLBACK_CONNECT_MAX).and_then(|socket| {
-            socket.set_nonblocking(true)?;
-            socket.set_nodelay(true)?;
-            Ok(socket)
-        });
+        let socket =
+            TcpStream::connect_timeout(&address, CALLBACK_CONNECT_MAX).and_then(|socket| {
+                socket.set_nonblocking(true)?;
+                socket.set_nodelay(true)?;
+                Ok(socket)
+            });
         match socket {
             Ok(socket) => {
                 let queue = match self.callback_dialers.targets.lock().get_mut(&address) {
@@ -85,7 +98,9 @@ impl Driver {
             }
             Err(error) => {
                 tracing::debug!(%address, %error, "callback address of a client is unreachable");
-                if let Some(Target::Connecting(queue)) = self.callback_dialers.targets.lock().remove(&address) {
+                if let Some(Target::Connecting(queue)) =
+                    self.callback_dialers.targets.lock().remove(&address)
+                {
                     self.unanswered(queue.into_iter().map(|callback| callback.id));
                 }
             }
@@ -97,7 +112,11 @@ impl Driver {
         self.give_up(ids, Unreachable::Peer);
     }
 
-    pub(super) fn give_up(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>, why: Unreachable) {
+    pub(super) fn give_up(
+        self: &Arc<Self>,
+        ids: impl IntoIterator<Item = CallbackId>,
+        why: Unreachable,
+    ) {
         for id in ids {
             self.traffic.callbacks_failed.add(1);
             self.gss.iter().for_each(|gss| gss.forget_callback(id));
@@ -111,7 +130,11 @@ impl Driver {
 
     pub(crate) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
         let Some(id) = connection.find_callback(xid) else { return };
-        let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
+        let genuine = match self
+            .gss
+            .as_ref()
+            .map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record))
+        {
             Answered::Plain => None,
             Answered::Genuine(record) => Some(record),
             Answered::Forged => {
@@ -127,7 +150,8 @@ impl Driver {
         if connection.take_callback(xid).is_none() {
             return;
         }
-        let effects = self.engine.callback_reply(id, Ok(genuine.as_deref().unwrap_or(record)), clock::now());
+        let effects =
+            self.engine.callback_reply(id, Ok(genuine.as_deref().unwrap_or(record)), clock::now());
         self.apply(effects);
     }
 }

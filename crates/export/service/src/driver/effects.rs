@@ -41,7 +41,8 @@ impl Driver {
                 let awaits = PendingReply::new(connection);
                 Box::new(move || {
                     let connection = awaits.connection();
-                    if let Some(outgoing) = driver.hold_for_audit(connection, Some(outgoing), hold) {
+                    if let Some(outgoing) = driver.hold_for_audit(connection, Some(outgoing), hold)
+                    {
                         connection.send_durable(outgoing);
                     }
                 }) as Box<dyn FnOnce() + Send>
@@ -56,8 +57,15 @@ impl Driver {
     }
 
     /// Returns the reply if it may leave now.
-    fn hold_for_audit(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
-        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
+    fn hold_for_audit(
+        &self,
+        connection: &Arc<Connection>,
+        outgoing: Option<Outgoing>,
+        hold: Hold,
+    ) -> Option<Outgoing> {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else {
+            return outgoing;
+        };
         let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
         audit.after(Box::new(move || awaits.connection().send_durable(outgoing)));
         None
@@ -78,7 +86,10 @@ impl Driver {
         let replaced = self.engine.end_state_of_removed_files();
         self.apply(replaced.effects);
         if replaced.ended > 0 {
-            tracing::warn!(ended = replaced.ended, "ended opens, delegations and locks of files in removed snapshots");
+            tracing::warn!(
+                ended = replaced.ended,
+                "ended opens, delegations and locks of files in removed snapshots"
+            );
         }
     }
 
@@ -104,7 +115,9 @@ impl Driver {
         let mut changes = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Persist { key, value, order } => changes.push(Change::Put { key, value, order }),
+                Effect::Persist { key, value, order } => {
+                    changes.push(Change::Put { key, value, order })
+                }
                 Effect::Forget { key, order } => changes.push(Change::Remove { key, order }),
                 Effect::GraceEnded => {
                     tracing::info!("the grace period has ended");
@@ -114,10 +127,15 @@ impl Driver {
                     let due_ms = clock::mono_ms().saturating_add(timeout_ms);
                     let record = match &context {
                         None => Some([&record_mark(record.len())[..], &record[..]].concat()),
-                        Some(by) => self.gss.as_ref().and_then(|gss| gss.protect_callback(id, &record, by)),
+                        Some(by) => {
+                            self.gss.as_ref().and_then(|gss| gss.protect_callback(id, &record, by))
+                        }
                     };
                     match record {
-                        Some(record) => self.call_back(to, QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms }),
+                        Some(record) => self.call_back(
+                            to,
+                            QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms },
+                        ),
                         None => {
                             tracing::debug!(
                                 "the Kerberos context of a callback has expired; the callback waits until the client names another context"
@@ -127,21 +145,44 @@ impl Driver {
                     }
                 }
                 Effect::AddressMismatch { name, address, from } => {
-                    self.client_faults.note(ClientFault::AddressChanged, Some(&name), address, format_args!("before={from}"));
+                    self.client_faults.note(
+                        ClientFault::AddressChanged,
+                        Some(&name),
+                        address,
+                        format_args!("before={from}"),
+                    );
                 }
                 Effect::RecallOverdue { name, address, export, file, waited_ms, is_revoked } => {
-                    let fault = if is_revoked { ClientFault::DelegationRevoked } else { ClientFault::DelegationOverdue };
+                    let fault = if is_revoked {
+                        ClientFault::DelegationRevoked
+                    } else {
+                        ClientFault::DelegationOverdue
+                    };
                     let waited_s = waited_ms / 1000;
-                    self.client_faults.note(fault, Some(&name), address, format_args!("export={export} file={file} waited_s={waited_s}"));
+                    self.client_faults.note(
+                        fault,
+                        Some(&name),
+                        address,
+                        format_args!("export={export} file={file} waited_s={waited_s}"),
+                    );
                 }
                 Effect::ClientEnded { name, address, why } => {
                     let fault = ClientFault::of_end(why);
                     self.client_faults.note(fault, Some(&name), address, format_args!("{why:?}"));
                 }
                 Effect::NameConflict { name, holder, refused, has_ended } => {
-                    let fault = if has_ended { ClientFault::NameShared } else { ClientFault::NameInUse };
-                    let holder = holder.map_or_else(|| "from before the restart".to_owned(), |holder| holder.to_string());
-                    self.client_faults.note(fault, Some(&name), refused, format_args!("holder={holder} refused={refused}"));
+                    let fault =
+                        if has_ended { ClientFault::NameShared } else { ClientFault::NameInUse };
+                    let holder = holder.map_or_else(
+                        || "from before the restart".to_owned(),
+                        |holder| holder.to_string(),
+                    );
+                    self.client_faults.note(
+                        fault,
+                        Some(&name),
+                        refused,
+                        format_args!("holder={holder} refused={refused}"),
+                    );
                 }
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
@@ -167,7 +208,8 @@ impl Driver {
             match progress {
                 JobProgress::More => driver.run_job(job),
                 // A client can observe the end of a job, so it waits for the audit like a reply.
-                JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
+                JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold))
+                {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();
                         move || driver.run_job(job)

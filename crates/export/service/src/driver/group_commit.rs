@@ -28,7 +28,11 @@ impl Drop for RestartOnPanic<'_> {
 }
 
 impl Driver {
-    pub(crate) fn queue_commit(self: &Arc<Self>, export: ExportId, waiting: BlockedCall) -> Option<BlockedCall> {
+    pub(crate) fn queue_commit(
+        self: &Arc<Self>,
+        export: ExportId,
+        waiting: BlockedCall,
+    ) -> Option<BlockedCall> {
         match self.commit_queue.waiting.lock().entry(export) {
             Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
             Entry::Occupied(mut others) => {
@@ -60,7 +64,12 @@ impl Driver {
                 }
             }
         };
-        let commit = AssertUnwindSafe(|| Compound::sync_batch(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
+        let commit = AssertUnwindSafe(|| {
+            Compound::sync_batch(
+                &self.engine,
+                batch.iter_mut().map(|waiting| &mut waiting.compound),
+            )
+        });
         if catch_unwind(commit).is_err() {
             tracing::error!("a group commit panicked; this is a bug in vouch");
         }

@@ -63,7 +63,10 @@ impl RemotePools {
                 (remote.ended, remote.since_ms, remote.is_stalled) = (ended, now_ms, false);
             } else if !remote.is_stalled && now_ms.saturating_sub(remote.since_ms) >= STALL_MS {
                 remote.is_stalled = true;
-                tracing::warn!("no call to the file system of device {major}:{minor} has ended for {} s, {running} wait", STALL_MS / 1000);
+                tracing::warn!(
+                    "no call to the file system of device {major}:{minor} has ended for {} s, {running} wait",
+                    STALL_MS / 1000
+                );
             }
         }
     }

@@ -26,7 +26,18 @@ impl Driver {
         let must_be_durable = audit::must_be_durable();
         audit::set_must_be_durable(false);
         let charge = connection.charge_blocked(0);
-        self.block_on(place, BlockedCall { connection, compound, records, envelope, moves: 0, must_be_durable, charge });
+        self.block_on(
+            place,
+            BlockedCall {
+                connection,
+                compound,
+                records,
+                envelope,
+                moves: 0,
+                must_be_durable,
+                charge,
+            },
+        );
     }
 
     fn block_on(self: &Arc<Self>, place: BlockedOn, mut waiting: BlockedCall) {
@@ -39,7 +50,11 @@ impl Driver {
         if waiting.moves == 0 {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
             let len = waiting.compound.body_len();
-            waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
+            waiting.charge = waiting.connection.charge_blocked(if len > WAITING_COPY_LEN_MAX {
+                self.record_len_max
+            } else {
+                len
+            });
         }
         let driver = self.clone();
         self.submit(place, waiting.connection.origin(), move || {
@@ -51,7 +66,12 @@ impl Driver {
         });
     }
 
-    pub(super) fn submit(&self, place: BlockedOn, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
+    pub(super) fn submit(
+        &self,
+        place: BlockedOn,
+        origin: TaskOrigin,
+        task: impl FnOnce() + Send + 'static,
+    ) {
         match place {
             BlockedOn::Disk => self.pool.submit(origin, task),
             BlockedOn::NameService => self.names.submit(origin, task),
@@ -61,8 +81,20 @@ impl Driver {
 
     /// A call that waits for another pool's resource moves there: a dead name service occupies no
     /// thread for disks.
-    pub(crate) fn finish(self: &Arc<Self>, waiting: BlockedCall, place: BlockedOn) -> Option<Outgoing> {
-        let BlockedCall { connection, mut compound, mut records, envelope, moves, must_be_durable, charge } = waiting;
+    pub(crate) fn finish(
+        self: &Arc<Self>,
+        waiting: BlockedCall,
+        place: BlockedOn,
+    ) -> Option<Outgoing> {
+        let BlockedCall {
+            connection,
+            mut compound,
+            mut records,
+            envelope,
+            moves,
+            must_be_durable,
+            charge,
+        } = waiting;
         if !self.may_serve() {
             connection.shut_down();
             return None;
@@ -76,7 +108,11 @@ impl Driver {
             BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
         };
         let reply = loop {
-            compound.wait_for(if moves >= MOVES_MAX { compound.remote_system() } else { place.remote() });
+            compound.wait_for(if moves >= MOVES_MAX {
+                compound.remote_system()
+            } else {
+                place.remote()
+            });
             let next = match compound.run_catching_panics(&self.engine, disks, names) {
                 Progress::Done(reply) => break reply,
                 Progress::Blocked(next) => next,
@@ -86,7 +122,18 @@ impl Driver {
                 connection.begin_waiting();
                 let must_be_durable = audit::must_be_durable();
                 audit::set_must_be_durable(false);
-                self.block_on(next, BlockedCall { connection, compound, records, envelope, moves: moves + 1, must_be_durable, charge });
+                self.block_on(
+                    next,
+                    BlockedCall {
+                        connection,
+                        compound,
+                        records,
+                        envelope,
+                        moves: moves + 1,
+                        must_be_durable,
+                        charge,
+                    },
+                );
                 return None;
             }
         };

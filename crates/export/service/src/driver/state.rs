@@ -71,9 +71,24 @@ pub(crate) struct DriverParts {
 }
 
 impl Driver {
-    pub(crate) fn new(parts: DriverParts, on_room: impl Fn() + Clone + Send + Sync + 'static) -> Self {
-        let DriverParts { engine, limits, inboxes, recovery, tls, gss, audit, exports, hosts, record_len_max, right, client_faults } =
-            parts;
+    pub(crate) fn new(
+        parts: DriverParts,
+        on_room: impl Fn() + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let DriverParts {
+            engine,
+            limits,
+            inboxes,
+            recovery,
+            tls,
+            gss,
+            audit,
+            exports,
+            hosts,
+            record_len_max,
+            right,
+            client_faults,
+        } = parts;
         let pool = |name, threads_max| Pool::new(name, threads_max, WAITING_MAX, on_room.clone());
         Driver {
             engine,

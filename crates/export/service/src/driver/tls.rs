@@ -14,14 +14,24 @@ impl Driver {
         self.report_refusal(connection, cause);
     }
 
-    pub(crate) fn note_refused_credential(&self, connection: &vouch_nfs4_server::Connection, stat: AuthStat) {
+    pub(crate) fn note_refused_credential(
+        &self,
+        connection: &vouch_nfs4_server::Connection,
+        stat: AuthStat,
+    ) {
         let (client, address) = (connection.client_name(), connection.peer().ip());
-        self.client_faults.note(ClientFault::of_auth(stat), client, address, format_args!("auth_stat={}", stat.0));
+        self.client_faults.note(
+            ClientFault::of_auth(stat),
+            client,
+            address,
+            format_args!("auth_stat={}", stat.0),
+        );
     }
 
     fn report_refusal(&self, connection: &Connection, cause: &str) {
         self.tls.iter().for_each(|tls| tls.log_refusal(connection.peer(), cause));
-        let refused = Refused { detail: cause, ..Refused::of(Refusal::Authentication, connection.engine()) };
+        let refused =
+            Refused { detail: cause, ..Refused::of(Refusal::Authentication, connection.engine()) };
         self.audit.iter().for_each(|audit| audit.refuse(&refused));
     }
 
@@ -35,11 +45,23 @@ impl Driver {
 
     pub(crate) fn check_certificates(&self) {
         let Some(tls) = &self.tls else { return };
-        let certified: Vec<_> = self.connections.lock().values().filter(|one| !one.certificates().is_empty()).cloned().collect();
+        let certified: Vec<_> = self
+            .connections
+            .lock()
+            .values()
+            .filter(|one| !one.certificates().is_empty())
+            .cloned()
+            .collect();
         for connection in certified {
-            let Some(session) = connection.engine().tls().and_then(|tls| tls.certificate.as_ref()) else { continue };
+            let Some(session) = connection.engine().tls().and_then(|tls| tls.certificate.as_ref())
+            else {
+                continue;
+            };
             if let Err(cause) = tls.check_session(connection.certificates(), session) {
-                self.refuse_tls(&connection, &format!("the certificate of an open session is no longer accepted: {cause}"));
+                self.refuse_tls(
+                    &connection,
+                    &format!("the certificate of an open session is no longer accepted: {cause}"),
+                );
                 connection.shut_down();
             }
         }
@@ -49,7 +71,9 @@ impl Driver {
     /// transport.
     pub(crate) fn refuse_transport(&self, connection: &Connection, request: Request) -> Vec<u8> {
         let cause = match connection.engine().transport() {
-            vouch_nfs4_server::Transport::Clear => "a call without TLS, which all exports of this client demand",
+            vouch_nfs4_server::Transport::Clear => {
+                "a call without TLS, which all exports of this client demand"
+            }
             _ => "a call without a client certificate, which all exports of this client demand",
         };
         if let Some(tls) = &self.tls {

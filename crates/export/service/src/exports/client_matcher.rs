@@ -21,7 +21,8 @@ impl ClientRules {
     pub(crate) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
         let mut sorted: Vec<&Client> = clients.iter().collect();
         sorted.sort_by_key(|client| {
-            let prefix = if let MachineName::Network(_, len) = client.machine { 128 - len } else { 0 };
+            let prefix =
+                if let MachineName::Network(_, len) = client.machine { 128 - len } else { 0 };
             (client.machine.rank(), prefix)
         });
         let mut rules: Vec<ClientRule> = Vec::new();
@@ -30,7 +31,12 @@ impl ClientRules {
             // In the old syntax each entry names one flavour: `gss/krb5(ro) gss/krb5p(rw)`.
             if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.machine) {
                 let known = Arc::make_mut(rule);
-                known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
+                known.flavours.extend(
+                    access
+                        .into_iter()
+                        .filter(|access| known.under(access.flavour).is_none())
+                        .collect::<Vec<_>>(),
+                );
                 continue;
             }
             rules.push((client.machine.clone(), Arc::new(ClientAccess { flavours: access })));
@@ -45,7 +51,9 @@ impl ClientMatcher for ClientRules {
     }
 
     fn demands_tls(&self) -> bool {
-        self.rules.iter().any(|(_, access)| access.flavours.iter().any(|under| under.transport_min > Transport::Clear))
+        self.rules.iter().any(|(_, access)| {
+            access.flavours.iter().any(|under| under.transport_min > Transport::Clear)
+        })
     }
 
     fn is_undecided(&self, peer: SocketAddr) -> bool {
@@ -74,14 +82,20 @@ impl ClientRules {
     /// undecided.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&ClientRule>, Undecided> {
         let address = peer.ip().to_canonical();
-        let if_answered = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
+        let if_answered =
+            |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
         for rule in &self.rules {
             let fits = match &rule.0 {
                 MachineName::Host(host) => Some(self.hosts.has_address(host, address)),
                 MachineName::Network(network, len) => Some(in_network(address, *network, *len)),
-                MachineName::Netgroup(group) => if_answered(self.hosts.is_in_netgroup(group, address))
-                    .filter(|&is| is || !certain || !self.hosts.is_membership_uncertain(group, address)),
-                MachineName::Pattern(pattern) => if_answered(self.hosts.name_matches(address, |name| fits(pattern, name))),
+                MachineName::Netgroup(group) => {
+                    if_answered(self.hosts.is_in_netgroup(group, address)).filter(|&is| {
+                        is || !certain || !self.hosts.is_membership_uncertain(group, address)
+                    })
+                }
+                MachineName::Pattern(pattern) => {
+                    if_answered(self.hosts.name_matches(address, |name| fits(pattern, name)))
+                }
                 MachineName::Everyone => Some(true),
             };
             if fits.ok_or(Undecided)? {
@@ -118,7 +132,8 @@ mod tests {
             })
         }
         fn in_netgroup(&self, group: &str, host: &str) -> bool {
-            (group, host) == ("trusted", "two.example.org") || (group, host) == ("numbers", "203.0.113.9")
+            (group, host) == ("trusted", "two.example.org")
+                || (group, host) == ("numbers", "203.0.113.9")
         }
     }
 
@@ -126,11 +141,21 @@ mod tests {
         let parsed = parse(text.as_bytes()).unwrap();
         let hosts = Arc::new(Hosts::new(Arc::new(Small)));
         let clients = &parsed.entries[0].clients;
-        let of_kind =
-            |pick: fn(&MachineName) -> Option<String>| clients.iter().filter_map(|client| pick(&client.machine)).collect::<Vec<_>>();
-        let names = of_kind(|who| if let MachineName::Host(host) = who { Some(host.clone()) } else { None });
-        let groups = of_kind(|who| if let MachineName::Netgroup(group) = who { Some(group.clone()) } else { None });
-        hosts.resolve_named(&names, &groups, clients.iter().any(|client| client.machine.needs_name()));
+        let of_kind = |pick: fn(&MachineName) -> Option<String>| {
+            clients.iter().filter_map(|client| pick(&client.machine)).collect::<Vec<_>>()
+        };
+        let names =
+            of_kind(
+                |who| if let MachineName::Host(host) = who { Some(host.clone()) } else { None },
+            );
+        let groups = of_kind(|who| {
+            if let MachineName::Netgroup(group) = who { Some(group.clone()) } else { None }
+        });
+        hosts.resolve_named(
+            &names,
+            &groups,
+            clients.iter().any(|client| client.machine.needs_name()),
+        );
         let from: IpAddr = from.parse().unwrap();
         hosts.look_up_if_stale(from);
         ClientRules::new(clients, hosts).access_for(SocketAddr::new(from, 700))
@@ -165,7 +190,8 @@ mod tests {
     #[test]
     fn flavours_as_clients_are_joined() {
         let access = ask("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)", "192.0.2.1").unwrap();
-        let rights: Vec<_> = access.flavours.iter().map(|under| (under.flavour, under.read_only)).collect();
+        let rights: Vec<_> =
+            access.flavours.iter().map(|under| (under.flavour, under.read_only)).collect();
         assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
     }
 
@@ -173,7 +199,9 @@ mod tests {
     fn each_flavour_keeps_the_options_of_its_line() {
         let text = "/d *(sec=krb5,insecure,machine_writes)\n/d *(sec=sys,rw,secure)";
         let access = ask(text, "192.0.2.1").unwrap();
-        assert!(access.refuses_port(Flavour::Sys, 50_000) && !access.refuses_port(Flavour::Sys, 700));
+        assert!(
+            access.refuses_port(Flavour::Sys, 50_000) && !access.refuses_port(Flavour::Sys, 700)
+        );
         assert!(!access.refuses_port(Flavour::Krb5, 50_000));
         assert!(access.machine_writes(Flavour::Krb5) && !access.machine_writes(Flavour::Sys));
     }
@@ -182,22 +210,38 @@ mod tests {
     fn unknown_client_is_undecided_and_requests_a_lookup() {
         let hosts = Arc::new(Hosts::new(Arc::new(Small)));
         hosts.resolve_named(&[], &["trusted".into()], true);
-        let clients = |text: &str| ClientRules::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
+        let clients = |text: &str| {
+            ClientRules::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone())
+        };
         let from = SocketAddr::from(([192, 0, 2, 2], 700));
         hosts.connection_opened(from.ip());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
             let clients = clients(text);
-            assert!(clients.access_for(from).is_none() && clients.is_undecided(from) && !clients.is_certain(from), "{text}");
+            assert!(
+                clients.access_for(from).is_none()
+                    && clients.is_undecided(from)
+                    && !clients.is_certain(from),
+                "{text}"
+            );
         }
-        assert!(!clients("/a *(ro)").is_undecided(from) && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from));
+        assert!(
+            !clients("/a *(ro)").is_undecided(from)
+                && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from)
+        );
         assert!(hosts.has_requested());
         assert!(!hosts.take_changed());
         hosts.look_up_requested();
         assert!(!hosts.has_requested() && hosts.take_changed() && !hosts.take_changed());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
-            assert!(clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only), "{text}");
+            assert!(
+                clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only),
+                "{text}"
+            );
             assert!(clients(text).is_certain(from), "{text}");
         }
-        assert!(clients("/a *.example.com(rw)").access_for(from).is_none() && !clients("/a *.example.com(rw)").is_undecided(from));
+        assert!(
+            clients("/a *.example.com(rw)").access_for(from).is_none()
+                && !clients("/a *.example.com(rw)").is_undecided(from)
+        );
     }
 }

@@ -41,7 +41,11 @@ pub struct CheckedList {
 impl ExportList {
     /// Reads the list, resolves its hosts and opens its directories, as a server with these
     /// TLS files does. `client`: show only the rules that count for this address. Blocks.
-    pub fn check(&self, tls: Option<&TlsConfig>, client: Option<IpAddr>) -> Result<CheckedList, SourceError> {
+    pub fn check(
+        &self,
+        tls: Option<&TlsConfig>,
+        client: Option<IpAddr>,
+    ) -> Result<CheckedList, SourceError> {
         let hosts = Arc::new(Hosts::new(Arc::new(resolver::System)));
         self.check_by(hosts, Box::new(open), tls, client)
     }
@@ -64,11 +68,20 @@ impl ExportList {
         client.into_iter().for_each(|client| hosts.look_up_if_stale(client));
         let exports = effective(&entries, &hosts, client);
         let loaded = sources.load_entries(entries, warnings)?;
-        Ok(CheckedList { exports, warnings: loaded.warnings, left_out: loaded.left_out, lists_kerberos: loaded.kerberos.is_some() })
+        Ok(CheckedList {
+            exports,
+            warnings: loaded.warnings,
+            left_out: loaded.left_out,
+            lists_kerberos: loaded.kerberos.is_some(),
+        })
     }
 }
 
-fn effective(entries: &ListedEntries, hosts: &Arc<Hosts>, client: Option<IpAddr>) -> Vec<EffectiveExport> {
+fn effective(
+    entries: &ListedEntries,
+    hosts: &Arc<Hosts>,
+    client: Option<IpAddr>,
+) -> Vec<EffectiveExport> {
     let mut all = Vec::new();
     for (entry, _) in entries {
         let shared = first(entry);
@@ -91,7 +104,10 @@ fn effective(entries: &ListedEntries, hosts: &Arc<Hosts>, client: Option<IpAddr>
 fn open(source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
     match source {
         Source::Directory(path) => {
-            let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
+            let plain = vouch_vfs_posix::Options {
+                cross_mounts: options.cross_mounts,
+                ..vouch_vfs_posix::Options::default()
+            };
             match PosixFs::open(Path::new(OsStr::from_bytes(path)), plain) {
                 Ok(file_system) => Ok(Arc::new(file_system)),
                 Err(ExportError::NeedsIds(_)) => Ok(Arc::new(MemoryFs::new())),
@@ -143,15 +159,22 @@ mod tests {
         fs::write(file.path(), text).unwrap();
         let list = ExportList::Files(vec![file.path().to_owned()]);
         let open = |source: &Source, _: &Options| match source {
-            Source::Directory(path) if path.ends_with(b"missing") => Err(io::ErrorKind::NotFound.into()),
+            Source::Directory(path) if path.ends_with(b"missing") => {
+                Err(io::ErrorKind::NotFound.into())
+            }
             _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
         };
         let hosts = Arc::new(Hosts::new(Arc::new(Nobody)));
-        list.check_by(hosts, Box::new(open), None, client.map(|client| client.parse().unwrap())).map_err(|error| error.to_string())
+        list.check_by(hosts, Box::new(open), None, client.map(|client| client.parse().unwrap()))
+            .map_err(|error| error.to_string())
     }
 
     fn lines(checked: &CheckedList) -> Vec<String> {
-        checked.exports.iter().map(|export| format!("{} {}({})", export.path, export.client, export.options)).collect()
+        checked
+            .exports
+            .iter()
+            .map(|export| format!("{} {}({})", export.path, export.client, export.options))
+            .collect()
     }
 
     #[test]
@@ -177,7 +200,11 @@ mod tests {
                     /c *(snapshots=/snaps/daily-*/data,snapdir=visible)\n/d *(snapshots=.snap)\n";
         let first = lines(&check(text, None).unwrap());
         let shown: String = first.iter().map(|line| format!("{line}\n")).collect();
-        for option in ["no_delegations", "snapshots=/snaps/daily-*/data,snapdir=visible", "snapshots=./.snap/*"] {
+        for option in [
+            "no_delegations",
+            "snapshots=/snaps/daily-*/data,snapdir=visible",
+            "snapshots=./.snap/*",
+        ] {
             assert!(shown.contains(&format!(",{option},")), "{shown}");
         }
         let mut second = check(&shown, None).unwrap();
@@ -187,15 +214,22 @@ mod tests {
 
     #[test]
     fn rule_of_a_client_is_the_most_specific_one() {
-        let of = |client| lines(&check("/a *(ro) 192.0.2.0/24(rw)\n/b 198.51.100.1\n", Some(client)).unwrap());
+        let of = |client| {
+            lines(&check("/a *(ro) 192.0.2.0/24(rw)\n/b 198.51.100.1\n", Some(client)).unwrap())
+        };
         assert_eq!(of("192.0.2.7").len(), 1);
-        assert!(of("192.0.2.7")[0].starts_with("/a 192.0.2.0/24(") && of("203.0.113.1")[0].starts_with("/a *("));
+        assert!(
+            of("192.0.2.7")[0].starts_with("/a 192.0.2.0/24(")
+                && of("203.0.113.1")[0].starts_with("/a *(")
+        );
         assert_eq!(of("198.51.100.1").len(), 2);
     }
 
     #[test]
     fn faults_are_told_as_a_server_tells_them() {
-        assert!(check("/a *(rw,nonsense)\n", None).unwrap_err().contains("line 1: option nonsense"));
+        assert!(
+            check("/a *(rw,nonsense)\n", None).unwrap_err().contains("line 1: option nonsense")
+        );
         assert!(check("/a *(xprtsec=tls)\n", None).unwrap_err().contains("--tls-cert"));
         assert!(check("/a *(fsid=7)\n/b *(fsid=7)\n", None).unwrap_err().contains("same number"));
         let checked = check("/missing *(sec=krb5)\n/b *\n", None).unwrap();
@@ -205,8 +239,11 @@ mod tests {
     #[test]
     fn real_directory_is_opened_and_nothing_is_written() {
         let root = tempfile::tempdir().unwrap();
-        let list =
-            |path: &Path| ExportList::One { source: path.as_os_str().as_bytes().to_vec(), pseudo: "/x".into(), options: "rw".into() };
+        let list = |path: &Path| ExportList::One {
+            source: path.as_os_str().as_bytes().to_vec(),
+            pseudo: "/x".into(),
+            options: "rw".into(),
+        };
         let checked = list(root.path()).check(None, None).unwrap();
         assert_eq!((checked.exports.len(), fs::read_dir(root.path()).unwrap().count()), (1, 0));
         assert!(list(&root.path().join("none")).check(None, None).is_err());

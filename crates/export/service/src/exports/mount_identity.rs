@@ -24,7 +24,12 @@ impl MountIdentity {
             Source::Tree(_) => return None,
         };
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-        let found = statx(CWD, Path::new(OsStr::from_bytes(path)), AtFlags::empty(), wanted).ok()?;
-        Some(MountIdentity { device: (found.stx_dev_major, found.stx_dev_minor), inode: found.stx_ino, mount: found.stx_mnt_id })
+        let found =
+            statx(CWD, Path::new(OsStr::from_bytes(path)), AtFlags::empty(), wanted).ok()?;
+        Some(MountIdentity {
+            device: (found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            mount: found.stx_mnt_id,
+        })
     }
 }

@@ -24,22 +24,38 @@ pub(crate) struct FileSystemOpener {
 }
 
 impl FileSystemOpener {
-    pub(crate) fn new(state: &Path, right: Option<Arc<ServingRight>>, fault_observer: Option<Arc<dyn FaultObserver>>) -> Self {
-        FileSystemOpener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state, fault_observer), right }
+    pub(crate) fn new(
+        state: &Path,
+        right: Option<Arc<ServingRight>>,
+        fault_observer: Option<Arc<dyn FaultObserver>>,
+    ) -> Self {
+        FileSystemOpener {
+            state: state.to_owned(),
+            stores: Mutex::default(),
+            trees: Trees::new(state, fault_observer),
+            right,
+        }
     }
 
-    pub(crate) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
+    pub(crate) fn open(
+        &self,
+        source: &Source,
+        options: &Options,
+    ) -> io::Result<Arc<dyn FileSystem>> {
         match source {
             Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),
-            Source::Tree(_) if options.snapshots().is_some() => {
-                Err(io::Error::other("a published tree has revisions instead of snapshots; remove the option snapshots"))
-            }
+            Source::Tree(_) if options.snapshots().is_some() => Err(io::Error::other(
+                "a published tree has revisions instead of snapshots; remove the option snapshots",
+            )),
             Source::Tree(what) => Ok(Arc::new(self.trees.open(what)?)),
         }
     }
 
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
-        let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
+        let plain = vouch_vfs_posix::Options {
+            cross_mounts: options.cross_mounts,
+            ..vouch_vfs_posix::Options::default()
+        };
         let snapshots = options.snapshots();
         match PosixFs::open(path, plain.clone()) {
             // Below a mount point or in a snapshot may be a file system without handles.
@@ -51,10 +67,14 @@ impl FileSystemOpener {
             Err(error) => return Err(plainly(error)),
         }
         let store = self.store(path)?;
-        let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
+        let file_system =
+            PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain })
+                .map_err(plainly)?;
         self.log_missing_features(path, &file_system);
         match snapshots {
-            Some(snapshots) => Ok(Arc::new(SnapshotFs::open(file_system, snapshots).map_err(plainly)?)),
+            Some(snapshots) => {
+                Ok(Arc::new(SnapshotFs::open(file_system, snapshots).map_err(plainly)?))
+            }
             None => Ok(Arc::new(file_system)),
         }
     }
@@ -82,7 +102,9 @@ impl FileSystemOpener {
             None => IdStore::open(&file),
             Some(right) => IdStore::open_on(&file, GuardedFile::open(&file, right.clone())?),
         };
-        let store = Arc::new(opened.map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
+        let store = Arc::new(
+            opened.map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?,
+        );
         stores.insert(file, Arc::downgrade(&store));
         Ok(store)
     }

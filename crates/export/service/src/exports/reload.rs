@@ -38,24 +38,37 @@ impl Reloader {
     /// Ends state of clients that new answers of the name service deprive of access.
     pub(crate) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
-        self.driver.hosts.when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
+        self.driver
+            .hosts
+            .when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
     }
 
     fn load(&self) -> Result<Vec<String>, String> {
-        let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
+        let map =
+            read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
         audit.iter().for_each(|audit| audit.check_keytab());
-        let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
-        let tls = self.driver.tls.as_ref();
         let rules =
-            rules.and_then(|(map, rules)| Ok((map, rules, tls.map(|tls| tls.read()).transpose().map_err(|error| error.to_string())?)));
-        let loaded = rules.and_then(|(map, rules, fresh)| Ok((map, rules, fresh, self.sources.load().map_err(|error| error.to_string())?)));
+            map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
+        let tls = self.driver.tls.as_ref();
+        let rules = rules.and_then(|(map, rules)| {
+            Ok((
+                map,
+                rules,
+                tls.map(|tls| tls.read()).transpose().map_err(|error| error.to_string())?,
+            ))
+        });
+        let loaded = rules.and_then(|(map, rules, fresh)| {
+            Ok((map, rules, fresh, self.sources.load().map_err(|error| error.to_string())?))
+        });
         match loaded {
             Ok((map, rules, fresh, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
                 let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = list(&exports);
-                self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+                self.metrics.name_exports(
+                    exports.all().iter().map(|export| (export.id, export.source.clone())),
+                );
                 self.accounts.replace_map(map);
                 if let (Some(tls), Some(fresh)) = (tls, fresh) {
                     tls.apply(fresh);
@@ -96,7 +109,8 @@ impl Reloader {
 pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
     let Some(path) = path else { return Ok(PrincipalMap::default()) };
     vouch_trust::warn_if_changeable(path);
-    let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
+    let text = std::fs::read(path)
+        .map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
     PrincipalMap::parse(&text).map_err(|errors| {
         let errors = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
         ExportError::PrincipalMap { path: path.to_owned(), faults: errors }
@@ -105,7 +119,10 @@ pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, Ex
 
 pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
     let path = |parts: &[Vec<u8>]| {
-        let joined: String = parts.iter().map(|part| format!("/{}", vouch_daemon::printable::printable(part))).collect();
+        let joined: String = parts
+            .iter()
+            .map(|part| format!("/{}", vouch_daemon::printable::printable(part)))
+            .collect();
         if joined.is_empty() { "/".into() } else { joined }
     };
     let status = |export: &Arc<vouch_nfs4_server::Export>| ExportStatus {

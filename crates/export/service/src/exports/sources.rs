@@ -18,7 +18,9 @@ use vouch_vfs_posix::SnapshotOptions;
 
 use super::client_matcher::ClientRules;
 use super::mount_identity::MountIdentity;
-use super::syntax::{self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates};
+use super::syntax::{
+    self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates,
+};
 use crate::gss::Gss;
 use crate::hosts::Hosts;
 use vouch_daemon::failure;
@@ -72,7 +74,8 @@ fn open_remedy(error: &io::Error) -> &'static str {
     }
 }
 
-pub(crate) type OpenFileSystem = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
+pub(crate) type OpenFileSystem =
+    Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
 /// With the options that its file system is opened with.
 type SourceKey = (Source, bool, Option<SnapshotOptions>);
@@ -106,7 +109,8 @@ impl Known {
         if self.is_in_maintenance.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (file_system, is_in_maintenance) = (self.file_system.clone(), self.is_in_maintenance.clone());
+        let (file_system, is_in_maintenance) =
+            (self.file_system.clone(), self.is_in_maintenance.clone());
         let started = thread::Builder::new().name("maintenance".into()).spawn(move || {
             let _end = EndOfMaintenance(is_in_maintenance);
             file_system.maintain();
@@ -140,7 +144,11 @@ impl Loaded {
             true => format!("{count} exports"),
             false => format!(
                 "{count} exports; not exported: {}",
-                self.left_out.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
+                self.left_out
+                    .iter()
+                    .map(|source| printable(source.as_bytes()))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             ),
         }
     }
@@ -149,7 +157,9 @@ impl Loaded {
         let Loaded { exports, mut warnings, kerberos: listed, .. } = self;
         let missing = |source: &String| match gss.map(Gss::check_keys) {
             Some(Ok(())) => None,
-            Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, but its clients are refused: {fault}")),
+            Some(Err(fault)) => Some(format!(
+                "{source} lists a Kerberos flavour, but its clients are refused: {fault}"
+            )),
             None => Some(format!(
                 "{source} lists a Kerberos flavour, but the server has no keytab: its clients are refused; restart with --keytab FILE, which holds the keys of nfs/HOST"
             )),
@@ -161,7 +171,14 @@ impl Loaded {
 
 impl Sources {
     pub(crate) fn new(list: ExportList, hosts: Arc<Hosts>, open: OpenFileSystem) -> Self {
-        Sources { list, hosts, open, transport_max: Transport::Clear, known: Mutex::default(), named: Mutex::default() }
+        Sources {
+            list,
+            hosts,
+            open,
+            transport_max: Transport::Clear,
+            known: Mutex::default(),
+            named: Mutex::default(),
+        }
     }
 
     pub(crate) fn offering(mut self, transport_max: Transport) -> Self {
@@ -188,13 +205,22 @@ impl Sources {
             ExportList::Files(paths) => {
                 let files = files(paths)?;
                 for (number, file) in files.iter().enumerate() {
-                    let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
-                    if let Ok(Err(exposure)) = vouch_trust::check_path(file, vouch_trust::Access::Read) {
+                    let text = fs::read(file)
+                        .map_err(|source| SourceError::File { path: file.clone(), source })?;
+                    if let Ok(Err(exposure)) =
+                        vouch_trust::check_path(file, vouch_trust::Access::Read)
+                    {
                         warnings.push(exposure.to_string());
                     }
-                    let parsed =
-                        syntax::parse(&text).map_err(|errors| SourceError::Lines(one_line(&format!("{}: ", file.display()), &errors)))?;
-                    warnings.extend(parsed.warnings.iter().map(|warning| format!("{}: {warning}", file.display())));
+                    let parsed = syntax::parse(&text).map_err(|errors| {
+                        SourceError::Lines(one_line(&format!("{}: ", file.display()), &errors))
+                    })?;
+                    warnings.extend(
+                        parsed
+                            .warnings
+                            .iter()
+                            .map(|warning| format!("{}: {warning}", file.display())),
+                    );
                     for mut entry in parsed.entries {
                         entry.clients.iter_mut().for_each(|client| client.at.file = number);
                         match entries.iter_mut().find(|(known, _)| known.source == entry.source) {
@@ -205,28 +231,41 @@ impl Sources {
                 }
                 let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
                 for (entry, _) in &entries {
-                    warnings.extend(
-                        duplicates(entry).map(|duplicate| duplicate.warning(&printable(entry.source.to_string().as_bytes()), place)),
-                    );
+                    warnings.extend(duplicates(entry).map(|duplicate| {
+                        duplicate.warning(&printable(entry.source.to_string().as_bytes()), place)
+                    }));
                 }
             }
             ExportList::One { source, pseudo, options } => {
                 if !pseudo.starts_with('/') {
                     return Err(SourceError::Pseudo(pseudo.clone()));
                 }
-                let (options, issues) = parse_options(options).map_err(|faults| SourceError::Lines(format!("--options: {faults}")))?;
-                warnings.extend(issues.into_iter().map(|Warning { text, .. }| format!("--options: {text}")));
+                let (options, issues) = parse_options(options)
+                    .map_err(|faults| SourceError::Lines(format!("--options: {faults}")))?;
+                warnings.extend(
+                    issues.into_iter().map(|Warning { text, .. }| format!("--options: {text}")),
+                );
                 let source = match source.strip_prefix(b"tree:") {
                     Some(tree) => Source::Tree(tree.to_vec()),
                     None => {
                         let path = PathBuf::from(OsStr::from_bytes(source));
-                        let path =
-                            fs::canonicalize(&path).map_err(|source| SourceError::Open { what: path.display().to_string(), source })?;
+                        let path = fs::canonicalize(&path).map_err(|source| SourceError::Open {
+                            what: path.display().to_string(),
+                            source,
+                        })?;
                         Source::Directory(path.into_os_string().as_encoded_bytes().to_vec())
                     }
                 };
                 entries.push((
-                    Entry { source, line: 1, clients: vec![Client { machine: MachineName::Everyone, options, at: At::default() }] },
+                    Entry {
+                        source,
+                        line: 1,
+                        clients: vec![Client {
+                            machine: MachineName::Everyone,
+                            options,
+                            at: At::default(),
+                        }],
+                    },
                     Some(pseudo.clone()),
                 ));
             }
@@ -236,10 +275,20 @@ impl Sources {
         Ok(entries)
     }
 
-    pub(super) fn load_entries(&self, entries: ListedEntries, mut warnings: Vec<String>) -> Result<Loaded, SourceError> {
-        let proven =
-            |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
-        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
+    pub(super) fn load_entries(
+        &self,
+        entries: ListedEntries,
+        mut warnings: Vec<String>,
+    ) -> Result<Loaded, SourceError> {
+        let proven = |entry: &Entry| {
+            entry.clients.iter().any(|client| {
+                client.options.access().iter().any(|access| access.flavour.is_proven())
+            })
+        };
+        let kerberos = entries
+            .iter()
+            .find(|(entry, _)| proven(entry))
+            .map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
         let mut left_out = Vec::new();
         let exports = self.build(entries, &mut warnings, &mut left_out)?;
         Ok(Loaded { exports, warnings, left_out, kerberos })
@@ -247,10 +296,19 @@ impl Sources {
 
     fn check_transports(&self, entries: &[(Entry, Option<String>)]) -> Result<(), SourceError> {
         for (entry, _) in entries {
-            let demand = entry.clients.iter().map(|client| client.options.transport_min).max().unwrap_or_default();
+            let demand = entry
+                .clients
+                .iter()
+                .map(|client| client.options.transport_min)
+                .max()
+                .unwrap_or_default();
             if demand > self.transport_max {
                 let path = printable(entry.source.to_string().as_bytes());
-                return Err(SourceError::Transport { path, demand: demand.name(), remedy: transport_remedy(demand) });
+                return Err(SourceError::Transport {
+                    path,
+                    demand: demand.name(),
+                    remedy: transport_remedy(demand),
+                });
             }
         }
         Ok(())
@@ -262,7 +320,9 @@ impl Sources {
             wanted |= client.machine.needs_name();
             match &client.machine {
                 MachineName::Host(host) if !names.contains(host) => names.push(host.clone()),
-                MachineName::Netgroup(group) if !groups.contains(group) => groups.push(group.clone()),
+                MachineName::Netgroup(group) if !groups.contains(group) => {
+                    groups.push(group.clone())
+                }
                 _ => {}
             }
         }
@@ -283,7 +343,10 @@ impl Sources {
         warnings: &mut Vec<String>,
         left_out: &mut Vec<String>,
     ) -> Result<Exports, SourceError> {
-        let root = entries.iter().find(|(entry, _)| first(entry).fsid == Some(Fsid::Root)).map(|(entry, _)| entry.source.clone());
+        let root = entries
+            .iter()
+            .find(|(entry, _)| first(entry).fsid == Some(Fsid::Root))
+            .map(|(entry, _)| entry.source.clone());
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
         for (entry, pseudo) in entries {
@@ -295,7 +358,9 @@ impl Sources {
                 left_out.push(raw);
                 continue;
             }
-            if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
+            if !options.cross_mounts
+                && entry.clients.iter().any(|client| client.options.cross_mounts)
+            {
                 warnings.push(format!(
                     "{name}: crossmnt is not set for all clients, so mounts below are hidden from all; set it for each client, or export the mounts separately"
                 ));
@@ -304,7 +369,10 @@ impl Sources {
                 Ok(file_system) => file_system,
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
-                    warnings.push(format!("{name} is not exported: {}; correct that and reload", failure::chain(&error)));
+                    warnings.push(format!(
+                        "{name} is not exported: {}; correct that and reload",
+                        failure::chain(&error)
+                    ));
                     left_out.push(raw);
                     continue;
                 }
@@ -325,7 +393,11 @@ impl Sources {
             });
         }
         if list.is_empty() {
-            return Err(SourceError::Nothing(if warnings.is_empty() { "the list is empty".into() } else { warnings.join("; ") }));
+            return Err(SourceError::Nothing(if warnings.is_empty() {
+                "the list is empty".into()
+            } else {
+                warnings.join("; ")
+            }));
         }
         let exports = Exports::new(list)?;
         *self.known.lock() = kept;
@@ -333,14 +405,28 @@ impl Sources {
     }
 
     /// Opens a source, unless the list in force has it open. `kept`: what the next list keeps open.
-    fn file_system(&self, source: &Source, options: &Options, kept: &mut HashMap<SourceKey, Known>) -> io::Result<Arc<dyn FileSystem>> {
+    fn file_system(
+        &self,
+        source: &Source,
+        options: &Options,
+        kept: &mut HashMap<SourceKey, Known>,
+    ) -> io::Result<Arc<dyn FileSystem>> {
         let key = (source.clone(), options.cross_mounts, options.snapshots());
         // A replaced directory is another export: open files belong to the earlier one.
         let mount_identity = MountIdentity::of(source);
-        let known = self.known.lock().get(&key).filter(|known| known.mount_identity == mount_identity).cloned();
+        let known = self
+            .known
+            .lock()
+            .get(&key)
+            .filter(|known| known.mount_identity == mount_identity)
+            .cloned();
         let known = match known {
             Some(known) => known,
-            None => Known { file_system: (self.open)(source, options)?, mount_identity, is_in_maintenance: Arc::default() },
+            None => Known {
+                file_system: (self.open)(source, options)?,
+                mount_identity,
+                is_in_maintenance: Arc::default(),
+            },
         };
         kept.insert(key, known.clone());
         Ok(known.file_system)
@@ -349,7 +435,9 @@ impl Sources {
 
 fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<(), SourceError> {
     let clients = || entry.clients.iter().map(|client| &client.options);
-    let has_other = |own: &Options| own.data_servers.as_ref().is_some_and(|own| Some(own) != options.data_servers.as_ref());
+    let has_other = |own: &Options| {
+        own.data_servers.as_ref().is_some_and(|own| Some(own) != options.data_servers.as_ref())
+    };
     let fault = if clients().any(|own| own.fsid != options.fsid && own.fsid.is_some()) {
         "has more than one fsid=; write the same one for all its clients"
     } else if clients().any(has_other) {
@@ -380,7 +468,8 @@ pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> V
 
 /// Settings that all clients of a path share.
 pub(super) fn first(entry: &Entry) -> Options {
-    let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
+    let mut options =
+        entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
         // All clients share one file system, so all must be allowed to cross mounts.
@@ -388,10 +477,12 @@ pub(super) fn first(entry: &Entry) -> Options {
         options.sync |= client.options.sync;
         // Clients share the files, so one that forbids delegations decides for all.
         options.no_delegations |= client.options.no_delegations;
-        options.data_servers = options.data_servers.take().or_else(|| client.options.data_servers.clone());
+        options.data_servers =
+            options.data_servers.take().or_else(|| client.options.data_servers.clone());
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
         options.share_snapshots(&client.options);
-        options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
+        options.mount_point =
+            options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options
 }
@@ -404,11 +495,14 @@ impl ExportList {
 }
 
 fn parse_options(list: &str) -> Result<(Options, Vec<Warning>), String> {
-    syntax::parse_options(list).map_err(|errors| errors.iter().map(LineError::without_line).collect::<Vec<_>>().join(" | "))
+    syntax::parse_options(list).map_err(|errors| {
+        errors.iter().map(LineError::without_line).collect::<Vec<_>>().join(" | ")
+    })
 }
 
 fn one_line(prefix: &str, errors: &[LineError]) -> String {
-    let shown: Vec<String> = errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
+    let shown: Vec<String> =
+        errors.iter().take(FAULTS_SHOWN_MAX).map(ToString::to_string).collect();
     let rest = errors.len().saturating_sub(FAULTS_SHOWN_MAX);
     let more = if rest > 0 { format!(" | and {rest} more") } else { String::new() };
     format!("{prefix}{}{more}", shown.join(" | "))
@@ -440,7 +534,9 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
 }
 
 fn not_mounted(source: &Source, options: &Options) -> Option<String> {
-    let (Source::Directory(path), Some(point)) = (source, &options.mount_point) else { return None };
+    let (Source::Directory(path), Some(point)) = (source, &options.mount_point) else {
+        return None;
+    };
     let point = Path::new(OsStr::from_bytes(if point.is_empty() { path } else { point }));
     let device = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     match (device(point), device(&point.join(".."))) {
@@ -451,17 +547,24 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
 
 /// From `fsid=`, the tree or the path, so equal at each start, and for a tree on each server. The
 /// highest bit marks identifiers that are not from `fsid=`.
-fn number(source: &Source, fsid: Option<Fsid>, tree_number: Option<u64>) -> (ExportId, Option<(u64, u64)>) {
+fn number(
+    source: &Source,
+    fsid: Option<Fsid>,
+    tree_number: Option<u64>,
+) -> (ExportId, Option<(u64, u64)>) {
     let hashed = |bytes: &[u8]| {
         let hash = blake3::hash(bytes);
         let word = hash.as_bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         ExportId(word | 1 << 31)
     };
     match (fsid, source, tree_number) {
-        (Some(Fsid::Number(number)), ..) => (ExportId(number & !(1 << 31)), Some((number.into(), 0))),
+        (Some(Fsid::Number(number)), ..) => {
+            (ExportId(number & !(1 << 31)), Some((number.into(), 0)))
+        }
         (Some(Fsid::Root), ..) => (ExportId(0), Some((0, 0))),
         (Some(Fsid::Uuid(uuid)), ..) => {
-            let half = |at: usize| uuid[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half));
+            let half =
+                |at: usize| uuid[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half));
             (hashed(&uuid), Some((half(0), half(8))))
         }
         (None, _, Some(tree)) => (hashed(&tree.to_be_bytes()), None),
@@ -472,7 +575,12 @@ fn number(source: &Source, fsid: Option<Fsid>, tree_number: Option<u64>) -> (Exp
 
 /// The export's path, or its path below the root export (`fsid=root`), as in the kernel's server.
 fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
-    let parts = |path: &[u8]| path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let parts = |path: &[u8]| {
+        path.split(|&byte| byte == b'/')
+            .filter(|part| !part.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect::<Vec<_>>()
+    };
     if let Some(pseudo) = pseudo {
         return parts(pseudo.as_bytes());
     }
@@ -480,7 +588,9 @@ fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Ve
         Source::Directory(path) => {
             let own = parts(path);
             match root {
-                Some(Source::Directory(root)) => own.strip_prefix(&parts(root)[..]).map_or(own.clone(), <[Vec<u8>]>::to_vec),
+                Some(Source::Directory(root)) => {
+                    own.strip_prefix(&parts(root)[..]).map_or(own.clone(), <[Vec<u8>]>::to_vec)
+                }
                 _ => own,
             }
         }

@@ -29,13 +29,19 @@ impl Trees {
     pub(crate) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {
-            let name: TreeName = std::str::from_utf8(what).map_err(malformed)?.parse().map_err(malformed)?;
+            let name: TreeName =
+                std::str::from_utf8(what).map_err(malformed)?.parse().map_err(malformed)?;
             let client = self.client_by_name(runtime)?;
             runtime.block_on(client.open(&name, &TreeOptions::default()))
         } else {
-            let connector = LocalConnector::open(Path::new(OsStr::from_bytes(what))).map_err(io::Error::other)?;
+            let connector = LocalConnector::open(Path::new(OsStr::from_bytes(what)))
+                .map_err(io::Error::other)?;
             let name = connector.name().map_err(io::Error::other)?;
-            let options = ClientOptions { connector: Arc::new(connector), refresh_interval: Some(LOCAL_REFRESH), ..self.options() };
+            let options = ClientOptions {
+                connector: Arc::new(connector),
+                refresh_interval: Some(LOCAL_REFRESH),
+                ..self.options()
+            };
             let client = self.client(runtime, options)?;
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
             runtime.block_on(client.open(&name, &options))
@@ -63,7 +69,11 @@ impl Trees {
         ClientOptions {
             state_dir: Some(self.state.clone()),
             fault_observer: self.fault_observer.clone(),
-            certificate_dirs: if statements.is_dir() { vec![statements.to_owned()] } else { Vec::new() },
+            certificate_dirs: if statements.is_dir() {
+                vec![statements.to_owned()]
+            } else {
+                Vec::new()
+            },
             ..ClientOptions::default()
         }
     }
@@ -74,7 +84,11 @@ fn runtime() -> io::Result<&'static Runtime> {
     if let Some(runtime) = RUNTIME.get() {
         return Ok(runtime);
     }
-    let started = Builder::new_multi_thread().worker_threads(THREADS).thread_name("vouch-tree").enable_all().build()?;
+    let started = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("vouch-tree")
+        .enable_all()
+        .build()?;
     Ok(RUNTIME.get_or_init(|| started))
 }
 

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{CallbackContext, CallbackContexts, CallbackId, ContextLife, Flavour, Principal};
+use vouch_nfs4_server::{
+    CallbackContext, CallbackContexts, CallbackId, ContextLife, Flavour, Principal,
+};
 use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody, begin_record, end_record};
 use vouch_rpcsec_gss::{ClientContext, GssSeq, ServerContext, Service};
 use vouch_xdr::Writer;
@@ -31,7 +33,12 @@ pub(crate) enum Answered {
 
 impl Gss {
     /// `None` if the context has expired or has no sequence numbers left.
-    pub(crate) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
+    pub(crate) fn protect_callback(
+        &self,
+        id: CallbackId,
+        record: &[u8],
+        by: &CallbackContext,
+    ) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
         let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
         let service = match by.flavour {
@@ -43,7 +50,9 @@ impl Gss {
         let mut w = Writer::new();
         let start = begin_record(&mut w);
         let header_start = w.len();
-        [call.xid, 0, vouch_oncrpc::RPC_VERSION, call.program, call.version, call.procedure].into_iter().for_each(|word| w.u32(word));
+        [call.xid, 0, vouch_oncrpc::RPC_VERSION, call.program, call.version, call.procedure]
+            .into_iter()
+            .for_each(|word| w.u32(word));
         let seq = context.begin(&mut w, header_start).ok()?;
         let body_start = w.len();
         w.raw(call.args);
@@ -53,7 +62,10 @@ impl Gss {
         }
         context.end(seq, &mut w, header_start, body_start, confounder).ok()?;
         end_record(w.bytes_mut(), start, 0);
-        self.awaited.0.lock().insert(id, Arc::new(Calling { by: context, seq, context: Arc::downgrade(&found) }));
+        self.awaited
+            .0
+            .lock()
+            .insert(id, Arc::new(Calling { by: context, seq, context: Arc::downgrade(&found) }));
         Some(w.into_bytes())
     }
 
@@ -66,13 +78,20 @@ impl Gss {
             // A denied reply has no verifier (RFC 5531 §9). It means failure.
             ReplyBody::Denied(_) => Some(record.to_vec()),
             ReplyBody::Accepted { verf, .. } if by.verify(*seq, verf).is_err() => None,
-            ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {
-                by.open(*seq, body, &mut scratch).ok().map(|results| encode(&Reply::accepted(reply.xid, Accepted::Success(results))))
+            ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => by
+                .open(*seq, body, &mut scratch)
+                .ok()
+                .map(|results| encode(&Reply::accepted(reply.xid, Accepted::Success(results)))),
+            ReplyBody::Accepted { outcome, .. } => {
+                Some(encode(&Reply::accepted(reply.xid, outcome)))
             }
-            ReplyBody::Accepted { outcome, .. } => Some(encode(&Reply::accepted(reply.xid, outcome))),
         };
         let proven = plain.is_some() && !matches!(reply.body, ReplyBody::Denied(_));
-        context.upgrade().filter(|_| proven).iter().for_each(|context| context.touch(clock::boot_ms()));
+        context
+            .upgrade()
+            .filter(|_| proven)
+            .iter()
+            .for_each(|context| context.touch(clock::boot_ms()));
         match plain {
             Some(plain) => {
                 self.forget_callback(id);
@@ -98,7 +117,10 @@ impl CallbackContexts for Gss {
     /// Handles are not encrypted: an eavesdropper could name another client's context.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
-        self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)
+        self.contexts
+            .lock()
+            .find(from_server, clock::boot_ms())
+            .is_some_and(|context| context.principal() == name)
     }
 
     fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife> {

@@ -7,7 +7,9 @@ use parking_lot::Mutex;
 use vouch_audit::record::Refusal;
 use vouch_gss_mit::{KerberosError, MitAcceptor, Partial, check_keytab, fault_of};
 use vouch_oncrpc::AuthStat;
-use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
+use vouch_rpcsec_gss::{
+    Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext,
+};
 use vouch_xdr::Writer;
 
 use crate::audit::{Audit, Refused};
@@ -51,7 +53,10 @@ pub(crate) struct GssCounts {
 pub(crate) struct Recent(pub(super) Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
-    pub(crate) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, on_room: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn by(
+        acceptor: Arc<dyn Acceptor<Partial = Partial>>,
+        on_room: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         Gss {
             acceptor,
             check_keys: Box::new(|| Ok(())),
@@ -64,7 +69,10 @@ impl Gss {
         }
     }
 
-    pub(crate) fn open(keytab: Option<&Path>, on_room: impl Fn() + Send + Sync + 'static) -> Result<Self, KerberosError> {
+    pub(crate) fn open(
+        keytab: Option<&Path>,
+        on_room: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, KerberosError> {
         let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), on_room);
         let keytab = keytab.map(Path::to_owned);
         Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
@@ -76,9 +84,16 @@ impl Gss {
     }
 
     /// Does not prolong the context's life: the caller has proven nothing.
-    pub(super) fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
+    pub(super) fn find(
+        &self,
+        recent: &mut Recent,
+        handle: &[u8],
+        now_ms: u64,
+    ) -> Option<Arc<ServerContext>> {
         if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
-            if let Some(context) = recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms)) {
+            if let Some(context) =
+                recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms))
+            {
                 recent.0[..=at].rotate_right(1);
                 return Some(context);
             }
@@ -102,12 +117,20 @@ impl Gss {
         self.pool.is_crowded(origin)
     }
 
-    pub(crate) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
+    pub(crate) fn init(
+        self: &Arc<Self>,
+        call: InitCall,
+        connection: &Arc<Connection>,
+        audit: Option<&Arc<Audit>>,
+    ) {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
         self.pool.submit(connection.origin(), move || {
             let _at_work = ActiveCall(&connection);
-            connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
+            connection.send(
+                [Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)],
+                |_| {},
+            );
         });
     }
 
@@ -122,8 +145,10 @@ impl Gss {
         let partial = match partial {
             Ok(partial) => partial,
             Err(stat) => {
-                let refused =
-                    Refused { detail: "continues an unknown context", ..Refused::of(Refusal::Authentication, connection.engine()) };
+                let refused = Refused {
+                    detail: "continues an unknown context",
+                    ..Refused::of(Refusal::Authentication, connection.engine())
+                };
                 audit.iter().for_each(|audit| audit.refuse(&refused));
                 call.refuse(stat, &mut w);
                 return w.into_bytes();
@@ -142,8 +167,12 @@ impl Gss {
             Accept::Failed { reason, major, minor, principal, enctype, .. } => {
                 self.counts.refused.add(1);
                 self.refused.add(fault_of(*minor), principal, peer.ip(), reason);
-                let refused =
-                    Refused { principal, enctype: *enctype, detail: reason, ..Refused::of(why(*major, *minor), connection.engine()) };
+                let refused = Refused {
+                    principal,
+                    enctype: *enctype,
+                    detail: reason,
+                    ..Refused::of(why(*major, *minor), connection.engine())
+                };
                 audit.iter().for_each(|audit| audit.refuse(&refused));
                 match self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
                     Some(0) => tracing::warn!(%peer, "Kerberos: {reason}"),
@@ -159,7 +188,10 @@ impl Gss {
         }
         let (outcome, removed) = {
             let mut contexts = self.contexts.lock();
-            (contexts.store(accept, ContextHandle(handle), clock::boot_ms()), contexts.take_removed())
+            (
+                contexts.store(accept, ContextHandle(handle), clock::boot_ms()),
+                contexts.take_removed(),
+            )
         };
         drop(removed);
         call.reply(outcome, &mut w);
@@ -185,11 +217,36 @@ impl Gss {
         let lines = [
             ("contexts", Metric::Gauge, "Kerberos contexts now.", held),
             ("contexts_made_total", Metric::Counter, "Contexts made.", counts.made.get()),
-            ("contexts_refused_total", Metric::Counter, "Tickets that were refused.", counts.refused.get()),
-            ("contexts_evicted_total", Metric::Counter, "Contexts that had to make room for others.", evicted),
-            ("calls_denied_total", Metric::Counter, "Calls whose header did not hold.", counts.denied.get()),
-            ("calls_dropped_total", Metric::Counter, "Calls that came twice or too late.", counts.dropped.get()),
-            ("calls_garbage_total", Metric::Counter, "Calls whose body did not hold.", counts.garbage.get()),
+            (
+                "contexts_refused_total",
+                Metric::Counter,
+                "Tickets that were refused.",
+                counts.refused.get(),
+            ),
+            (
+                "contexts_evicted_total",
+                Metric::Counter,
+                "Contexts that had to make room for others.",
+                evicted,
+            ),
+            (
+                "calls_denied_total",
+                Metric::Counter,
+                "Calls whose header did not hold.",
+                counts.denied.get(),
+            ),
+            (
+                "calls_dropped_total",
+                Metric::Counter,
+                "Calls that came twice or too late.",
+                counts.dropped.get(),
+            ),
+            (
+                "calls_garbage_total",
+                Metric::Counter,
+                "Calls whose body did not hold.",
+                counts.garbage.get(),
+            ),
         ];
         for (name, kind, help, value) in lines {
             page.single(&format!("vouch_export_gss_{name}"), kind, help, value);

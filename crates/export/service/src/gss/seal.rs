@@ -11,7 +11,8 @@ pub(crate) fn seal_all<'a>(replies: impl IntoIterator<Item = &'a mut Outgoing>) 
     if waiting.is_empty() {
         return;
     }
-    let mut wraps: Vec<Wrap<'_>> = waiting.iter_mut().map(|unsealed| Wrap::new(unsealed.bytes, unsealed.envelope)).collect();
+    let mut wraps: Vec<Wrap<'_>> =
+        waiting.iter_mut().map(|unsealed| Wrap::new(unsealed.bytes, unsealed.envelope)).collect();
     wrap_many(&mut wraps, &mut |bytes| random::fill(bytes));
     let done: Vec<bool> = wraps.into_iter().map(|wrap| wrap.done).collect();
     for (unsealed, done) in waiting.into_iter().zip(done) {

@@ -35,7 +35,13 @@ impl Acceptor for Believer {
 
     fn accept(&self, _: Option<Partial>, _: &[u8]) -> Accept<Partial> {
         let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
-        let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 0 };
+        let context = EstablishedContext {
+            keys: keys(Role::Acceptor),
+            principal,
+            service,
+            lifetime_s: 3600,
+            token_seq: 0,
+        };
         Accept::Established { context, token: b"welcome".to_vec() }
     }
 }
@@ -49,7 +55,11 @@ impl Initiator for Claimer {
         Ok(match token {
             None => InitStep::Continue { token: b"hello".to_vec() },
             Some(_) => InitStep::Established {
-                context: EstablishedClient { keys: keys(Role::Initiator), lifetime_s: 3600, token_seq: 0 },
+                context: EstablishedClient {
+                    keys: keys(Role::Initiator),
+                    lifetime_s: 3600,
+                    token_seq: 0,
+                },
                 token: None,
             },
         })
@@ -65,13 +75,24 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let call = Call::decode(&record).unwrap();
     let CallClass::Init(init) = classify(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
-    let kept = gss.contexts.lock().store(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::boot_ms());
+    let kept = gss.contexts.lock().store(
+        Believer.accept(None, b""),
+        ContextHandle([9; HANDLE_LEN]),
+        clock::boot_ms(),
+    );
     init.reply(kept, &mut w);
-    let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else { panic!("one exchange") };
+    let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else {
+        panic!("one exchange")
+    };
     (gss, context)
 }
 
-pub(crate) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
+pub(crate) fn call(
+    client: &mut ClientContext,
+    xid: u32,
+    args: &[u8],
+    fragment_len: usize,
+) -> Vec<u8> {
     let mut w = Writer::new();
     [xid, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
     let seq = client.begin(&mut w, 0).unwrap();
@@ -92,7 +113,8 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
     let charge = ReceiveCharge::new(Quotas::with_calls_max(1, || ()).of([127, 0, 0, 1].into()));
-    let (mut input, mut buffers, mut recent, mut all) = (Input::new(charge), Buffers::new(MAX), Recent::default(), Vec::new());
+    let (mut input, mut buffers, mut recent, mut all) =
+        (Input::new(charge), Buffers::new(MAX), Recent::default(), Vec::new());
     let mut take = |record: Record, recent: &mut Recent| {
         let (bytes, protected) = match record.verification {
             Verification::Done(protected) => (record.bytes, protected),
@@ -114,11 +136,19 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
             let (mut batch, more) = match input.read(&here, &mut buffers, None).unwrap() {
                 Read::Some { mut fresh, more, .. } => {
                     let records = fresh.records;
-                    let looked = verify(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::boot_ms());
+                    let looked = verify(
+                        fresh.bytes_mut(),
+                        records,
+                        Some(gss),
+                        &mut recent,
+                        clock::boot_ms(),
+                    );
                     (fresh.into_batch(looked), more)
                 }
                 Read::Empty => break,
-                Read::NoData { .. } | Read::Closed => unreachable!("the other end is open, and there is no TLS"),
+                Read::NoData { .. } | Read::Closed => {
+                    unreachable!("the other end is open, and there is no TLS")
+                }
             };
             loop {
                 let mut taken = 0;
@@ -179,11 +209,23 @@ fn calls_of_a_page_are_verified_in_batches() {
     use crate::limits::batch_len_min;
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         let (gss, mut client) = context(service);
-        for (args_len, wide, narrow) in [(2000, false, false), (4096, true, false), (65_536, true, true)] {
+        for (args_len, wide, narrow) in
+            [(2000, false, false), (4096, true, false), (65_536, true, true)]
+        {
             let stream = call(&mut client, 1, &vec![1; args_len], usize::MAX);
-            let found = find_protected(&stream, Records::Marked { inside: false }, Some(&gss), &mut Recent::default(), clock::boot_ms());
+            let found = find_protected(
+                &stream,
+                Records::Marked { inside: false },
+                Some(&gss),
+                &mut Recent::default(),
+                clock::boot_ms(),
+            );
             let laborious = [16, 4].map(|lanes| has_long_call(&found, batch_len_min(lanes)));
-            assert_eq!(laborious, [wide, narrow].map(|long| long && service != Service::None), "{service:?} {args_len}");
+            assert_eq!(
+                laborious,
+                [wide, narrow].map(|long| long && service != Service::None),
+                "{service:?} {args_len}"
+            );
         }
     }
 }
@@ -194,7 +236,9 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
     let seq = client.begin(&mut w, 0).unwrap();
     let record = w.into_bytes();
     let decoded = Call::decode(&record).unwrap();
-    let class = classify(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::boot_ms()));
+    let class = classify(&record, &decoded, |handle| {
+        gss.find(&mut Recent::default(), handle, clock::boot_ms())
+    });
     let CallClass::Call(call) = class else { panic!("a call") };
     let mut w = Writer::new();
     begin_record(&mut w);
@@ -205,16 +249,24 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
 
 #[test]
 fn replies_of_many_contexts_are_sealed_in_one_batch() {
-    let mut contexts: Vec<_> = (0..60).map(|at| context([Service::None, Service::Integrity, Service::Privacy][at % 3])).collect();
+    let mut contexts: Vec<_> = (0..60)
+        .map(|at| context([Service::None, Service::Integrity, Service::Privacy][at % 3]))
+        .collect();
     let results: Vec<Vec<u8>> = (0..60).map(|at| vec![at as u8; 4 * at * at]).collect();
-    let mut replies: Vec<_> = contexts.iter_mut().zip(&results).map(|((gss, client), results)| reply(gss, client, results)).collect();
+    let mut replies: Vec<_> = contexts
+        .iter_mut()
+        .zip(&results)
+        .map(|((gss, client), results)| reply(gss, client, results))
+        .collect();
     assert!(replies.iter().all(|(outgoing, _)| !outgoing.is_ready()));
     seal_all(replies.iter_mut().map(|(outgoing, _)| outgoing));
     for (((outgoing, seq), (_, client)), results) in replies.iter().zip(&contexts).zip(&results) {
         assert!(outgoing.is_ready());
         let bytes = outgoing.memory();
         assert_eq!(bytes[..4], (0x8000_0000 | (bytes.len() as u32 - 4)).to_be_bytes());
-        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = RpcReply::decode(&bytes[4..]).unwrap().body else {
+        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } =
+            RpcReply::decode(&bytes[4..]).unwrap().body
+        else {
             panic!("a success")
         };
         client.verify(*seq, verf).unwrap();
@@ -237,7 +289,11 @@ fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
     let shares = Quotas::with_calls_max(1, || ()).of(peer.ip());
     let engine = crate::tests::engine().connection_opened(peer);
-    (Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares, None)), inbox, there)
+    (
+        Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares, None)),
+        inbox,
+        there,
+    )
 }
 
 #[test]
@@ -246,7 +302,10 @@ fn sealed_replies_leave_early_only_for_waiting_client() {
     let (gss, mut client) = context(Service::Privacy);
     let mut replies = (0..2 * SEND_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
     let mut scratch = WorkerScratch::new(1 << 20);
-    replies.by_ref().take(SEND_SOON_COUNT - 1).for_each(|reply| scratch.push_for(&connection, reply));
+    replies
+        .by_ref()
+        .take(SEND_SOON_COUNT - 1)
+        .for_each(|reply| scratch.push_for(&connection, reply));
     assert!(!scratch.is_worth_sending());
     replies.by_ref().take(1).for_each(|reply| scratch.push_for(&connection, reply));
     assert!(scratch.is_worth_sending());
@@ -271,7 +330,11 @@ fn delayed_replies_are_sealed_by_the_worker() {
     let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
     let keeping = connection.clone();
-    std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_durable(outgoing))).join().unwrap();
+    std::thread::spawn(move || {
+        replies.into_iter().for_each(|(outgoing, _)| keeping.send_durable(outgoing))
+    })
+    .join()
+    .unwrap();
     assert!(connection.sent_len() == 0 && !connection.is_quiet());
     let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
     assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
@@ -289,7 +352,9 @@ fn delayed_replies_are_sealed_by_the_worker() {
     let mut input = &bytes[..];
     for (at, seq) in numbers.into_iter().enumerate() {
         let record = reader.next(&mut input).unwrap().unwrap().into_owned();
-        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = RpcReply::decode(&record).unwrap().body else {
+        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } =
+            RpcReply::decode(&record).unwrap().body
+        else {
             panic!("a success")
         };
         client.verify(seq, verf).unwrap();
@@ -324,7 +389,16 @@ fn callback(xid: u32) -> Vec<u8> {
     vouch_nfs4::CallbackHead { tag: b"", minor: 1, ident: 0, count: 0 }.encode(&mut args);
     let mut w = Writer::new();
     let none = vouch_oncrpc::OpaqueAuth::NONE;
-    Call { xid, program: 0x4000_0000, version: 1, procedure: 1, cred: none, verf: none, args: args.as_bytes() }.encode(&mut w);
+    Call {
+        xid,
+        program: 0x4000_0000,
+        version: 1,
+        procedure: 1,
+        cred: none,
+        verf: none,
+        args: args.as_bytes(),
+    }
+    .encode(&mut w);
     w.into_bytes()
 }
 
@@ -332,7 +406,9 @@ fn callback(xid: u32) -> Vec<u8> {
 fn callbacks_are_accepted_only_from_context_owner() {
     use vouch_nfs4::CallbackSec;
     use vouch_nfs4_client::{BackChannel, GssProtection, NoCallbacks};
-    use vouch_nfs4_server::{CallbackContext, CallbackContexts as _, CallbackId, Flavour, Principal};
+    use vouch_nfs4_server::{
+        CallbackContext, CallbackContexts as _, CallbackId, Flavour, Principal,
+    };
     use vouch_oncrpc::{AuthStat, Denied};
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         let (gss, client) = context(service);
@@ -340,7 +416,10 @@ fn callbacks_are_accepted_only_from_context_owner() {
         assert!(gss.is_usable(client.handle(), &who("alice@TEST")));
         let life = gss.life(client.handle());
         assert!((1..=3_600_000).contains(&life.left_ms()) && gss.life(b"none").left_ms() == 0);
-        assert!(!gss.is_usable(client.handle(), &who("mallory@TEST")) && !gss.is_usable(b"none", &who("alice@TEST")));
+        assert!(
+            !gss.is_usable(client.handle(), &who("mallory@TEST"))
+                && !gss.is_usable(b"none", &who("alice@TEST"))
+        );
         let (handle, protection) = (client.handle().to_vec(), GssProtection::new(client));
         let security = protection.callback_security(service).unwrap();
         let CallbackSec::Gss(offer) = security.offer() else { panic!("a context") };
@@ -349,7 +428,11 @@ fn callbacks_are_accepted_only_from_context_owner() {
             Service::Integrity => Flavour::Krb5i,
             Service::Privacy => Flavour::Krb5p,
         };
-        let by = CallbackContext { flavour, from_server: offer.from_server.0.into(), from_client: offer.from_client.0.into() };
+        let by = CallbackContext {
+            flavour,
+            from_server: offer.from_server.0.into(),
+            from_client: offer.from_client.0.into(),
+        };
         assert_eq!(*by.from_server, handle[..]);
         let mut channel = BackChannel::new(0x4000_0000, 1, 1);
         channel.set_security(Some(security));
@@ -366,7 +449,10 @@ fn callbacks_are_accepted_only_from_context_owner() {
             );
         };
         denied(answered(&callback(77)), AuthStat::TOO_WEAK);
-        let sent = gss.protect_callback(CallbackId(5), &callback(77), &by).expect("there is a context")[4..].to_vec();
+        let sent = gss
+            .protect_callback(CallbackId(5), &callback(77), &by)
+            .expect("there is a context")[4..]
+            .to_vec();
         let mut altered = sent.clone();
         altered[23] ^= 1;
         denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
@@ -379,12 +465,19 @@ fn callbacks_are_accepted_only_from_context_owner() {
         assert_eq!(answered(&sent), None, "a repeated callback gets no answer");
         let mut plain = Writer::new();
         RpcReply::accepted(77, Accepted::Success(b"recalled")).encode(&mut plain);
-        assert!(matches!(gss.open_callback_answer(CallbackId(5), plain.as_bytes()), Answered::Forged));
+        assert!(matches!(
+            gss.open_callback_answer(CallbackId(5), plain.as_bytes()),
+            Answered::Forged
+        ));
         let mut forged = answer.clone();
         forged[40] ^= 1;
         assert!(matches!(gss.open_callback_answer(CallbackId(5), &forged), Answered::Forged));
-        let Answered::Genuine(opened) = gss.open_callback_answer(CallbackId(5), &answer) else { panic!("{service:?}: it is the client's") };
-        let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = RpcReply::decode(&opened).unwrap().body else {
+        let Answered::Genuine(opened) = gss.open_callback_answer(CallbackId(5), &answer) else {
+            panic!("{service:?}: it is the client's")
+        };
+        let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } =
+            RpcReply::decode(&opened).unwrap().body
+        else {
             panic!("a success")
         };
         assert_eq!(results, [0; 12]);
@@ -395,13 +488,26 @@ fn callbacks_are_accepted_only_from_context_owner() {
     }
 }
 
-fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
-    use vouch_nfs4::op::{Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk, Results};
-    use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};
+fn introduced(
+    named: bool,
+    first: vouch_nfs4::Status,
+) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
+    use vouch_nfs4::op::{
+        Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk,
+        Results,
+    };
+    use vouch_nfs4::{
+        Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId,
+        StateProtectReply, Status, Verifier,
+    };
     use vouch_nfs4_client::{Core, GssProtection, Handshake, Identity, Plain};
     let (_gss, client) = context(Service::Privacy);
     let callback_security = GssProtection::new(client).callback_security(Service::Privacy).ok();
-    let identity = Identity { callback_security, reclaim_complete: false, ..Identity::new(b"client".to_vec(), Verifier([1; 8])) };
+    let identity = Identity {
+        callback_security,
+        reclaim_complete: false,
+        ..Identity::new(b"client".to_vec(), Verifier([1; 8]))
+    };
     let channel = ChannelAttrs {
         header_pad_size: 0,
         request_len_max: 1 << 16,
@@ -411,7 +517,10 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
         requests_max: 4,
         rdma_ird: None,
     };
-    let (mut core, mut handshake) = (Core::new(1, Box::new(Plain::none()), 7), Handshake::new(1).callback_security_optional(!named));
+    let (mut core, mut handshake) = (
+        Core::new(1, Box::new(Plain::none()), 7),
+        Handshake::new(1).callback_security_optional(!named),
+    );
     let mut offers = Vec::new();
     while let Some((kind, args)) = handshake.request(&identity) {
         let results = match &args {
@@ -428,8 +537,18 @@ fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool
                 assert_eq!(args.seq, CreateSeq(1 + offers.len() as u32), "as the last answer said");
                 offers.push(matches!(args.sec_parms.0[..], [CallbackSec::Gss(_)]));
                 let flags = CreateSessionFlags::CONN_BACK_CHAN;
-                let made = CreateSessionOk { session: SessionId([3; 16]), seq: args.seq, flags, fore: channel, back: channel };
-                Results::CreateSession(if offers.len() == 1 && first != Status::OK { Err(first) } else { Ok(made) })
+                let made = CreateSessionOk {
+                    session: SessionId([3; 16]),
+                    seq: args.seq,
+                    flags,
+                    fore: channel,
+                    back: channel,
+                };
+                Results::CreateSession(if offers.len() == 1 && first != Status::OK {
+                    Err(first)
+                } else {
+                    Ok(made)
+                })
             }
             other => panic!("{other:?}"),
         };
@@ -462,7 +581,10 @@ fn callback_proof_is_optional_where_server_refuses_it() {
     }
     for status in [Status::ENCR_ALG_UNSUPP, Status::INVAL, Status::SERVERFAULT] {
         assert!(matches!(introduced(false, status), (offers, Ok(true)) if offers == [true, false]));
-        assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "the look-up was requested");
+        assert!(
+            matches!(introduced(true, status), (offers, Err(_)) if offers == [true]),
+            "the look-up was requested"
+        );
     }
     assert!(matches!(introduced(false, Status::DELAY), (offers, Err(_)) if offers == [true]));
 }

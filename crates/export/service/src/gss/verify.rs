@@ -6,7 +6,9 @@ use std::sync::Arc;
 use vouch_audit::Flavour;
 use vouch_audit::record::Refusal;
 use vouch_oncrpc::{AuthStat, Call, Flavor};
-use vouch_rpcsec_gss::{CallClass, Check, GssCall, InitCall, Service, Verdict, check_many, classify};
+use vouch_rpcsec_gss::{
+    CallClass, Check, GssCall, InitCall, Service, Verdict, check_many, classify,
+};
 
 use super::contexts::{Gss, Recent};
 use crate::audit::{Audit, Refused};
@@ -27,14 +29,19 @@ pub(crate) enum Protected {
 
 impl Protected {
     pub(crate) fn record_refusal(&self, audit: &Audit, connection: &vouch_nfs4_server::Connection) {
-        let refuse = |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
+        let refuse =
+            |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
         match self {
             Protected::Call(call, verdict) => {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
-                    Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
-                    Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
+                    Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => {
+                        (Refusal::Expired, "the context has no numbers left")
+                    }
+                    Verdict::Refused(_) => {
+                        (Refusal::Altered, "the header's checksum does not hold")
+                    }
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
                 };
                 let flavour = match call.service() {
@@ -42,15 +49,27 @@ impl Protected {
                     Service::Integrity => Flavour::Krb5i,
                     Service::Privacy => Flavour::Krb5p,
                 };
-                let (principal, enctype) = (call.context().principal(), Some(call.context().keys().enctype() as u32));
-                audit.refuse(&Refused { flavour, principal, enctype, detail, ..Refused::of(why, connection) });
+                let (principal, enctype) =
+                    (call.context().principal(), Some(call.context().keys().enctype() as u32));
+                audit.refuse(&Refused {
+                    flavour,
+                    principal,
+                    enctype,
+                    detail,
+                    ..Refused::of(why, connection)
+                });
             }
             Protected::Init(_) => {}
             Protected::Garbage(_) => refuse(Refusal::Authentication, "no arguments of a context"),
-            Protected::Refused(_, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM) => {
+            Protected::Refused(
+                _,
+                AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM,
+            ) => {
                 refuse(Refusal::Expired, "no such context, or its ticket has expired");
             }
-            Protected::Refused(..) => refuse(Refusal::Authentication, "bad credentials of RPCSEC_GSS"),
+            Protected::Refused(..) => {
+                refuse(Refusal::Authentication, "bad credentials of RPCSEC_GSS")
+            }
         }
     }
 }
@@ -126,12 +145,18 @@ pub(crate) fn has_long_call(found: &VecDeque<ProtectedRecord>, len_min: usize) -
     })
 }
 
-pub(crate) fn verify_one(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
+pub(crate) fn verify_one(
+    record: &mut [u8],
+    gss: Option<&Arc<Gss>>,
+    recent: &mut Recent,
+    now_ms: u64,
+) -> Option<Protected> {
     verify(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
 }
 
 fn is_protected(record: &[u8]) -> bool {
-    record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
+    record.get(4..8) == Some(&[0; 4])
+        && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
 }
 
 impl Gss {

@@ -103,7 +103,12 @@ impl Hosts {
 
     /// Returns hosts without an address. A failed look-up keeps old addresses, and old names stay
     /// until [`Hosts::retain_named`].
-    pub(crate) fn resolve_named(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
+    pub(crate) fn resolve_named(
+        &self,
+        hosts: &[String],
+        netgroups: &[String],
+        names_wanted: bool,
+    ) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
         for host in hosts {
@@ -130,16 +135,22 @@ impl Hosts {
             }
             known.netgroups.extend(netgroups.iter().cloned());
             known.names_wanted |= names_wanted;
-            let connected: Vec<IpAddr> =
-                self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
+            let connected: Vec<IpAddr> = self
+                .connected
+                .lock()
+                .keys()
+                .copied()
+                .filter(|client| !known.clients.contains_key(client))
+                .collect();
             known.clients.keys().copied().chain(connected).collect()
         };
         if names_wanted {
             clients.iter().for_each(|&client| self.look_up(client));
             let has_uncertain_group = |client: &IpAddr| {
                 let known = self.known.read();
-                let is_uncertain =
-                    |(group, membership): (&String, &Membership)| *membership == Membership::Uncertain && known.members.contains_key(group);
+                let is_uncertain = |(group, membership): (&String, &Membership)| {
+                    *membership == Membership::Uncertain && known.members.contains_key(group)
+                };
                 known.clients.get(client).is_some_and(|met| met.groups.iter().any(is_uncertain))
             };
             clients.into_iter().filter(has_uncertain_group).for_each(|client| self.look_up(client));
@@ -157,11 +168,22 @@ impl Hosts {
 
     /// A failed look-up keeps the old addresses.
     pub(crate) fn refresh_addresses(&self) {
-        let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
+        let hosts: Vec<String> = self
+            .known
+            .read()
+            .addresses
+            .keys()
+            .filter(|host| host.parse::<IpAddr>().is_err())
+            .cloned()
+            .collect();
         for host in hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
-            if let Some(addresses) = known.addresses.get_mut(&host).filter(|before| !found.is_empty() && **before != found) {
+            if let Some(addresses) = known
+                .addresses
+                .get_mut(&host)
+                .filter(|before| !found.is_empty() && **before != found)
+            {
                 *addresses = found;
                 self.has_changed.store(true, Ordering::Release);
             }
@@ -171,7 +193,9 @@ impl Hosts {
     /// Refreshes connected clients whose access depends on names. A failed look-up changes nothing.
     pub(crate) fn refresh_clients(&self) {
         if self.known.read().names_wanted {
-            self.stale_connected_clients().into_iter().for_each(|client| self.look_up_if_stale(client));
+            self.stale_connected_clients()
+                .into_iter()
+                .for_each(|client| self.look_up_if_stale(client));
         }
     }
 
@@ -224,7 +248,9 @@ impl Hosts {
             let known = self.known.read();
             let before = match found {
                 Ok(_) => None,
-                Err(NoAnswer) => known.clients.get(&client).filter(|met| self.stays_good(client, met)).cloned(),
+                Err(NoAnswer) => {
+                    known.clients.get(&client).filter(|met| self.stays_good(client, met)).cloned()
+                }
             };
             (known.netgroups.clone(), before)
         };
@@ -251,10 +277,14 @@ impl Hosts {
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
         let after = (name.clone(), groups.clone(), answered.is_some());
-        let before = known.clients.insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
+        let before = known
+            .clients
+            .insert(client, ClientRecord { name, groups, since: Instant::now(), answered, fresh });
         self.generation.store(next_generation(), Ordering::Release);
         // `request_lookup` has its own notification.
-        if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != after) {
+        if before
+            .is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != after)
+        {
             self.has_changed.store(true, Ordering::Release);
         }
     }
@@ -292,14 +322,17 @@ impl Hosts {
 
     /// While the client is connected, and for some time afterwards.
     fn stays_good(&self, client: IpAddr, met: &ClientRecord) -> bool {
-        met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
+        met.answered.is_some_and(|at| {
+            at.elapsed() < self.kept || self.connected.lock().contains_key(&client)
+        })
     }
 
     /// Oldest disconnected clients first. O(n log n).
     fn evict(&self, known: &mut Known) {
         let connected = self.connected.lock();
         let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
-        let mut away: Vec<(Instant, IpAddr)> = away.map(|(client, met)| (met.since, *client)).collect();
+        let mut away: Vec<(Instant, IpAddr)> =
+            away.map(|(client, met)| (met.since, *client)).collect();
         drop(connected);
         away.sort_unstable();
         for (_, client) in away.into_iter().take((self.clients_max / FORGET_SHARE).max(1)) {
@@ -338,9 +371,12 @@ impl Hosts {
 
     fn is_known(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        let is_sure =
-            |group: &String, met: &ClientRecord| met.groups.get(group).is_some_and(|membership| *membership != Membership::Uncertain);
-        known.clients.get(&client).is_some_and(|met| !met.is_stale() && known.netgroups.iter().all(|group| is_sure(group, met)))
+        let is_sure = |group: &String, met: &ClientRecord| {
+            met.groups.get(group).is_some_and(|membership| *membership != Membership::Uncertain)
+        };
+        known.clients.get(&client).is_some_and(|met| {
+            !met.is_stale() && known.netgroups.iter().all(|group| is_sure(group, met))
+        })
     }
 
     pub(crate) fn has_changed(&self) -> bool {
@@ -368,7 +404,8 @@ impl Hosts {
 
     /// `None` if unknown, which requests a look-up.
     pub(crate) fn is_in_netgroup(&self, group: &str, client: IpAddr) -> Option<bool> {
-        let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
+        let found =
+            self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
         if found.is_none() {
             self.request_lookup(client);
         }
@@ -377,12 +414,14 @@ impl Hosts {
 
     /// The client was not found, perhaps because the name service was down.
     pub(crate) fn is_membership_uncertain(&self, group: &str, client: IpAddr) -> bool {
-        self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Uncertain)
+        self.known.read().clients.get(&client).and_then(|met| met.groups.get(group))
+            == Some(&Membership::Uncertain)
     }
 
     /// `None` if unknown, which requests a look-up.
     pub(crate) fn name_matches(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
-        let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
+        let found =
+            self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
         if found.is_none() {
             self.request_lookup(client);
         }

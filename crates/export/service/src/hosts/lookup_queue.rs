@@ -35,7 +35,13 @@ pub(crate) enum Enqueued<S> {
 impl<S> Default for LookupQueue<S> {
     fn default() -> Self {
         LookupQueue {
-            state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), running: 0, waiting: 0, shares: HashMap::new() }),
+            state: Mutex::new(State {
+                hosts: HashMap::new(),
+                queue: VecDeque::new(),
+                running: 0,
+                waiting: 0,
+                shares: HashMap::new(),
+            }),
         }
     }
 }
@@ -70,7 +76,11 @@ impl<S> LookupQueue<S> {
             let next = state.queue.pop_front();
             match next {
                 // No connection waits for this host any more.
-                Some(next) if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) => drop(state.hosts.remove(&next)),
+                Some(next)
+                    if state.hosts.get(&next).is_some_and(|host| host.sockets.is_empty()) =>
+                {
+                    drop(state.hosts.remove(&next))
+                }
                 Some(_) => return (sockets, next),
                 None => {
                     state.running -= 1;
@@ -87,7 +97,11 @@ impl<S> LookupQueue<S> {
         }
         let mut late = Vec::new();
         for (address, host) in &mut state.hosts {
-            let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX).count();
+            let count = host
+                .sockets
+                .iter()
+                .take_while(|(_, since)| now_ms.saturating_sub(*since) >= HOST_LOOKUP_MS_MAX)
+                .count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
         late.iter().for_each(|(host, _)| state.leave(*host, 1));
@@ -139,17 +153,27 @@ mod tests {
     #[test]
     fn bounds_connections_per_host_and_in_total() {
         let queue = LookupQueue::default();
-        let admitted = (0..).take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number)).count();
+        let admitted = (0..)
+            .take_while(|&number| queue.enter(host(1), number, 0) != Enqueued::Full(number))
+            .count();
         assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&admitted));
-        let others = (2..10_000).filter(|&number| queue.enter(host(number), number, 0) != Enqueued::Full(number)).count();
-        assert_eq!((admitted + others, queue.waiting()), (HOST_LOOKUP_WAITING_MAX, HOST_LOOKUP_WAITING_MAX));
+        let others = (2..10_000)
+            .filter(|&number| queue.enter(host(number), number, 0) != Enqueued::Full(number))
+            .count();
+        assert_eq!(
+            (admitted + others, queue.waiting()),
+            (HOST_LOOKUP_WAITING_MAX, HOST_LOOKUP_WAITING_MAX)
+        );
     }
 
     #[test]
     fn ipv6_network_has_one_share() {
         let queue = LookupQueue::default();
-        let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
-        let admitted = (0..10_000).take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number)).count();
+        let of =
+            |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
+        let admitted = (0..10_000)
+            .take_while(|&number| queue.enter(of(number), number, 0) != Enqueued::Full(number))
+            .count();
         assert!((HOST_LOOKUP_WAITING_MAX / 5 * 4..HOST_LOOKUP_WAITING_MAX).contains(&admitted));
         assert_ne!(queue.enter(host(1), 1, 0), Enqueued::Full(1));
         let found = queue.found(of(0)).0.len();
@@ -160,7 +184,9 @@ mod tests {
     #[test]
     fn bounds_concurrent_lookups_and_keeps_order() {
         let queue = LookupQueue::default();
-        let running = (0..HOST_LOOKUPS_MAX + 3).filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp).count();
+        let running = (0..HOST_LOOKUPS_MAX + 3)
+            .filter(|&number| queue.enter(host(number), number, 0) == Enqueued::LookUp)
+            .count();
         assert_eq!(running, HOST_LOOKUPS_MAX);
         let mut next = Some(host(0));
         let mut found = Vec::new();

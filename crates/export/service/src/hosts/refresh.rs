@@ -37,7 +37,10 @@ impl RefreshSchedule {
     pub(crate) fn start_due(&mut self, now_ms: u64, reloader: &Arc<Reloader>) {
         let driver = &reloader.driver;
         let next_ms = now_ms.saturating_add(self.every_ms);
-        for (round, ask) in [(&mut self.addresses, Hosts::refresh_addresses as fn(&Hosts)), (&mut self.clients, Hosts::refresh_clients)] {
+        for (round, ask) in [
+            (&mut self.addresses, Hosts::refresh_addresses as fn(&Hosts)),
+            (&mut self.clients, Hosts::refresh_clients),
+        ] {
             let hosts = driver.hosts.clone();
             if now_ms >= round.due_ms && round.job.begin(&driver.names, move || ask(&hosts)) {
                 round.due_ms = next_ms;

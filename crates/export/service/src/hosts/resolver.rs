@@ -1,5 +1,8 @@
 //! Blocks, so no worker thread calls it. The only calls into the C library.
-#![allow(unsafe_code, reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face")]
+#![allow(
+    unsafe_code,
+    reason = "innetgr, getnameinfo and the errors of getaddrinfo have no safe face"
+)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,7 +38,9 @@ impl Resolver for System {
         let mut list = std::ptr::null_mut();
         // SAFETY: `host` is NUL-terminated and `hints` is initialised. `list` is written on success
         // only.
-        let failed = unsafe { libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list) };
+        let failed = unsafe {
+            libc::getaddrinfo(host.as_ptr(), std::ptr::null(), &raw const hints, &raw mut list)
+        };
         if failed != 0 {
             return if is_none(failed) { Ok(Vec::new()) } else { Err(NoAnswer) };
         }
@@ -115,7 +120,12 @@ unsafe fn ip_of(entry: &libc::addrinfo) -> Option<IpAddr> {
 }
 
 unsafe extern "C" {
-    fn innetgr(netgroup: *const c_char, host: *const c_char, user: *const c_char, domain: *const c_char) -> c_int;
+    fn innetgr(
+        netgroup: *const c_char,
+        host: *const c_char,
+        user: *const c_char,
+        domain: *const c_char,
+    ) -> c_int;
 }
 
 const HOST_LEN_MAX: usize = 1025;
@@ -130,8 +140,17 @@ mod tests {
         assert_eq!(System.addresses("2001:db8::7"), Ok(vec!["2001:db8::7".parse().unwrap()]));
         assert_eq!(System.addresses("::ffff:192.0.2.1"), Ok(vec![IpAddr::from([192, 0, 2, 1])]));
         assert_eq!(System.addresses("nul\0inside"), Ok(vec![]));
-        assert!(System.addresses("localhost").is_ok_and(|found| !found.is_empty() && found.iter().all(IpAddr::is_loopback)));
-        assert!(is_none(libc::EAI_NONAME) && !is_none(libc::EAI_AGAIN) && !is_none(libc::EAI_FAIL) && !is_none(libc::EAI_SYSTEM));
+        assert!(
+            System
+                .addresses("localhost")
+                .is_ok_and(|found| !found.is_empty() && found.iter().all(IpAddr::is_loopback))
+        );
+        assert!(
+            is_none(libc::EAI_NONAME)
+                && !is_none(libc::EAI_AGAIN)
+                && !is_none(libc::EAI_FAIL)
+                && !is_none(libc::EAI_SYSTEM)
+        );
         assert!(!System.in_netgroup("surely-no-such-group", "localhost"));
         assert!(!System.in_netgroup("nul\0inside", "localhost"));
         let _ = System.name(IpAddr::from([127, 0, 0, 1]));

@@ -90,7 +90,8 @@ struct EntryLen;
 
 impl<K, T: HeapLen> Weighter<K, Entry<T>> for EntryLen {
     fn weight(&self, _: &K, entry: &Entry<T>) -> u64 {
-        let heap_len = entry.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, HeapLen::heap_len);
+        let heap_len =
+            entry.answer.as_ref().ok().and_then(Option::as_ref).map_or(0, HeapLen::heap_len);
         (ENTRY_LEN + heap_len) as u64
     }
 }
@@ -106,9 +107,18 @@ impl<K, T> RecentEntries<K, T> {
 type Recent<K, T> = &'static LocalKey<RefCell<RecentEntries<K, T>>>;
 
 impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
-    pub(super) fn new(entries: usize, lookups: Arc<Lookups>, lifetimes: Lifetimes, still_applies: StillApplies<K, T>) -> Self {
+    pub(super) fn new(
+        entries: usize,
+        lookups: Arc<Lookups>,
+        lifetimes: Lifetimes,
+        still_applies: StillApplies<K, T>,
+    ) -> Self {
         Cache {
-            entries: sync::Cache::with_weighter(entries, (entries * ENTRY_LEN_USUAL) as u64, EntryLen),
+            entries: sync::Cache::with_weighter(
+                entries,
+                (entries * ENTRY_LEN_USUAL) as u64,
+                EntryLen,
+            ),
             pending: Mutex::default(),
             lookups,
             lifetimes,
@@ -120,7 +130,9 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
     /// Thread-local entries first: each access to the shared table writes shared memory.
     pub(super) fn get(&self, recent: Recent<K, T>, key: &K) -> Option<Answer<T>> {
         recent.with_borrow_mut(|recent| {
-            if let Some((_, entry)) = recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
+            if let Some((_, entry)) =
+                recent.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry))
+            {
                 return Some(entry.answer.clone());
             }
             let entry = self.entries.get(key).filter(|entry| self.holds(entry))?;
@@ -141,7 +153,11 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
     pub(super) fn put(&self, key: K, answer: Answer<T>, generation: Generation) -> Answer<T> {
         let now_ms = clock::mono_ms();
         let Lifetimes { yes_ms, no_ms, silence_ms, last_ms } = self.lifetimes;
-        let last = || self.entries.get(&key).filter(|last| now_ms < last.last_until_ms && self.may_outlive_reload(&key, last));
+        let last = || {
+            self.entries
+                .get(&key)
+                .filter(|last| now_ms < last.last_until_ms && self.may_outlive_reload(&key, last))
+        };
         let new = |answer, life_ms, last_ms| Entry {
             answer,
             until_ms: now_ms + life_ms,
@@ -153,7 +169,12 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
             Ok(Some(_)) => new(answer, yes_ms, last_ms),
             Ok(None) => new(answer, no_ms, 0),
             Err(NameServiceDown) => match last() {
-                Some(last) => Entry { until_ms: (now_ms + silence_ms).min(last.last_until_ms), is_last: true, generation, ..last },
+                Some(last) => Entry {
+                    until_ms: (now_ms + silence_ms).min(last.last_until_ms),
+                    is_last: true,
+                    generation,
+                    ..last
+                },
                 None => new(answer, silence_ms, 0),
             },
         };
@@ -170,13 +191,19 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
     }
 
     fn may_outlive_reload(&self, key: &K, entry: &Entry<T>) -> bool {
-        let applies = || entry.answer.as_ref().is_ok_and(|known| known.as_ref().is_some_and(|known| (self.still_applies)(key, known)));
+        let applies = || {
+            entry.answer.as_ref().is_ok_and(|known| {
+                known.as_ref().is_some_and(|known| (self.still_applies)(key, known))
+            })
+        };
         entry.generation == self.generation() || applies()
     }
 
     fn last_known(&self, key: &K) -> Option<Answer<T>> {
         let entry = self.entries.get(key)?;
-        let is_valid = entry.is_last && entry.generation == self.generation() && clock::mono_ms() < entry.last_until_ms;
+        let is_valid = entry.is_last
+            && entry.generation == self.generation()
+            && clock::mono_ms() < entry.last_until_ms;
         is_valid.then_some(entry.answer)
     }
 
@@ -190,7 +217,9 @@ impl<K: Hash + Eq + Clone, T: Clone + HeapLen> Cache<K, T> {
     }
 }
 
-impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + Sync + 'static> Cache<K, T> {
+impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + Sync + 'static>
+    Cache<K, T>
+{
     /// Waits only if the thread may block. `make` runs on another thread.
     pub(super) fn get_or<A>(
         self: &Arc<Self>,
@@ -244,8 +273,13 @@ impl<K: Hash + Eq + Clone + Send + Sync + 'static, T: Clone + HeapLen + Send + S
         if is_refresh {
             self.lookups.refresh_began();
         }
-        let completion =
-            Completion { cache: self.clone(), key: key.clone(), lookup: lookup.clone(), is_refresh, answer: Err(NameServiceDown) };
+        let completion = Completion {
+            cache: self.clone(),
+            key: key.clone(),
+            lookup: lookup.clone(),
+            is_refresh,
+            answer: Err(NameServiceDown),
+        };
         self.lookups.run(move || completion.finish(ask())).then_some(lookup)
     }
 }

@@ -21,12 +21,21 @@ impl Idmap {
             if line.starts_with(['#', ';']) {
                 continue;
             }
-            let Some((key, value)) = line.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else { continue };
+            let Some((key, value)) =
+                line.split_once('=').map(|(key, value)| (key.trim(), value.trim()))
+            else {
+                continue;
+            };
             match section.as_str() {
-                "general" if key.eq_ignore_ascii_case("Domain") => idmap.domain = Some(value.to_ascii_lowercase()),
+                "general" if key.eq_ignore_ascii_case("Domain") => {
+                    idmap.domain = Some(value.to_ascii_lowercase())
+                }
                 "general" if key.eq_ignore_ascii_case("Local-Realms") => {
-                    idmap.realms =
-                        value.split(',').map(|realm| realm.trim().to_ascii_uppercase()).filter(|realm| !realm.is_empty()).collect();
+                    idmap.realms = value
+                        .split(',')
+                        .map(|realm| realm.trim().to_ascii_uppercase())
+                        .filter(|realm| !realm.is_empty())
+                        .collect();
                 }
                 "static" => {
                     idmap.accounts.insert(key.to_owned(), value.to_owned());
@@ -63,9 +72,16 @@ mod tests {
         let text = "[General]\nVerbosity = 0\n# c\nDomain = Example.ORG\n\n[Mapping]\nNobody-User = nobody\n[Static]\nalice@X.ORG = al\nnfs/h@X.ORG = root\n";
         let idmap = Idmap::parse(text);
         assert_eq!(idmap.domain.as_deref(), Some("example.org"));
-        assert_eq!((idmap.local("alice@X.ORG"), idmap.local("nfs/h@X.ORG"), idmap.local("bob@X.ORG")), (Some("al"), Some("root"), None));
+        assert_eq!(
+            (idmap.local("alice@X.ORG"), idmap.local("nfs/h@X.ORG"), idmap.local("bob@X.ORG")),
+            (Some("al"), Some("root"), None)
+        );
         assert!(idmap.is_local_realm("EXAMPLE.ORG") && !idmap.is_local_realm("X.ORG"));
         let idmap = Idmap::parse("[General]\nLocal-Realms = a.org, B.ORG\n");
-        assert!(idmap.is_local_realm("A.ORG") && idmap.is_local_realm("B.ORG") && !idmap.is_local_realm("EXAMPLE.ORG"));
+        assert!(
+            idmap.is_local_realm("A.ORG")
+                && idmap.is_local_realm("B.ORG")
+                && !idmap.is_local_realm("EXAMPLE.ORG")
+        );
     }
 }

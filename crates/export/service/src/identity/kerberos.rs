@@ -102,25 +102,41 @@ impl PrincipalRules<'_> {
         match service.local_name(principal) {
             LocalName::Name(name) => Some(name),
             // idmapd.conf may list realms that krb5.conf does not mention.
-            LocalName::NoName => (!primary.contains('/') && self.idmap.names_realm(realm)).then(|| primary.to_owned()),
-            LocalName::NoRules => (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned()),
+            LocalName::NoName => (!primary.contains('/') && self.idmap.names_realm(realm))
+                .then(|| primary.to_owned()),
+            LocalName::NoRules => (!primary.contains('/') && self.idmap.is_local_realm(realm))
+                .then(|| primary.to_owned()),
         }
     }
 
-    fn unknown(&self, request: AccountRequest<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
+    fn unknown(
+        &self,
+        request: AccountRequest<'_>,
+        why: NoAccount<'_>,
+        anonymous: impl Fn() -> Caller,
+    ) -> Option<Caller> {
         match self.unknown {
             UnknownPrincipal::Squash => Some(anonymous()),
             UnknownPrincipal::Refuse => self.refuse(request, why),
         }
     }
 
-    fn refuse(&self, AccountRequest { principal, client }: AccountRequest<'_>, why: NoAccount<'_>) -> Option<Caller> {
+    fn refuse(
+        &self,
+        AccountRequest { principal, client }: AccountRequest<'_>,
+        why: NoAccount<'_>,
+    ) -> Option<Caller> {
         match why {
             NoAccount::Refused => {
                 tracing::warn!(principal, %client, "refused by the principal map; remove its !refuse line to allow it");
             }
             NoAccount::NoName => {
-                self.refused.add(NO_ACCOUNT, principal, client.ip(), "no rule maps it to a local name");
+                self.refused.add(
+                    NO_ACCOUNT,
+                    principal,
+                    client.ip(),
+                    "no rule maps it to a local name",
+                );
                 tracing::warn!(
                     principal,
                     %client,
@@ -128,7 +144,12 @@ impl PrincipalRules<'_> {
                 );
             }
             NoAccount::NoUser(name) => {
-                self.refused.add(NO_ACCOUNT, principal, client.ip(), &format!("there is no user {name}"));
+                self.refused.add(
+                    NO_ACCOUNT,
+                    principal,
+                    client.ip(),
+                    &format!("there is no user {name}"),
+                );
                 tracing::warn!(
                     principal,
                     name,
@@ -155,10 +176,13 @@ mod tests {
 
     #[test]
     fn distinguishes_machines_from_users() {
-        for principal in ["host/n7.a.org@A.ORG", "nfs/n7@A.ORG", "root/n7.a.org@A.ORG", "N7$@A.ORG"] {
+        for principal in ["host/n7.a.org@A.ORG", "nfs/n7@A.ORG", "root/n7.a.org@A.ORG", "N7$@A.ORG"]
+        {
             assert!(is_machine(principal), "{principal}");
         }
-        for principal in ["host@A.ORG", "alice/admin@A.ORG", "alice@A.ORG", "nfsd/x@A.ORG", "a$b@A.ORG"] {
+        for principal in
+            ["host@A.ORG", "alice/admin@A.ORG", "alice@A.ORG", "nfsd/x@A.ORG", "a$b@A.ORG"]
+        {
             assert!(!is_machine(principal), "{principal}");
         }
     }

@@ -85,7 +85,11 @@ impl Lookups {
 
     pub(super) fn wait(&self, began_ms: u64) -> Duration {
         let now_ms = clock::mono_ms();
-        let longest = if now_ms < self.trouble_until_ms.load(Ordering::Relaxed) { self.wait_ms.min(WAIT_SHORT_MS) } else { self.wait_ms };
+        let longest = if now_ms < self.trouble_until_ms.load(Ordering::Relaxed) {
+            self.wait_ms.min(WAIT_SHORT_MS)
+        } else {
+            self.wait_ms
+        };
         Duration::from_millis(longest.saturating_sub(now_ms.saturating_sub(began_ms)))
     }
 
@@ -115,13 +119,17 @@ impl Lookups {
     /// Ends an outage if the same question failed before, or nothing has failed for a while: users
     /// of /etc/passwd are found during outages too.
     pub(super) fn succeeded(&self, failed_before: bool) {
-        let (now_ms, trouble_until_ms) = (clock::mono_ms(), self.trouble_until_ms.load(Ordering::Relaxed));
+        let (now_ms, trouble_until_ms) =
+            (clock::mono_ms(), self.trouble_until_ms.load(Ordering::Relaxed));
         if trouble_until_ms == 0 || !failed_before && now_ms < trouble_until_ms + TROUBLE_MS {
             return;
         }
         self.trouble_until_ms.store(0, Ordering::Relaxed);
         if let Some(since_ms) = self.outage.lock().since_ms.take() {
-            tracing::info!(seconds = now_ms.saturating_sub(since_ms) / 1000, "the name service answers again");
+            tracing::info!(
+                seconds = now_ms.saturating_sub(since_ms) / 1000,
+                "the name service answers again"
+            );
         }
     }
 
@@ -144,7 +152,11 @@ impl Lookups {
             late: self.late.get(),
             refused: self.refused.get(),
             waiting: self.pool.load().0,
-            silent_ms: self.outage.lock().since_ms.map(|since_ms| clock::mono_ms().saturating_sub(since_ms)),
+            silent_ms: self
+                .outage
+                .lock()
+                .since_ms
+                .map(|since_ms| clock::mono_ms().saturating_sub(since_ms)),
         }
     }
 
@@ -162,7 +174,12 @@ pub(super) struct PendingLookup<T> {
 
 impl<T: Clone> PendingLookup<T> {
     pub(super) fn new(generation: Generation) -> Self {
-        PendingLookup { began_ms: clock::mono_ms(), generation, answer: Mutex::new(None), answered: Condvar::new() }
+        PendingLookup {
+            began_ms: clock::mono_ms(),
+            generation,
+            answer: Mutex::new(None),
+            answered: Condvar::new(),
+        }
     }
 
     pub(super) fn complete(&self, answer: Answer<T>) {

@@ -33,15 +33,26 @@ pub struct IdentityLives {
 impl Default for IdentityLives {
     fn default() -> Self {
         // Ten minutes like idmapd; an outage overnight.
-        IdentityLives { known: Duration::from_secs(600), outage: Duration::from_secs(24 * 3600), wait: Duration::from_secs(5) }
+        IdentityLives {
+            known: Duration::from_secs(600),
+            outage: Duration::from_secs(24 * 3600),
+            wait: Duration::from_secs(5),
+        }
     }
 }
 
 impl From<IdentityLives> for Lifetimes {
     fn from(lives: IdentityLives) -> Self {
-        let ms = |life: Duration| u64::try_from(life.as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
+        let ms = |life: Duration| {
+            u64::try_from(life.as_millis()).unwrap_or(u64::MAX / 4).min(u64::MAX / 4)
+        };
         let yes_ms = ms(lives.known);
-        Lifetimes { yes_ms, no_ms: yes_ms.min(MISSING_MS_MAX), silence_ms: SILENCE_MS, last_ms: ms(lives.outage).max(yes_ms) }
+        Lifetimes {
+            yes_ms,
+            no_ms: yes_ms.min(MISSING_MS_MAX),
+            silence_ms: SILENCE_MS,
+            last_ms: ms(lives.outage).max(yes_ms),
+        }
     }
 }
 
@@ -87,9 +98,21 @@ impl<S: NameService + 'static> Accounts<S> {
         let AccountRules { idmap, groups, map, unknown } = rules;
         let map = RwLock::new(Arc::new(map));
         let lookups = Arc::new(Lookups::new(wait));
-        let mapper = Arc::new(Mapper { service, idmap, groups, unknown, map, refused: RecentRefusals::default() });
+        let mapper = Arc::new(Mapper {
+            service,
+            idmap,
+            groups,
+            unknown,
+            map,
+            refused: RecentRefusals::default(),
+        });
         Accounts {
-            callers: Arc::new(Cache::new(CALLERS_MAX, lookups.clone(), lifetimes, still_maps(&mapper))),
+            callers: Arc::new(Cache::new(
+                CALLERS_MAX,
+                lookups.clone(),
+                lifetimes,
+                still_maps(&mapper),
+            )),
             user_names: names_cache(&lookups, lifetimes),
             group_names: names_cache(&lookups, lifetimes),
             uids: names_cache(&lookups, lifetimes),
@@ -122,7 +145,13 @@ impl<S: NameService + 'static> Accounts<S> {
         self.lookups.stop();
     }
 
-    fn resolve(&self, key: &CallerKey, client: SocketAddr, squash: &Squash, blocking: Blocking) -> Result<Option<Arc<Caller>>, Unanswered> {
+    fn resolve(
+        &self,
+        key: &CallerKey,
+        client: SocketAddr,
+        squash: &Squash,
+        blocking: Blocking,
+    ) -> Result<Option<Arc<Caller>>, Unanswered> {
         let caller = |known: Option<KnownCaller>| known.map(|known| known.caller);
         if let Some(known) = self.callers.get(&CALLERS, key) {
             return Ok(caller(known?));
@@ -136,7 +165,9 @@ impl<S: NameService + 'static> Accounts<S> {
             let (mapper, principal, squash) = (self.mapper.clone(), key.0.clone(), *squash);
             move || {
                 let user = mapper.user_of(&principal).map(String::into_boxed_str);
-                Ok(mapper.caller(&principal, client, &squash)?.map(|caller| KnownCaller { caller: Arc::new(caller), user }))
+                Ok(mapper
+                    .caller(&principal, client, &squash)?
+                    .map(|caller| KnownCaller { caller: Arc::new(caller), user }))
             }
         });
         known.map(caller)
@@ -144,14 +175,20 @@ impl<S: NameService + 'static> Accounts<S> {
 }
 
 /// A principal must not keep the rights of a user that the rules name no more.
-fn still_maps<S: NameService + 'static>(mapper: &Arc<Mapper<S>>) -> StillApplies<CallerKey, KnownCaller> {
+fn still_maps<S: NameService + 'static>(
+    mapper: &Arc<Mapper<S>>,
+) -> StillApplies<CallerKey, KnownCaller> {
     let mapper = mapper.clone();
     Box::new(move |(principal, _), known| {
-        !matches!(principal, Principal::Gss { .. }) || known.user.is_some() && mapper.user_of(principal).as_deref() == known.user.as_deref()
+        !matches!(principal, Principal::Gss { .. })
+            || known.user.is_some() && mapper.user_of(principal).as_deref() == known.user.as_deref()
     })
 }
 
-fn names_cache<K: Hash + Eq + Clone, T: Clone + HeapLen>(lookups: &Arc<Lookups>, lifetimes: Lifetimes) -> Arc<Cache<K, T>> {
+fn names_cache<K: Hash + Eq + Clone, T: Clone + HeapLen>(
+    lookups: &Arc<Lookups>,
+    lifetimes: Lifetimes,
+) -> Arc<Cache<K, T>> {
     Arc::new(Cache::new(NAMES_MAX, lookups.clone(), lifetimes, Box::new(|_, _| true)))
 }
 

@@ -15,31 +15,40 @@ use super::service::UserRecord;
 
 pub(super) fn user(uid: u32) -> Result<Option<UserRecord>, ServiceFailed> {
     let switch = Switch::current();
-    first(&switch.nsswitch.passwd, |service| by_id(&switch, service, "getpwuid_r", uid, PASSWD_LEN, read_user))
+    first(&switch.nsswitch.passwd, |service| {
+        by_id(&switch, service, "getpwuid_r", uid, PASSWD_LEN, read_user)
+    })
 }
 
 pub(super) fn user_by_name(name: &str) -> Result<Option<UserRecord>, ServiceFailed> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let switch = Switch::current();
-    first(&switch.nsswitch.passwd, |service| by_name(&switch, service, "getpwnam_r", &name, PASSWD_LEN, read_user))
+    first(&switch.nsswitch.passwd, |service| {
+        by_name(&switch, service, "getpwnam_r", &name, PASSWD_LEN, read_user)
+    })
 }
 
 pub(super) fn group(gid: u32) -> Result<Option<String>, ServiceFailed> {
     let switch = Switch::current();
-    first(&switch.nsswitch.group, |service| by_id(&switch, service, "getgrgid_r", gid, GROUP_LEN, |group| read_group(group).0))
+    first(&switch.nsswitch.group, |service| {
+        by_id(&switch, service, "getgrgid_r", gid, GROUP_LEN, |group| read_group(group).0)
+    })
 }
 
 pub(super) fn group_by_name(name: &str) -> Result<Option<u32>, ServiceFailed> {
     let Ok(name) = CString::new(name) else { return Ok(None) };
     let switch = Switch::current();
-    first(&switch.nsswitch.group, |service| by_name(&switch, service, "getgrnam_r", &name, GROUP_LEN, |group| read_group(group).1))
+    first(&switch.nsswitch.group, |service| {
+        by_name(&switch, service, "getgrnam_r", &name, GROUP_LEN, |group| read_group(group).1)
+    })
 }
 
 pub(super) fn groups(user: &str, gid: u32) -> Result<Vec<u32>, ServiceFailed> {
     let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
     let switch = Switch::current();
-    let mut groups =
-        all(&switch.nsswitch, |service| switch.symbol(service, "initgroups_dyn").map(|address| member_of(address, &user, gid)))?;
+    let mut groups = all(&switch.nsswitch, |service| {
+        switch.symbol(service, "initgroups_dyn").map(|address| member_of(address, &user, gid))
+    })?;
     groups.push(gid);
     Ok(groups)
 }
@@ -55,7 +64,9 @@ type Stamp = (u64, u64, i64, i64);
 impl Switch {
     fn current() -> Arc<Switch> {
         static CURRENT: Mutex<Option<Arc<Switch>>> = Mutex::new(None);
-        let stamp = std::fs::metadata(PATH).ok().map(|file| (file.ino(), file.size(), file.ctime(), file.ctime_nsec()));
+        let stamp = std::fs::metadata(PATH)
+            .ok()
+            .map(|file| (file.ino(), file.size(), file.ctime(), file.ctime_nsec()));
         let mut current = CURRENT.lock();
         if let Some(switch) = current.as_ref().filter(|switch| switch.stamp == stamp) {
             return switch.clone();
@@ -93,10 +104,18 @@ fn find_symbol(service: &str, function: &str) -> Option<usize> {
     (!found.is_null()).then_some(found as usize)
 }
 
-type ByName<R> = unsafe extern "C" fn(*const c_char, *mut R, *mut c_char, usize, *mut c_int) -> c_int;
+type ByName<R> =
+    unsafe extern "C" fn(*const c_char, *mut R, *mut c_char, usize, *mut c_int) -> c_int;
 type ById<R> = unsafe extern "C" fn(u32, *mut R, *mut c_char, usize, *mut c_int) -> c_int;
-type InitGroups =
-    unsafe extern "C" fn(*const c_char, libc::gid_t, *mut c_long, *mut c_long, *mut *mut libc::gid_t, c_long, *mut c_int) -> c_int;
+type InitGroups = unsafe extern "C" fn(
+    *const c_char,
+    libc::gid_t,
+    *mut c_long,
+    *mut c_long,
+    *mut *mut libc::gid_t,
+    c_long,
+    *mut c_int,
+) -> c_int;
 
 fn by_name<R, T>(
     switch: &Switch,
@@ -110,15 +129,26 @@ fn by_name<R, T>(
     // SAFETY: every module defines its functions of this name with this signature (nss.h of glibc).
     let ask = unsafe { std::mem::transmute::<*const c_void, ByName<R>>(address as *const c_void) };
     // SAFETY: the pointers are valid during the call; `len` is the buffer's.
-    Some(with_buffer(len, read, |record, buffer, len, errno| unsafe { ask(name.as_ptr(), record, buffer, len, errno) }))
+    Some(with_buffer(len, read, |record, buffer, len, errno| unsafe {
+        ask(name.as_ptr(), record, buffer, len, errno)
+    }))
 }
 
-fn by_id<R, T>(switch: &Switch, service: &str, function: &'static str, id: u32, len: usize, read: impl Fn(&R) -> T) -> Option<Outcome<T>> {
+fn by_id<R, T>(
+    switch: &Switch,
+    service: &str,
+    function: &'static str,
+    id: u32,
+    len: usize,
+    read: impl Fn(&R) -> T,
+) -> Option<Outcome<T>> {
     let address = switch.symbol(service, function)?;
     // SAFETY: as in `by_name`.
     let ask = unsafe { std::mem::transmute::<*const c_void, ById<R>>(address as *const c_void) };
     // SAFETY: the pointers are valid during the call; `len` is the buffer's.
-    Some(with_buffer(len, read, |record, buffer, len, errno| unsafe { ask(id, record, buffer, len, errno) }))
+    Some(with_buffer(len, read, |record, buffer, len, errno| unsafe {
+        ask(id, record, buffer, len, errno)
+    }))
 }
 
 /// A group comes with its members, so a record may need a larger buffer.
@@ -162,12 +192,23 @@ fn member_of(address: usize, user: &CStr, gid: u32) -> Outcome<Vec<u32>> {
     let ask = unsafe { std::mem::transmute::<*const c_void, InitGroups>(address as *const c_void) };
     let (mut count, mut size, mut errno): (c_long, c_long, c_int) = (0, GROUPS_START, 0);
     // SAFETY: an allocation of the C library, because modules enlarge it by realloc.
-    let mut list = unsafe { libc::calloc(GROUPS_START as usize, size_of::<libc::gid_t>()) }.cast::<libc::gid_t>();
+    let mut list = unsafe { libc::calloc(GROUPS_START as usize, size_of::<libc::gid_t>()) }
+        .cast::<libc::gid_t>();
     if list.is_null() {
         return Outcome::Failed(libc::ENOMEM);
     }
     // SAFETY: the pointers are valid, and the list has room for `size` entries.
-    let status = unsafe { ask(user.as_ptr(), gid, &raw mut count, &raw mut size, &raw mut list, GROUPS_MAX, &raw mut errno) };
+    let status = unsafe {
+        ask(
+            user.as_ptr(),
+            gid,
+            &raw mut count,
+            &raw mut size,
+            &raw mut list,
+            GROUPS_MAX,
+            &raw mut errno,
+        )
+    };
     let count = usize::try_from(count.min(size)).unwrap_or(0);
     // SAFETY: modules write the first `count` entries and keep `list` valid.
     let groups = unsafe { std::slice::from_raw_parts(list, count) }.to_vec();
@@ -204,15 +245,24 @@ mod tests {
     fn finds_root_and_no_stranger() {
         let root = UserRecord { name: "root".into(), uid: 0, gid: 0 };
         assert_eq!((user(0), user_by_name("root")), (Ok(Some(root.clone())), Ok(Some(root))));
-        assert_eq!((user_by_name("surely-no-such-user"), user_by_name("nul\0inside"), user(0xfff0_1234)), (Ok(None), Ok(None), Ok(None)));
+        assert_eq!(
+            (user_by_name("surely-no-such-user"), user_by_name("nul\0inside"), user(0xfff0_1234)),
+            (Ok(None), Ok(None), Ok(None))
+        );
         assert_eq!((group(0), group_by_name("root")), (Ok(Some("root".into())), Ok(Some(0))));
-        assert_eq!((group(0xfff0_1234), group_by_name("surely-no-such-group")), (Ok(None), Ok(None)));
+        assert_eq!(
+            (group(0xfff0_1234), group_by_name("surely-no-such-group")),
+            (Ok(None), Ok(None))
+        );
         assert!(groups("root", 7).is_ok_and(|groups| groups.contains(&7)));
     }
 
     #[test]
     fn module_without_library_is_skipped() {
-        assert_eq!((find_symbol("surely-none", "getpwnam_r"), find_symbol("../x", "getpwnam_r")), (None, None));
+        assert_eq!(
+            (find_symbol("surely-none", "getpwnam_r"), find_symbol("../x", "getpwnam_r")),
+            (None, None)
+        );
         assert!(find_symbol("files", "initgroups_dyn").is_some());
     }
 

@@ -82,7 +82,8 @@ impl Ends {
     fn apply(&mut self, action: &str) {
         let Some((status, action)) = action.split_once('=') else { return };
         let ends = action.eq_ignore_ascii_case("return");
-        let (others, status) = status.strip_prefix('!').map_or((false, status), |status| (true, status));
+        let (others, status) =
+            status.strip_prefix('!').map_or((false, status), |status| (true, status));
         let is = |name: &str| status.eq_ignore_ascii_case(name) != others;
         let Ends { success, not_found, failure } = *self;
         *self = Ends {
@@ -94,7 +95,10 @@ impl Ends {
 }
 
 /// `ask` returns `None` for a service that is not installed.
-pub(super) fn first<T>(steps: &[Step], mut ask: impl FnMut(&str) -> Option<Outcome<T>>) -> Result<Option<T>, ServiceFailed> {
+pub(super) fn first<T>(
+    steps: &[Step],
+    mut ask: impl FnMut(&str) -> Option<Outcome<T>>,
+) -> Result<Option<T>, ServiceFailed> {
     let mut failed = None;
     for Step { service, ends } in steps {
         let ended = match ask(service) {
@@ -114,7 +118,10 @@ pub(super) fn first<T>(steps: &[Step], mut ask: impl FnMut(&str) -> Option<Outco
 }
 
 /// All services together: the list of a user's groups is complete or an error.
-pub(super) fn all<T>(nsswitch: &Nsswitch, mut ask: impl FnMut(&str) -> Option<Outcome<Vec<T>>>) -> Result<Vec<T>, ServiceFailed> {
+pub(super) fn all<T>(
+    nsswitch: &Nsswitch,
+    mut ask: impl FnMut(&str) -> Option<Outcome<Vec<T>>>,
+) -> Result<Vec<T>, ServiceFailed> {
     let (steps, success_ends) = match &nsswitch.initgroups {
         Some(steps) => (steps, true),
         None => (&nsswitch.group, false),
@@ -155,7 +162,9 @@ fn failure(service: &str, errno: i32) -> Option<ServiceFailed> {
 /// A package installs the module, also where SSSD was never configured. The socket is on disk and
 /// stays while SSSD is stopped; so does its configuration if the socket is lost.
 fn is_sssd_set_up(root: &Path) -> bool {
-    ["var/lib/sss/pipes/nss", "etc/sssd/sssd.conf"].iter().any(|path| root.join(path).try_exists().unwrap_or(true))
+    ["var/lib/sss/pipes/nss", "etc/sssd/sssd.conf"]
+        .iter()
+        .any(|path| root.join(path).try_exists().unwrap_or(true))
 }
 
 #[cfg(test)]
@@ -176,18 +185,32 @@ mod tests {
         assert_eq!(names(&passwd("files  sss systemd")), ["files", "sss", "systemd"]);
         assert_eq!(Nsswitch::parse("group:\n").group, passwd("files"));
         assert_eq!(Nsswitch::parse("").initgroups, None);
-        assert_eq!(names(&Nsswitch::parse("initgroups: sss [SUCCESS=merge] files").initgroups.unwrap()), ["sss", "files"]);
+        assert_eq!(
+            names(&Nsswitch::parse("initgroups: sss [SUCCESS=merge] files").initgroups.unwrap()),
+            ["sss", "files"]
+        );
         let ends = |line: &str| passwd(line)[0].ends;
-        assert_eq!(ends("ldap [NOTFOUND=return] files"), Ends { not_found: true, ..Ends::default() });
-        assert_eq!(ends("ldap [ UNAVAIL=RETURN notfound=return ]"), Ends { failure: true, not_found: true, ..Ends::default() });
-        assert_eq!(ends("sss[!UNAVAIL=return] files"), Ends { success: true, not_found: true, failure: false });
+        assert_eq!(
+            ends("ldap [NOTFOUND=return] files"),
+            Ends { not_found: true, ..Ends::default() }
+        );
+        assert_eq!(
+            ends("ldap [ UNAVAIL=RETURN notfound=return ]"),
+            Ends { failure: true, not_found: true, ..Ends::default() }
+        );
+        assert_eq!(
+            ends("sss[!UNAVAIL=return] files"),
+            Ends { success: true, not_found: true, failure: false }
+        );
         assert_eq!(ends("[NOTFOUND=return] files"), Ends::default());
     }
 
     #[test]
     fn outage_is_not_mistaken_for_a_missing_user() {
         let ask = |line: &str, of: &[(&str, Outcome<u32>)]| {
-            first(&passwd(line), |service| of.iter().find(|(name, _)| *name == service).map(|(_, outcome)| outcome.clone()))
+            first(&passwd(line), |service| {
+                of.iter().find(|(name, _)| *name == service).map(|(_, outcome)| outcome.clone())
+            })
         };
         let down = |service: &str| Err(ServiceFailed { service: service.into(), errno: 2 });
         let away = [("files", NotFound), ("ldap", Failed(2)), ("systemd", Failed(2))];
@@ -195,11 +218,20 @@ mod tests {
         assert_eq!(ask("files systemd", &away), Ok(None));
         assert_eq!(ask("files ldap", &[("files", Found(7)), ("ldap", Failed(2))]), Ok(Some(7)));
         assert_eq!(ask("ldap files", &[("files", Found(7)), ("ldap", Failed(2))]), Ok(Some(7)));
-        assert_eq!(ask("ldap [UNAVAIL=return] files", &[("files", Found(7)), ("ldap", Failed(2))]), down("ldap"));
-        assert_eq!(ask("ldap [NOTFOUND=return] files", &[("files", Found(7)), ("ldap", NotFound)]), Ok(None));
+        assert_eq!(
+            ask("ldap [UNAVAIL=return] files", &[("files", Found(7)), ("ldap", Failed(2))]),
+            down("ldap")
+        );
+        assert_eq!(
+            ask("ldap [NOTFOUND=return] files", &[("files", Found(7)), ("ldap", NotFound)]),
+            Ok(None)
+        );
         assert_eq!(ask("files not-installed", &[("files", NotFound)]), Ok(None));
         assert_eq!(ask("files", &[("files", Failed(2))]), Ok(None));
-        assert_eq!(ask("files", &[("files", Failed(libc::EMFILE))]), Err(ServiceFailed { service: "files".into(), errno: libc::EMFILE }));
+        assert_eq!(
+            ask("files", &[("files", Failed(libc::EMFILE))]),
+            Err(ServiceFailed { service: "files".into(), errno: libc::EMFILE })
+        );
     }
 
     #[test]
@@ -223,7 +255,9 @@ mod tests {
     // Holds on each machine: with SSSD set up, a failure is an outage, else nothing.
     #[test]
     fn absent_sssd_ends_no_lookup() {
-        let found = first::<u32>(&passwd("files sss"), |service| Some(if service == "sss" { Failed(libc::ENOENT) } else { NotFound }));
+        let found = first::<u32>(&passwd("files sss"), |service| {
+            Some(if service == "sss" { Failed(libc::ENOENT) } else { NotFound })
+        });
         assert_eq!(found.is_err(), is_sssd_set_up(Path::new("/")));
     }
 
@@ -240,7 +274,10 @@ mod tests {
         assert_eq!(ask("group: files ldap", NotFound), Ok(vec![1, 2]));
         assert!(ask("group: files ldap", Failed(2)).is_err());
         assert_eq!(ask("group: files\ninitgroups: files ldap", Found(vec![3])), Ok(vec![1, 2]));
-        assert_eq!(ask("group: files\ninitgroups: files [SUCCESS=continue] ldap", Found(vec![3])), Ok(vec![1, 2, 3]));
+        assert_eq!(
+            ask("group: files\ninitgroups: files [SUCCESS=continue] ldap", Found(vec![3])),
+            Ok(vec![1, 2, 3])
+        );
     }
 
     proptest::proptest! {

@@ -39,7 +39,9 @@ impl PrincipalMap {
             let number = at + 1;
             match read_line(line) {
                 Ok(None) => {}
-                Ok(Some((pattern, account))) if map.lines.len() < LINES_MAX => map.add(pattern, account),
+                Ok(Some((pattern, account))) if map.lines.len() < LINES_MAX => {
+                    map.add(pattern, account)
+                }
                 Ok(Some(_)) => {
                     faults.push(MapFault {
                         line: number,
@@ -71,7 +73,12 @@ impl PrincipalMap {
     pub(crate) fn account(&self, principal: &str) -> Option<&Account> {
         let exact = self.exact.get(principal).copied();
         let before = exact.unwrap_or(usize::MAX);
-        let pattern = self.patterns.iter().copied().take_while(|&at| at < before).find(|&at| fits(&self.lines[at].0, principal));
+        let pattern = self
+            .patterns
+            .iter()
+            .copied()
+            .take_while(|&at| at < before)
+            .find(|&at| fits(&self.lines[at].0, principal));
         pattern.or(exact).map(|at| &self.lines[at].1)
     }
 }
@@ -79,29 +86,48 @@ impl PrincipalMap {
 type Line = Option<(Box<str>, Account)>;
 
 fn read_line(line: &[u8]) -> Result<Line, (String, &'static str)> {
-    let text = std::str::from_utf8(line).map_err(|_| ("not UTF-8".to_owned(), "write names in UTF-8"))?;
+    let text =
+        std::str::from_utf8(line).map_err(|_| ("not UTF-8".to_owned(), "write names in UTF-8"))?;
     let text = text.split('#').next().unwrap_or_default();
     let mut words = text.split_ascii_whitespace();
     let Some(pattern) = words.next() else { return Ok(None) };
     let (Some(account), None) = (words.next(), words.next()) else {
-        return Err((format!("{pattern}: a line needs a principal and an account"), "write PRINCIPAL ACCOUNT, separated by blanks"));
+        return Err((
+            format!("{pattern}: a line needs a principal and an account"),
+            "write PRINCIPAL ACCOUNT, separated by blanks",
+        ));
     };
     let realm = pattern.rsplit_once('@').map(|(_, realm)| realm);
-    if pattern.len() > PRINCIPAL_LEN_MAX || realm.is_none_or(str::is_empty) || pattern.starts_with('@') {
-        return Err((format!("{pattern} is not a principal with a realm"), "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG"));
+    if pattern.len() > PRINCIPAL_LEN_MAX
+        || realm.is_none_or(str::is_empty)
+        || pattern.starts_with('@')
+    {
+        return Err((
+            format!("{pattern} is not a principal with a realm"),
+            "write alice@EXAMPLE.ORG, host/*@EXAMPLE.ORG or *@EXAMPLE.ORG",
+        ));
     }
     if realm.is_some_and(|realm| realm.contains('*') && realm != "*") {
-        return Err((format!("{pattern}: a star cannot be a part of the realm"), "write the whole realm, or @*"));
+        return Err((
+            format!("{pattern}: a star cannot be a part of the realm"),
+            "write the whole realm, or @*",
+        ));
     }
     let account = match account {
         "!squash" => Account::Squash,
         "!refuse" => Account::Refuse,
         "!local" => Account::Local,
         word if word.starts_with('!') => {
-            return Err((format!("{word} is not an account"), "write a user's name, !squash, !refuse or !local"));
+            return Err((
+                format!("{word} is not an account"),
+                "write a user's name, !squash, !refuse or !local",
+            ));
         }
         name if name.len() > NAME_LEN_MAX || name.contains([':', '/']) => {
-            return Err((format!("{name} is not a user name"), "write the name that getent passwd shows"));
+            return Err((
+                format!("{name} is not a user name"),
+                "write the name that getent passwd shows",
+            ));
         }
         name => Account::User(name.into()),
     };
@@ -127,7 +153,9 @@ fn fits(pattern: &str, principal: &str) -> bool {
             _ => {}
         }
         match back {
-            Some((after, from)) if principal.get(from).is_some_and(|byte| !matches!(byte, b'/' | b'@')) => {
+            Some((after, from))
+                if principal.get(from).is_some_and(|byte| !matches!(byte, b'/' | b'@')) =>
+            {
                 back = Some((after, from + 1));
                 (p, n) = (after, from + 1);
             }
@@ -170,7 +198,9 @@ mod tests {
 
     #[test]
     fn stars_match_within_one_component() {
-        assert!(fits("host/*@A", "host/x.y@A") && fits("*@*", "a@B") && fits("n*e/*@A", "node/7@A"));
+        assert!(
+            fits("host/*@A", "host/x.y@A") && fits("*@*", "a@B") && fits("n*e/*@A", "node/7@A")
+        );
         for principal in ["host/x/y@A", "host/x@B@A", "host@A", "host/x@A.B"] {
             assert!(!fits("host/*@A", principal), "{principal}");
         }
@@ -179,7 +209,10 @@ mod tests {
 
     #[test]
     fn errors_name_line_and_advice() {
-        let faults = PrincipalMap::parse(b"alice\nalice@A\n\nalice al\n@A x\na@ x\na@*.ORG x\na@A !root\na@A b:c\n").unwrap_err();
+        let faults = PrincipalMap::parse(
+            b"alice\nalice@A\n\nalice al\n@A x\na@ x\na@*.ORG x\na@A !root\na@A b:c\n",
+        )
+        .unwrap_err();
         let lines: Vec<_> = faults.iter().map(|fault| fault.line).collect();
         assert_eq!(lines, [1, 2, 4, 5, 6, 7, 8, 9]);
         assert_eq!(

@@ -73,12 +73,14 @@ impl NameService for System {
 
     fn group_by_name(&self, name: &str) -> Result<Option<u32>, NameServiceDown> {
         as_ourselves();
-        nss::group_by_name(name).map_err(|failed| failed_lookup(&format!("group {name:?}"), &failed))
+        nss::group_by_name(name)
+            .map_err(|failed| failed_lookup(&format!("group {name:?}"), &failed))
     }
 
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, NameServiceDown> {
         as_ourselves();
-        nss::groups(user, gid).map_err(|failed| failed_lookup(&format!("the groups of {user:?}"), &failed))
+        nss::groups(user, gid)
+            .map_err(|failed| failed_lookup(&format!("the groups of {user:?}"), &failed))
     }
 
     fn local_name(&self, principal: &str) -> LocalName {
@@ -103,9 +105,16 @@ pub struct UserLookup {
 /// the service that fails.
 pub fn look_up_user(name: &str) -> Result<Option<UserLookup>, String> {
     let failed = |what: &str, ServiceFailed { service, errno }| {
-        format!("the look-up of {what} fails: `{service}` of nsswitch.conf: {}", std::io::Error::from_raw_os_error(errno))
+        format!(
+            "the look-up of {what} fails: `{service}` of nsswitch.conf: {}",
+            std::io::Error::from_raw_os_error(errno)
+        )
     };
-    let Some(UserRecord { name, uid, gid }) = nss::user_by_name(name).map_err(|error| failed("the user", error))? else { return Ok(None) };
+    let Some(UserRecord { name, uid, gid }) =
+        nss::user_by_name(name).map_err(|error| failed("the user", error))?
+    else {
+        return Ok(None);
+    };
     let mut groups = nss::groups(&name, gid).map_err(|error| failed("the user's groups", error))?;
     groups.sort_unstable();
     groups.dedup();
@@ -121,7 +130,11 @@ pub(crate) fn as_ourselves() {
 fn failed_lookup(what: &str, ServiceFailed { service, errno }: &ServiceFailed) -> NameServiceDown {
     static NEXT_LINE_MS: AtomicU64 = AtomicU64::new(0);
     let (now_ms, next_ms) = (clock::mono_ms(), NEXT_LINE_MS.load(Ordering::Relaxed));
-    if now_ms >= next_ms && NEXT_LINE_MS.compare_exchange(next_ms, now_ms + LINE_EVERY_MS, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    if now_ms >= next_ms
+        && NEXT_LINE_MS
+            .compare_exchange(next_ms, now_ms + LINE_EVERY_MS, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    {
         let error = std::io::Error::from_raw_os_error(*errno);
         tracing::warn!(service, %error, "nsswitch: the service fails to look up {what}; is its daemon running, and does the directory answer?");
     }

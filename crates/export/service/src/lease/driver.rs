@@ -36,7 +36,10 @@ impl LeaseDriver {
         }
         let lock = state_directory::lock_for_heads(state)?;
         let mut process = [0; 8];
-        let failed = |error: getrandom::Error| LeaseError::System { doing: "randomness", source: io::Error::other(error.to_string()) };
+        let failed = |error: getrandom::Error| LeaseError::System {
+            doing: "randomness",
+            source: io::Error::other(error.to_string()),
+        };
         getrandom::fill(&mut process).map_err(failed)?;
         let process = u64::from_ne_bytes(process);
         let fencing = match (shared.fence.is_empty(), shared.is_fence_required) {
@@ -44,7 +47,8 @@ impl LeaseDriver {
             (false, false) => Fencing::Optional,
             (false, true) => Fencing::Required,
         };
-        let (times, store) = (LeaseTimes::of(shared.lease), LeaseStore::open(state, &shared.head, process)?);
+        let (times, store) =
+            (LeaseTimes::of(shared.lease), LeaseStore::open(state, &shared.head, process)?);
         let machine = LeaseMachine::new(shared.head.clone(), process, times, fencing);
         let (fence_program, lines) = (shared.fence.clone(), Throttle::of_lines());
         Ok(LeaseDriver { machine, store, times, fence_program, fence: None, lines, _lock: lock })
@@ -58,8 +62,12 @@ impl LeaseDriver {
         let result = match self.machine.next(now_ns) {
             Step::ReadLatest => self.try_storage(LeaseStore::latest, StepResult::Read),
             Step::Read(epoch) => self.try_storage(|store| store.read(epoch), StepResult::Read),
-            Step::Claim(record) => self.try_storage(|store| store.claim(&record), StepResult::Claimed),
-            Step::Renew(record) => self.try_storage(|store| store.renew(&record), |()| StepResult::Renewed),
+            Step::Claim(record) => {
+                self.try_storage(|store| store.claim(&record), StepResult::Claimed)
+            }
+            Step::Renew(record) => {
+                self.try_storage(|store| store.renew(&record), |()| StepResult::Renewed)
+            }
             Step::Fence(epoch, heads) => {
                 self.fence = Some(FenceRun::start(&self.fence_program, epoch, heads));
                 StepResult::FenceStarted
@@ -83,11 +91,17 @@ impl LeaseDriver {
         }
     }
 
-    fn try_storage<T>(&mut self, operation: impl FnOnce(&LeaseStore) -> io::Result<T>, result: impl FnOnce(T) -> StepResult) -> StepResult {
+    fn try_storage<T>(
+        &mut self,
+        operation: impl FnOnce(&LeaseStore) -> io::Result<T>,
+        result: impl FnOnce(T) -> StepResult,
+    ) -> StepResult {
         match operation(&self.store) {
             Ok(value) => result(value),
             Err(error) => {
-                if let Some(left_out) = self.lines.admit(std::net::Ipv4Addr::UNSPECIFIED.into(), clock_ns() / 1_000_000) {
+                if let Some(left_out) =
+                    self.lines.admit(std::net::Ipv4Addr::UNSPECIFIED.into(), clock_ns() / 1_000_000)
+                {
                     tracing::error!(%error, left_out, "the lease of the shared state directory cannot be read or renewed");
                 }
                 StepResult::Failed

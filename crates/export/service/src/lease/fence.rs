@@ -41,7 +41,10 @@ impl FenceRun {
                     return Some(false);
                 }
                 Ok(None) | Err(_) => {
-                    tracing::error!(seconds = RUN_MAX.as_secs(), "the fencing program did not end in time");
+                    tracing::error!(
+                        seconds = RUN_MAX.as_secs(),
+                        "the fencing program did not end in time"
+                    );
                     return Some(false);
                 }
             }
@@ -76,7 +79,11 @@ mod tests {
 
     fn run(script: &str, heads: &[&str]) -> bool {
         let program = ["sh", "-c", script].map(str::to_owned);
-        let mut run = FenceRun::start(&program, Epoch(4), heads.iter().map(|&head| head.to_owned()).collect());
+        let mut run = FenceRun::start(
+            &program,
+            Epoch(4),
+            heads.iter().map(|&head| head.to_owned()).collect(),
+        );
         loop {
             match run.poll() {
                 Some(is_success) => return is_success,
@@ -87,11 +94,15 @@ mod tests {
 
     #[test]
     fn success_needs_exit_code_zero_for_every_head() {
-        assert!(run("test \"$VOUCH_FENCE_EPOCH\" = 4 && case $VOUCH_FENCE_HEAD in a|b) ;; *) exit 1; esac", &["a", "b"]));
+        assert!(run(
+            "test \"$VOUCH_FENCE_EPOCH\" = 4 && case $VOUCH_FENCE_HEAD in a|b) ;; *) exit 1; esac",
+            &["a", "b"]
+        ));
         assert!(!run("test \"$VOUCH_FENCE_HEAD\" = a", &["a", "b"]));
         assert!(!run("test \"$VOUCH_FENCE_HEAD\" = b", &["a", "b"]));
         assert!(run("exit 1", &[]));
-        let mut missing = FenceRun::start(&["/nonexistent/fence".to_owned()], Epoch(1), vec!["a".to_owned()]);
+        let mut missing =
+            FenceRun::start(&["/nonexistent/fence".to_owned()], Epoch(1), vec!["a".to_owned()]);
         assert_eq!(missing.poll(), Some(false));
     }
 }

@@ -14,7 +14,11 @@ use vouch_audit::trail::{Disk, DiskFile, Lock, SystemDisk};
 use super::serving_right::ServingRight;
 
 fn check(right: &ServingRight) -> io::Result<()> {
-    if right.is_valid() { Ok(()) } else { Err(io::Error::other("the lease of the shared state directory has ended")) }
+    if right.is_valid() {
+        Ok(())
+    } else {
+        Err(io::Error::other("the lease of the shared state directory has ended"))
+    }
 }
 
 /// A database of `redb`.
@@ -26,7 +30,13 @@ pub(crate) struct GuardedFile {
 
 impl GuardedFile {
     pub(crate) fn open(path: &Path, right: Arc<ServingRight>) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
         Ok(GuardedFile { file, right })
     }
 }

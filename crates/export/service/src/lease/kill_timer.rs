@@ -41,13 +41,18 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             let mut timer = KillTimer::new().unwrap();
             timer.set(clock_ns() + 300_000_000).unwrap();
-            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP).unwrap();
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
+                .unwrap();
             std::thread::sleep(std::time::Duration::from_secs(60));
             panic!("the timer did not kill the process");
         }
         let test = "lease::kill_timer::tests::stopped_process_is_killed_at_the_end";
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", test]).env(CHILD, "1").stdout(Stdio::null()).stderr(Stdio::null());
+        let child = child
+            .args(["--exact", test])
+            .env(CHILD, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         assert_eq!(child.status().unwrap().signal(), Some(9));
     }
 }

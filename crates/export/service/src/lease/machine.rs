@@ -122,7 +122,14 @@ enum FenceProgress {
 
 impl LeaseMachine {
     pub(crate) fn new(head: String, process: u64, times: LeaseTimes, fencing: Fencing) -> Self {
-        LeaseMachine { head, process, times, fencing, phase: Phase::Watching(Watch::default()), began_ns: 0 }
+        LeaseMachine {
+            head,
+            process,
+            times,
+            fencing,
+            phase: Phase::Watching(Watch::default()),
+            began_ns: 0,
+        }
     }
 
     /// The head may serve before this time.
@@ -138,8 +145,10 @@ impl LeaseMachine {
     pub(crate) fn is_next(&self, now_ns: u64) -> bool {
         match &self.phase {
             Phase::Watching(Watch { seen: Some(seen), .. }) => {
-                let is_silent = now_ns.saturating_sub(seen.since_ns) >= self.times.suspect_ns(&seen.record);
-                seen.record.head != self.head && (seen.record.tenure == Tenure::Released || is_silent)
+                let is_silent =
+                    now_ns.saturating_sub(seen.since_ns) >= self.times.suspect_ns(&seen.record);
+                seen.record.head != self.head
+                    && (seen.record.tenure == Tenure::Released || is_silent)
             }
             Phase::Holding(_) => true,
             Phase::Watching(_) | Phase::Ended(_) => false,
@@ -158,7 +167,9 @@ impl LeaseMachine {
     pub(crate) fn other(&self) -> Option<&LeaseRecord> {
         match &self.phase {
             Phase::Watching(watch) => watch.seen.as_ref().map(|seen| &seen.record),
-            Phase::Holding(holding) => holding.predecessor.as_ref().map(|before| &before.last.record),
+            Phase::Holding(holding) => {
+                holding.predecessor.as_ref().map(|before| &before.last.record)
+            }
             Phase::Ended(_) => None,
         }
     }
@@ -168,7 +179,11 @@ impl LeaseMachine {
     pub(crate) fn release(&self) -> Option<LeaseRecord> {
         let Phase::Holding(holding) = &self.phase else { return None };
         let renewal = holding.own.renewal + 1;
-        holding.is_active().then(|| LeaseRecord { renewal, tenure: Tenure::Released, ..holding.own.clone() })
+        holding.is_active().then(|| LeaseRecord {
+            renewal,
+            tenure: Tenure::Released,
+            ..holding.own.clone()
+        })
     }
 
     /// `now_ns` must be read before the step begins.
@@ -176,7 +191,9 @@ impl LeaseMachine {
         self.began_ns = now_ns;
         match &mut self.phase {
             Phase::Watching(watch) => watch.next(now_ns),
-            Phase::Holding(holding) if now_ns < holding.valid_until_ns => holding.next(now_ns, &self.times),
+            Phase::Holding(holding) if now_ns < holding.valid_until_ns => {
+                holding.next(now_ns, &self.times)
+            }
             Phase::Holding(holding) if !holding.is_active() => {
                 self.phase = Phase::Watching(Watch::default());
                 Step::ReadLatest
@@ -194,18 +211,36 @@ impl LeaseMachine {
         let (began_ns, poll_at_ns) = (self.began_ns, now_ns + self.times.poll_every_ns);
         match (&mut self.phase, result) {
             (_, StepResult::Slept) | (Phase::Ended(_), _) => {}
-            (Phase::Watching(Watch { claim: Some(claim), seen, .. }), StepResult::Claimed(true)) => {
+            (
+                Phase::Watching(Watch { claim: Some(claim), seen, .. }),
+                StepResult::Claimed(true),
+            ) => {
                 let (own, before) = (claim.clone(), seen.take());
-                self.phase = Phase::Holding(Holding::new(own, before, began_ns, now_ns, &self.times, self.fencing));
+                self.phase = Phase::Holding(Holding::new(
+                    own,
+                    before,
+                    began_ns,
+                    now_ns,
+                    &self.times,
+                    self.fencing,
+                ));
             }
             // After a failure the claim may exist. Then nobody holds it, and it runs out like any.
-            (Phase::Watching(watch @ Watch { claim: Some(_), .. }), _) => *watch = Watch { poll_at_ns, ..Watch::default() },
+            (Phase::Watching(watch @ Watch { claim: Some(_), .. }), _) => {
+                *watch = Watch { poll_at_ns, ..Watch::default() }
+            }
             (Phase::Watching(_), StepResult::Read(latest)) => self.watch(latest, now_ns),
             (Phase::Watching(watch), _) => watch.poll_at_ns = poll_at_ns,
             (Phase::Holding(holding), result) => {
-                if let Err(loss) = holding.done(result, began_ns, now_ns, &self.times, (&self.head, self.fencing)) {
+                if let Err(loss) =
+                    holding.done(result, began_ns, now_ns, &self.times, (&self.head, self.fencing))
+                {
                     let is_active = holding.is_active();
-                    self.phase = if is_active { Phase::Ended(loss) } else { Phase::Watching(Watch::default()) };
+                    self.phase = if is_active {
+                        Phase::Ended(loss)
+                    } else {
+                        Phase::Watching(Watch::default())
+                    };
                 }
             }
         }
@@ -214,8 +249,16 @@ impl LeaseMachine {
     /// The fencing program has ended. `epoch` is that of its step.
     pub(crate) fn fenced(&mut self, epoch: Epoch, is_success: bool, now_ns: u64) {
         let Phase::Holding(holding) = &mut self.phase else { return };
-        let Some(before) = holding.predecessor.as_mut().filter(|before| before.last.record.epoch == epoch) else { return };
-        before.fence = if is_success { FenceProgress::Done } else { FenceProgress::DueAt(now_ns + self.times.lease_ns) };
+        let Some(before) =
+            holding.predecessor.as_mut().filter(|before| before.last.record.epoch == epoch)
+        else {
+            return;
+        };
+        before.fence = if is_success {
+            FenceProgress::Done
+        } else {
+            FenceProgress::DueAt(now_ns + self.times.lease_ns)
+        };
         if is_success && !before.names(&self.head) {
             holding.predecessor_ended(now_ns);
         }
@@ -226,7 +269,15 @@ impl LeaseMachine {
         *poll_at_ns = now_ns + self.times.poll_every_ns;
         let claim_of = |epoch, before, lease_ms| {
             let (head, process) = (self.head.clone(), self.process);
-            Some(LeaseRecord { epoch, head, process, renewal: 0, tenure: Tenure::Claimed, before, lease_ms: Some(lease_ms) })
+            Some(LeaseRecord {
+                epoch,
+                head,
+                process,
+                renewal: 0,
+                tenure: Tenure::Claimed,
+                before,
+                lease_ms: Some(lease_ms),
+            })
         };
         let lease_ms = self.times.lease_ms();
         let Some(record) = latest else {
@@ -260,12 +311,34 @@ impl Watch {
 }
 
 impl Holding {
-    fn new(own: LeaseRecord, before: Option<Sighting>, began_ns: u64, now_ns: u64, times: &LeaseTimes, fencing: Fencing) -> Self {
-        let fence = if fencing == Fencing::None { FenceProgress::Done } else { FenceProgress::DueAt(now_ns) };
+    fn new(
+        own: LeaseRecord,
+        before: Option<Sighting>,
+        began_ns: u64,
+        now_ns: u64,
+        times: &LeaseTimes,
+        fencing: Fencing,
+    ) -> Self {
+        let fence = if fencing == Fencing::None {
+            FenceProgress::Done
+        } else {
+            FenceProgress::DueAt(now_ns)
+        };
         let is_ended = |before: &Sighting| before.record.tenure == Tenure::Released;
-        let predecessor = before.filter(|before| !is_ended(before)).map(|last| Predecessor { last, poll_at_ns: 0, fence });
-        let renew_at_ns = if predecessor.is_none() { now_ns } else { began_ns + times.renew_every_ns };
-        Holding { own, valid_until_ns: began_ns + times.lease_ns, renew_at_ns, renewal: None, predecessor }
+        let predecessor = before.filter(|before| !is_ended(before)).map(|last| Predecessor {
+            last,
+            poll_at_ns: 0,
+            fence,
+        });
+        let renew_at_ns =
+            if predecessor.is_none() { now_ns } else { began_ns + times.renew_every_ns };
+        Holding {
+            own,
+            valid_until_ns: began_ns + times.lease_ns,
+            renew_at_ns,
+            renewal: None,
+            predecessor,
+        }
     }
 
     fn is_active(&self) -> bool {
@@ -285,18 +358,26 @@ impl Holding {
             let renewal = self.own.renewal + 1;
             let record = match &self.predecessor {
                 None => {
-                    let (tenure, before, lease_ms) = (Tenure::Active, Vec::new(), Some(times.lease_ms()));
+                    let (tenure, before, lease_ms) =
+                        (Tenure::Active, Vec::new(), Some(times.lease_ms()));
                     LeaseRecord { renewal, tenure, before, lease_ms, ..self.own.clone() }
                 }
                 Some(_) => LeaseRecord { renewal, ..self.own.clone() },
             };
-            self.renewal = Some(Renewal { record: record.clone(), began_ns: now_ns, is_written: false });
+            self.renewal =
+                Some(Renewal { record: record.clone(), began_ns: now_ns, is_written: false });
             return Step::Renew(record);
         }
         let Some(before) = &mut self.predecessor else { return Step::SleepUntil(self.renew_at_ns) };
         match before.fence {
             FenceProgress::DueAt(due_ns) if now_ns >= due_ns => {
-                let heads = self.own.before.iter().filter(|name| **name != self.own.head).cloned().collect();
+                let heads = self
+                    .own
+                    .before
+                    .iter()
+                    .filter(|name| **name != self.own.head)
+                    .cloned()
+                    .collect();
                 before.fence = FenceProgress::Running;
                 Step::Fence(before.last.record.epoch, heads)
             }
@@ -317,9 +398,13 @@ impl Holding {
         (head, fencing): (&str, Fencing),
     ) -> Result<(), Loss> {
         match (result, self.renewal.take()) {
-            (StepResult::Renewed, Some(renewal)) => self.renewal = Some(Renewal { is_written: true, ..renewal }),
+            (StepResult::Renewed, Some(renewal)) => {
+                self.renewal = Some(Renewal { is_written: true, ..renewal })
+            }
             (StepResult::Read(latest), Some(renewal)) => {
-                let is_own = |latest: &LeaseRecord| latest.epoch == self.own.epoch && latest.process == self.own.process;
+                let is_own = |latest: &LeaseRecord| {
+                    latest.epoch == self.own.epoch && latest.process == self.own.process
+                };
                 if !latest.as_ref().is_some_and(is_own) {
                     return Err(Loss::TakenOver);
                 }
@@ -343,16 +428,25 @@ impl Holding {
 
 impl Predecessor {
     /// `record` was read after the claim.
-    fn is_over(&mut self, record: LeaseRecord, began_ns: u64, now_ns: u64, times: &LeaseTimes, (head, fencing): (&str, Fencing)) -> bool {
+    fn is_over(
+        &mut self,
+        record: LeaseRecord,
+        began_ns: u64,
+        now_ns: u64,
+        times: &LeaseTimes,
+        (head, fencing): (&str, Fencing),
+    ) -> bool {
         if record != self.last.record {
             self.last = Sighting { record, since_ns: now_ns };
         }
         if self.last.record.tenure == Tenure::Released {
             return true;
         }
-        let is_run_out = began_ns.saturating_sub(self.last.since_ns) >= times.wait_ns(&self.last.record);
+        let is_run_out =
+            began_ns.saturating_sub(self.last.since_ns) >= times.wait_ns(&self.last.record);
         let is_fenced = self.fence == FenceProgress::Done;
-        is_run_out && (fencing != Fencing::Required || is_fenced) || is_fenced && fencing != Fencing::None && !self.names(head)
+        is_run_out && (fencing != Fencing::Required || is_fenced)
+            || is_fenced && fencing != Fencing::None && !self.names(head)
     }
 
     /// An earlier process of this very head cannot be fenced, and its kernel has ended it with its
@@ -384,23 +478,49 @@ mod tests {
         let is_next_after = |head: &str, tenure, silent_ns: u64| {
             let mut machine = LeaseMachine::new("a".into(), 2, times, Fencing::None);
             assert!(machine.next(1) == Step::ReadLatest && !machine.is_next(1));
-            let record =
-                LeaseRecord { epoch: Epoch(4), head: head.into(), process: 1, renewal: 9, tenure, before: Vec::new(), lease_ms: None };
+            let record = LeaseRecord {
+                epoch: Epoch(4),
+                head: head.into(),
+                process: 1,
+                renewal: 9,
+                tenure,
+                before: Vec::new(),
+                lease_ms: None,
+            };
             machine.done(StepResult::Read(Some(record)), 1);
             machine.is_next(1 + silent_ns)
         };
         assert!(!is_next_after("b", Tenure::Active, suspect_ns - 1));
-        assert!(is_next_after("b", Tenure::Active, suspect_ns) && is_next_after("b", Tenure::Released, 0));
+        assert!(
+            is_next_after("b", Tenure::Active, suspect_ns)
+                && is_next_after("b", Tenure::Released, 0)
+        );
         // The clients of this head's earlier process are still here.
-        assert!(!is_next_after("a", Tenure::Active, suspect_ns) && !is_next_after("a", Tenure::Released, 0));
+        assert!(
+            !is_next_after("a", Tenure::Active, suspect_ns)
+                && !is_next_after("a", Tenure::Released, 0)
+        );
     }
 
     #[test]
     fn standby_waits_for_the_longer_lease_of_two() {
         let takes_over_after = |lease_ms: Option<u64>, silent_ms: u64| {
-            let mut machine = LeaseMachine::new("b".into(), 2, LeaseTimes::of(Duration::from_secs(5)), Fencing::None);
+            let mut machine = LeaseMachine::new(
+                "b".into(),
+                2,
+                LeaseTimes::of(Duration::from_secs(5)),
+                Fencing::None,
+            );
             let (head, tenure) = ("a".to_owned(), Tenure::Active);
-            let record = LeaseRecord { epoch: Epoch(4), head, process: 1, renewal: 9, tenure, before: Vec::new(), lease_ms };
+            let record = LeaseRecord {
+                epoch: Epoch(4),
+                head,
+                process: 1,
+                renewal: 9,
+                tenure,
+                before: Vec::new(),
+                lease_ms,
+            };
             for now_ns in [1, 1 + silent_ms * 1_000_000] {
                 assert_eq!(machine.next(now_ns), Step::ReadLatest);
                 machine.done(StepResult::Read(Some(record.clone())), now_ns);

@@ -59,13 +59,17 @@ pub struct SharedState {
 pub enum LeaseError {
     #[error("--head {0:?}: not 1 to 64 letters, digits, dots, hyphens and underscores")]
     Name(String),
-    #[error("{0}: this directory is on NFS, whose clients cache names; use storage that all heads see in the same way")]
+    #[error(
+        "{0}: this directory is on NFS, whose clients cache names; use storage that all heads see in the same way"
+    )]
     Uncoherent(PathBuf),
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: std::io::Error },
     #[error("{doing}: {source}")]
     System { doing: &'static str, source: std::io::Error },
-    #[error("{0} operations hang in the exported file systems; the lease is not released, and the next head waits until it ends")]
+    #[error(
+        "{0} operations hang in the exported file systems; the lease is not released, and the next head waits until it ends"
+    )]
     Unfinished(usize),
     #[error("this head has lost the lease of the shared state directory: {0}")]
     Lost(&'static str),

@@ -42,7 +42,8 @@ impl LeaseRecord {
             Tenure::Active => "active",
             Tenure::Released => "released",
         };
-        let before = if self.before.is_empty() { NO_HEAD.to_owned() } else { self.before.join(",") };
+        let before =
+            if self.before.is_empty() { NO_HEAD.to_owned() } else { self.before.join(",") };
         let (version, lease) = match self.lease_ms {
             None => (1, String::new()),
             Some(lease_ms) => (2, format!("lease {lease_ms}\n")),
@@ -69,7 +70,10 @@ impl LeaseRecord {
         };
         let before = match field("before")? {
             NO_HEAD => Vec::new(),
-            names => names.split(',').map(|name| is_head_name(name).then(|| name.to_owned())).collect::<Option<_>>()?,
+            names => names
+                .split(',')
+                .map(|name| is_head_name(name).then(|| name.to_owned()))
+                .collect::<Option<_>>()?,
         };
         let lease_ms = match version {
             "1" => None,
@@ -78,7 +82,8 @@ impl LeaseRecord {
         let record = LeaseRecord { epoch, head, process, renewal, tenure, before, lease_ms };
         // The text has one form: no other version, no sign, no leading zeros.
         let is_in_range = (1..=NUMBER_MAX).contains(&epoch.0) && renewal <= NUMBER_MAX;
-        let is_in_range = is_in_range && lease_ms.is_none_or(|lease_ms| (1..=LEASE_MS_MAX).contains(&lease_ms));
+        let is_in_range =
+            is_in_range && lease_ms.is_none_or(|lease_ms| (1..=LEASE_MS_MAX).contains(&lease_ms));
         (lines.next().is_none() && is_in_range && record.to_text() == text).then_some(record)
     }
 }
@@ -110,7 +115,15 @@ mod tests {
             for before in [vec![], vec!["a".to_owned()], vec!["a".to_owned(), "b-2".to_owned()]] {
                 for lease_ms in [None, Some(1), Some(LEASE_MS_MAX)] {
                     let (head, before) = ("nfs-1.example".into(), before.clone());
-                    let record = LeaseRecord { epoch: Epoch(7), head, process: 0xab, renewal: 12, tenure, before, lease_ms };
+                    let record = LeaseRecord {
+                        epoch: Epoch(7),
+                        head,
+                        process: 0xab,
+                        renewal: 12,
+                        tenure,
+                        before,
+                        lease_ms,
+                    };
                     let text = record.to_text();
                     assert_eq!(LeaseRecord::parse(&text), Some(record));
                     for len in 0..text.len() {
@@ -120,11 +133,23 @@ mod tests {
                 }
             }
         }
-        let golden = [include_str!("../../tests/golden/lease-record-1.hex"), include_str!("../../tests/golden/lease-record-2.hex")];
+        let golden = [
+            include_str!("../../tests/golden/lease-record-1.hex"),
+            include_str!("../../tests/golden/lease-record-2.hex"),
+        ];
         for (golden, lease_ms) in golden.into_iter().zip([None, Some(5000)]) {
-            let golden = HEXLOWER.decode(golden.split_whitespace().collect::<String>().as_bytes()).unwrap();
+            let golden =
+                HEXLOWER.decode(golden.split_whitespace().collect::<String>().as_bytes()).unwrap();
             let (head, before, tenure) = ("b".to_owned(), vec!["a".to_owned()], Tenure::Claimed);
-            let record = LeaseRecord { epoch: Epoch(2), head, process: 1, renewal: 0, tenure, before, lease_ms };
+            let record = LeaseRecord {
+                epoch: Epoch(2),
+                head,
+                process: 1,
+                renewal: 0,
+                tenure,
+                before,
+                lease_ms,
+            };
             assert_eq!(record.to_text().as_bytes(), golden);
         }
     }
@@ -132,12 +157,26 @@ mod tests {
     #[test]
     fn number_in_another_form_or_out_of_range_is_refused() {
         let text = |epoch: &str, process: &str, renewal: &str| {
-            format!("{FIRST_WORDS}1\nepoch {epoch}\nhead a\nprocess {process}\nrenewal {renewal}\ntenure active\nbefore -\n")
+            format!(
+                "{FIRST_WORDS}1\nepoch {epoch}\nhead a\nprocess {process}\nrenewal {renewal}\ntenure active\nbefore -\n"
+            )
         };
         let process = "00000000000000ab";
         assert!(LeaseRecord::parse(&text("7", process, "0")).is_some());
-        assert!(LeaseRecord::parse(&text("9223372036854775807", process, "9223372036854775807")).is_some());
-        for number in ["", "+7", "07", "-7", "7 ", "9223372036854775808", "18446744073709551615", "18446744073709551616"] {
+        assert!(
+            LeaseRecord::parse(&text("9223372036854775807", process, "9223372036854775807"))
+                .is_some()
+        );
+        for number in [
+            "",
+            "+7",
+            "07",
+            "-7",
+            "7 ",
+            "9223372036854775808",
+            "18446744073709551615",
+            "18446744073709551616",
+        ] {
             assert_eq!(LeaseRecord::parse(&text(number, process, "0")), None, "epoch {number:?}");
             assert_eq!(LeaseRecord::parse(&text("7", process, number)), None, "renewal {number:?}");
         }
@@ -150,7 +189,15 @@ mod tests {
             LeaseRecord::parse(&format!("{rest}lease {lease}\n"))
         };
         assert_eq!(with_lease("2", "5000").map(|record| record.lease_ms), Some(Some(5000)));
-        for (version, lease) in [("1", "5000"), ("3", "5000"), ("02", "5000"), ("2", "0"), ("2", "05"), ("2", "3600001"), ("2", "")] {
+        for (version, lease) in [
+            ("1", "5000"),
+            ("3", "5000"),
+            ("02", "5000"),
+            ("2", "0"),
+            ("2", "05"),
+            ("2", "3600001"),
+            ("2", ""),
+        ] {
             assert_eq!(with_lease(version, lease), None, "version {version:?}, lease {lease:?}");
         }
     }

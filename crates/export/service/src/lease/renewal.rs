@@ -30,16 +30,29 @@ struct Renewer {
 
 impl HeldLease {
     /// From now on, the kernel kills the process at the end of the lease.
-    pub(super) fn new(driver: LeaseDriver, head: String, until_ns: u64) -> Result<Self, LeaseError> {
+    pub(super) fn new(
+        driver: LeaseDriver,
+        head: String,
+        until_ns: u64,
+    ) -> Result<Self, LeaseError> {
         let failed = |doing| move |source| LeaseError::System { doing, source };
         let epoch = driver.machine.own().map_or(Epoch(0), |own| own.epoch);
-        let (right, is_released) = (Arc::new(ServingRight::default()), Arc::new(AtomicBool::new(false)));
+        let (right, is_released) =
+            (Arc::new(ServingRight::default()), Arc::new(AtomicBool::new(false)));
         let renewer = Renewer { driver, right: right.clone(), is_released: is_released.clone() };
         let (tell, armed) = mpsc::sync_channel(1);
         let run = move || renewer.run(until_ns, &tell);
-        let thread = thread::Builder::new().name("lease".into()).spawn(run).map_err(failed("threads"))?;
-        armed.recv().unwrap_or_else(|_| Err(io::Error::other("its thread has ended"))).map_err(failed("timer of the lease"))?;
-        tracing::info!(head, epoch = epoch.0, "active: this head serves the shared state directory");
+        let thread =
+            thread::Builder::new().name("lease".into()).spawn(run).map_err(failed("threads"))?;
+        armed
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("its thread has ended")))
+            .map_err(failed("timer of the lease"))?;
+        tracing::info!(
+            head,
+            epoch = epoch.0,
+            "active: this head serves the shared state directory"
+        );
         Ok(HeldLease { head, epoch, right, is_released, thread })
     }
 
@@ -84,19 +97,28 @@ impl Renewer {
         if let Err(error) = privileges::reduce() {
             tracing::error!(%error, "the thread of the lease keeps its privileges");
         }
-        let timer = KillTimer::new().and_then(|mut timer| self.extend(&mut timer, until_ns).map(|()| timer));
+        let timer = KillTimer::new()
+            .and_then(|mut timer| self.extend(&mut timer, until_ns).map(|()| timer));
         let mut timer = match timer {
             Ok(timer) => timer,
             Err(error) => return drop(armed.send(Err(error))),
         };
         let _ = armed.send(Ok(()));
-        self.driver.machine.own().into_iter().for_each(|own| self.driver.store.remove_before(own.epoch));
+        self.driver
+            .machine
+            .own()
+            .into_iter()
+            .for_each(|own| self.driver.store.remove_before(own.epoch));
         while !self.is_released.load(Ordering::Acquire) {
             let Err(loss) = self.step(&mut timer) else { continue };
             self.right.end();
             match loss {
-                Loss::Expired => tracing::error!("the lease of the shared state directory could not be renewed in time"),
-                Loss::TakenOver => tracing::error!("another head has taken over the shared state directory"),
+                Loss::Expired => tracing::error!(
+                    "the lease of the shared state directory could not be renewed in time"
+                ),
+                Loss::TakenOver => {
+                    tracing::error!("another head has taken over the shared state directory")
+                }
             }
             return keep_armed(timer);
         }
@@ -123,7 +145,9 @@ impl Renewer {
 
     /// The kernel still kills the process if the storage hangs.
     fn release(&self) -> bool {
-        let Some(record) = self.driver.machine.release().filter(|_| self.right.is_valid()) else { return false };
+        let Some(record) = self.driver.machine.release().filter(|_| self.right.is_valid()) else {
+            return false;
+        };
         self.right.end();
         match self.driver.store.renew(&record) {
             Ok(()) => tracing::info!("the lease of the shared state directory is released"),

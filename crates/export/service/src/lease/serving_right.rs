@@ -21,7 +21,8 @@ impl ServingRight {
 
     /// The head has to end: another one has taken over, or a renewal is long due.
     pub(crate) fn is_ending(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire) || clock_ns() >= self.stop_at_ns.load(Ordering::Acquire)
+        self.is_lost.load(Ordering::Acquire)
+            || clock_ns() >= self.stop_at_ns.load(Ordering::Acquire)
     }
 
     pub(crate) fn left_ms(&self) -> u64 {

@@ -99,7 +99,8 @@ struct TwoServe {
 impl World {
     fn new(seed: u64, hides_lease: bool) -> Self {
         let mut random = Random(seed);
-        let fencing = [Fencing::None, Fencing::None, Fencing::Optional, Fencing::Required][random.below(4) as usize];
+        let fencing = [Fencing::None, Fencing::None, Fencing::Optional, Fencing::Required]
+            [random.below(4) as usize];
         let count = 2 + random.below(2);
         let mut world = World {
             random,
@@ -120,7 +121,16 @@ impl World {
             let offset = world.random.below(1 << 50);
             let machine = world.start(&name);
             let turn = (world.random.below(LEASE_NS), Turn::Decide);
-            world.heads.push(Head { name, rate, offset, machine, turn, cut_until: 0, fence: None, serves_until: 0 });
+            world.heads.push(Head {
+                name,
+                rate,
+                offset,
+                machine,
+                turn,
+                cut_until: 0,
+                fence: None,
+                serves_until: 0,
+            });
         }
         world
     }
@@ -133,9 +143,14 @@ impl World {
 
     fn run(&mut self, until: u64) -> Result<(), TwoServe> {
         loop {
-            let (at, turn) = (0..self.heads.len()).map(|n| (self.heads[n].turn.0, n)).min().expect("there are heads");
+            let (at, turn) = (0..self.heads.len())
+                .map(|n| (self.heads[n].turn.0, n))
+                .min()
+                .expect("there are heads");
             let late = (0..self.late.len()).map(|n| (self.late[n].0, n)).min();
-            let fence = (0..self.heads.len()).filter_map(|n| Some((self.heads[n].fence.as_ref()?.0, n))).min();
+            let fence = (0..self.heads.len())
+                .filter_map(|n| Some((self.heads[n].fence.as_ref()?.0, n)))
+                .min();
             if late.is_some_and(|(due, _)| due <= at) {
                 let (_, step) = self.late.swap_remove(late.expect("just checked").1);
                 self.carry_out(&step);
@@ -224,11 +239,17 @@ impl World {
         let cut_until = self.heads[n].cut_until;
         if begun >= cut_until {
             let is_reported = !(self.is_disturbed && self.random.one_in(100));
-            return (begun + latency, Turn::Effect { step, done_at: begun + 2 * latency, is_reported });
+            return (
+                begun + latency,
+                Turn::Effect { step, done_at: begun + 2 * latency, is_reported },
+            );
         }
         match self.random.below(3) {
             0 => (begun + self.random.below(LEASE_NS), Turn::Done(StepResult::Failed)),
-            1 => (cut_until + latency, Turn::Effect { step, done_at: cut_until + 2 * latency, is_reported: true }),
+            1 => (
+                cut_until + latency,
+                Turn::Effect { step, done_at: cut_until + 2 * latency, is_reported: true },
+            ),
             _ => {
                 self.late.push((cut_until + latency, step));
                 (begun + self.random.below(LEASE_NS), Turn::Done(StepResult::Failed))
@@ -240,7 +261,9 @@ impl World {
         match step {
             Step::ReadLatest => StepResult::Read(self.storage.values().next_back().cloned()),
             Step::Read(epoch) => StepResult::Read(self.storage.get(epoch).cloned()),
-            Step::Claim(record) if self.storage.contains_key(&record.epoch) => StepResult::Claimed(false),
+            Step::Claim(record) if self.storage.contains_key(&record.epoch) => {
+                StepResult::Claimed(false)
+            }
             Step::Claim(record) => {
                 self.store(record.clone());
                 StepResult::Claimed(true)
@@ -249,7 +272,9 @@ impl World {
                 self.store(record.clone());
                 StepResult::Renewed
             }
-            Step::Fence(..) | Step::SleepUntil(_) | Step::End(_) => unreachable!("not an operation of the storage"),
+            Step::Fence(..) | Step::SleepUntil(_) | Step::End(_) => {
+                unreachable!("not an operation of the storage")
+            }
         }
     }
 
@@ -264,9 +289,13 @@ impl World {
         let is_new = head.serves_until <= now && until > now;
         self.heads[n].serves_until = until;
         self.takeovers += u64::from(is_new);
-        let other = (0..self.heads.len()).find(|&other| other != n && self.heads[other].serves_until > now);
+        let other =
+            (0..self.heads.len()).find(|&other| other != n && self.heads[other].serves_until > now);
         match other.filter(|_| until > now) {
-            Some(other) => Err(TwoServe { at: now, heads: [self.heads[n].name.clone(), self.heads[other].name.clone()] }),
+            Some(other) => Err(TwoServe {
+                at: now,
+                heads: [self.heads[n].name.clone(), self.heads[other].name.clone()],
+            }),
             None => Ok(()),
         }
     }
@@ -275,7 +304,9 @@ impl World {
         let (_, epoch, names) = self.heads[n].fence.take().expect("a fencing program runs");
         let is_success = !self.random.one_in(3);
         if is_success {
-            let others: Vec<usize> = (0..self.heads.len()).filter(|&other| names.contains(&self.heads[other].name)).collect();
+            let others: Vec<usize> = (0..self.heads.len())
+                .filter(|&other| names.contains(&self.heads[other].name))
+                .collect();
             assert!(!others.contains(&n), "a head fences itself");
             others.into_iter().for_each(|other| self.kill(other, now));
             self.fenced += 1;
@@ -301,7 +332,10 @@ impl World {
     /// An orderly stop.
     fn release(&mut self, n: usize, now: u64) {
         let head = &self.heads[n];
-        let record = head.machine.release().filter(|_| head.serves_until > now && matches!(head.turn.1, Turn::Decide));
+        let record = head
+            .machine
+            .release()
+            .filter(|_| head.serves_until > now && matches!(head.turn.1, Turn::Decide));
         if let Some(record) = record {
             self.kill(n, now);
             self.store(record);
@@ -313,7 +347,8 @@ impl World {
         self.is_disturbed = false;
         self.heads.iter_mut().for_each(|head| head.cut_until = 0);
         self.run(CASE_LEN_NS + 20 * LEASE_NS)?;
-        Ok(self.heads.iter().filter(|head| head.serves_until > CASE_LEN_NS + 19 * LEASE_NS).count() == 1)
+        Ok(self.heads.iter().filter(|head| head.serves_until > CASE_LEN_NS + 19 * LEASE_NS).count()
+            == 1)
     }
 }
 

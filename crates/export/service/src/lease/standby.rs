@@ -28,7 +28,11 @@ use crate::state_directory::control_path;
 ///
 /// # Errors
 /// The state directory, the name of the head, or a socket for status requests is unusable.
-pub fn wait_for_lease(config: &ExportConfig, shared: &SharedState, mut notify: impl FnMut(&str)) -> Result<HeldLease, ExportError> {
+pub fn wait_for_lease(
+    config: &ExportConfig,
+    shared: &SharedState,
+    mut notify: impl FnMut(&str),
+) -> Result<HeldLease, ExportError> {
     let mut driver = LeaseDriver::open(shared, &config.state)?;
     let failed = |source| LeaseError::System { doing: "sockets", source };
     let mut admission = Admission::closed(&config.passed).map_err(failed)?;
@@ -36,7 +40,9 @@ pub fn wait_for_lease(config: &ExportConfig, shared: &SharedState, mut notify: i
     let mut line = String::new();
     loop {
         let active = driver.machine.serves_until_ns();
-        admission.set_open(active.is_some() || driver.machine.is_next(clock_ns())).map_err(failed)?;
+        admission
+            .set_open(active.is_some() || driver.machine.is_next(clock_ns()))
+            .map_err(failed)?;
         if let Some(until_ns) = active {
             reporter.stop();
             return Ok(HeldLease::new(driver, shared.head.clone(), until_ns)?);
@@ -55,7 +61,9 @@ pub fn wait_for_lease(config: &ExportConfig, shared: &SharedState, mut notify: i
 
 fn describe(machine: &LeaseMachine) -> String {
     match (machine.own(), machine.other()) {
-        (Some(own), Some(before)) => format!("standby: taking over in epoch {} after {}", own.epoch, before.head),
+        (Some(own), Some(before)) => {
+            format!("standby: taking over in epoch {} after {}", own.epoch, before.head)
+        }
         (Some(own), None) => format!("standby: taking over in epoch {}", own.epoch),
         (None, Some(other)) => format!("standby: {} has epoch {}", other.head, other.epoch),
         (None, None) => "standby".to_owned(),
@@ -76,19 +84,31 @@ struct StandbyStatus {
 impl StandbyReporter {
     fn start(config: &ExportConfig, shared: &SharedState) -> Result<Self, ExportError> {
         let failed = |address| move |source| ExportError::Listen { address, source };
-        let page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(failed(address)))
+            .transpose()?;
         let control = StatusSocket::bind(&control_path(&config.state, Some(&shared.head)));
-        let control = control.inspect_err(|error| tracing::info!(%error, "no control socket in the state directory")).ok();
-        let sockets = [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
+        let control = control
+            .inspect_err(|error| tracing::info!(%error, "no control socket in the state directory"))
+            .ok();
+        let sockets =
+            [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let listeners = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
-        let site = SiteStatus { state: config.state.display().to_string(), ..SiteStatus::default() };
-        let head = HeadStatus { head: shared.head.clone(), role: HeadRole::Standby, ..HeadStatus::default() };
+        let site =
+            SiteStatus { state: config.state.display().to_string(), ..SiteStatus::default() };
+        let head = HeadStatus {
+            head: shared.head.clone(),
+            role: HeadRole::Standby,
+            ..HeadStatus::default()
+        };
         let source = Arc::new(StandbyStatus { site, head: Mutex::new(head) });
         let (stop, served) = (Arc::new(Notify::new()), source.clone());
         let until = stop.clone();
         let thread = thread::Builder::new().name("standby".into()).spawn(move || {
             let reduced = privileges::reduce().map_err(std::io::Error::from);
-            if let Err(error) = reduced.and_then(|_| status_server::run(listeners, &served, &until)) {
+            if let Err(error) = reduced.and_then(|_| status_server::run(listeners, &served, &until))
+            {
                 tracing::warn!(%error, "the standby does not answer status requests");
             }
         });
@@ -116,8 +136,18 @@ impl StatusSource for StandbyStatus {
     fn metrics(&self) -> String {
         let mut page = Exposition::of_daemon();
         let epoch = self.head.lock().epoch;
-        page.single("vouch_export_head_active", Metric::Gauge, "1 if this head serves the shared state directory, 0 for a standby.", 0);
-        page.single("vouch_export_head_epoch", Metric::Gauge, "Epoch of the shared state directory.", epoch);
+        page.single(
+            "vouch_export_head_active",
+            Metric::Gauge,
+            "1 if this head serves the shared state directory, 0 for a standby.",
+            0,
+        );
+        page.single(
+            "vouch_export_head_epoch",
+            Metric::Gauge,
+            "Epoch of the shared state directory.",
+            epoch,
+        );
         page.into_text()
     }
 

@@ -21,7 +21,9 @@ impl LeaseStore {
         let directory = state.join("lease");
         let failed = |source| LeaseError::Io { path: directory.clone(), source };
         match DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
             _ => {}
         }
         let kind = rustix::fs::statfs(&directory).map_err(|errno| failed(errno.into()))?.f_type;
@@ -70,7 +72,12 @@ impl LeaseStore {
     }
 
     fn write_scratch(&self, record: &LeaseRecord) -> io::Result<()> {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&self.scratch)?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .mode(0o600)
+            .open(&self.scratch)?;
         file.write_all(record.to_text().as_bytes())?;
         file.sync_all()
     }
@@ -89,7 +96,9 @@ impl Drop for LeaseStore {
 /// The head that has a lease of this state directory and has not released it.
 pub(crate) fn holder(state: &Path) -> io::Result<Option<String>> {
     match latest(&state.join("lease")) {
-        Ok(record) => Ok(record.filter(|record| record.tenure != Tenure::Released).map(|record| record.head)),
+        Ok(record) => {
+            Ok(record.filter(|record| record.tenure != Tenure::Released).map(|record| record.head))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -112,7 +121,10 @@ fn read(directory: &Path, epoch: Epoch) -> io::Result<Option<LeaseRecord>> {
     match File::open(&path).and_then(|file| file.take(RECORD_LEN_MAX).read_to_string(&mut text)) {
         Ok(_) => match LeaseRecord::parse(&text).filter(|record| record.epoch == epoch) {
             Some(record) => Ok(Some(record)),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("{}: not a lease record", path.display()))),
+            None => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{}: not a lease record", path.display()),
+            )),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -162,11 +174,14 @@ mod tests {
     #[test]
     fn one_head_claims_an_epoch() {
         let directory = tempfile::tempdir().unwrap();
-        let stores: Vec<_> = (0..8).map(|n| LeaseStore::open(directory.path(), &format!("h{n}"), n).unwrap()).collect();
+        let stores: Vec<_> = (0..8)
+            .map(|n| LeaseStore::open(directory.path(), &format!("h{n}"), n).unwrap())
+            .collect();
         for epoch in 1..=20 {
             let claim = |n: usize| stores[n].claim(&record(epoch, &format!("h{n}"), 0)).unwrap();
             let winners = std::thread::scope(|scope| {
-                let threads: Vec<_> = (0..stores.len()).map(|n| scope.spawn(move || claim(n).then_some(n))).collect();
+                let threads: Vec<_> =
+                    (0..stores.len()).map(|n| scope.spawn(move || claim(n).then_some(n))).collect();
                 threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
             });
             let [winner] = winners[..] else { panic!("winners of epoch {epoch}: {winners:?}") };
@@ -180,7 +195,9 @@ mod tests {
         let open = |head| LeaseStore::open(directory.path(), head, 1).unwrap();
         let (first, second) = (open("a"), open("b"));
         assert_eq!(first.latest().unwrap(), None);
-        assert!(first.claim(&record(9, "a", 0)).unwrap() && second.claim(&record(10, "b", 0)).unwrap());
+        assert!(
+            first.claim(&record(9, "a", 0)).unwrap() && second.claim(&record(10, "b", 0)).unwrap()
+        );
         second.remove_before(Epoch(10));
         assert_eq!(first.read(Epoch(9)).unwrap(), None);
         first.renew(&record(9, "a", 1)).unwrap();
@@ -191,7 +208,8 @@ mod tests {
     fn damaged_record_is_an_error_and_no_free_epoch() {
         let directory = tempfile::tempdir().unwrap();
         let store = LeaseStore::open(directory.path(), "a", 1).unwrap();
-        fs::write(directory.path().join("lease/epoch-3"), "vouch export lease 1\nepoch 3\n").unwrap();
+        fs::write(directory.path().join("lease/epoch-3"), "vouch export lease 1\nepoch 3\n")
+            .unwrap();
         assert_eq!(store.latest().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -110,9 +110,14 @@ impl ClientFault {
         Some(match Status(status) {
             Status::STALE_CLIENTID | Status::STALE_STATEID => Self::StaleClient,
             Status::BADSESSION | Status::DEADSESSION => Self::StaleSession,
-            Status::EXPIRED | Status::ADMIN_REVOKED | Status::DELEG_REVOKED | Status::BAD_STATEID => Self::StateGone,
+            Status::EXPIRED
+            | Status::ADMIN_REVOKED
+            | Status::DELEG_REVOKED
+            | Status::BAD_STATEID => Self::StateGone,
             Status::STALE | Status::BADHANDLE => Self::HandleGone,
-            Status::NO_GRACE | Status::RECLAIM_BAD | Status::RECLAIM_CONFLICT => Self::ReclaimRefused,
+            Status::NO_GRACE | Status::RECLAIM_BAD | Status::RECLAIM_CONFLICT => {
+                Self::ReclaimRefused
+            }
             Status::WRONGSEC | Status::WRONG_CRED => Self::FlavourRefused,
             Status::RESOURCE => Self::ResourcesFull,
             Status::NOSPC if Op(op) == Op::CREATE_SESSION => Self::ResourcesFull,
@@ -148,7 +153,14 @@ impl ClientFault {
 }
 
 fn introduces_client(op: Op) -> bool {
-    matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::SETCLIENTID | Op::SETCLIENTID_CONFIRM)
+    matches!(
+        op,
+        Op::EXCHANGE_ID
+            | Op::CREATE_SESSION
+            | Op::BIND_CONN_TO_SESSION
+            | Op::SETCLIENTID
+            | Op::SETCLIENTID_CONFIRM
+    )
 }
 
 pub(crate) struct ClientFaults {
@@ -168,14 +180,28 @@ impl ClientFaults {
     }
 
     /// `client`: the name that the client gave itself.
-    pub(crate) fn note(&self, fault: ClientFault, client: Option<&[u8]>, address: IpAddr, details: Arguments<'_>) {
+    pub(crate) fn note(
+        &self,
+        fault: ClientFault,
+        client: Option<&[u8]>,
+        address: IpAddr,
+        details: Arguments<'_>,
+    ) {
         self.counts[fault as usize].add(1);
-        let Some(omitted) = self.limits[fault as usize].lock().admit(address, clock::mono_ms()) else { return };
-        let client = client.map_or_else(|| "unknown".to_owned(), |name| name.escape_ascii().to_string());
+        let Some(omitted) = self.limits[fault as usize].lock().admit(address, clock::mono_ms())
+        else {
+            return;
+        };
+        let client =
+            client.map_or_else(|| "unknown".to_owned(), |name| name.escape_ascii().to_string());
         let (name, cause, cure) = (fault.name(), fault.cause(), fault.cure());
         match fault.level() {
-            Level::Info => tracing::info!(fault = name, %client, %address, %details, omitted, "{cause}; {cure}"),
-            Level::Warn => tracing::warn!(fault = name, %client, %address, %details, omitted, "{cause}; {cure}"),
+            Level::Info => {
+                tracing::info!(fault = name, %client, %address, %details, omitted, "{cause}; {cure}")
+            }
+            Level::Warn => {
+                tracing::warn!(fault = name, %client, %address, %details, omitted, "{cause}; {cure}")
+            }
         }
         if matches!(fault, ClientFault::NameInUse | ClientFault::NameShared) {
             self.recent.add(NAME_CONFLICT, &client, address, &format!("{cause}; {details}"));
@@ -191,7 +217,11 @@ impl ClientFaults {
     }
 
     pub(super) fn write(&self, page: &mut Exposition) {
-        page.family(METRIC, Metric::Counter, "Answers and events that end a mount or the state of a client.");
+        page.family(
+            METRIC,
+            Metric::Counter,
+            "Answers and events that end a mount or the state of a client.",
+        );
         for fault in ClientFault::ALL {
             page.sample(METRIC, &[("fault", fault.name())], self.count(*fault));
         }

@@ -113,14 +113,21 @@ impl Metrics {
         let shards = self.shards.lock();
         let all = || shards.live.iter().chain([&shards.gone]);
         (0..OPERATIONS)
-            .map(|number| [0, 1].map(|kind| all().map(|operations| operations.0[number][kind].load(Ordering::Relaxed)).sum()))
+            .map(|number| {
+                [0, 1].map(|kind| {
+                    all().map(|operations| operations.0[number][kind].load(Ordering::Relaxed)).sum()
+                })
+            })
             .collect()
     }
 
     fn client_failed(&self, fault: ClientFault, seen: &Observation<'_>) {
         let exports = self.exports.read();
         let export = seen.export.and_then(|id| exports.get(&id)).map_or("", |(name, _)| name);
-        let (operation, status) = (Op(seen.op).name().unwrap_or("ILLEGAL"), Status(seen.status).name().unwrap_or("unknown"));
+        let (operation, status) = (
+            Op(seen.op).name().unwrap_or("ILLEGAL"),
+            Status(seen.status).name().unwrap_or("unknown"),
+        );
         let (connection, user) = (seen.connection, user(seen.principal));
         self.client_faults.note(
             fault,
@@ -144,22 +151,37 @@ impl Metrics {
         for (number, [done, _]) in all.clone() {
             page.sample("vouch_export_operations_total", &[("op", name(number))], done);
         }
-        page.family("vouch_export_operations_failed_total", Metric::Counter, "Failed operations by name.");
+        page.family(
+            "vouch_export_operations_failed_total",
+            Metric::Counter,
+            "Failed operations by name.",
+        );
         for (number, [_, failed]) in all {
             page.sample("vouch_export_operations_failed_total", &[("op", name(number))], failed);
         }
         page.family("vouch_export_status_total", Metric::Counter, "Failed operations by status.");
-        let mut statuses: Vec<_> = self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
+        let mut statuses: Vec<_> =
+            self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
         statuses.sort_unstable();
         for (status, count) in statuses {
             page.sample("vouch_export_status_total", &[("status", &status.to_string())], count);
         }
         self.client_faults.write(page);
-        let mut clients: Vec<_> = self.clients.read().iter().map(|(address, totals)| (address.to_string(), totals.clone())).collect();
+        let mut clients: Vec<_> = self
+            .clients
+            .read()
+            .iter()
+            .map(|(address, totals)| (address.to_string(), totals.clone()))
+            .collect();
         clients.sort_by(|a, b| a.0.cmp(&b.0));
         clients.push(("other".into(), self.other_clients.clone()));
         totals(page, "client", &clients);
-        let mut exports: Vec<_> = self.exports.read().values().map(|(name, totals)| (name.to_string(), totals.clone())).collect();
+        let mut exports: Vec<_> = self
+            .exports
+            .read()
+            .values()
+            .map(|(name, totals)| (name.to_string(), totals.clone()))
+            .collect();
         exports.sort_by(|a, b| a.0.cmp(&b.0));
         totals(page, "export", &exports);
     }
@@ -167,7 +189,8 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn denied(&self, denied: &Denied<'_>) {
-        let (connection, export, fault) = (denied.connection, &denied.export.source, ClientFault::of_denial(denied.why));
+        let (connection, export, fault) =
+            (denied.connection, &denied.export.source, ClientFault::of_denial(denied.why));
         let (user, transport) = (user(denied.principal), connection.transport().name());
         self.client_faults.note(
             fault,
@@ -188,18 +211,32 @@ impl Observer for Metrics {
         }
         LAST.with_borrow_mut(|last| {
             let id = seen.connection.id();
-            if last.as_ref().is_none_or(|last| last.connection != id || last.metrics != self.number) {
-                let mine = last.take().filter(|last| last.metrics == self.number).map(|last| last.operations);
+            if last.as_ref().is_none_or(|last| last.connection != id || last.metrics != self.number)
+            {
+                let mine = last
+                    .take()
+                    .filter(|last| last.metrics == self.number)
+                    .map(|last| last.operations);
                 let operations = mine.unwrap_or_else(|| self.shard());
                 let client = self.client(seen.connection.peer().ip());
-                *last = Some(Last { metrics: self.number, operations, connection: id, client, export: None });
+                *last = Some(Last {
+                    metrics: self.number,
+                    operations,
+                    connection: id,
+                    client,
+                    export: None,
+                });
             }
             let Some(last) = last else { return };
             last.operations.add(number, bad);
             last.client.count(seen, bad);
             if let Some(export) = seen.export {
                 if last.export.as_ref().is_none_or(|(known, _)| *known != export) {
-                    last.export = self.exports.read().get(&export).map(|(_, totals)| (export, totals.clone()));
+                    last.export = self
+                        .exports
+                        .read()
+                        .get(&export)
+                        .map(|(_, totals)| (export, totals.clone()));
                 }
                 if let Some((_, totals)) = &last.export {
                     totals.count(seen, bad);
@@ -217,7 +254,8 @@ impl Default for Operations {
 
 impl Operations {
     fn add(&self, number: usize, failed: bool) {
-        let bump = |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let bump =
+            |count: &AtomicU64| count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let [done, bad] = &self.0[number];
         bump(done);
         if failed {
@@ -296,7 +334,14 @@ mod tests {
             (53, "SEQUENCE"),
             (58, "RECLAIM_COMPLETE"),
         ];
-        let more = [(59, "ALLOCATE"), (69, "SEEK"), (71, "CLONE"), (75, "REMOVEXATTR"), (0, "ILLEGAL"), (2, "ILLEGAL")];
+        let more = [
+            (59, "ALLOCATE"),
+            (69, "SEEK"),
+            (71, "CLONE"),
+            (75, "REMOVEXATTR"),
+            (0, "ILLEGAL"),
+            (2, "ILLEGAL"),
+        ];
         for (number, expected) in some.into_iter().chain(more) {
             assert_eq!(name(number), expected);
         }
@@ -326,6 +371,9 @@ mod tests {
         assert_eq!(metrics.other_clients.operations.get(), 10);
         let mut page = Exposition::default();
         metrics.write(&mut page);
-        assert!(page.into_text().contains("vouch_export_client_operations_total{client=\"other\"} 10\n"));
+        assert!(
+            page.into_text()
+                .contains("vouch_export_client_operations_total{client=\"other\"} 10\n")
+        );
     }
 }

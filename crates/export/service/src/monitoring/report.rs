@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use vouch_nfs4_server::{StateTotals, Transport};
 
 use crate::exports::reload::Reloader;
-use crate::monitoring::status::{ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus};
+use crate::monitoring::status::{
+    ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus,
+};
 use crate::tls::Tls;
 
 use crate::clock;
@@ -42,7 +44,9 @@ impl Report {
             connections: self.open(),
             waiting_calls,
             waiting_threads,
-            held_back: quotas.calls.refusals.get() + quotas.waiting_len.refusals.get() + quotas.held.refusals.get(),
+            held_back: quotas.calls.refusals.get()
+                + quotas.waiting_len.refusals.get()
+                + quotas.held.refusals.get(),
             clients_displaced: totals.clients_displaced,
             clients_refused: totals.clients_refused,
             name_conflicts: totals.name_conflicts,
@@ -68,7 +72,10 @@ impl Report {
                     locks: client.locks,
                     delegations: client.delegations,
                     callbacks: client.callbacks,
-                    xprtsec: client.peer.and_then(|peer| transports.get(&peer)).map(|one| one.transport().name().to_owned()),
+                    xprtsec: client
+                        .peer
+                        .and_then(|peer| transports.get(&peer))
+                        .map(|one| one.transport().name().to_owned()),
                     certificate: client
                         .peer
                         .and_then(|peer| transports.get(&peer)?.tls()?.certificate.as_ref())
@@ -92,15 +99,29 @@ impl Report {
 
     fn head(&self) -> Option<HeadStatus> {
         let ((head, epoch), right) = (self.head.clone()?, self.driver.right.as_ref()?);
-        Some(HeadStatus { head, role: HeadRole::Active, epoch, holder: None, lease_left_ms: right.left_ms() })
+        Some(HeadStatus {
+            head,
+            role: HeadRole::Active,
+            epoch,
+            holder: None,
+            lease_left_ms: right.left_ms(),
+        })
     }
 
     fn write_head(&self, page: &mut Exposition) {
         let Some(head) = self.head() else { return };
         let gauges = [
-            ("vouch_export_head_active", "1 if this head serves the shared state directory, 0 for a standby.", 1),
+            (
+                "vouch_export_head_active",
+                "1 if this head serves the shared state directory, 0 for a standby.",
+                1,
+            ),
             ("vouch_export_head_epoch", "Epoch of the shared state directory.", head.epoch),
-            ("vouch_export_head_lease_left_milliseconds", "Rest of the lease, if no renewal succeeds.", head.lease_left_ms),
+            (
+                "vouch_export_head_lease_left_milliseconds",
+                "Rest of the lease, if no renewal succeeds.",
+                head.lease_left_ms,
+            ),
         ];
         for (metric, help, value) in gauges {
             page.single(metric, Metric::Gauge, help, value);
@@ -108,7 +129,12 @@ impl Report {
     }
 
     fn transports(&self) -> HashMap<SocketAddr, Arc<vouch_nfs4_server::Connection>> {
-        self.driver.connections.lock().values().map(|one| (one.peer(), one.engine().clone())).collect()
+        self.driver
+            .connections
+            .lock()
+            .values()
+            .map(|one| (one.peer(), one.engine().clone()))
+            .collect()
     }
 
     fn tls_status(&self) -> Option<TlsStatus> {
@@ -130,13 +156,19 @@ impl Report {
 
     fn tls_sessions(&self) -> (usize, usize) {
         let connections = self.driver.connections.lock();
-        let count = |transport| connections.values().filter(|one| one.engine().transport() == transport).count();
+        let count = |transport| {
+            connections.values().filter(|one| one.engine().transport() == transport).count()
+        };
         (count(Transport::Tls), count(Transport::MutualTls))
     }
 
     fn write_tls(&self, tls: &Tls, page: &mut Exposition) {
         let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.credentials());
-        page.family("vouch_export_tls_sessions", Metric::Gauge, "Open connections over TLS, by xprtsec.");
+        page.family(
+            "vouch_export_tls_sessions",
+            Metric::Gauge,
+            "Open connections over TLS, by xprtsec.",
+        );
         page.sample("vouch_export_tls_sessions", &[("xprtsec", "tls")], sessions);
         page.sample("vouch_export_tls_sessions", &[("xprtsec", "mtls")], mutual);
         let handshaking = tls.in_handshake.load(Ordering::Relaxed) as i64;
@@ -157,15 +189,27 @@ impl Report {
             page.single(metric, Metric::Gauge, help, value);
         }
         let counters = [
-            ("vouch_export_tls_handshakes_total", "TLS handshakes completed.", tls.handshakes.get()),
-            ("vouch_export_tls_refused_total", "TLS handshakes and sessions refused.", tls.handshakes_failed.get()),
+            (
+                "vouch_export_tls_handshakes_total",
+                "TLS handshakes completed.",
+                tls.handshakes.get(),
+            ),
+            (
+                "vouch_export_tls_refused_total",
+                "TLS handshakes and sessions refused.",
+                tls.handshakes_failed.get(),
+            ),
             (
                 "vouch_export_tls_calls_too_weak_total",
                 "Calls refused because all exports demand TLS or a certificate.",
                 tls.refused_weak.get(),
             ),
             ("vouch_export_tls_reloads_total", "Reloads of certificates.", tls.reloads.get()),
-            ("vouch_export_tls_reloads_failed_total", "Reloads that failed and kept the old certificates.", tls.reloads_failed.get()),
+            (
+                "vouch_export_tls_reloads_failed_total",
+                "Reloads that failed and kept the old certificates.",
+                tls.reloads_failed.get(),
+            ),
         ];
         for (metric, help, value) in counters {
             page.single(metric, Metric::Counter, help, value);
@@ -181,30 +225,51 @@ type Sample<T> = (&'static str, &'static str, T);
 
 impl Report {
     fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 16] {
-        let ((waiting, threads), names) = (waiting(&self.driver), self.reloader.accounts.status().0);
+        let ((waiting, threads), names) =
+            (waiting(&self.driver), self.reloader.accounts.status().0);
         [
             ("vouch_export_connections", "Open connections.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
             ("vouch_export_sessions", "Sessions.", totals.sessions),
-            ("vouch_export_kept_replies_bytes", "Bytes of session slots and cached replies.", totals.reply_cache_len),
+            (
+                "vouch_export_kept_replies_bytes",
+                "Bytes of session slots and cached replies.",
+                totals.reply_cache_len,
+            ),
             ("vouch_export_opens", "Opens.", totals.opens),
             ("vouch_export_locks", "Byte-range locks.", totals.locks),
             ("vouch_export_delegations", "Delegations.", totals.delegations),
-            ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
+            (
+                "vouch_export_waiting_calls",
+                "Calls that wait for a disk, a commit or the name service.",
+                waiting,
+            ),
             ("vouch_export_waiting_threads", "Threads for calls that wait.", threads),
             (
                 "vouch_export_stalled_file_systems",
                 "Remote file systems none of whose calls has ended for 10 s.",
                 self.driver.remote.stalled(),
             ),
-            ("vouch_export_waiting_calls_bytes", "Memory of calls that wait.", self.driver.quotas.waiting_len.used()),
-            ("vouch_export_incomplete_calls_bytes", "Memory of incompletely received calls.", self.driver.quotas.held.used()),
+            (
+                "vouch_export_waiting_calls_bytes",
+                "Memory of calls that wait.",
+                self.driver.quotas.waiting_len.used(),
+            ),
+            (
+                "vouch_export_incomplete_calls_bytes",
+                "Memory of incompletely received calls.",
+                self.driver.quotas.held.used(),
+            ),
             (
                 "vouch_export_connections_naming",
                 "Connections that wait for the lookup of their host name.",
                 self.driver.host_lookups.waiting(),
             ),
-            ("vouch_export_name_lookups_waiting", "Look-ups of users and groups that wait for a thread.", names.waiting),
+            (
+                "vouch_export_name_lookups_waiting",
+                "Look-ups of users and groups that wait for a thread.",
+                names.waiting,
+            ),
             (
                 "vouch_export_name_service_silent",
                 "1 while look-ups of users and groups fail, else 0.",
@@ -216,24 +281,45 @@ impl Report {
 
     fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 25] {
         let (traffic, names) = (&self.driver.traffic, self.reloader.accounts.status().0);
-        let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
+        let live: u64 =
+            self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
         [
-            ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
-            ("vouch_export_connections_refused_total", "Connections refused by a limit.", traffic.refused.get()),
+            (
+                "vouch_export_connections_accepted_total",
+                "Connections accepted.",
+                traffic.accepted.get(),
+            ),
+            (
+                "vouch_export_connections_refused_total",
+                "Connections refused by a limit.",
+                traffic.refused.get(),
+            ),
             ("vouch_export_connections_closed_total", "Closed connections.", traffic.closed.get()),
             (
                 "vouch_export_connections_broken_total",
                 "Connections closed after a protocol error of the peer.",
                 traffic.closed_broken.get(),
             ),
-            ("vouch_export_connections_slow_total", "Connections closed because the peer timed out.", traffic.closed_slow.get()),
+            (
+                "vouch_export_connections_slow_total",
+                "Connections closed because the peer timed out.",
+                traffic.closed_slow.get(),
+            ),
             (
                 "vouch_export_connections_unnamed_total",
                 "Connections closed because the lookup of their host name timed out.",
                 traffic.unnamed.get(),
             ),
-            ("vouch_export_clients_displaced_total", "Clients that were evicted for other clients.", totals.clients_displaced),
-            ("vouch_export_clients_refused_total", "New clients that were refused because the table was full.", totals.clients_refused),
+            (
+                "vouch_export_clients_displaced_total",
+                "Clients that were evicted for other clients.",
+                totals.clients_displaced,
+            ),
+            (
+                "vouch_export_clients_refused_total",
+                "New clients that were refused because the table was full.",
+                totals.clients_refused,
+            ),
             (
                 "vouch_export_client_name_conflicts_total",
                 "Clients that were refused, or that ended another client, because both use one name.",
@@ -247,7 +333,8 @@ impl Report {
             (
                 "vouch_export_held_back_total",
                 "Times that reading a connection paused because too many calls waited.",
-                self.driver.quotas.calls.refusals.get() + self.driver.quotas.waiting_len.refusals.get(),
+                self.driver.quotas.calls.refusals.get()
+                    + self.driver.quotas.waiting_len.refusals.get(),
             ),
             (
                 "vouch_export_incomplete_held_back_total",
@@ -255,18 +342,50 @@ impl Report {
                 self.driver.quotas.held.refusals.get(),
             ),
             ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
-            ("vouch_export_calls_blocked_total", "Calls that waited for a disk or a network.", traffic.blocked.get()),
+            (
+                "vouch_export_calls_blocked_total",
+                "Calls that waited for a disk or a network.",
+                traffic.blocked.get(),
+            ),
             ("vouch_export_received_bytes_total", "Bytes received.", traffic.received_len.get()),
             ("vouch_export_sent_bytes_total", "Bytes sent.", traffic.sent_len.get() + live),
             ("vouch_export_callbacks_total", "Callbacks sent.", traffic.callbacks.get()),
-            ("vouch_export_callbacks_failed_total", "Callbacks without an answer.", traffic.callbacks_failed.get()),
-            ("vouch_export_reloads_total", "Reloads of the list of exports.", traffic.reloads.get()),
-            ("vouch_export_reloads_failed_total", "Reloads that failed and kept the old list.", traffic.reloads_failed.get()),
+            (
+                "vouch_export_callbacks_failed_total",
+                "Callbacks without an answer.",
+                traffic.callbacks_failed.get(),
+            ),
+            (
+                "vouch_export_reloads_total",
+                "Reloads of the list of exports.",
+                traffic.reloads.get(),
+            ),
+            (
+                "vouch_export_reloads_failed_total",
+                "Reloads that failed and kept the old list.",
+                traffic.reloads_failed.get(),
+            ),
             ("vouch_export_name_lookups_total", "Look-ups of users and groups.", names.lookups),
-            ("vouch_export_name_lookups_failed_total", "Look-ups that the name service failed to answer.", names.failed),
-            ("vouch_export_name_lookups_late_total", "Calls that waited for a look-up in vain.", names.late),
-            ("vouch_export_name_refusals_total", "Calls that got NFS4ERR_DELAY because their user was unknown.", names.refused),
-            ("vouch_export_recovery_failures_total", "Failed writes of recovery records.", self.driver.recovery.failures()),
+            (
+                "vouch_export_name_lookups_failed_total",
+                "Look-ups that the name service failed to answer.",
+                names.failed,
+            ),
+            (
+                "vouch_export_name_lookups_late_total",
+                "Calls that waited for a look-up in vain.",
+                names.late,
+            ),
+            (
+                "vouch_export_name_refusals_total",
+                "Calls that got NFS4ERR_DELAY because their user was unknown.",
+                names.refused,
+            ),
+            (
+                "vouch_export_recovery_failures_total",
+                "Failed writes of recovery records.",
+                self.driver.recovery.failures(),
+            ),
         ]
     }
 }
@@ -295,7 +414,14 @@ impl StatusSource for Report {
 
     fn health(&self, _: u64) -> (bool, String) {
         let healthy = !self.driver.stop.load(Ordering::Relaxed);
-        (healthy, format!("{{\"status\":\"{}\",\"connections\":{}}}\n", if healthy { "ok" } else { "stopping" }, self.open()))
+        (
+            healthy,
+            format!(
+                "{{\"status\":\"{}\",\"connections\":{}}}\n",
+                if healthy { "ok" } else { "stopping" },
+                self.open()
+            ),
+        )
     }
 
     fn status(&self) -> DaemonStatus {
@@ -308,5 +434,8 @@ impl StatusSource for Report {
 }
 
 fn waiting(driver: &Driver) -> (usize, usize) {
-    (driver.quotas.calls.used(), driver.pool.load().1 + driver.names.load().1 + driver.remote.threads())
+    (
+        driver.quotas.calls.used(),
+        driver.pool.load().1 + driver.names.load().1 + driver.remote.threads(),
+    )
 }

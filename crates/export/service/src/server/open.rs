@@ -68,14 +68,21 @@ impl Sockets {
                 listeners.push(listener);
             }
         }
-        let page = config.metrics.map(|address| TcpListener::bind(address).map_err(failed(address))).transpose()?;
-        let control = StatusSocket::bind(&control_path(&config.state, config.shared.as_ref().map(|shared| &*shared.head)));
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(failed(address)))
+            .transpose()?;
+        let control = StatusSocket::bind(&control_path(
+            &config.state,
+            config.shared.as_ref().map(|shared| &*shared.head),
+        ));
         let control = match control {
             // Not every shared storage has sockets.
             Err(_) if config.shared.is_some() => None,
             control => Some(control.map_err(system("control socket"))?),
         };
-        let sockets = [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
+        let sockets =
+            [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
         Ok(Sockets { listeners, addresses, status })
     }
@@ -87,37 +94,58 @@ impl Server {
     pub fn open(config: ExportConfig, lease: Option<HeldLease>) -> Result<Self, ExportError> {
         let right = lease.as_ref().map(|lease| lease.right().clone());
         let replica_faults = Arc::new(audit::ReplicaFaultReporter::default());
-        let fault_observer = config.audit.is_some().then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
+        let fault_observer = config
+            .audit
+            .is_some()
+            .then(|| replica_faults.clone() as Arc<dyn vouch_tree_client::FaultObserver>);
         let opener = Arc::new(FileSystemOpener::new(&config.state, right.clone(), fault_observer));
         let shared = opener.clone();
-        let hooks = SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
+        let hooks =
+            SystemHooks::system(Box::new(move |source, options| shared.open(source, options)));
         let disk = right.map_or(hooks.disk, |right| Arc::new(GuardedDisk(right)));
-        let mut server = Self::open_with(config, SystemHooks { replica_faults, disk, ..hooks }, lease)?;
+        let mut server =
+            Self::open_with(config, SystemHooks { replica_faults, disk, ..hooks }, lease)?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    pub(crate) fn open_with(mut config: ExportConfig, hooks: SystemHooks, lease: Option<HeldLease>) -> Result<Self, ExportError> {
+    pub(crate) fn open_with(
+        mut config: ExportConfig,
+        hooks: SystemHooks,
+        lease: Option<HeldLease>,
+    ) -> Result<Self, ExportError> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
         let descriptors = raise_descriptor_limit().map_err(system("limit on open files"))?;
-        config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
+        config.limits.connections_max =
+            config.limits.connections_max.min(limits::connections_max(descriptors));
         let right = lease.as_ref().map(|lease| lease.right().clone());
-        let state = if right.is_some() { StateDirectory::of_heads(&config.state) } else { StateDirectory::open(&config.state)? };
+        let state = if right.is_some() {
+            StateDirectory::of_heads(&config.state)
+        } else {
+            StateDirectory::open(&config.state)?
+        };
         let path = state.recovery_path();
-        let (recovery, boot, recovered) =
-            RecoveryStore::open(&path, right.as_ref(), wall_nanos()).map_err(|source| ExportError::Recovery { path, source })?;
+        let (recovery, boot, recovered) = RecoveryStore::open(&path, right.as_ref(), wall_nanos())
+            .map_err(|source| ExportError::Recovery { path, source })?;
 
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
         let (tls, offered) = open_tls(&mut config, &domain)?;
-        let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener).offering(offered);
+        let sources =
+            Sources::new(config.exports.clone(), hosts.clone(), hooks.opener).offering(offered);
         let sockets = Sockets::open(&config)?;
-        let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
+        let rights = privileges::reduce()
+            .map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
         let (polls, inboxes) = open_inboxes(threads)?;
 
         // Replicas of trees may send false data, which the trail records.
-        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk)).transpose()?.map(Arc::new);
+        let audit = config
+            .audit
+            .take()
+            .map(|audit| audit::Audit::open(audit, hosts.clone(), hooks.disk))
+            .transpose()?
+            .map(Arc::new);
         audit.iter().for_each(|audit| hooks.replica_faults.attach(audit));
         let loaded = sources.load()?;
         let to_wake = inboxes.clone();
@@ -129,30 +157,55 @@ impl Server {
         let left_out = loaded.left_out.clone();
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
         let listed = list(&exports);
-        if let Some(path) = audit.as_ref().and_then(|audit| audit.set_exports(&exports, &left_out).first().copied()) {
+        if let Some(path) =
+            audit.as_ref().and_then(|audit| audit.set_exports(&exports, &left_out).first().copied())
+        {
             let exports = listed.iter().map(|export| export.source.clone()).collect();
             return Err(ExportError::NotDenied { path: path.to_owned(), exports });
         }
 
         let metrics = Arc::new(Metrics::new());
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
-        let needs_grace = !recovered.records.is_empty() && !exports.all().iter().all(|export| is_of_tree(export));
+        let needs_grace =
+            !recovered.records.is_empty() && !exports.all().iter().all(|export| is_of_tree(export));
         let engine_config = vouch_nfs4_server::Config {
             addresses: trunk_addresses(&config.trunk, &sockets.addresses),
             ..engine_config(&config, &state, domain, boot, needs_grace, descriptors)?
         };
-        let record_len_max = usize::try_from(engine_config.limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
+        let record_len_max = usize::try_from(engine_config.limits.message_len_max)
+            .unwrap_or(usize::MAX)
+            + RPC_HEADER_LEN_MAX;
         let observer = observer(&metrics, audit.as_ref());
         let seed = random_seed()?;
-        let engine = vouch_nfs4_server::Server::new(engine_config, exports, accounts.clone(), observer, recovered, seed, clock::now());
+        let engine = vouch_nfs4_server::Server::new(
+            engine_config,
+            exports,
+            accounts.clone(),
+            observer,
+            recovered,
+            seed,
+            clock::now(),
+        );
         warnings.extend(exports_without_directory(&engine));
         gss.iter().for_each(|gss| engine.set_callback_contexts(gss.clone()));
 
         let limits = config.limits;
         let client_faults = metrics.client_faults.clone();
         let exports = listed;
-        let parts =
-            DriverParts { engine, tls, gss, audit, recovery, exports, hosts, inboxes, record_len_max, limits, right, client_faults };
+        let parts = DriverParts {
+            engine,
+            tls,
+            gss,
+            audit,
+            recovery,
+            exports,
+            hosts,
+            inboxes,
+            record_len_max,
+            limits,
+            right,
+            client_faults,
+        };
         let driver = Arc::new(Driver::new(parts, on_room));
         let reloader = Arc::new(Reloader {
             sources,
@@ -164,9 +217,27 @@ impl Server {
         });
         let site = site_status(&config.state, &sockets, keytab);
         let head = lease.as_ref().map(|lease| (lease.head().to_owned(), lease.epoch()));
-        let report = Arc::new(Report { driver: driver.clone(), metrics, reloader: reloader.clone(), site, head });
+        let report = Arc::new(Report {
+            driver: driver.clone(),
+            metrics,
+            reloader: reloader.clone(),
+            site,
+            head,
+        });
         let (resolve_every, opener) = (config.resolve_every, None);
-        Ok(Server { driver, report, reloader, polls, sockets, warnings, rights, resolve_every, opener, lease, _state: state })
+        Ok(Server {
+            driver,
+            report,
+            reloader,
+            polls,
+            sockets,
+            warnings,
+            rights,
+            resolve_every,
+            opener,
+            lease,
+            _state: state,
+        })
     }
 
     pub fn addresses(&self) -> &[SocketAddr] {
@@ -178,7 +249,12 @@ impl Server {
     }
 
     pub fn exports(&self) -> Vec<(String, String)> {
-        self.driver.exports.lock().iter().map(|export| (export.source.clone(), export.pseudo_path.clone())).collect()
+        self.driver
+            .exports
+            .lock()
+            .iter()
+            .map(|export| (export.source.clone(), export.pseudo_path.clone()))
+            .collect()
     }
 
     pub fn warnings(&self) -> &[String] {
@@ -209,17 +285,25 @@ type Inboxes = Vec<Arc<Inbox>>;
 
 type SharedAccounts = Arc<Accounts<Arc<dyn NameService>>>;
 
-fn open_accounts(config: &mut ExportConfig, names: Arc<dyn NameService>) -> Result<(String, SharedAccounts), ExportError> {
+fn open_accounts(
+    config: &mut ExportConfig,
+    names: Arc<dyn NameService>,
+) -> Result<(String, SharedAccounts), ExportError> {
     let idmap = read_idmap(config.idmap.as_ref())?;
     let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
     let map = read_principal_map(config.principal_map.as_deref())?;
-    let rules = AccountRules { idmap, groups: config.groups, map, unknown: config.unknown_principals };
+    let rules =
+        AccountRules { idmap, groups: config.groups, map, unknown: config.unknown_principals };
     let accounts = Arc::new(Accounts::new(names, rules, config.identity_lives));
     Ok((domain, accounts))
 }
 
-fn open_tls(config: &mut ExportConfig, domain: &str) -> Result<(Option<Arc<Tls>>, Transport), ExportError> {
-    let tls = config.tls.take().map(|tls| Tls::open(tls, domain.to_owned())).transpose()?.map(Arc::new);
+fn open_tls(
+    config: &mut ExportConfig,
+    domain: &str,
+) -> Result<(Option<Arc<Tls>>, Transport), ExportError> {
+    let tls =
+        config.tls.take().map(|tls| Tls::open(tls, domain.to_owned())).transpose()?.map(Arc::new);
     let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
         None => Transport::Clear,
         Some(false) => Transport::Tls,
@@ -228,9 +312,14 @@ fn open_tls(config: &mut ExportConfig, domain: &str) -> Result<(Option<Arc<Tls>>
     Ok((tls, offered))
 }
 
-fn observer(metrics: &Arc<Metrics>, audit: Option<&Arc<audit::Audit>>) -> Arc<dyn vouch_nfs4_server::Observer> {
+fn observer(
+    metrics: &Arc<Metrics>,
+    audit: Option<&Arc<audit::Audit>>,
+) -> Arc<dyn vouch_nfs4_server::Observer> {
     match audit {
-        Some(audit) => Arc::new(audit::AuditObserver { metrics: metrics.clone(), audit: audit.clone() }),
+        Some(audit) => {
+            Arc::new(audit::AuditObserver { metrics: metrics.clone(), audit: audit.clone() })
+        }
         None => metrics.clone(),
     }
 }
@@ -287,24 +376,35 @@ fn is_of_tree(export: &vouch_nfs4_server::Export) -> bool {
 
 /// Equal on the heads that share a key: their clients may reclaim opens and locks after a move.
 fn server_scope(filehandle_key: &[u8; 32]) -> Vec<u8> {
-    blake3::derive_key("vouch 2026-11-26 scope of servers with one filehandle key", filehandle_key)[..16].to_vec()
+    blake3::derive_key("vouch 2026-11-26 scope of servers with one filehandle key", filehandle_key)
+        [..16]
+        .to_vec()
 }
 
 /// The given addresses, or else those that the server listens on, if there are several. Clients use
 /// the port that they mounted from.
 fn trunk_addresses(given: &[IpAddr], listening: &[SocketAddr]) -> Vec<String> {
     let mut all: Vec<IpAddr> = match given.is_empty() {
-        true => listening.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).collect(),
+        true => listening
+            .iter()
+            .map(SocketAddr::ip)
+            .filter(|ip| !ip.is_unspecified() && !ip.is_loopback())
+            .collect(),
         false => given.to_vec(),
     };
     all.dedup();
     all.truncate(TRUNK_ADDRESSES_MAX);
-    if given.is_empty() && all.len() < 2 { Vec::new() } else { all.iter().map(IpAddr::to_string).collect() }
+    if given.is_empty() && all.len() < 2 {
+        Vec::new()
+    } else {
+        all.iter().map(IpAddr::to_string).collect()
+    }
 }
 
 fn random_seed() -> Result<[u8; 32], ExportError> {
     let mut seed = [0; 32];
-    getrandom::fill(&mut seed).map_err(|error| system("randomness")(io::Error::other(error.to_string())))?;
+    getrandom::fill(&mut seed)
+        .map_err(|error| system("randomness")(io::Error::other(error.to_string())))?;
     Ok(seed)
 }
 
@@ -324,7 +424,9 @@ fn host_domain() -> String {
 }
 
 fn wall_nanos() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 fn raise_descriptor_limit() -> io::Result<usize> {
@@ -345,7 +447,9 @@ mod tests {
 
     #[test]
     fn trunk_has_given_addresses_or_several_that_others_reach() {
-        let listening = |list: &[&str]| list.iter().map(|address| address.parse().unwrap()).collect::<Vec<SocketAddr>>();
+        let listening = |list: &[&str]| {
+            list.iter().map(|address| address.parse().unwrap()).collect::<Vec<SocketAddr>>()
+        };
         let two = listening(&["127.0.0.1:1", "192.0.2.1:1", "[2001:db8::1]:1", "[::]:1"]);
         assert_eq!(trunk_addresses(&[], &two), ["192.0.2.1", "2001:db8::1"]);
         assert!(trunk_addresses(&[], &listening(&["127.0.0.1:1", "192.0.2.1:1"])).is_empty());

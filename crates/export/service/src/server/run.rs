@@ -34,9 +34,17 @@ impl Server {
         let ended = self.tick_until(|| {
             let ended = threads.iter().any(JoinHandle::is_finished);
             let is_lost = driver.right.as_ref().is_some_and(|right| right.is_ending());
-            (ended || is_lost || stop() || driver.audit.as_ref().is_some_and(|audit| audit.has_halted())).then_some(ended)
+            (ended
+                || is_lost
+                || stop()
+                || driver.audit.as_ref().is_some_and(|audit| audit.has_halted()))
+            .then_some(ended)
         });
-        if let Some(lease) = self.lease.as_ref().filter(|_| driver.right.as_ref().is_some_and(|right| right.is_ending())) {
+        if let Some(lease) = self
+            .lease
+            .as_ref()
+            .filter(|_| driver.right.as_ref().is_some_and(|right| right.is_ending()))
+        {
             // At once: the storage may hang, and another head is about to serve.
             return Err(lease.loss().into());
         }
@@ -65,16 +73,23 @@ impl Server {
     }
 
     fn start_threads(&mut self, page_stop: &Arc<Notify>) -> io::Result<Vec<ServerThread>> {
-        let spawn = |name: String, body: Box<dyn FnOnce() -> io::Result<()> + Send>| thread::Builder::new().name(name).spawn(body);
+        let spawn = |name: String, body: Box<dyn FnOnce() -> io::Result<()> + Send>| {
+            thread::Builder::new().name(name).spawn(body)
+        };
         let mut threads = Vec::new();
         for (number, poll) in std::mem::take(&mut self.polls).into_iter().enumerate() {
             let worker = Worker::new(number, poll, self.driver.clone());
             threads.push(spawn(format!("export-{number}"), Box::new(move || worker.run()))?);
         }
-        let (listeners, driver) = (std::mem::take(&mut self.sockets.listeners), self.driver.clone());
+        let (listeners, driver) =
+            (std::mem::take(&mut self.sockets.listeners), self.driver.clone());
         threads.push(spawn("accept".into(), Box::new(move || accept::run(listeners, &driver)))?);
-        let (listeners, report, stop) = (std::mem::take(&mut self.sockets.status), self.report.clone(), page_stop.clone());
-        threads.push(spawn("status".into(), Box::new(move || vouch_daemon::status_server::run(listeners, &report, &stop)))?);
+        let (listeners, report, stop) =
+            (std::mem::take(&mut self.sockets.status), self.report.clone(), page_stop.clone());
+        threads.push(spawn(
+            "status".into(),
+            Box::new(move || vouch_daemon::status_server::run(listeners, &report, &stop)),
+        )?);
         Ok(threads)
     }
 

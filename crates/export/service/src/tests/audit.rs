@@ -4,7 +4,10 @@ use std::sync::Arc;
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::{Act, Class, Refusal};
-use vouch_audit::trail::{Durability, KEY_FILE, Policy, Rotation, SystemDisk, Trust, WriterOptions, create_key, entries, verify};
+use vouch_audit::trail::{
+    Durability, KEY_FILE, Policy, Rotation, SystemDisk, Trust, WriterOptions, create_key, entries,
+    verify,
+};
 use vouch_audit::{Flavour, Record, operations};
 use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Verifier};
@@ -31,7 +34,13 @@ fn config(directory: &Path, rules: Option<&str>, keeping: WriterOptions) -> Audi
         std::fs::write(&path, text).unwrap();
         path
     });
-    let trail = TrailConfig { directory: directory.to_owned(), key: None, rules, keeping, rotation: Rotation::default() };
+    let trail = TrailConfig {
+        directory: directory.to_owned(),
+        key: None,
+        rules,
+        keeping,
+        rotation: Rotation::default(),
+    };
     AuditConfig { trail, deny: Vec::new() }
 }
 
@@ -69,7 +78,11 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
     let mut found = Vec::new();
     for_each_record(directory, |record| {
         if record.class == Class::Refusal {
-            found.push((Refusal::from_number(record.operation).unwrap(), record.gap.unwrap_or(0), text(record.detail)));
+            found.push((
+                Refusal::from_number(record.operation).unwrap(),
+                record.gap.unwrap_or(0),
+                text(record.detail),
+            ));
         }
     });
     found
@@ -102,8 +115,14 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
     let most = 100 + began.elapsed().as_secs() + 1;
     let found = refusals(directory.path());
     let recorded = found.iter().filter(|(why, ..)| *why == Refusal::Authentication);
-    assert!(recorded.clone().all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"), "{found:?}");
-    let (recorded, left_out) = (recorded.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
+    assert!(
+        recorded
+            .clone()
+            .all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"),
+        "{found:?}"
+    );
+    let (recorded, left_out) =
+        (recorded.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
     assert!((100..=most).contains(&recorded), "{recorded} records of {count}, at most {most}");
     assert_eq!(recorded + left_out, u64::from(count));
     let (why, _, detail) = found.last().unwrap();
@@ -112,18 +131,30 @@ fn flood_of_bad_credentials_is_counted_not_recorded() {
 
 #[test]
 fn forged_filehandles_are_refusals_that_rules_can_exclude() {
-    for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
+    for (rules, wanted) in
+        [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)]
+    {
         let (directory, server) = start_audited(Some(rules), MemoryFs::new());
         block_on(async {
             let client = client(&server, "one").await;
             for number in 0..20u8 {
-                drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
+                drop(
+                    client
+                        .compound()
+                        .putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap())
+                        .send()
+                        .await,
+                );
             }
             client.close().await.unwrap();
         });
         drop(server);
         let found = refusals(directory.path());
-        assert_eq!(found.iter().filter(|(why, ..)| *why == Refusal::Handle).count(), wanted, "{rules:?}: {found:?}");
+        assert_eq!(
+            found.iter().filter(|(why, ..)| *why == Refusal::Handle).count(),
+            wanted,
+            "{rules:?}: {found:?}"
+        );
     }
 }
 
@@ -132,11 +163,24 @@ fn read(directory: &Path) -> Vec<String> {
     for_each_record(directory, |record| {
         lines.push(match record.class {
             Class::Operation => {
-                assert_eq!((record.flavour, record.address.is_some(), record.uid), (Flavour::Sys, true, Some(0)));
+                assert_eq!(
+                    (record.flavour, record.address.is_some(), record.uid),
+                    (Flavour::Sys, true, Some(0))
+                );
                 let fields = [text(record.path), text(record.path2), text(record.key)].join(" ");
-                let totals = record.open_ns.map_or_else(String::new, |_| format!(" {:?} {:?}", record.read, record.written));
-                let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
-                format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
+                let totals = record.open_ns.map_or_else(String::new, |_| {
+                    format!(" {:?} {:?}", record.read, record.written)
+                });
+                let detail = if record.detail.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", text(record.detail))
+                };
+                format!(
+                    "{} {fields} {}{totals}{detail}",
+                    operations::name(record.operation),
+                    record.result
+                )
             }
             Class::Administrative => Act::from_number(record.operation).unwrap().name().to_owned(),
             other => other.name().to_owned(),
@@ -159,7 +203,8 @@ async fn client_in_life(server: &Running, name: &str, life: u8) -> Client {
 
 async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client {
     let identity = Identity::new(name.as_bytes(), Verifier([life; 8]));
-    let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+    let root =
+        AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
     Client::connect(Config::new(server.address, minor, identity, Plain::sys(&root))).await.unwrap()
 }
 
@@ -199,13 +244,19 @@ fn operations_are_recorded_by_rules_and_verify() {
             "stop",
         ]
     );
-    let report = verify(directory.path(), &Trust { public: Some(key().public()), ..Trust::default() }, |_, _| {}).unwrap();
+    let report = verify(
+        directory.path(),
+        &Trust { public: Some(key().public()), ..Trust::default() },
+        |_, _| {},
+    )
+    .unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
 }
 
 #[test]
 fn abandoned_open_has_record_of_its_end() {
-    let (directory, server) = start_audited(Some("-a always,exit -S OPEN,CLOSE -k use\n"), MemoryFs::new());
+    let (directory, server) =
+        start_audited(Some("-a always,exit -S OPEN,CLOSE -k use\n"), MemoryFs::new());
     block_on(async {
         let gone = client(&server, "one").await;
         let data = gone.walk(b"/data").await.unwrap();
@@ -225,7 +276,11 @@ fn abandoned_open_has_record_of_its_end() {
 #[test]
 fn under_block_reply_follows_durable_record() {
     let directory = tempfile::tempdir().unwrap();
-    let keeping = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
+    let keeping = WriterOptions {
+        policy: Policy::Block,
+        durability: Durability::Each,
+        ..WriterOptions::default()
+    };
     let config = config(directory.path(), None, keeping);
     let server = Running::start(|all| all.audit = Some(config));
     block_on(async {
@@ -289,7 +344,10 @@ fn keytab_change_is_recorded_even_while_stopped() {
     start().stop();
     std::fs::remove_file(&keytab).unwrap();
     start().stop();
-    let all = ["start", "key", "key", "stop", "start", "stop", "start", "key", "stop", "start", "stop", "start", "key", "stop"];
+    let all = [
+        "start", "key", "key", "stop", "start", "stop", "start", "key", "stop", "start", "stop",
+        "start", "key", "stop",
+    ];
     assert_eq!(read(directory.path()), all);
 }
 
@@ -297,7 +355,9 @@ fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
     for_each_record(directory, |record| {
         if record.class == Class::Operation {
-            let what = [operations::name(record.operation), &text(record.path), &text(record.path2)].join(" ");
+            let what =
+                [operations::name(record.operation), &text(record.path), &text(record.path2)]
+                    .join(" ");
             found.push((what.trim_end().to_owned(), text(record.detail), record.file.to_vec()));
         }
     });
@@ -306,12 +366,14 @@ fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
 
 #[test]
 fn watch_applies_to_all_names_and_copies_name_their_source() {
-    let (directory, server) = start_audited(Some("-w /data/secret -p r -k secret\n"), MemoryFs::new());
+    let (directory, server) =
+        start_audited(Some("-w /data/secret -p r -k secret\n"), MemoryFs::new());
     block_on(async {
         let client = client(&server, "one").await;
         let data = client.walk(b"/data").await.unwrap();
         let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-        let file = client.open(&data.handle, b"secret", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        let file =
+            client.open(&data.handle, b"secret", ShareAccess::BOTH, Some(&mode)).await.unwrap();
         client.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
         client.close_file(file).await.unwrap();
         let secret = client.walk(b"/data/secret").await.unwrap();
@@ -321,10 +383,14 @@ fn watch_applies_to_all_names_and_copies_name_their_source() {
         client.close().await.unwrap();
     });
     drop(server);
-    let found: Vec<(String, String)> = records(directory.path()).into_iter().map(|(what, detail, _)| (what, detail)).collect();
+    let found: Vec<(String, String)> =
+        records(directory.path()).into_iter().map(|(what, detail, _)| (what, detail)).collect();
     assert_eq!(
         found,
-        [("OPEN /data/secret".to_owned(), String::new()), ("OPEN /data/other".to_owned(), "also named \"/data/secret\"".to_owned()),]
+        [
+            ("OPEN /data/secret".to_owned(), String::new()),
+            ("OPEN /data/other".to_owned(), "also named \"/data/secret\"".to_owned()),
+        ]
     );
 }
 
@@ -347,7 +413,12 @@ fn name_records_identify_the_named_file() {
     });
     drop(server);
     let found = records(directory.path());
-    let of = |what: &str| found.iter().find(|(known, ..)| known == what).unwrap_or_else(|| panic!("{what}: {found:?}"));
+    let of = |what: &str| {
+        found
+            .iter()
+            .find(|(known, ..)| known == what)
+            .unwrap_or_else(|| panic!("{what}: {found:?}"))
+    };
     let (_, _, file) = of("OPEN /data/f");
     assert!(!file.is_empty());
     assert_eq!((&of("RENAME /data/f /data/g").2, &of("REMOVE /data/g").2), (file, file));
@@ -367,26 +438,55 @@ fn new_owner_is_recorded_even_on_failure() {
             let mut values = Writer::new();
             attributes.encode(vouch_nfs4::Bitmap::of(mask), &mut values);
             let bytes = values.into_bytes();
-            let attrs = <vouch_nfs4::Fattr<'_> as vouch_nfs4::Wire<'_>>::decode(&mut vouch_xdr::Reader::new(&bytes)).unwrap();
-            let args = vouch_nfs4::op::SetattrArgs { stateid: vouch_nfs4::Stateid::ANONYMOUS, attrs };
-            client.compound().putfh(&d).op(&vouch_nfs4::op::Args::Setattr(args)).send().await.is_ok()
+            let attrs = <vouch_nfs4::Fattr<'_> as vouch_nfs4::Wire<'_>>::decode(
+                &mut vouch_xdr::Reader::new(&bytes),
+            )
+            .unwrap();
+            let args =
+                vouch_nfs4::op::SetattrArgs { stateid: vouch_nfs4::Stateid::ANONYMOUS, attrs };
+            client
+                .compound()
+                .putfh(&d)
+                .op(&vouch_nfs4::op::Args::Setattr(args))
+                .send()
+                .await
+                .is_ok()
         };
         let (user, group) = (Some(vouch_nfs4::Bytes(b"1000")), Some(vouch_nfs4::Bytes(b"7")));
-        set(&Attributes { owner: user, owner_group: group, mode: Some(0o700), ..Attributes::default() }, &[33, 36, 37]).await;
+        set(
+            &Attributes {
+                owner: user,
+                owner_group: group,
+                mode: Some(0o700),
+                ..Attributes::default()
+            },
+            &[33, 36, 37],
+        )
+        .await;
         set(&Attributes { owner_group: group, ..Attributes::default() }, &[37]).await;
-        files.set_fault(|call, _| (call == vouch_vfs::memory::Call::SetAttributes).then_some(vouch_vfs::Error::Permission));
+        files.set_fault(|call, _| {
+            (call == vouch_vfs::memory::Call::SetAttributes).then_some(vouch_vfs::Error::Permission)
+        });
         set(&Attributes { owner: user, ..Attributes::default() }, &[36]).await;
         client.close().await.unwrap();
     });
     drop(server);
-    let details: Vec<_> = records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
-    assert_eq!(details, ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]);
+    let details: Vec<_> =
+        records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
+    assert_eq!(
+        details,
+        ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]
+    );
 }
 
 #[test]
 fn reduced_auditing_is_recorded_at_start() {
     let directory = tempfile::tempdir().unwrap();
-    let block = WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() };
+    let block = WriterOptions {
+        policy: Policy::Block,
+        durability: Durability::Each,
+        ..WriterOptions::default()
+    };
     let first = config(directory.path(), Some("-w /srv -p wa\n"), block);
     let rules = first.trail.rules.clone().unwrap();
     let start = |config: AuditConfig| {
@@ -403,13 +503,25 @@ fn reduced_auditing_is_recorded_at_start() {
     };
     assert_eq!(start(first.clone()), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
+    assert_eq!(
+        again(&|config| config.trail.keeping.policy = Policy::Count),
+        ["start", "turned-down", "stop"]
+    );
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
-    assert_eq!(again(&|config| config.trail.keeping.durability = Durability::System), ["start", "turned-down", "stop"]);
+    assert_eq!(
+        again(&|config| config.trail.keeping.durability = Durability::System),
+        ["start", "turned-down", "stop"]
+    );
     assert_eq!(again(&|_| ()), ["start", "stop"]);
-    assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
-    assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
+    assert_eq!(
+        again(&|config| config.trail.rotation.seal_ns_max *= 2),
+        ["start", "turned-down", "stop"]
+    );
+    assert_eq!(
+        again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)),
+        ["start", "turned-down", "stop"]
+    );
     assert_eq!(again(&|_| ()), ["start", "stop"]);
     std::fs::write(&rules, "-w /srv -p rwa\n").unwrap();
     assert_eq!(again(&|_| ()), ["start", "stop"]);

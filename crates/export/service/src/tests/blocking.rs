@@ -88,7 +88,10 @@ impl NameService for Slow {
 
 impl Resolver for Slow {
     fn addresses(&self, host: &str) -> Result<Vec<std::net::IpAddr>, NoAnswer> {
-        let last = host.strip_prefix('h').and_then(|rest| rest.strip_suffix(".example.org")).and_then(|last| last.parse().ok());
+        let last = host
+            .strip_prefix('h')
+            .and_then(|rest| rest.strip_suffix(".example.org"))
+            .and_then(|last| last.parse().ok());
         Ok(last.map(|last| std::net::IpAddr::from([127, 0, 0, last])).into_iter().collect())
     }
     fn name(&self, address: std::net::IpAddr) -> Result<Option<String>, NoAnswer> {
@@ -101,8 +104,17 @@ impl Resolver for Slow {
     }
 }
 
-pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
-    let seams = SystemHooks { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..hooks(files) };
+pub(super) fn start(
+    change: impl FnOnce(&mut ExportConfig),
+    files: &MemoryFs,
+    names: &Slow,
+    hosts: &Slow,
+) -> Running {
+    let seams = SystemHooks {
+        names: Arc::new(names.clone()),
+        resolver: Arc::new(hosts.clone()),
+        ..hooks(files)
+    };
     let set = |config: &mut ExportConfig| {
         config.threads = Some(1);
         config.numeric_owners = false;
@@ -125,12 +137,22 @@ pub(super) fn compound_of_minor(minor: u32, uid: u32, xid: u32, ops: &[Args<'_>]
     CompoundHead { tag: b"", minor, count: ops.len() as u32 }.encode(&mut body);
     ops.iter().for_each(|op| op.encode(&mut body));
     let mut auth = Writer::new();
-    AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() }.encode(&mut auth);
+    AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() }
+        .encode(&mut auth);
     let (body, auth) = (body.into_bytes(), auth.into_bytes());
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: Flavor::SYS, body: &auth };
-    Call { xid, program: 100_003, version: 4, procedure: 1, cred, verf: OpaqueAuth::NONE, args: &body }.encode(&mut w);
+    Call {
+        xid,
+        program: 100_003,
+        version: 4,
+        procedure: 1,
+        cred,
+        verf: OpaqueAuth::NONE,
+        args: &body,
+    }
+    .encode(&mut w);
     let mut bytes = w.into_bytes();
     vouch_oncrpc::end_record(&mut bytes, start, 0);
     bytes
@@ -148,15 +170,24 @@ fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
 }
 
 fn attributes_as_user(xid: u32) -> Vec<u8> {
-    compound_of(1000 + xid, xid, &[Args::Putrootfh, lookup("data"), Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1]) })])
+    compound_of(
+        1000 + xid,
+        xid,
+        &[Args::Putrootfh, lookup("data"), Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1]) })],
+    )
 }
 
 pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     let mut packed = Writer::new();
-    Attributes { mode: Some(0o755), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
+    Attributes { mode: Some(0o755), ..Attributes::default() }
+        .encode(Bitmap::of(&[33]), &mut packed);
     let packed = packed.into_bytes();
     let attrs = Fattr::decode(&mut Reader::new(&packed)).unwrap();
-    let create = Args::Create(CreateArgs { kind: CreateType::Plain(FileType::Directory), name: Name(name.as_bytes()), attrs });
+    let create = Args::Create(CreateArgs {
+        kind: CreateType::Plain(FileType::Directory),
+        name: Name(name.as_bytes()),
+        attrs,
+    });
     compound(xid, &[Args::Putrootfh, lookup("data"), create])
 }
 
@@ -180,7 +211,8 @@ pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
 
 pub(super) fn has_nothing(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
-    let silent = socket.peek(&mut [0; 4]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+    let silent =
+        socket.peek(&mut [0; 4]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
     socket.set_nonblocking(false).unwrap();
     silent
 }
@@ -212,11 +244,14 @@ fn half_the_replies_leave_early_for_waiting_client() {
 fn waiting_for_names_leaves_threads_for_disks() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     files.set_slow_sync(true);
-    let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
+    let server =
+        start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
     let (mut client, mut other) = (server.connect(), server.connect());
     names.0.set_closed(true);
     (0..3).for_each(|number| client.write_all(&owner(number, &[])).unwrap());
-    until("the lookup does not start", || names.0.waiting().0 == 1 && server.status().waiting_calls == 3);
+    until("the lookup does not start", || {
+        names.0.waiting().0 == 1 && server.status().waiting_calls == 3
+    });
     assert_eq!(good(&exchange(&mut other, &make(9, "made"))), Some(9));
     assert!(is_silent(&server, &client));
     assert_eq!(server.status().waiting_calls, 3);
@@ -230,7 +265,8 @@ fn waiting_for_names_leaves_threads_for_disks() {
 #[test]
 fn call_that_needs_names_after_disk_continues_elsewhere() {
     let (files, names) = (MemoryFs::new(), Slow::default());
-    let server = start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
+    let server =
+        start(|config| config.limits.waiting_threads_max = 1, &files, &names, &Slow::default());
     let (mut client, mut other) = (server.connect(), server.connect());
     assert_eq!(good(&exchange(&mut other, &make(1, "made"))), Some(1));
     files.set_slow_sync(true);
@@ -238,7 +274,9 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
     for number in 0..3 {
         files.evict_caches();
         client.write_all(&owner(number, &["made"])).unwrap();
-        until("the call does not wait for the lookup", || names.0.waiting().0 == 1 && server.status().waiting_calls == number as usize + 1);
+        until("the call does not wait for the lookup", || {
+            names.0.waiting().0 == 1 && server.status().waiting_calls == number as usize + 1
+        });
     }
     files.evict_caches();
     assert_eq!(good(&exchange(&mut other, &make(9, "more"))), Some(9));
@@ -251,7 +289,8 @@ fn call_that_needs_names_after_disk_continues_elsewhere() {
 #[test]
 fn address_with_too_many_waiting_calls_is_not_read() {
     let (files, names) = (MemoryFs::new(), Slow::default());
-    let server = start(|config| config.limits.waiting_calls_max = 40, &files, &names, &Slow::default());
+    let server =
+        start(|config| config.limits.waiting_calls_max = 40, &files, &names, &Slow::default());
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..60).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
@@ -276,26 +315,46 @@ fn address_with_too_many_waiting_calls_is_not_read() {
 
 fn long(xid: u32, len: usize) -> Vec<u8> {
     let data = vec![7; len];
-    let write = WriteArgs { stateid: Stateid::ANONYMOUS, offset: 0, stable: StableHow::Unstable, data: vouch_nfs4::Bytes(&data) };
-    compound(xid, &[Args::Putrootfh, lookup("data"), Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[36]) }), Args::Write(write)])
+    let write = WriteArgs {
+        stateid: Stateid::ANONYMOUS,
+        offset: 0,
+        stable: StableHow::Unstable,
+        data: vouch_nfs4::Bytes(&data),
+    };
+    compound(
+        xid,
+        &[
+            Args::Putrootfh,
+            lookup("data"),
+            Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[36]) }),
+            Args::Write(write),
+        ],
+    )
 }
 
 #[test]
 fn address_with_too_many_waiting_bytes_is_not_read() {
     let (files, names) = (MemoryFs::new(), Slow::default());
-    let server = start(|config| config.limits.waiting_len_max = 12 << 20, &files, &names, &Slow::default());
+    let server =
+        start(|config| config.limits.waiting_len_max = 12 << 20, &files, &names, &Slow::default());
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..24).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
         let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
         thread::spawn(move || socket.write_all(&bytes));
     }
-    until("waiting calls do not fill the share", || server.status().waiting_calls >= 6 && server.status().held_back > 0);
+    until("waiting calls do not fill the share", || {
+        server.status().waiting_calls >= 6 && server.status().held_back > 0
+    });
     let mut other = server.connect_from(2);
     let waiting = server.status().waiting_calls;
     other.write_all(&owner(6, &[])).unwrap();
     until("the call of the other client does not wait", || server.status().waiting_calls > waiting);
-    assert!(server.status().waiting_calls < 12, "each keeps more than a megabyte: {}", server.status().waiting_calls);
+    assert!(
+        server.status().waiting_calls < 12,
+        "each keeps more than a megabyte: {}",
+        server.status().waiting_calls
+    );
     names.0.set_closed(false);
     for (number, socket) in greedy.iter_mut().enumerate() {
         assert_eq!(xid(&read_record(socket)), number as u32);
@@ -307,7 +366,8 @@ fn address_with_too_many_waiting_bytes_is_not_read() {
 #[test]
 fn address_with_busy_threads_leaves_some_for_others() {
     let (files, names) = (MemoryFs::new(), Slow::default());
-    let server = start(|config| config.groups = GroupSource::Server, &files, &names, &Slow::default());
+    let server =
+        start(|config| config.groups = GroupSource::Server, &files, &names, &Slow::default());
     names.0.set_closed(true);
     let mut greedy: Vec<TcpStream> = (0..60).map(|_| server.connect_from(1)).collect();
     for (number, socket) in greedy.iter_mut().enumerate() {
@@ -338,11 +398,14 @@ fn host_lookups_leave_threads_for_users() {
     let mut known = server.connect();
     assert_eq!(xid(&exchange(&mut known, &call(1, 0))), 1);
     hosts.0.set_closed(true);
-    let mut unknown: Vec<TcpStream> = (0..80).map(|number| server.connect_from(2 + number % 40)).collect();
+    let mut unknown: Vec<TcpStream> =
+        (0..80).map(|number| server.connect_from(2 + number % 40)).collect();
     for socket in &mut unknown {
         socket.write_all(&owner(3, &[])).unwrap();
     }
-    until("host lookups do not fill half of the threads", || hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX);
+    until("host lookups do not fill half of the threads", || {
+        hosts.0.waiting().0 == limits::HOST_LOOKUPS_MAX
+    });
     assert_eq!(good(&exchange(&mut known, &owner(2, &[]))), Some(2));
     hosts.0.set_closed(false);
     for socket in &mut unknown {

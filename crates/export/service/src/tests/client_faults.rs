@@ -4,7 +4,9 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Attributes, Filehandle, SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Verifier, cb};
+use vouch_nfs4::{
+    Attributes, Filehandle, SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Verifier, cb,
+};
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_nfs4_server::{ClientEnd, Effect};
 use vouch_oncrpc::{AuthSys, Flavor};
@@ -37,7 +39,8 @@ fn log() -> &'static LogBuffer {
 
 async fn client(server: &Running, name: &str, boot: u8, uid: u32) -> Result<Client, Error> {
     let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() };
-    let mut config = Config::new(server.address, 1, Identity::new(name, Verifier([boot; 8])), Plain::sys(&user));
+    let mut config =
+        Config::new(server.address, 1, Identity::new(name, Verifier([boot; 8])), Plain::sys(&user));
     // Answers a recall, and returns nothing.
     config.callbacks = Box::new(|args: &cb::Args<'_>| match args {
         cb::Args::Recall(_) => cb::Results::Recall(Ok(())),
@@ -60,7 +63,9 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
     let owner: Arc<[u8]> = name.as_bytes().into();
     let apply = |effect| server.driver.upgrade().unwrap().apply(vec![effect]);
     let ended = |why| apply(Effect::ClientEnded { name: owner.clone(), address, why });
-    let refused = |result: Result<Client, Error>, status| assert_eq!(result.err().and_then(|error| error.status()), Some(status));
+    let refused = |result: Result<Client, Error>, status| {
+        assert_eq!(result.err().and_then(|error| error.status()), Some(status))
+    };
     let mut socket = server.connect();
     match fault {
         ClientFault::NameInUse => {
@@ -72,11 +77,20 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
             client(server, name, 2, 0).await.unwrap();
         }
         ClientFault::StaleClient => {
-            exchange(&mut socket, &compound(1, &[Args::Renew(RenewArgs { client: vouch_nfs4::ClientId(7) })]));
+            exchange(
+                &mut socket,
+                &compound(1, &[Args::Renew(RenewArgs { client: vouch_nfs4::ClientId(7) })]),
+            );
         }
         ClientFault::StaleSession => {
             let (session, slot) = (SessionId([7; 16]), SlotId(0));
-            let args = SequenceArgs { session, seq: SlotSeq(1), slot, highest_slot: slot, cache_this: false };
+            let args = SequenceArgs {
+                session,
+                seq: SlotSeq(1),
+                slot,
+                highest_slot: slot,
+                cache_this: false,
+            };
             exchange(&mut socket, &compound_of_minor(1, 0, 1, &[Args::Sequence(args)]));
         }
         ClientFault::HandleGone => {
@@ -90,12 +104,23 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
             let mut w = Writer::new();
             let start = begin_record(&mut w);
             let cred = OpaqueAuth { flavor: Flavor::SYS, body: &[1, 2, 3] };
-            Call { xid: 1, program: 100_003, version: 4, procedure: 1, cred, verf: OpaqueAuth::NONE, args: &[] }.encode(&mut w);
+            Call {
+                xid: 1,
+                program: 100_003,
+                version: 4,
+                procedure: 1,
+                cred,
+                verf: OpaqueAuth::NONE,
+                args: &[],
+            }
+            .encode(&mut w);
             let mut bytes = w.into_bytes();
             vouch_oncrpc::end_record(&mut bytes, start, 0);
             exchange(&mut socket, &bytes);
         }
-        ClientFault::ConnectionsFull => assert_eq!(server.connect().read(&mut [0; 16]).unwrap_or(0), 0),
+        ClientFault::ConnectionsFull => {
+            assert_eq!(server.connect().read(&mut [0; 16]).unwrap_or(0), 0)
+        }
         ClientFault::StateGone | ClientFault::ReclaimRefused | ClientFault::AccessLost => {
             let client = client(server, name, 1, 0).await.unwrap();
             let data = client.walk(b"/data").await.unwrap().handle;
@@ -105,7 +130,9 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
                     let args = Args::Read(ReadArgs { stateid: OTHER, offset: 0, count: 1 });
                     client.compound().putfh(&file.handle).op(&args).send().await.unwrap();
                 }
-                ClientFault::ReclaimRefused => assert!(client.reclaim_open(&mut file).await.is_err()),
+                ClientFault::ReclaimRefused => {
+                    assert!(client.reclaim_open(&mut file).await.is_err())
+                }
                 _ => list(server, "/data 192.0.2.1(rw,insecure)"),
             }
         }
@@ -126,9 +153,13 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
                 assert!(began.elapsed() < Duration::from_secs(60));
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            let args = Args::TestStateid(TestStateidArgs { stateids: vouch_nfs4::List(vec![file.delegation.unwrap()]) });
+            let args = Args::TestStateid(TestStateidArgs {
+                stateids: vouch_nfs4::List(vec![file.delegation.unwrap()]),
+            });
             let reply = holder.compound().op(&args).send().await.unwrap();
-            let Results::TestStateid(Ok(tested)) = reply.results().next_ok().unwrap() else { panic!("another result") };
+            let Results::TestStateid(Ok(tested)) = reply.results().next_ok().unwrap() else {
+                panic!("another result")
+            };
             assert_eq!(tested.statuses.0, [Status::DELEG_REVOKED]);
         }
         ClientFault::AddressRefused => {
@@ -146,7 +177,9 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
             );
             let client = client(server, name, 1, 0).await.unwrap();
             match client.walk(b"/data").await {
-                Ok(data) => assert!(client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.is_err()),
+                Ok(data) => assert!(
+                    client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.is_err()
+                ),
                 Err(error) => assert!(error.status().is_some(), "{error}"),
             }
         }
@@ -160,8 +193,16 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
         ClientFault::ClientsFull => ended(ClientEnd::TableFull),
         // They take TLS, a directory or a quota. The table maps their answers exhaustively, and its
         // tests have their lines.
-        ClientFault::TransportTooWeak | ClientFault::CallerRefused | ClientFault::NameServiceSilent | ClientFault::QuotaExceeded => {
-            server.driver.upgrade().unwrap().client_faults.note(fault, Some(name.as_bytes()), address, format_args!(""));
+        ClientFault::TransportTooWeak
+        | ClientFault::CallerRefused
+        | ClientFault::NameServiceSilent
+        | ClientFault::QuotaExceeded => {
+            server.driver.upgrade().unwrap().client_faults.note(
+                fault,
+                Some(name.as_bytes()),
+                address,
+                format_args!(""),
+            );
         }
     }
 }
@@ -172,7 +213,8 @@ fn every_answer_that_ends_a_mount_or_state_is_logged_and_counted() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for &fault in ClientFault::ALL {
         let server = Running::start(|config| {
-            let waits = matches!(fault, ClientFault::DelegationOverdue | ClientFault::DelegationRevoked);
+            let waits =
+                matches!(fault, ClientFault::DelegationOverdue | ClientFault::DelegationRevoked);
             config.lease = Duration::from_secs(if waits { 4 } else { 1 });
             if fault == ClientFault::ConnectionsFull {
                 config.limits.connections_per_address_max = 1;
@@ -194,7 +236,9 @@ fn every_answer_that_ends_a_mount_or_state_is_logged_and_counted() {
         );
         let name = if is_named { &*name } else { "unknown" };
         let text = String::from_utf8(log().0.lock().clone()).unwrap();
-        let has_line = |line: &str| line.contains(&format!("fault=\"{}\" client={name} address=127.0.0.1", fault.name()));
+        let has_line = |line: &str| {
+            line.contains(&format!("fault=\"{}\" client={name} address=127.0.0.1", fault.name()))
+        };
         assert!(text.lines().any(has_line), "{}: {text}", fault.name());
     }
 }
@@ -205,6 +249,9 @@ fn check_shows_name_conflicts_of_clients() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(provoke(ClientFault::NameInUse, &server, "clone"));
     let shown = server.status().refusals;
-    let of_clone: Vec<_> = shown.iter().filter(|shown| shown.fault == "client-name-conflict" && shown.caller == "clone").collect();
+    let of_clone: Vec<_> = shown
+        .iter()
+        .filter(|shown| shown.fault == "client-name-conflict" && shown.caller == "clone")
+        .collect();
     assert!(matches!(of_clone[..], [one] if one.reason.contains("holder=127.0.0.1")), "{shown:?}");
 }

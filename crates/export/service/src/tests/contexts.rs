@@ -14,7 +14,14 @@ impl Acceptor for Slow {
 
     fn accept(&self, _: Option<Partial>, _: &[u8]) -> Accept<Partial> {
         self.0.pass();
-        Accept::Failed { major: 13 << 16, minor: 0, reason: "a test".into(), token: Vec::new(), principal: String::new(), enctype: None }
+        Accept::Failed {
+            major: 13 << 16,
+            minor: 0,
+            reason: "a test".into(),
+            token: Vec::new(),
+            principal: String::new(),
+            enctype: None,
+        }
     }
 }
 
@@ -40,7 +47,8 @@ fn init(xid: u32) -> Vec<u8> {
 #[test]
 fn excess_context_requests_are_not_read_others_are() {
     let gate = Gate::default();
-    let seams = SystemHooks { acceptor: Some(Arc::new(Slow(gate.clone()))), ..hooks(&MemoryFs::new()) };
+    let seams =
+        SystemHooks { acceptor: Some(Arc::new(Slow(gate.clone()))), ..hooks(&MemoryFs::new()) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     gate.set_closed(true);
     let mut clients: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
@@ -82,8 +90,13 @@ fn calls_before_a_fatal_one_are_answered() {
             initiation.call(1, 100_003, 4, &mut w);
             vouch_oncrpc::end_record(w.bytes_mut(), start, 0);
             socket.write_all(w.as_bytes()).unwrap();
-            let Initiated::Done(mut context) = initiation.reply(1, &read_record(&mut socket)).unwrap() else { panic!("one exchange") };
-            let mut calls: Vec<Vec<u8>> = (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
+            let Initiated::Done(mut context) =
+                initiation.reply(1, &read_record(&mut socket)).unwrap()
+            else {
+                panic!("one exchange")
+            };
+            let mut calls: Vec<Vec<u8>> =
+                (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
             calls.push(if replayed { calls[2].clone() } else { vec![0x80, 0, 0, 3, 1, 2, 3] });
             socket.write_all(&calls.concat()).unwrap();
             for expected in 2..7 {

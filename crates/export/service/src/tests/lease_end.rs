@@ -52,9 +52,18 @@ fn no_write_begins_after_the_end() {
     file.write(0, b"before").unwrap();
     segment.write_at(b"before", 0).unwrap();
     right.end();
-    assert!(file.write(0, b"after").is_err() && file.set_len(1).is_err() && file.sync_data().is_err());
-    assert!(segment.write_at(b"after", 0).is_err() && segment.set_len(1).is_err() && segment.sync().is_err());
-    assert!(disk.create(&directory.path().join("next"), false).is_err() && disk.remove(&directory.path().join("segment")).is_err());
+    assert!(
+        file.write(0, b"after").is_err() && file.set_len(1).is_err() && file.sync_data().is_err()
+    );
+    assert!(
+        segment.write_at(b"after", 0).is_err()
+            && segment.set_len(1).is_err()
+            && segment.sync().is_err()
+    );
+    assert!(
+        disk.create(&directory.path().join("next"), false).is_err()
+            && disk.remove(&directory.path().join("segment")).is_err()
+    );
     for name in ["database", "segment"] {
         assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), b"before");
     }
@@ -72,13 +81,20 @@ fn tenure_after_stop(is_hung: bool) -> (Result<(), ExportError>, String) {
     let change = |config: &mut ExportConfig| {
         std::fs::DirBuilder::new().mode(0o700).create(&config.state).unwrap();
         let lease = Duration::from_secs(3600);
-        config.shared = Some(SharedState { head: "a".into(), lease, fence: Vec::new(), is_fence_required: false });
+        config.shared = Some(SharedState {
+            head: "a".into(),
+            lease,
+            fence: Vec::new(),
+            is_fence_required: false,
+        });
         config.limits.drain_max = Duration::from_millis(if is_hung { 50 } else { 60_000 });
     };
     let mut server = blocking::start(change, &files, &Slow::default(), &Slow::default());
     let mut client = server.connect();
     gate.set_closed(is_hung);
-    client.write_all(&compound(1, &[vouch_nfs4::op::Args::Putrootfh, lookup("data"), lookup("name")])).unwrap();
+    client
+        .write_all(&compound(1, &[vouch_nfs4::op::Args::Putrootfh, lookup("data"), lookup("name")]))
+        .unwrap();
     if is_hung {
         until("the operation hangs", || gate.waiting().0 == 1);
     } else {
@@ -137,5 +153,9 @@ fn client_that_never_pauses_does_not_delay_the_stop() {
     until("the server stops", || stopping.is_finished());
     stopping.join().unwrap().unwrap();
     sending.join().unwrap();
-    assert_eq!(receiving.join().unwrap() * operations_of_call, operations.load(Ordering::SeqCst), "each call has its reply");
+    assert_eq!(
+        receiving.join().unwrap() * operations_of_call,
+        operations.load(Ordering::SeqCst),
+        "each call has its reply"
+    );
 }

@@ -1,7 +1,12 @@
 use std::time::Instant;
 
-use vouch_nfs4::op::{Args, CreateHow, LookupArgs, OpenArgs, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny};
-use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Verifier, Wire as _};
+use vouch_nfs4::op::{
+    Args, CreateHow, LookupArgs, OpenArgs, OpenClaim, OpenHow, Results, ShareAccess, ShareDeny,
+};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Verifier,
+    Wire as _,
+};
 use vouch_nfs4_client::{CallBuilder, Error, Identity, Pipeline, Plain, ReplyBody};
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Reader;
@@ -12,7 +17,8 @@ const DEPTH: u64 = 8;
 
 fn client(server: &Running) -> Pipeline {
     let identity = Identity { slots: 16, ..Identity::new(b"load", Verifier([3; 8])) };
-    let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+    let root =
+        AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
     Pipeline::connect(server.address, 1, 1, &identity, Box::new(Plain::sys(&root))).unwrap()
 }
 
@@ -42,12 +48,14 @@ fn load(
 
 fn walk(path: &[&str], call: &mut CallBuilder, w: &mut Writer) {
     call.op(w, &Args::Putrootfh);
-    path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
+    path.iter()
+        .for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
 }
 
 fn make(pipeline: &mut Pipeline, count: u64) -> Vec<Filehandle> {
     let mut packed = Writer::new();
-    Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
+    Attributes { mode: Some(0o644), ..Attributes::default() }
+        .encode(Bitmap::of(&[33]), &mut packed);
     let packed = packed.into_bytes();
     let mut handles = vec![None; count as usize];
     let write = |number: u64, call: &mut CallBuilder, w: &mut Writer| {
@@ -84,5 +92,8 @@ fn concurrent_creations_share_a_sync_and_are_answered() {
     let mut pipeline = client(&server);
     let handles = make(&mut pipeline, 100);
     let mut seen = std::collections::HashSet::new();
-    assert!(handles.iter().all(|handle| seen.insert(handle.as_bytes().to_vec())), "each file has a handle of its own");
+    assert!(
+        handles.iter().all(|handle| seen.insert(handle.as_bytes().to_vec())),
+        "each file has a handle of its own"
+    );
 }

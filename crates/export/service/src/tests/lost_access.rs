@@ -35,7 +35,9 @@ impl Resolver for Service {
         Ok((address == *self.0.lock()).then(|| "host.example.org".into()))
     }
     fn in_netgroup(&self, group: &str, host: &str) -> bool {
-        self.1.load(Ordering::SeqCst) && [("trusted", "host.example.org"), ("others", "other.example.org")].contains(&(group, host))
+        self.1.load(Ordering::SeqCst)
+            && [("trusted", "host.example.org"), ("others", "other.example.org")]
+                .contains(&(group, host))
     }
 }
 
@@ -46,7 +48,11 @@ fn started() -> (Service, Running) {
 }
 
 fn reload(server: &Running, clients: &str) {
-    std::fs::write(server.state.parent().unwrap().join("exports"), format!("/data {clients}(rw,insecure,no_root_squash)\n")).unwrap();
+    std::fs::write(
+        server.state.parent().unwrap().join("exports"),
+        format!("/data {clients}(rw,insecure,no_root_squash)\n"),
+    )
+    .unwrap();
     status_client::reload(&state_directory::control_path(&server.state, None)).unwrap().unwrap();
 }
 
@@ -56,8 +62,14 @@ fn opens(server: &Running) -> usize {
 
 fn while_open(server: &Running, act: impl FnOnce()) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
-        let config = Config::new(server.address, 1, Identity::new(b"one", Verifier([1; 8])), Plain::sys(&root));
+        let root =
+            AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+        let config = Config::new(
+            server.address,
+            1,
+            Identity::new(b"one", Verifier([1; 8])),
+            Plain::sys(&root),
+        );
         let client = Client::connect(config).await.unwrap();
         let data = client.walk(b"/data").await.unwrap();
         let mode = Attributes { mode: Some(0o644), ..Attributes::default() };

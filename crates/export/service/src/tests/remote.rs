@@ -17,7 +17,9 @@ fn start(near: &MemoryFs, gate: &Gate) -> Running {
         None
     });
     let near = near.clone();
-    let open = move |source: &exports::syntax::Source, _: &exports::syntax::Options| -> std::io::Result<Arc<dyn vouch_vfs::FileSystem>> {
+    let open = move |source: &exports::syntax::Source,
+                     _: &exports::syntax::Options|
+          -> std::io::Result<Arc<dyn vouch_vfs::FileSystem>> {
         Ok(Arc::new(if source.to_string() == "/far" { far.clone() } else { near.clone() }))
     };
     let change = |config: &mut ExportConfig| {
@@ -26,7 +28,10 @@ fn start(near: &MemoryFs, gate: &Gate) -> Running {
         std::fs::write(&lists[0], format!("/data {options}\n/far {options}\n")).unwrap();
         (config.threads, config.limits.waiting_threads_max) = (Some(1), 1);
     };
-    Running::start_in(change, SystemHooks { names: Arc::new(Slow::default()), ..SystemHooks::system(Box::new(open)) })
+    Running::start_in(
+        change,
+        SystemHooks { names: Arc::new(Slow::default()), ..SystemHooks::system(Box::new(open)) },
+    )
 }
 
 fn type_of(xid: u32, path: &[&str]) -> Vec<u8> {
@@ -37,7 +42,13 @@ fn type_of(xid: u32, path: &[&str]) -> Vec<u8> {
 }
 
 fn list_root(xid: u32) -> Vec<u8> {
-    let readdir = ReaddirArgs { cookie: Cookie(0), verifier: Verifier([0; 8]), dir_count: 4096, max_count: 4096, wanted: TYPE };
+    let readdir = ReaddirArgs {
+        cookie: Cookie(0),
+        verifier: Verifier([0; 8]),
+        dir_count: 4096,
+        max_count: 4096,
+        wanted: TYPE,
+    };
     compound(xid, &[Args::Putrootfh, Args::Readdir(readdir)])
 }
 
@@ -51,9 +62,14 @@ fn stalled_remote_file_system_leaves_threads_for_disks() {
     const STALLED: u32 = 40;
     (0..STALLED - 1).for_each(|number| client.write_all(&type_of(number, &["far"])).unwrap());
     client.write_all(&list_root(STALLED - 1)).unwrap();
-    until("not all calls wait", || server.status().waiting_calls == STALLED as usize && gate.waiting().0 == 1);
+    until("not all calls wait", || {
+        server.status().waiting_calls == STALLED as usize && gate.waiting().0 == 1
+    });
     for number in 0..5 {
-        assert_eq!(good(&exchange(&mut same, &make(number, &format!("made-{number}")))), Some(number));
+        assert_eq!(
+            good(&exchange(&mut same, &make(number, &format!("made-{number}")))),
+            Some(number)
+        );
         near.evict_caches();
         assert_eq!(good(&exchange(&mut same, &type_of(99, &["data", "made-0"]))), Some(99));
     }

@@ -34,21 +34,29 @@ impl CertificateMap {
 
     fn take(&mut self, line: &str, at: usize) -> Result<(), String> {
         if at >= LINES_MAX {
-            return Err(format!("more than {LINES_MAX} lines; put the user into the certificate instead"));
+            return Err(format!(
+                "more than {LINES_MAX} lines; put the user into the certificate instead"
+            ));
         }
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             return Ok(());
         }
-        let (who, holder) = line
-            .rsplit_once(char::is_whitespace)
-            .ok_or("needs a certificate and a user; write sha256:FINGERPRINT USER or subject:NAME USER")?;
+        let (who, holder) = line.rsplit_once(char::is_whitespace).ok_or(
+            "needs a certificate and a user; write sha256:FINGERPRINT USER or subject:NAME USER",
+        )?;
         let holder = match holder {
             "!machine" => Holder::Machine,
             "!refuse" => Holder::Refused,
-            word if word.starts_with('!') => return Err(format!("{word} is no holder; write a user's name, !machine or !refuse")),
+            word if word.starts_with('!') => {
+                return Err(format!(
+                    "{word} is no holder; write a user's name, !machine or !refuse"
+                ));
+            }
             name if name.len() > NAME_LEN_MAX || name.contains([':', '/', '@']) => {
-                return Err(format!("{name} is not a user name; write the name that getent passwd shows"));
+                return Err(format!(
+                    "{name} is not a user name; write the name that getent passwd shows"
+                ));
             }
             name => Holder::User(name.into()),
         };
@@ -57,7 +65,12 @@ impl CertificateMap {
         let is_new = if who.trim_end() == "*" {
             self.others.replace(holder).is_none()
         } else if let Some(digits) = who.strip_prefix("sha256:") {
-            let digits: String = digits.trim_end().chars().filter(|c| *c != ':').map(|c| c.to_ascii_lowercase()).collect();
+            let digits: String = digits
+                .trim_end()
+                .chars()
+                .filter(|c| *c != ':')
+                .map(|c| c.to_ascii_lowercase())
+                .collect();
             if digits.len() != 64 || !digits.chars().all(|c| c.is_ascii_hexdigit()) {
                 return Err(format!(
                     "{} is no SHA-256 fingerprint; write the 64 digits of openssl x509 -fingerprint -sha256",
@@ -66,27 +79,51 @@ impl CertificateMap {
             }
             self.fingerprints.insert(digits, holder).is_none()
         } else if let Some(subject) = who.strip_prefix("subject:") {
-            let key = SubjectKey::parse(subject)
-                .map_err(|why| format!("{} is no subject: {why}; write it as in subject:O=Example, CN=n7.example.org", who.trim_end()))?;
+            let key = SubjectKey::parse(subject).map_err(|why| {
+                format!(
+                    "{} is no subject: {why}; write it as in subject:O=Example, CN=n7.example.org",
+                    who.trim_end()
+                )
+            })?;
             self.subjects.insert(key, holder).is_none()
         } else {
-            return Err(format!("{} names no certificate; write sha256:FINGERPRINT, subject:NAME or *", who.trim_end()));
+            return Err(format!(
+                "{} names no certificate; write sha256:FINGERPRINT, subject:NAME or *",
+                who.trim_end()
+            ));
         };
-        if is_new { Ok(()) } else { Err(format!("{} has an earlier line; remove one of them", who.trim_end())) }
+        if is_new {
+            Ok(())
+        } else {
+            Err(format!("{} has an earlier line; remove one of them", who.trim_end()))
+        }
     }
 
     /// `domain`: of users in certificates.
-    pub(crate) fn holder(&self, certificate: &PeerCertificate, domain: &str) -> Result<Holder, String> {
-        let listed = self.fingerprints.get(&certificate.fingerprint_text()).or_else(|| self.of_subject(&certificate.subject));
+    pub(crate) fn holder(
+        &self,
+        certificate: &PeerCertificate,
+        domain: &str,
+    ) -> Result<Holder, String> {
+        let listed = self
+            .fingerprints
+            .get(&certificate.fingerprint_text())
+            .or_else(|| self.of_subject(&certificate.subject));
         match (listed, &certificate.user) {
             (Some(Holder::Refused), _) => Err("the certificate map refuses the certificate".into()),
             (Some(holder), _) => Ok(holder.clone()),
             (None, Some(user)) => match user.split_once('@') {
-                Some((name, of)) if of.eq_ignore_ascii_case(domain) => Ok(Holder::User(name.into())),
-                _ => Err(format!("the certificate's user {user} is not of the domain {domain}; see --domain")),
+                Some((name, of)) if of.eq_ignore_ascii_case(domain) => {
+                    Ok(Holder::User(name.into()))
+                }
+                _ => Err(format!(
+                    "the certificate's user {user} is not of the domain {domain}; see --domain"
+                )),
             },
             (None, None) => match &self.others {
-                Some(Holder::Refused) => Err("the certificate map refuses certificates that it does not list".into()),
+                Some(Holder::Refused) => {
+                    Err("the certificate map refuses certificates that it does not list".into())
+                }
                 Some(holder) => Ok(holder.clone()),
                 None => Ok(Holder::Machine),
             },
@@ -123,23 +160,36 @@ mod tests {
     #[test]
     fn fingerprint_precedes_subject_and_user_in_certificate() {
         let upper = vec!["AA"; 32].join(":");
-        let text = format!("# ours\nsha256:{upper} alice\nsubject:O=Example Corp, CN=n7  !machine\nsubject:CN=old !refuse\n* guest\n");
+        let text = format!(
+            "# ours\nsha256:{upper} alice\nsubject:O=Example Corp, CN=n7  !machine\nsubject:CN=old !refuse\n* guest\n"
+        );
         let map = CertificateMap::parse(&text).unwrap();
-        let holder = |digit, subject, user| map.holder(&certificate(digit, subject, user), "example.org");
+        let holder =
+            |digit, subject, user| map.holder(&certificate(digit, subject, user), "example.org");
         assert_eq!(holder('a', "O=Example Corp, CN=n7", None), Ok(Holder::User("alice".into())));
-        assert_eq!(holder('b', "O=Example Corp, CN=n7", Some("bob@example.org")), Ok(Holder::Machine));
+        assert_eq!(
+            holder('b', "O=Example Corp, CN=n7", Some("bob@example.org")),
+            Ok(Holder::Machine)
+        );
         assert_eq!(holder('b', "CN=x", Some("bob@EXAMPLE.org")), Ok(Holder::User("bob".into())));
         assert!(holder('b', "CN=x", Some("bob@elsewhere.org")).unwrap_err().contains("elsewhere"));
         assert!(holder('b', "CN=old", None).is_err());
         assert_eq!(holder('b', "CN=x", None), Ok(Holder::User("guest".into())));
-        assert_eq!(CertificateMap::default().holder(&certificate('b', "CN=x", None), "d"), Ok(Holder::Machine));
+        assert_eq!(
+            CertificateMap::default().holder(&certificate('b', "CN=x", None), "d"),
+            Ok(Holder::Machine)
+        );
     }
 
     #[test]
     fn subject_in_another_form_is_still_refused() {
         let subject = "O=Example\\, Inc., CN=n7\\ ";
-        for line in [subject, "CN=n7\\ ,O=Example\\, Inc.", "cn = n7\\20, o = \"Example, Inc.\"", "2.5.4.10=Example\\2C Inc.,2.5.4.3=n7\\ "]
-        {
+        for line in [
+            subject,
+            "CN=n7\\ ,O=Example\\, Inc.",
+            "cn = n7\\20, o = \"Example, Inc.\"",
+            "2.5.4.10=Example\\2C Inc.,2.5.4.3=n7\\ ",
+        ] {
             let map = CertificateMap::parse(&format!("subject:{line} !refuse\n")).unwrap();
             assert!(map.holder(&certificate('b', subject, None), "d").is_err(), "{line}");
             assert_eq!(map.holder(&certificate('b', "CN=n8", None), "d"), Ok(Holder::Machine));
@@ -155,8 +205,14 @@ mod tests {
             ("CN=x alice", "names no certificate"),
             ("* a\n* b", "line 2: * has an earlier line"),
             ("* a@b", "is not a user name"),
-            ("subject:/O=Example/CN=n7 !refuse", "no subject: a part names no known attribute type; write an unusual one by its numbers"),
-            ("subject:O=a, CN=b c\nsubject:cn=B,o=a !refuse", "line 2: subject:cn=B,o=a has an earlier line"),
+            (
+                "subject:/O=Example/CN=n7 !refuse",
+                "no subject: a part names no known attribute type; write an unusual one by its numbers",
+            ),
+            (
+                "subject:O=a, CN=b c\nsubject:cn=B,o=a !refuse",
+                "line 2: subject:cn=B,o=a has an earlier line",
+            ),
         ] {
             let found = CertificateMap::parse(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");

@@ -41,14 +41,27 @@ pub(crate) enum HandshakeEnd {
 }
 
 impl PeerTls {
-    pub(crate) fn begin(tls: &Arc<Tls>, connection: &Connection, now_ms: u64) -> Result<Self, String> {
+    pub(crate) fn begin(
+        tls: &Arc<Tls>,
+        connection: &Connection,
+        now_ms: u64,
+    ) -> Result<Self, String> {
         let address = connection.peer().ip();
         if !tls.begin_handshake(address) {
             return Err("too many handshakes are in progress".into());
         }
         let credentials = tls.credentials();
-        let mut begun = HandshakeInProgress { handshake: None, tls: tls.clone(), credentials, address, began_ms: now_ms };
-        begun.handshake = Some(Handshake::server(begun.credentials.config.clone()).map_err(|error| error.to_string())?);
+        let mut begun = HandshakeInProgress {
+            handshake: None,
+            tls: tls.clone(),
+            credentials,
+            address,
+            began_ms: now_ms,
+        };
+        begun.handshake = Some(
+            Handshake::server(begun.credentials.config.clone())
+                .map_err(|error| error.to_string())?,
+        );
         if !connection.begin_tls(tls.is_by_kernel()) {
             return Err("replies in clear text are still to be sent".into());
         }
@@ -67,7 +80,9 @@ impl HandshakeInProgress {
     pub(crate) fn advance(&mut self, connection: &Connection) -> HandshakeEnd {
         let Some(handshake) = self.handshake.take() else { return HandshakeEnd::Closed };
         let mut bytes = [0; READ_LEN];
-        let len = match rustix::io::retry_on_intr(|| rustix::net::recv(connection.socket().as_fd(), &mut bytes, RecvFlags::DONTWAIT)) {
+        let len = match rustix::io::retry_on_intr(|| {
+            rustix::net::recv(connection.socket().as_fd(), &mut bytes, RecvFlags::DONTWAIT)
+        }) {
             Ok((0, _)) => return HandshakeEnd::Closed,
             Ok((len, _)) => len,
             Err(rustix::io::Errno::AGAIN) => {
@@ -91,10 +106,11 @@ impl HandshakeInProgress {
 
     fn open(&self, session: Session, connection: &Connection) -> HandshakeEnd {
         let Session { sealer, opener, certificates, cipher_suite, .. } = session;
-        let certificate = match certificates.first().map(|first| self.tls.identify(first)).transpose() {
-            Ok(certificate) => certificate,
-            Err(cause) => return HandshakeEnd::Refused(cause),
-        };
+        let certificate =
+            match certificates.first().map(|first| self.tls.identify(first)).transpose() {
+                Ok(certificate) => certificate,
+                Err(cause) => return HandshakeEnd::Refused(cause),
+            };
         let name = certificate.as_ref().map_or("", |certificate| &certificate.name);
         tracing::debug!(peer = %connection.peer(), cipher_suite, certificate = name, "TLS session begins");
         self.tls.handshakes.add(1);

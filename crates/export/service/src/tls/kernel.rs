@@ -107,13 +107,15 @@ const HANDSHAKE: u8 = 22;
 fn set_option(socket: BorrowedFd<'_>, level: i32, name: i32, value: &[u8]) -> io::Result<()> {
     let len = libc::socklen_t::try_from(value.len()).expect("a short value");
     // SAFETY: `value` is readable for `len` bytes during the call.
-    let outcome = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), len) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A record of another type than application data.
 fn send_record(socket: BorrowedFd<'_>, kind: u8, message: &[u8]) -> io::Result<()> {
-    let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    let mut part =
+        libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
     // Aligned as cmsghdr.
     let mut control = [0_u64; 8];
     // SAFETY: all zeros are a valid msghdr.
@@ -130,11 +132,17 @@ fn send_record(socket: BorrowedFd<'_>, kind: u8, message: &[u8]) -> io::Result<(
         (*first).cmsg_type = libc::TLS_SET_RECORD_TYPE;
         (*first).cmsg_len = libc::CMSG_LEN(1) as _;
         *libc::CMSG_DATA(first) = kind;
-        libc::sendmsg(socket.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        libc::sendmsg(
+            socket.as_raw_fd(),
+            &raw const header,
+            libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
+        )
     };
     match usize::try_from(sent) {
         Err(_) => Err(io::Error::last_os_error()),
-        Ok(sent) if sent < message.len() => Err(io::Error::other("the kernel took a part of a TLS message")),
+        Ok(sent) if sent < message.len() => {
+            Err(io::Error::other("the kernel took a part of a TLS message"))
+        }
         Ok(_) => Ok(()),
     }
 }

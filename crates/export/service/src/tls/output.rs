@@ -48,7 +48,9 @@ const SPARE_BUFFERS_MAX: usize = 4;
 
 impl Records {
     fn new() -> Self {
-        let buffer = BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_else(|| vec![0; RECORDS_AT_ONCE * RECORD_LEN]);
+        let buffer = BUFFERS
+            .with_borrow_mut(Vec::pop)
+            .unwrap_or_else(|| vec![0; RECORDS_AT_ONCE * RECORD_LEN]);
         Records { buffer, at: 0, end: 0 }
     }
 
@@ -101,7 +103,8 @@ impl TlsOutput {
     }
 
     pub(crate) fn pending_len(&self) -> usize {
-        self.records.as_ref().map_or(0, |records| records.end - records.at) + self.messages.len() - self.messages_sent
+        self.records.as_ref().map_or(0, |records| records.end - records.at) + self.messages.len()
+            - self.messages_sent
             + self.kernel.as_ref().map_or(0, |kernel| usize::from(kernel.has_messages()))
     }
 
@@ -121,7 +124,9 @@ impl TlsOutput {
             if let Some(kernel) = &mut self.kernel {
                 return kernel.send(socket, output, sent, done);
             }
-            let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else { return Ok(Sent::All) };
+            let Some(sealer) = self.sealer.as_mut().filter(|_| !output.is_empty()) else {
+                return Ok(Sent::All);
+            };
             if sealer.is_key_used_up() {
                 sealer.update_key(&mut self.messages).map_err(io::Error::other)?;
                 continue;
@@ -165,13 +170,22 @@ impl TlsOutput {
 }
 
 /// All records but the last have full length. Small replies share a record.
-fn seal_records(sealer: &mut Sealer, buffer: &mut [u8], output: &mut Output, done: &mut impl FnMut(Vec<u8>)) -> io::Result<usize> {
+fn seal_records(
+    sealer: &mut Sealer,
+    buffer: &mut [u8],
+    output: &mut Output,
+    done: &mut impl FnMut(Vec<u8>),
+) -> io::Result<usize> {
     let count = RECORDS_AT_ONCE.min(usize::try_from(sealer.records_left()).unwrap_or(usize::MAX));
     let len = fill(&mut buffer[..count * RECORD_LEN], output)?;
     output.advance(len, &mut *done);
     let mut end = 0;
-    for (at, record) in buffer.chunks_exact_mut(RECORD_LEN).enumerate().take(len.div_ceil(PLAIN_LEN_MAX)) {
-        end += sealer.seal(record, (len - at * PLAIN_LEN_MAX).min(PLAIN_LEN_MAX)).map_err(io::Error::other)?;
+    for (at, record) in
+        buffer.chunks_exact_mut(RECORD_LEN).enumerate().take(len.div_ceil(PLAIN_LEN_MAX))
+    {
+        end += sealer
+            .seal(record, (len - at * PLAIN_LEN_MAX).min(PLAIN_LEN_MAX))
+            .map_err(io::Error::other)?;
     }
     Ok(end)
 }
@@ -234,7 +248,9 @@ fn read_span(span: &FileSpan, from: usize, mut parts: &mut [IoSliceMut<'_>]) -> 
 }
 
 fn send_some(socket: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)) {
+    match rustix::io::retry_on_intr(|| {
+        rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+    }) {
         Ok(n) => Ok(n),
         Err(rustix::io::Errno::AGAIN) => Ok(0),
         Err(error) => Err(error.into()),

@@ -88,7 +88,9 @@ impl Tls {
         *self.seen.lock() = changes(&self.config);
         ServerCredentials::load(&self.config.files)
             .map_err(TlsServiceError::from)
-            .and_then(|credentials| Ok(Fresh { credentials, map: read_map(self.config.certificate_map.as_deref())? }))
+            .and_then(|credentials| {
+                Ok(Fresh { credentials, map: read_map(self.config.certificate_map.as_deref())? })
+            })
             .inspect_err(|_| self.reloads_failed.add(1))
     }
 
@@ -127,17 +129,28 @@ impl Tls {
     }
 
     /// The current files still accept the certificate of this session now, for the same user.
-    pub(crate) fn check_session(&self, chain: &[CertificateDer<'static>], session: &ClientCertificate) -> Result<(), String> {
+    pub(crate) fn check_session(
+        &self,
+        chain: &[CertificateDer<'static>],
+        session: &ClientCertificate,
+    ) -> Result<(), String> {
         let credentials = self.credentials();
-        credentials.verify_again(chain, wall_seconds().unsigned_abs()).map_err(|error| error.to_string())?;
+        credentials
+            .verify_again(chain, wall_seconds().unsigned_abs())
+            .map_err(|error| error.to_string())?;
         let now = self.identify(chain.first().ok_or("no certificate")?)?;
         if now.user != session.user {
-            return Err("the certificate map names another holder; the client may connect again".into());
+            return Err(
+                "the certificate map names another holder; the client may connect again".into()
+            );
         }
         Ok(())
     }
 
-    pub(crate) fn identify(&self, certificate: &CertificateDer<'_>) -> Result<ClientCertificate, String> {
+    pub(crate) fn identify(
+        &self,
+        certificate: &CertificateDer<'_>,
+    ) -> Result<ClientCertificate, String> {
         let certificate = PeerCertificate::read(certificate).map_err(|error| error.to_string())?;
         let user = match self.map.read().holder(&certificate, &self.domain)? {
             Holder::User(name) => Some(format!("{CERTIFICATE_USER}{name}").into()),
@@ -149,7 +162,11 @@ impl Tls {
 
     pub(crate) fn begin_handshake(&self, address: IpAddr) -> bool {
         let open = self.in_handshake.load(std::sync::atomic::Ordering::Relaxed);
-        if !self.handshaking.enter(address, HANDSHAKES_PER_ADDRESS_MAX, HANDSHAKES_MAX.saturating_sub(open)) {
+        if !self.handshaking.enter(
+            address,
+            HANDSHAKES_PER_ADDRESS_MAX,
+            HANDSHAKES_MAX.saturating_sub(open),
+        ) {
             return false;
         }
         self.in_handshake.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -176,20 +193,28 @@ impl Tls {
     fn warn_of_expiry(&self) {
         let (credentials, now_ms) = (self.credentials(), clock::mono_ms());
         let certificate = &credentials.certificate.name;
-        for warning in warnings(&credentials.certificate.valid, credentials.revocation_due, wall_seconds()) {
+        for warning in
+            warnings(&credentials.certificate.valid, credentials.revocation_due, wall_seconds())
+        {
             let mut warned = self.warned.lock();
             if warned.get(&warning).is_some_and(|at| now_ms.saturating_sub(*at) < WARN_EACH_MS) {
                 continue;
             }
             warned.insert(warning, now_ms);
             match warning {
-                Warning::Expired => tracing::error!(%certificate, "the TLS certificate has expired: clients refuse it; renew it"),
+                Warning::Expired => {
+                    tracing::error!(%certificate, "the TLS certificate has expired: clients refuse it; renew it")
+                }
                 Warning::ExpiresSoon => {
                     tracing::warn!(%certificate, days_left = self.days_left(&credentials), "the TLS certificate expires soon; renew it");
                 }
-                Warning::NotYetValid => tracing::warn!(%certificate, "the TLS certificate is not valid yet; check the clock"),
+                Warning::NotYetValid => {
+                    tracing::warn!(%certificate, "the TLS certificate is not valid yet; check the clock")
+                }
                 Warning::RevocationOverdue => {
-                    tracing::warn!("a list of revoked certificates is older than its next update; it stays in force; fetch the new one")
+                    tracing::warn!(
+                        "a list of revoked certificates is older than its next update; it stays in force; fetch the new one"
+                    )
                 }
             }
         }
@@ -220,7 +245,11 @@ enum Warning {
 }
 
 /// The end of a certificate is near from the last fifth of its life on, or from two weeks before.
-fn warnings(valid: &Range<i64>, revocation_due: Option<i64>, now: i64) -> impl Iterator<Item = Warning> {
+fn warnings(
+    valid: &Range<i64>,
+    revocation_due: Option<i64>,
+    now: i64,
+) -> impl Iterator<Item = Warning> {
     let ahead = ((valid.end - valid.start) / 5).min(WARN_AHEAD_S);
     let certificate = if valid.end <= now {
         Some(Warning::Expired)
@@ -229,20 +258,28 @@ fn warnings(valid: &Range<i64>, revocation_due: Option<i64>, now: i64) -> impl I
     } else {
         (valid.start > now).then_some(Warning::NotYetValid)
     };
-    certificate.into_iter().chain(revocation_due.filter(|due| *due < now).map(|_| Warning::RevocationOverdue))
+    certificate
+        .into_iter()
+        .chain(revocation_due.filter(|due| *due < now).map(|_| Warning::RevocationOverdue))
 }
 
 pub(crate) fn read_map(path: Option<&Path>) -> Result<CertificateMap, TlsServiceError> {
     let Some(path) = path else { return Ok(CertificateMap::default()) };
     let fault = |error: String| TlsServiceError::Map { path: path.to_owned(), error };
     vouch_trust::warn_if_changeable(path);
-    let text = std::fs::read_to_string(path).map_err(|error: io::Error| fault(error.to_string()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error: io::Error| fault(error.to_string()))?;
     CertificateMap::parse(&text).map_err(fault)
 }
 
 fn changes(config: &TlsConfig) -> Vec<Option<SystemTime>> {
     let files = &config.files;
-    let all = [Some(&files.certificate), Some(&files.key), files.client_authorities.as_ref(), config.certificate_map.as_ref()];
+    let all = [
+        Some(&files.certificate),
+        Some(&files.key),
+        files.client_authorities.as_ref(),
+        config.certificate_map.as_ref(),
+    ];
     let all = all.into_iter().flatten().chain(&files.revoked);
     all.map(|path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()).collect()
 }
@@ -268,7 +305,10 @@ mod tests {
         let at = |now, due| warnings(&(0..year), due, now).collect::<Vec<_>>();
         assert_eq!(at(-1, None), [Warning::NotYetValid]);
         assert_eq!(at(year - 15 * DAY_S, None), []);
-        assert_eq!(at(year - 13 * DAY_S, Some(0)), [Warning::ExpiresSoon, Warning::RevocationOverdue]);
+        assert_eq!(
+            at(year - 13 * DAY_S, Some(0)),
+            [Warning::ExpiresSoon, Warning::RevocationOverdue]
+        );
         assert_eq!(at(year, Some(year + 1)), [Warning::Expired]);
         assert_eq!(warnings(&(0..10), None, 9).collect::<Vec<_>>(), [Warning::ExpiresSoon]);
     }

@@ -50,7 +50,11 @@ fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
         match listener.accept() {
             Ok((socket, peer)) => admit(socket.into(), peer, driver),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                ) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection; retrying after a pause");
                 return false;
@@ -65,13 +69,22 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let left = driver.limits.connections_max.saturating_sub(open + driver.host_lookups.waiting());
     if !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max, left) {
         driver.traffic.refused.add(1);
-        driver.client_faults.note(ClientFault::ConnectionsFull, None, peer.ip(), format_args!("open={open}"));
-        let refused = Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
+        driver.client_faults.note(
+            ClientFault::ConnectionsFull,
+            None,
+            peer.ip(),
+            format_args!("open={open}"),
+        );
+        let refused =
+            Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
         driver.audit.iter().for_each(|audit| audit.refuse(&refused));
         return;
     }
     driver.traffic.accepted.add(1);
-    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
     // If exports name hosts by pattern or netgroup. A slow name service delays only such
@@ -92,7 +105,9 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
 
 /// For audit records only. The first records may lack the name.
 fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
-    if driver.hosts.should_look_up(host) && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp {
+    if driver.hosts.should_look_up(host)
+        && driver.audit_lookups.enter(host, (), clock::mono_ms()) == Enqueued::LookUp
+    {
         let shared = driver.clone();
         driver.names.submit(TaskOrigin::Server, move || {
             let mut next = Some(host);
@@ -106,7 +121,11 @@ fn look_up_audit_name(host: IpAddr, driver: &Arc<Driver>) {
 
 /// Slow reverse zones do not delay look-ups that decide about access.
 pub(crate) fn refresh_audit_names(driver: &Arc<Driver>) {
-    driver.hosts.stale_recorded_clients().into_iter().for_each(|host| look_up_audit_name(host, driver));
+    driver
+        .hosts
+        .stale_recorded_clients()
+        .into_iter()
+        .for_each(|host| look_up_audit_name(host, driver));
 }
 
 fn find_names(first: IpAddr, driver: &Driver) {
@@ -138,7 +157,8 @@ fn close_unnamed(peer: SocketAddr, driver: &Driver) {
 }
 
 fn assign(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
-    let least = (0..driver.open.len()).min_by_key(|&i| driver.open[i].load(Ordering::Relaxed)).unwrap_or(0);
+    let least =
+        (0..driver.open.len()).min_by_key(|&i| driver.open[i].load(Ordering::Relaxed)).unwrap_or(0);
     driver.open[least].fetch_add(1, Ordering::Relaxed);
     driver.inboxes[least].post(Message::Accepted(socket, peer));
 }

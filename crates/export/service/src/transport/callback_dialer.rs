@@ -24,7 +24,10 @@ pub(crate) enum Target {
 
 impl CallbackDialers {
     pub(crate) fn new() -> Self {
-        CallbackDialers { pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()), targets: Mutex::default() }
+        CallbackDialers {
+            pool: Pool::new("callback-dial", CALLBACK_DIALLERS_MAX, CALLBACKS_WAITING_MAX, || ()),
+            targets: Mutex::default(),
+        }
     }
 
     pub(crate) fn connected(&self, address: SocketAddr, id: ConnectionId) -> Vec<QueuedCallback> {

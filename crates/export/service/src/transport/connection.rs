@@ -11,7 +11,10 @@ use vouch_rpc_tls::{CertificateDer, Sealer};
 use crate::clock;
 use crate::gss;
 use crate::lease::ServingRight;
-use crate::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
+use crate::limits::{
+    CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX,
+    WAITING_PER_CONNECTION_MAX,
+};
 use crate::memory_quota::{AddressShares, BlockedCharge};
 use crate::thread_pool::TaskOrigin;
 use crate::tls::TlsOutput;
@@ -139,7 +142,11 @@ impl Connection {
     }
 
     /// The worker sends the rest, or closes the connection after an error.
-    pub(crate) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
+    pub(crate) fn send(
+        &self,
+        records: impl IntoIterator<Item = Outgoing>,
+        done: impl FnMut(Vec<u8>),
+    ) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
         for record in records {
@@ -254,7 +261,10 @@ impl Connection {
     }
 
     fn unpause(&self) {
-        if self.paused.load(Ordering::SeqCst) && !self.is_overloaded() && self.paused.swap(false, Ordering::SeqCst) {
+        if self.paused.load(Ordering::SeqCst)
+            && !self.is_overloaded()
+            && self.paused.swap(false, Ordering::SeqCst)
+        {
             self.inbox.post(Message::Check { slot: self.slot, id: self.engine.id() });
         }
     }
@@ -265,7 +275,9 @@ impl Connection {
         }
         let output = self.output.lock();
         let queue = &output.queue;
-        queue.bytes_len() > OUTPUT_BYTES_MAX || queue.spans_len() > OUTPUT_SPANS_MAX || queue.records() > OUTPUT_REPLIES_MAX
+        queue.bytes_len() > OUTPUT_BYTES_MAX
+            || queue.spans_len() > OUTPUT_SPANS_MAX
+            || queue.records() > OUTPUT_REPLIES_MAX
     }
 
     pub(crate) fn origin(&self) -> TaskOrigin {
@@ -334,7 +346,13 @@ impl Connection {
     }
 
     /// False if the callback was not sent.
-    pub(crate) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
+    pub(crate) fn call_back(
+        &self,
+        id: CallbackId,
+        xid: u32,
+        record: Outgoing,
+        due_ms: u64,
+    ) -> bool {
         {
             let mut callbacks = self.callbacks.lock();
             if self.has_failed() || callbacks.len() >= CALLBACKS_OUTSTANDING_MAX {
@@ -353,7 +371,11 @@ impl Connection {
     }
 
     pub(crate) fn find_callback(&self, xid: u32) -> Option<CallbackId> {
-        self.callbacks.lock().iter().find(|callback| callback.xid == xid).map(|callback| callback.id)
+        self.callbacks
+            .lock()
+            .iter()
+            .find(|callback| callback.xid == xid)
+            .map(|callback| callback.id)
     }
 
     pub(crate) fn take_callback(&self, xid: u32) -> Option<CallbackId> {
@@ -366,7 +388,11 @@ impl Connection {
     pub(crate) fn take_unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
         let mut callbacks = self.callbacks.lock();
         let late = |callback: &Outstanding| now_ms.is_none_or(|now| callback.due_ms <= now);
-        let ids = callbacks.iter().filter(|callback| late(callback)).map(|callback| callback.id).collect();
+        let ids = callbacks
+            .iter()
+            .filter(|callback| late(callback))
+            .map(|callback| callback.id)
+            .collect();
         callbacks.retain(|callback| !late(callback));
         ids
     }

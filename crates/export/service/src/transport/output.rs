@@ -179,7 +179,8 @@ impl Output {
                 }
                 None => {
                     self.bytes_len -= record.bytes.len();
-                    self.spans_len -= record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
+                    self.spans_len -=
+                        record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
                     self.at = Cursor::default();
                     if let Some(record) = self.queue.pop_front() {
                         done(record.bytes);
@@ -220,15 +221,25 @@ mod tests {
     #[test]
     fn spans_are_sent_between_bytes() {
         let mut output = Output::default();
-        output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))] }, None));
+        output.push(Outgoing::reply(
+            Reply {
+                bytes: vec![0; 100],
+                spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))],
+            },
+            None,
+        ));
         output.push(Outgoing::bytes(vec![1; 10]));
-        assert_eq!(flat(&output), [(false, 40), (true, 1000), (true, 5), (false, 60), (true, 7), (false, 10)]);
+        assert_eq!(
+            flat(&output),
+            [(false, 40), (true, 1000), (true, 5), (false, 60), (true, 7), (false, 10)]
+        );
         assert_eq!((output.bytes_len(), output.spans_len(), output.records()), (110, 1012, 2));
     }
 
     #[test]
     fn record_mark_counts_the_spans() {
-        let record = Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] }, None);
+        let record =
+            Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] }, None);
         assert_eq!(record.bytes[..4], (0x8000_0000u32 + 1004).to_be_bytes());
     }
 

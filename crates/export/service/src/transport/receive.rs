@@ -24,7 +24,11 @@ pub(crate) struct Buffers {
 
 impl Buffers {
     pub(crate) fn new(record_len_max: usize) -> Self {
-        Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
+        Buffers {
+            record_len_max,
+            spare: Vec::new(),
+            spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2),
+        }
     }
 
     /// Fits the longest record and one read. The kernel allocates pages on first use.
@@ -125,7 +129,14 @@ pub(crate) enum Read {
 
 impl Input {
     pub(crate) fn new(charge: ReceiveCharge) -> Self {
-        Input { held: HeldBytes::Nothing, joined: Vec::new(), fragments: 0, sealed_len: 0, verified: VecDeque::new(), charge }
+        Input {
+            held: HeldBytes::Nothing,
+            joined: Vec::new(),
+            fragments: 0,
+            sealed_len: 0,
+            verified: VecDeque::new(),
+            charge,
+        }
     }
 
     pub(crate) fn may_read(&mut self, buffers: &Buffers) -> bool {
@@ -134,7 +145,8 @@ impl Input {
             HeldBytes::Copy(bytes) => bytes,
             HeldBytes::Buffer { buffer, len } => &buffer[..*len],
         };
-        let long = self.joined.len() > HELD_COPY_LEN_MAX || mark(held).is_some_and(|(len, _)| len > HELD_COPY_LEN_MAX);
+        let long = self.joined.len() > HELD_COPY_LEN_MAX
+            || mark(held).is_some_and(|(len, _)| len > HELD_COPY_LEN_MAX);
         !long || self.charge.raise(buffers.buffer_len())
     }
 
@@ -143,7 +155,12 @@ impl Input {
     }
 
     /// With `opener`, the socket's bytes are TLS records, which are opened in place.
-    pub(crate) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers, opener: Option<&mut Opener>) -> Result<Read, ReadError> {
+    pub(crate) fn read(
+        &mut self,
+        socket: impl AsFd,
+        buffers: &mut Buffers,
+        opener: Option<&mut Opener>,
+    ) -> Result<Read, ReadError> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
             HeldBytes::Nothing => (buffers.take(), 0),
             HeldBytes::Copy(bytes) => {
@@ -156,20 +173,31 @@ impl Input {
             }
             HeldBytes::Buffer { buffer, len } => (buffer, len),
         };
-        let chunk = if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
+        let chunk =
+            if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
         let wanted = wanted(&buffer[..len], chunk);
         if let Some(opener) = opener {
             return self.read_tls(socket, buffers, opener, buffer, len, wanted);
         }
         let wanted = wanted.clamp(1, buffer.len() - len);
-        let result = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT));
+        let result = rustix::io::retry_on_intr(|| {
+            rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT)
+        });
         match result {
             Ok((0, _)) => Ok(Read::Closed),
             Ok((n, _)) => {
                 let end = len + n;
-                debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
+                debug_assert!(
+                    self.verified.is_empty(),
+                    "verified calls are run before the next read"
+                );
                 let records = Records::Marked { inside: self.fragments > 0 };
-                Ok(Read::Some { fresh: FreshRead { buffer, end, records }, more: n == wanted, len: n, update_key: false })
+                Ok(Read::Some {
+                    fresh: FreshRead { buffer, end, records },
+                    more: n == wanted,
+                    len: n,
+                    update_key: false,
+                })
             }
             Err(rustix::io::Errno::AGAIN) => {
                 self.hold(buffer, len, buffers);
@@ -199,8 +227,12 @@ impl Input {
         // Calls behind the handshake were received with it.
         if !has_record {
             let overhead = (wanted / PLAIN_LEN_MAX + 1) * (HEADER_LEN + TAIL_LEN);
-            let wanted = (wanted + overhead).saturating_sub(held).clamp(READ_LEN_SHORT.min(buffer.len() - from), buffer.len() - from);
-            match rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[from..from + wanted], RecvFlags::DONTWAIT)) {
+            let wanted = (wanted + overhead)
+                .saturating_sub(held)
+                .clamp(READ_LEN_SHORT.min(buffer.len() - from), buffer.len() - from);
+            match rustix::io::retry_on_intr(|| {
+                rustix::net::recv(&socket, &mut buffer[from..from + wanted], RecvFlags::DONTWAIT)
+            }) {
                 Ok((0, _)) => return Ok(Read::Closed),
                 Ok((n, _)) => (received, more) = (n, n == wanted),
                 Err(rustix::io::Errno::AGAIN) => {
@@ -224,7 +256,12 @@ impl Input {
         let more = more || opened.is_ended;
         debug_assert!(self.verified.is_empty(), "verified calls are run before the next read");
         let records = Records::Marked { inside: self.fragments > 0 };
-        Ok(Read::Some { fresh: FreshRead { buffer, end: len + opened.len, records }, more, len: received, update_key })
+        Ok(Read::Some {
+            fresh: FreshRead { buffer, end: len + opened.len, records },
+            more,
+            len: received,
+            update_key,
+        })
     }
 
     pub(crate) fn resume(&mut self) -> Option<Batch> {
@@ -242,7 +279,11 @@ impl Input {
     }
 
     /// After `None`, call [`Input::put_back`].
-    pub(crate) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
+    pub(crate) fn next(
+        &mut self,
+        batch: &mut Batch,
+        record_len_max: usize,
+    ) -> Result<Option<Record>, RecordError> {
         loop {
             let Some((len, last)) = batch.mark() else { return Ok(None) };
             let whole = self.joined.len() + len;
@@ -256,9 +297,16 @@ impl Input {
             batch.at = start + len;
             let piece = batch.bytes.slice(start..batch.at);
             if last && self.fragments == 0 {
-                let verified =
-                    batch.verified.front().is_some_and(|verified| verified.start == start).then(|| batch.verified.pop_front()).flatten();
-                return Ok(Some(Record { bytes: piece, verification: Verification::Done(verified.map(|verified| verified.what)) }));
+                let verified = batch
+                    .verified
+                    .front()
+                    .is_some_and(|verified| verified.start == start)
+                    .then(|| batch.verified.pop_front())
+                    .flatten();
+                return Ok(Some(Record {
+                    bytes: piece,
+                    verification: Verification::Done(verified.map(|verified| verified.what)),
+                }));
             }
             self.fragments += 1;
             if self.fragments > FRAGMENT_COUNT_MAX {
@@ -267,7 +315,10 @@ impl Input {
             self.joined.extend_from_slice(&piece);
             if last {
                 self.fragments = 0;
-                return Ok(Some(Record { bytes: Bytes::from(std::mem::take(&mut self.joined)), verification: Verification::Pending }));
+                return Ok(Some(Record {
+                    bytes: Bytes::from(std::mem::take(&mut self.joined)),
+                    verification: Verification::Pending,
+                }));
             }
         }
     }
@@ -327,7 +378,9 @@ impl FreshRead {
     /// If true, the next read does not depend on this one.
     pub(crate) fn is_one_record(&self) -> bool {
         let alone = matches!(self.records, Records::Marked { inside: false });
-        alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
+        alone
+            && mark(self.bytes())
+                .is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
     }
 
     pub(crate) fn is_incomplete(&self) -> bool {
@@ -361,7 +414,8 @@ impl Records {
         };
         std::iter::from_fn(move || {
             if bare {
-                return (std::mem::replace(&mut at, bytes.len()) == 0 && !bytes.is_empty()).then_some(0..bytes.len());
+                return (std::mem::replace(&mut at, bytes.len()) == 0 && !bytes.is_empty())
+                    .then_some(0..bytes.len());
             }
             loop {
                 let (len, last) = mark(&bytes[at..])?;
@@ -388,8 +442,12 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
 /// Up to the end of a long record, so that the next one begins at the front of a buffer.
 fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
-        Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),
-        Some((len, _)) if len > READ_LEN && RECORD_MARK_LEN + len > held.len() => RECORD_MARK_LEN + len - held.len(),
+        Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => {
+            RECORD_MARK_LEN + len - held.len()
+        }
+        Some((len, _)) if len > READ_LEN && RECORD_MARK_LEN + len > held.len() => {
+            RECORD_MARK_LEN + len - held.len()
+        }
         _ => chunk,
     }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use vouch_nfs4_server::{Connection, Flavour, Principal, Request};
-use vouch_oncrpc::{Accepted, AuthStat, AuthSys, Call, CallError, Denied, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record};
+use vouch_oncrpc::{
+    Accepted, AuthStat, AuthSys, Call, CallError, Denied, Flavor, OpaqueAuth, Reply, ReplyBody,
+    begin_record,
+};
 use vouch_rpcsec_gss::{Envelope, GssCall, InitCall, ServerContext, Service, Verdict};
 use vouch_xdr::{Reader, Writer, Xdr as _};
 
@@ -33,17 +36,30 @@ pub(crate) struct LastCredential {
     known: Option<(Box<[u8]>, Principal)>,
 }
 
-pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastCredential, offers_tls: bool, reply: Vec<u8>) -> Incoming {
+pub(crate) fn read(
+    record: Bytes,
+    connection: &Arc<Connection>,
+    last: &mut LastCredential,
+    offers_tls: bool,
+    reply: Vec<u8>,
+) -> Incoming {
     let call = match Call::decode(&record) {
         Ok(call) => call,
         Err(CallError::NotACall(REPLY)) => {
-            return record.first_chunk().map_or(Incoming::Broken, |xid| Incoming::CallbackReply(u32::from_be_bytes(*xid), record.clone()));
+            return record.first_chunk().map_or(Incoming::Broken, |xid| {
+                Incoming::CallbackReply(u32::from_be_bytes(*xid), record.clone())
+            });
         }
-        Err(error) => return error.reply().map_or(Incoming::Broken, |answer| Incoming::Answer(encode(&answer, reply))),
+        Err(error) => {
+            return error
+                .reply()
+                .map_or(Incoming::Broken, |answer| Incoming::Answer(encode(&answer, reply)));
+        }
     };
     let xid = call.xid;
     if let Some(outcome) = other_than_compound(&call) {
-        if offers_tls && call.cred.flavor == Flavor::TLS && matches!(outcome, Accepted::Success(_)) {
+        if offers_tls && call.cred.flavor == Flavor::TLS && matches!(outcome, Accepted::Success(_))
+        {
             return Incoming::StartTls(encode(&starttls(xid), reply));
         }
         return Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
@@ -52,11 +68,20 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
         Ok(who) => who,
         Err(stat) => {
             let (flavour, detail) = match (call.cred.flavor, stat) {
-                (Flavor::SYS, AuthStat::BAD_VERF) => (vouch_audit::Flavour::Sys, "AUTH_SYS with a verifier that does not go with it"),
-                (Flavor::SYS, _) => (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read"),
+                (Flavor::SYS, AuthStat::BAD_VERF) => {
+                    (vouch_audit::Flavour::Sys, "AUTH_SYS with a verifier that does not go with it")
+                }
+                (Flavor::SYS, _) => {
+                    (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read")
+                }
                 _ => (vouch_audit::Flavour::None, "an unknown flavour"),
             };
-            return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), stat, flavour, detail);
+            return Incoming::Denied(
+                encode(&Reply::denied(xid, Denied::AuthError(stat)), reply),
+                stat,
+                flavour,
+                detail,
+            );
         }
     };
     let principal = of_certificate(connection).unwrap_or(principal);
@@ -64,27 +89,52 @@ pub(crate) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     let reply = encode(&Reply::accepted(xid, Accepted::Success(&[])), reply);
     let spans_allowed = flavour.plain_data();
     Incoming::Compound(
-        Request { connection: connection.clone(), xid, principal, flavour, body, reply, reply_tail_len: 0, spans_allowed, enctype: None },
+        Request {
+            connection: connection.clone(),
+            xid,
+            principal,
+            flavour,
+            body,
+            reply,
+            reply_tail_len: 0,
+            spans_allowed,
+            enctype: None,
+        },
         None,
     )
 }
 
-pub(crate) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
-    let denied = |xid, stat, reply| Incoming::Refused(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), stat);
+pub(crate) fn read_protected(
+    record: &Bytes,
+    what: Protected,
+    connection: &Arc<Connection>,
+    reply: Vec<u8>,
+    now_ms: u64,
+) -> Incoming {
+    let denied = |xid, stat, reply| {
+        Incoming::Refused(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), stat)
+    };
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };
     let outcome = other_than_compound(&call);
-    let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
+    let accepted =
+        |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     let (gss, verdict) = match (what, outcome) {
         (Protected::Call(gss, verdict), _) => (gss, verdict),
         // Context creation uses the NULL procedure of an existing program and version (RFC 2203
         // §5.2.2).
         (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
-        (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
-        (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
+        (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => {
+            return accepted(xid, Accepted::GarbageArgs, reply);
+        }
+        (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => {
+            return accepted(xid, outcome, reply);
+        }
         (Protected::Refused(xid, stat), _) => return denied(xid, stat, reply),
     };
     let args = match verdict {
-        Verdict::Genuine(_) if gss.context().has_ended(now_ms) => return denied(gss.xid(), AuthStat::RPCSEC_GSS_CTX_PROBLEM, reply),
+        Verdict::Genuine(_) if gss.context().has_ended(now_ms) => {
+            return denied(gss.xid(), AuthStat::RPCSEC_GSS_CTX_PROBLEM, reply);
+        }
         Verdict::Genuine(args) => args,
         Verdict::Refused(stat) => return denied(gss.xid(), stat, reply),
         Verdict::Dropped => return Incoming::Dropped,
@@ -150,7 +200,11 @@ pub(crate) fn refuse(record: &[u8], reply: Vec<u8>) -> Option<Vec<u8>> {
     Some(encode(&refusal, reply))
 }
 
-fn authenticate(cred: &OpaqueAuth<'_>, verf: &OpaqueAuth<'_>, last: &mut LastCredential) -> Result<(Principal, Flavour), AuthStat> {
+fn authenticate(
+    cred: &OpaqueAuth<'_>,
+    verf: &OpaqueAuth<'_>,
+    last: &mut LastCredential,
+) -> Result<(Principal, Flavour), AuthStat> {
     match cred.flavor {
         Flavor::NONE => Ok((Principal::None, Flavour::None)),
         Flavor::SYS => {
@@ -199,7 +253,9 @@ fn encode(reply: &Reply<'_>, buffer: Vec<u8>) -> Vec<u8> {
     let mut bytes = w.into_bytes();
     // Set again after the results of a COMPOUND.
     vouch_oncrpc::end_record(&mut bytes, start, 0);
-    debug_assert!(!matches!(reply.body, ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if !results.is_empty()));
+    debug_assert!(
+        !matches!(reply.body, ReplyBody::Accepted { outcome: Accepted::Success(results), .. } if !results.is_empty())
+    );
     bytes
 }
 

@@ -13,7 +13,12 @@ pub(crate) enum Sent {
     Full,
 }
 
-pub(crate) fn send(socket: BorrowedFd<'_>, output: &mut Output, sent: &mut u64, mut done: impl FnMut(Vec<u8>)) -> io::Result<Sent> {
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    output: &mut Output,
+    sent: &mut u64,
+    mut done: impl FnMut(Vec<u8>),
+) -> io::Result<Sent> {
     while !output.is_empty() {
         let n = match step(socket, output) {
             Ok(n) => n,
@@ -47,20 +52,28 @@ fn step(socket: BorrowedFd<'_>, output: &Output) -> io::Result<usize> {
     if let Some((file, at)) = span {
         return send_span(socket, file, at);
     }
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | if more { SendFlags::MORE } else { SendFlags::empty() };
+    let flags = SendFlags::NOSIGNAL
+        | SendFlags::DONTWAIT
+        | if more { SendFlags::MORE } else { SendFlags::empty() };
     if count == 1 {
         return Ok(rustix::io::retry_on_intr(|| rustix::net::send(socket, &slices[0], flags))?);
     }
-    Ok(rustix::io::retry_on_intr(|| rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags))?)
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::net::sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags)
+    })?)
 }
 
 fn send_span(socket: BorrowedFd<'_>, span: &FileSpan, at: usize) -> io::Result<usize> {
     let mut offset = span.offset + at as u64;
     let left = span.len - at;
-    match rustix::io::retry_on_intr(|| rustix::fs::sendfile(socket, span.file.as_fd(), Some(&mut offset), left))? {
+    match rustix::io::retry_on_intr(|| {
+        rustix::fs::sendfile(socket, span.file.as_fd(), Some(&mut offset), left)
+    })? {
         0 => {
             let zeros = &ZEROS[..left.min(ZEROS.len())];
-            Ok(rustix::io::retry_on_intr(|| rustix::net::send(socket, zeros, SendFlags::NOSIGNAL | SendFlags::DONTWAIT))?)
+            Ok(rustix::io::retry_on_intr(|| {
+                rustix::net::send(socket, zeros, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            })?)
         }
         n => Ok(n),
     }
@@ -92,7 +105,10 @@ mod tests {
         let mut expected = Vec::new();
         for (offset, len) in [(0, 100), (5, 16_000), (20_000, 200_000), (299_990, 30)] {
             let span = FileSpan { file: file.clone(), offset: offset as u64, len };
-            output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }, None));
+            output.push(Outgoing::reply(
+                Reply { bytes: vec![7; 100], spans: vec![(50, span)] },
+                None,
+            ));
             expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
             expected.extend_from_slice(&[7; 46]);
             expected.extend_from_slice(&bytes[offset..(offset + len).min(bytes.len())]);

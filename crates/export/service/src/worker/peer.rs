@@ -56,7 +56,11 @@ pub(super) enum CloseReason {
 }
 
 impl Peer {
-    pub(super) fn new(connection: Arc<Connection>, slot: usize, shares: Arc<AddressShares>) -> Self {
+    pub(super) fn new(
+        connection: Arc<Connection>,
+        slot: usize,
+        shares: Arc<AddressShares>,
+    ) -> Self {
         Peer {
             connection,
             input: Input::new(ReceiveCharge::new(shares)),
@@ -76,14 +80,20 @@ impl Peer {
 
     pub(super) fn turn(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> TurnEnd {
         if let PeerTls::Handshake(_) = self.tls {
-            return if self.connection.has_failed() { TurnEnd::Close(CloseReason::PeerClosed) } else { TurnEnd::Handshake };
+            return if self.connection.has_failed() {
+                TurnEnd::Close(CloseReason::PeerClosed)
+            } else {
+                TurnEnd::Handshake
+            };
         }
         let mut reads = 0;
         loop {
             if self.connection.has_failed() {
                 return TurnEnd::Close(CloseReason::PeerClosed);
             }
-            if (self.behind || self.readable) && (self.connection.pause() || self.is_throttled(driver)) {
+            if (self.behind || self.readable)
+                && (self.connection.pause() || self.is_throttled(driver))
+            {
                 self.behind |= self.readable;
                 return TurnEnd::Wait;
             }
@@ -113,8 +123,16 @@ impl Peer {
         }
     }
 
-    fn read(&mut self, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<NextRead, TurnEnd> {
-        match self.input.read(self.connection.socket().as_fd(), &mut scratch.buffers, self.tls.opener()) {
+    fn read(
+        &mut self,
+        scratch: &mut WorkerScratch,
+        driver: &Arc<Driver>,
+    ) -> Result<NextRead, TurnEnd> {
+        match self.input.read(
+            self.connection.socket().as_fd(),
+            &mut scratch.buffers,
+            self.tls.opener(),
+        ) {
             Ok(Read::Some { fresh, more, len, update_key }) => {
                 if update_key {
                     self.connection.update_tls_key();
@@ -142,7 +160,9 @@ impl Peer {
                 driver.refuse_tls(&self.connection, &error.to_string());
                 Err(TurnEnd::Close(CloseReason::ProtocolError))
             }
-            Ok(Read::Closed) | Err(ReadError::Socket(_)) => Err(TurnEnd::Close(CloseReason::PeerClosed)),
+            Ok(Read::Closed) | Err(ReadError::Socket(_)) => {
+                Err(TurnEnd::Close(CloseReason::PeerClosed))
+            }
         }
     }
 
@@ -150,12 +170,20 @@ impl Peer {
     /// would expire.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
         let origin = self.connection.origin();
-        self.awaits_contexts = self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
+        self.awaits_contexts =
+            self.awaits_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
         let crowded = driver.pool.is_crowded(origin) || driver.names.is_crowded(origin);
-        self.awaits_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
+        self.awaits_contexts
+            || crowded && self.connection.has_waiting()
+            || !self.connection.may_wait(driver.record_len_max)
     }
 
-    pub(super) fn process(&mut self, mut batch: Batch, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> Result<(), CloseReason> {
+    pub(super) fn process(
+        &mut self,
+        mut batch: Batch,
+        scratch: &mut WorkerScratch,
+        driver: &Arc<Driver>,
+    ) -> Result<(), CloseReason> {
         let now = clock::now();
         let mut calls = 0;
         let mut half_len = batch.left_len() / 2;
@@ -175,7 +203,9 @@ impl Peer {
                     CloseReason::ReplayDropped => {
                         tracing::info!(peer = %self.connection.peer(), "replayed or late RPCSEC_GSS call; closing the connection")
                     }
-                    _ => tracing::info!(peer = %self.connection.peer(), "the record is not an RPC call; closing the connection"),
+                    _ => {
+                        tracing::info!(peer = %self.connection.peer(), "the record is not an RPC call; closing the connection")
+                    }
                 }
                 break Err(why);
             }
@@ -188,7 +218,8 @@ impl Peer {
             }
             if !batch.is_empty()
                 && (self.is_throttled(driver)
-                    || (calls % LIMIT_CHECK_CALLS == 0 || (scratch.ready.is_empty() && scratch.unsealed.is_empty()))
+                    || (calls % LIMIT_CHECK_CALLS == 0
+                        || (scratch.ready.is_empty() && scratch.unsealed.is_empty()))
                         && self.connection.pause())
             {
                 self.behind = true;
@@ -218,7 +249,8 @@ impl Peer {
         let connection = &self.connection;
         let Record { mut bytes, verification } = record;
         if connection.side() == Side::Callback && bytes.get(4..8) != Some(&[0, 0, 0, 1]) {
-            let refusal = call::refuse(&bytes, scratch.reply(connection)).ok_or(CloseReason::ProtocolError)?;
+            let refusal = call::refuse(&bytes, scratch.reply(connection))
+                .ok_or(CloseReason::ProtocolError)?;
             scratch.push(Outgoing::bytes(refusal));
             return Ok(());
         }
@@ -230,8 +262,20 @@ impl Peer {
             protected.record_refusal(audit, connection.engine());
         }
         let incoming = match protected {
-            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), scratch.reply(connection), clock::boot_ms()),
-            None => call::read(bytes, connection.engine(), &mut self.last_credential, driver.tls.is_some(), scratch.reply(connection)),
+            Some(protected) => call::read_protected(
+                &bytes,
+                protected,
+                connection.engine(),
+                scratch.reply(connection),
+                clock::boot_ms(),
+            ),
+            None => call::read(
+                bytes,
+                connection.engine(),
+                &mut self.last_credential,
+                driver.tls.is_some(),
+                scratch.reply(connection),
+            ),
         };
         match incoming {
             Incoming::Compound(request, envelope) => {
@@ -240,7 +284,9 @@ impl Peer {
                 }
                 run_compound(&self.connection, request, envelope, now, scratch, driver);
             }
-            Incoming::Sealed(bytes, envelope) => scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
+            Incoming::Sealed(bytes, envelope) => {
+                scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)))
+            }
             Incoming::Destroyed(bytes, envelope, context) => {
                 driver.gss.iter().for_each(|gss| gss.destroy(&context));
                 scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)));
@@ -252,7 +298,11 @@ impl Peer {
             }
             Incoming::Denied(bytes, stat, flavour, detail) => {
                 driver.note_refused_credential(connection.engine(), stat);
-                let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };
+                let refused = Refused {
+                    flavour,
+                    detail,
+                    ..Refused::of(Refusal::Authentication, connection.engine())
+                };
                 driver.audit.iter().for_each(|audit| audit.refuse(&refused));
                 scratch.push(Outgoing::bytes(bytes));
             }
@@ -260,17 +310,27 @@ impl Peer {
                 driver.note_refused_credential(connection.engine(), stat);
                 scratch.push(Outgoing::bytes(bytes));
             }
-            Incoming::StartTls(bytes) => return self.start_tls(bytes, has_more, scratch, driver, now),
+            Incoming::StartTls(bytes) => {
+                return self.start_tls(bytes, has_more, scratch, driver, now);
+            }
             Incoming::Answer(bytes) => scratch.push(Outgoing::bytes(bytes)),
-            Incoming::CallbackReply(xid, record) if connection.has_sent_callbacks() => driver.answered(connection, xid, &record),
-            Incoming::CallbackReply(..) | Incoming::Broken => return Err(CloseReason::ProtocolError),
+            Incoming::CallbackReply(xid, record) if connection.has_sent_callbacks() => {
+                driver.answered(connection, xid, &record)
+            }
+            Incoming::CallbackReply(..) | Incoming::Broken => {
+                return Err(CloseReason::ProtocolError);
+            }
             Incoming::Dropped => return Err(CloseReason::ReplayDropped),
         }
         Ok(())
     }
 }
 
-fn verify_alone(bytes: &mut bytes::Bytes, driver: &Driver, recent: &mut Recent) -> Option<Protected> {
+fn verify_alone(
+    bytes: &mut bytes::Bytes,
+    driver: &Driver,
+    recent: &mut Recent,
+) -> Option<Protected> {
     let mut own = bytes::BytesMut::from(std::mem::take(bytes));
     let protected = gss::verify_one(&mut own, driver.gss.as_ref(), recent, clock::boot_ms());
     *bytes = own.freeze();
@@ -294,7 +354,9 @@ fn run_compound(
     let mut compound = driver.engine.begin(request, now);
     match compound.run(&driver.engine, Blocking::Forbidden) {
         Progress::Done(reply) => {
-            if let Some(outgoing) = driver.finish_call(&mut compound, connection, reply, false, envelope) {
+            if let Some(outgoing) =
+                driver.finish_call(&mut compound, connection, reply, false, envelope)
+            {
                 scratch.push_for(connection, outgoing);
             }
         }

@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use crate::gss;
 use crate::limits::{
-    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_FULL_COUNT, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
-    SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, batch_len_min,
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_FULL_COUNT, SEND_SOON_COUNT,
+    SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX, SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX,
+    SPARE_REPLY_LEN_MAX, batch_len_min,
 };
 use crate::transport::connection::Connection;
 use crate::transport::output::Outgoing;
@@ -91,7 +92,8 @@ impl WorkerScratch {
 
     /// Long replies use the vector lanes well only together, so they are not counted.
     pub(crate) fn is_worth_sending(&self) -> bool {
-        self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
+        self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT
+            && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
     /// A client that has sent nothing since may wait for its replies.
@@ -123,8 +125,13 @@ impl WorkerScratch {
         gss::seal_all(unsealed.iter_mut().map(|(_, outgoing)| outgoing));
         let mut sealed = unsealed.drain(..).peekable();
         while let Some((connection, first)) = sealed.next() {
-            let same = std::iter::from_fn(|| sealed.next_if(|(other, _)| Arc::ptr_eq(other, &connection)).map(|(_, outgoing)| outgoing));
-            connection.send(std::iter::once(first).chain(same), |bytes| self.spare.give_back(bytes));
+            let same = std::iter::from_fn(|| {
+                sealed
+                    .next_if(|(other, _)| Arc::ptr_eq(other, &connection))
+                    .map(|(_, outgoing)| outgoing)
+            });
+            connection
+                .send(std::iter::once(first).chain(same), |bytes| self.spare.give_back(bytes));
         }
         drop(sealed);
         self.unsealed = unsealed;

@@ -57,8 +57,11 @@ impl Worker {
         let mut tick_at = Instant::now() + TICK;
         let mut drain_until = None;
         loop {
-            let blocking =
-                if self.again.is_empty() { self.handshakes.due(tick_at).saturating_duration_since(Instant::now()) } else { Duration::ZERO };
+            let blocking = if self.again.is_empty() {
+                self.handshakes.due(tick_at).saturating_duration_since(Instant::now())
+            } else {
+                Duration::ZERO
+            };
             match self.poll.poll(&mut events, Some(blocking)) {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
@@ -86,7 +89,8 @@ impl Worker {
                 self.expire();
             }
             if self.driver.stop.load(Ordering::Acquire) {
-                let until = *drain_until.get_or_insert_with(|| Instant::now() + self.driver.limits.drain_max);
+                let until = *drain_until
+                    .get_or_insert_with(|| Instant::now() + self.driver.limits.drain_max);
                 tick_at = Instant::now() + DRAIN_STEP;
                 if self.drain(Instant::now() >= until) {
                     return Ok(());
@@ -116,7 +120,8 @@ impl Worker {
     fn drain(&mut self, is_late: bool) -> bool {
         self.draining = true;
         for slot in 0..self.peers.len() {
-            let is_done = |peer: &Peer| peer.connection.has_delivered_all() || peer.connection.has_failed();
+            let is_done =
+                |peer: &Peer| peer.connection.has_delivered_all() || peer.connection.has_failed();
             if self.peers[slot].as_ref().is_some_and(|peer| is_late || is_done(peer)) {
                 self.close(slot, CloseReason::Shutdown);
             }
@@ -136,20 +141,25 @@ impl Worker {
                 self.driver.open[self.number].fetch_add(1, Ordering::Relaxed);
                 let connection = self.admit(socket, address, Side::Callback);
                 match &connection {
-                    Some(connection) => callbacks.extend(self.driver.callback_dialers.connected(address, connection.engine().id())),
+                    Some(connection) => callbacks.extend(
+                        self.driver.callback_dialers.connected(address, connection.engine().id()),
+                    ),
                     None => {
                         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
                     }
                 }
                 for callback in callbacks {
-                    let sent =
-                        connection.as_ref().is_some_and(|c| c.call_back(callback.id, callback.xid, callback.record, callback.due_ms));
+                    let sent = connection.as_ref().is_some_and(|c| {
+                        c.call_back(callback.id, callback.xid, callback.record, callback.due_ms)
+                    });
                     if !sent {
                         self.driver.unanswered([callback.id]);
                     }
                 }
             }
-            Message::ReplyDurable(connection, outgoing) => self.scratch.push_durable(&connection, outgoing),
+            Message::ReplyDurable(connection, outgoing) => {
+                self.scratch.push_durable(&connection, outgoing)
+            }
             Message::RoomFreed => {
                 for slot in 0..self.peers.len() {
                     if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
@@ -158,14 +168,24 @@ impl Worker {
                 }
             }
             Message::Check { slot, id } => {
-                if self.peers.get(slot).and_then(Option::as_ref).is_some_and(|peer| peer.connection.engine().id() == id) {
+                if self
+                    .peers
+                    .get(slot)
+                    .and_then(Option::as_ref)
+                    .is_some_and(|peer| peer.connection.engine().id() == id)
+                {
                     self.turn(slot);
                 }
             }
         }
     }
 
-    fn admit(&mut self, socket: TcpStream, address: SocketAddr, side: Side) -> Option<Arc<Connection>> {
+    fn admit(
+        &mut self,
+        socket: TcpStream,
+        address: SocketAddr,
+        side: Side,
+    ) -> Option<Arc<Connection>> {
         if self.draining {
             return None;
         }
@@ -175,7 +195,11 @@ impl Worker {
         });
         // Edge-triggered: an event for writing follows only a full socket.
         let fd = socket.as_raw_fd();
-        let registered = self.poll.registry().register(&mut SourceFd(&fd), Token(slot), Interest::READABLE | Interest::WRITABLE);
+        let registered = self.poll.registry().register(
+            &mut SourceFd(&fd),
+            Token(slot),
+            Interest::READABLE | Interest::WRITABLE,
+        );
         if let Err(error) = registered {
             tracing::warn!(%error, "a connection cannot be registered with epoll; closing it");
             self.free.push(slot);
@@ -188,7 +212,15 @@ impl Worker {
         let id = engine.id();
         let shares = self.driver.quotas.of(address.ip());
         let right = self.driver.right.clone();
-        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone(), right));
+        let connection = Arc::new(Connection::new(
+            socket,
+            side,
+            engine,
+            self.inbox.clone(),
+            slot,
+            shares.clone(),
+            right,
+        ));
         self.driver.connections.lock().insert(id, connection.clone());
         self.peers[slot] = Some(Peer::new(connection.clone(), slot, shares));
         self.turn(slot);
@@ -262,7 +294,10 @@ impl Worker {
         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
         let traffic = &self.driver.traffic;
         traffic.closed.add(1);
-        traffic.closed_broken.add(u64::from(matches!(why, CloseReason::ProtocolError | CloseReason::ReplayDropped | CloseReason::Tls)));
+        traffic.closed_broken.add(u64::from(matches!(
+            why,
+            CloseReason::ProtocolError | CloseReason::ReplayDropped | CloseReason::Tls
+        )));
         traffic.closed_slow.add(u64::from(why == CloseReason::TimedOut));
         traffic.sent_len.add(connection.sent_len());
         match connection.side() {
@@ -284,7 +319,8 @@ impl Worker {
             let Some(peer) = &self.peers[slot] else { continue };
             self.driver.unanswered(peer.connection.take_unanswered(Some(now_ms)));
             if let PeerTls::Handshake(progress) = &peer.tls
-                && now_ms.saturating_sub(progress.began_ms) > stall_ms.min(HANDSHAKE_MAX.as_millis() as u64)
+                && now_ms.saturating_sub(progress.began_ms)
+                    > stall_ms.min(HANDSHAKE_MAX.as_millis() as u64)
             {
                 self.driver.refuse_tls(&peer.connection, "the handshake takes too long");
                 self.close(slot, CloseReason::TimedOut);

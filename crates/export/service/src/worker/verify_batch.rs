@@ -28,10 +28,16 @@ pub(crate) enum NextRead {
 
 impl Peer {
     /// Data behind a batched call joins the batch too, to keep the order.
-    pub(crate) fn verify_or_batch(&mut self, mut fresh: FreshRead, scratch: &mut WorkerScratch, driver: &Arc<Driver>) -> NextRead {
+    pub(crate) fn verify_or_batch(
+        &mut self,
+        mut fresh: FreshRead,
+        scratch: &mut WorkerScratch,
+        driver: &Arc<Driver>,
+    ) -> NextRead {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms_nearly();
-        let mut found = gss::find_protected(fresh.bytes(), fresh.records, gss, &mut self.recent, now_ms);
+        let mut found =
+            gss::find_protected(fresh.bytes(), fresh.records, gss, &mut self.recent, now_ms);
         let goes_on = fresh.is_one_record() && gss::has_long_call(&found, scratch.batch_len_min);
         if !goes_on && (!self.is_batched || fresh.is_incomplete()) {
             if !found.is_empty() {
@@ -40,7 +46,12 @@ impl Peer {
             return NextRead::Process(fresh.into_batch(found));
         }
         self.is_batched = true;
-        scratch.verify_batch.push(BatchedRead { slot: self.slot, id: self.connection.engine().id(), fresh, found });
+        scratch.verify_batch.push(BatchedRead {
+            slot: self.slot,
+            id: self.connection.engine().id(),
+            fresh,
+            found,
+        });
         match goes_on && scratch.verify_batch.len() < scratch.verify_batch_max {
             true => NextRead::ReadMore,
             false => NextRead::VerifyBatch,
@@ -62,7 +73,8 @@ impl Worker {
                 continue;
             }
             peer.is_batched = false;
-            if let Err(why) = peer.process(fresh.into_batch(found), &mut self.scratch, &self.driver) {
+            if let Err(why) = peer.process(fresh.into_batch(found), &mut self.scratch, &self.driver)
+            {
                 self.close(slot, why);
             }
         }

@@ -9,15 +9,24 @@ use super::*;
 use crate::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
 fn opened(body: impl FnOnce(&PosixFs, &PosixOpen)) {
-    let directory = TempDir::new_in(env!("CARGO_MANIFEST_DIR")).expect("creating a directory succeeds");
+    let directory =
+        TempDir::new_in(env!("CARGO_MANIFEST_DIR")).expect("creating a directory succeeds");
     let state = TempDir::new().expect("creating a directory succeeds");
-    let ids = (!can_serve_others()).then(|| Arc::new(IdStore::open(&state.path().join("ids")).expect("creating a store succeeds")));
-    let fs =
-        PosixFs::open(directory.path(), Options { subtree_check: ids.is_some(), ids, ..Options::default() }).expect("the export succeeds");
-    let me = Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), []);
+    let ids = (!can_serve_others()).then(|| {
+        Arc::new(IdStore::open(&state.path().join("ids")).expect("creating a store succeeds"))
+    });
+    let fs = PosixFs::open(
+        directory.path(),
+        Options { subtree_check: ids.is_some(), ids, ..Options::default() },
+    )
+    .expect("the export succeeds");
+    let me =
+        Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), []);
     let name = Name::new(b"f").expect("the name is valid");
     let both = OpenAccess { read: true, write: true };
-    let made = fs.create(&me, &fs.root(), name, CreateHow::Guarded, &SetAttributes::default(), both).expect("creation succeeds");
+    let made = fs
+        .create(&me, &fs.root(), name, CreateHow::Guarded, &SetAttributes::default(), both)
+        .expect("creation succeeds");
     body(&fs, made.open.as_any().downcast_ref().expect("the identity belongs to this file system"));
     drop(made);
     leave_callers().expect("a process may keep its own identity");
@@ -29,7 +38,9 @@ fn concurrent_syncs_have_separate_descriptors() {
         let first = open.sync_descriptor().unwrap();
         assert!(matches!(first, SyncDescriptor::Shared(_)));
         let second = open.sync_descriptor().unwrap();
-        let SyncDescriptor::Own(own) = &second else { panic!("the first sync uses the shared descriptor") };
+        let SyncDescriptor::Own(own) = &second else {
+            panic!("the first sync uses the shared descriptor")
+        };
         let inode = |fd: BorrowedFd<'_>| stat(fd).unwrap().stx_ino;
         assert_eq!(inode(own.as_fd()), inode(open.descriptor(&first)));
         fs::seek(own, SeekFrom::Start(7)).unwrap();
@@ -67,7 +78,8 @@ fn close_frees_only_unnamed_files() {
         open.truncate(1 << 20).unwrap();
         assert_eq!(open.frees_when_closed(), 0);
         let me = open.caller.clone();
-        let (_, gone) = fs.remove(&me, &fs.root(), Name::new(b"f").expect("the name is valid")).unwrap();
+        let (_, gone) =
+            fs.remove(&me, &fs.root(), Name::new(b"f").expect("the name is valid")).unwrap();
         assert_eq!(gone, Some(open.node.id));
         assert_eq!(open.frees_when_closed(), 1 << 20);
     });

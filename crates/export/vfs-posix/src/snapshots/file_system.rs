@@ -2,8 +2,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
-    Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
+    DirectoryEntry, Error, FileId, FileSystem, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl,
+    PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 use super::identity::{Place, WITHIN_FROM, Within, virtual_number};
@@ -27,7 +28,10 @@ impl FileSystem for SnapshotFs {
     fn home(&self, id: &FileId) -> Home {
         match Place::of(id) {
             Place::Live => self.live.home(id),
-            Place::List(directory) => Home { system: self.live.home(&directory).system.of_covered_directory(), own_from: 0 },
+            Place::List(directory) => Home {
+                system: self.live.home(&directory).system.of_covered_directory(),
+                own_from: 0,
+            },
             Place::Within(within) => match self.files_of(within.number) {
                 // Hard links of live files are the same files.
                 Ok(files) => {
@@ -43,7 +47,9 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.attributes(id, blocking),
             Place::List(directory) => self.list_attributes(id, &directory, blocking),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.attributes(&within.id, blocking),
+            Place::Within(within) => {
+                self.numbered(within.number, blocking)?.files.attributes(&within.id, blocking)
+            }
         }
     }
 
@@ -54,17 +60,34 @@ impl FileSystem for SnapshotFs {
         }
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+    fn access(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access> {
         match Place::of(id) {
             Place::Live => self.live.access(caller, id, wanted, blocking),
             Place::List(directory) => self.list_access(caller, &directory, wanted, blocking),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.access(caller, &within.id, wanted, blocking),
+            Place::Within(within) => self
+                .numbered(within.number, blocking)?
+                .files
+                .access(caller, &within.id, wanted, blocking),
         }
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+    fn lookup(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)> {
         match Place::of(directory) {
-            Place::Live if is_reserved(name) && Covered::of(directory).is_none() => self.find_list(caller, directory, blocking),
+            Place::Live if is_reserved(name) && Covered::of(directory).is_none() => {
+                self.find_list(caller, directory, blocking)
+            }
             Place::Live => self.live.lookup(caller, directory, name, blocking),
             Place::List(_) if blocking == Blocking::Forbidden => Err(Error::WouldBlock),
             Place::List(live) => {
@@ -100,7 +123,10 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.read_link(caller, id, blocking),
             Place::List(_) => Err(Error::Invalid),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.read_link(caller, &within.id, blocking),
+            Place::Within(within) => self
+                .numbered(within.number, blocking)?
+                .files
+                .read_link(caller, &within.id, blocking),
         }
     }
 
@@ -114,15 +140,28 @@ impl FileSystem for SnapshotFs {
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
         let within = match Place::of(directory) {
-            Place::Live => return self.list_live(caller, directory, cookie, with_files, blocking, each),
-            Place::List(live) => return self.list(caller, &live, cookie, with_files, blocking, each),
+            Place::Live => {
+                return self.list_live(caller, directory, cookie, with_files, blocking, each);
+            }
+            Place::List(live) => {
+                return self.list(caller, &live, cookie, with_files, blocking, each);
+            }
             Place::Within(within) => within,
         };
         let snapshot = self.numbered(within.number, blocking)?;
-        snapshot.files.read_directory(caller, &within.id, cookie, with_files, blocking, &mut |entry| {
-            let file = entry.file.map(|file| file.and_then(|(id, attributes)| Ok((snapshot.outer(id)?, attributes))));
-            each(DirectoryEntry { file, ..entry })
-        })
+        snapshot.files.read_directory(
+            caller,
+            &within.id,
+            cookie,
+            with_files,
+            blocking,
+            &mut |entry| {
+                let file = entry.file.map(|file| {
+                    file.and_then(|(id, attributes)| Ok((snapshot.outer(id)?, attributes)))
+                });
+                each(DirectoryEntry { file, ..entry })
+            },
+        )
     }
 
     fn open(
@@ -136,9 +175,13 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.open(caller, id, access, access_override, blocking),
             Place::List(_) => Err(Error::IsDirectory),
-            Place::Within(within) => {
-                self.numbered(within.number, blocking)?.files.open(caller, &within.id, access, access_override, blocking)
-            }
+            Place::Within(within) => self.numbered(within.number, blocking)?.files.open(
+                caller,
+                &within.id,
+                access,
+                access_override,
+                blocking,
+            ),
         }
     }
 
@@ -152,7 +195,9 @@ impl FileSystem for SnapshotFs {
         access: OpenAccess,
     ) -> Result<Created> {
         match Place::of(directory) {
-            Place::Live if is_reserved(name) && how == CreateHow::Unchecked => Err(Error::IsDirectory),
+            Place::Live if is_reserved(name) && how == CreateHow::Unchecked => {
+                Err(Error::IsDirectory)
+            }
             Place::Live if is_reserved(name) => Err(Error::Exists),
             Place::Live => self.live.create(caller, directory, name, how, attributes, access),
             Place::List(_) | Place::Within(_) => Err(Error::ReadOnly),
@@ -172,32 +217,62 @@ impl FileSystem for SnapshotFs {
         self.live.make(caller, directory, name, node, attributes)
     }
 
-    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+    fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<DirectoryChange> {
         live(&[directory])?;
         live(&[id]).map_err(|_| Error::CrossesFileSystems)?;
         new_name(name)?;
         self.live.link(caller, id, directory, name)
     }
 
-    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+    fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
         live(&[directory])?;
         old_name(name)?;
         self.live.remove(caller, directory, name)
     }
 
-    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        id: &FileId,
+    ) -> Result<()> {
         live(&[directory, id])?;
         self.live.remove_incomplete(caller, directory, name, id)
     }
 
-    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Result<Renamed> {
         live(&[from, to])?;
         old_name(from_name)?;
         new_name(to_name)?;
         self.live.rename(caller, from, from_name, to, to_name)
     }
 
-    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        open: Option<&dyn OpenFile>,
+        set: &SetAttributes,
+    ) -> Result<()> {
         live(&[id])?;
         self.live.set_attributes(caller, id, open, set)
     }
@@ -206,32 +281,65 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.space(caller, id, blocking),
             Place::List(directory) => self.live.space(caller, &directory, blocking),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.space(caller, &within.id, blocking),
+            Place::Within(within) => {
+                self.numbered(within.number, blocking)?.files.space(caller, &within.id, blocking)
+            }
         }
     }
 
-    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+    fn acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        blocking: Blocking,
+    ) -> Result<PosixAcl> {
         match Place::of(id) {
             Place::Live => self.live.acl(caller, id, kind, blocking),
             Place::List(_) => Ok(PosixAcl::default()),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.acl(caller, &within.id, kind, blocking),
+            Place::Within(within) => self
+                .numbered(within.number, blocking)?
+                .files
+                .acl(caller, &within.id, kind, blocking),
         }
     }
 
-    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        acl: &PosixAcl,
+    ) -> Result<()> {
         live(&[id])?;
         self.live.set_acl(caller, id, kind, acl)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+    fn xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        blocking: Blocking,
+    ) -> Result<Vec<u8>> {
         match Place::of(id) {
             Place::Live => self.live.xattr(caller, id, name, blocking),
             Place::List(_) => Err(Error::NoXattr),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.xattr(caller, &within.id, name, blocking),
+            Place::Within(within) => self
+                .numbered(within.number, blocking)?
+                .files
+                .xattr(caller, &within.id, name, blocking),
         }
     }
 
-    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> Result<()> {
         live(&[id])?;
         self.live.set_xattr(caller, id, name, value, how)
     }
@@ -245,7 +353,9 @@ impl FileSystem for SnapshotFs {
         match Place::of(id) {
             Place::Live => self.live.xattrs(caller, id, blocking),
             Place::List(_) => Ok(Vec::new()),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.xattrs(caller, &within.id, blocking),
+            Place::Within(within) => {
+                self.numbered(within.number, blocking)?.files.xattrs(caller, &within.id, blocking)
+            }
         }
     }
 
@@ -262,7 +372,9 @@ impl FileSystem for SnapshotFs {
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
         match Place::of(id) {
             Place::Live => self.live.path(id),
-            Place::List(directory) => Some(path_of(&[&self.live.path(&directory)?, SNAPSHOT_DIRECTORY])),
+            Place::List(directory) => {
+                Some(path_of(&[&self.live.path(&directory)?, SNAPSHOT_DIRECTORY]))
+            }
             Place::Within(within) => {
                 let (name, files) = match self.numbered(within.number, Blocking::Forbidden) {
                     Ok(open) => (open.name.clone(), open.files.clone()),
@@ -298,7 +410,11 @@ impl Snapshot {
 }
 
 fn live(ids: &[&FileId]) -> Result<()> {
-    if ids.iter().all(|id| matches!(Place::of(id), Place::Live)) { Ok(()) } else { Err(Error::ReadOnly) }
+    if ids.iter().all(|id| matches!(Place::of(id), Place::Live)) {
+        Ok(())
+    } else {
+        Err(Error::ReadOnly)
+    }
 }
 
 fn is_reserved(name: Name<'_>) -> bool {

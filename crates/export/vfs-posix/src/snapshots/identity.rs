@@ -42,7 +42,11 @@ impl Place {
 
 fn within(kind: u8, rest: &[u8]) -> Option<Place> {
     let (number, id) = rest.split_first_chunk()?;
-    Some(Place::Within(Within { number: u64::from_be_bytes(*number), id: FileId::new(id)?, is_entry: kind == SNAPSHOT_ENTRY }))
+    Some(Place::Within(Within {
+        number: u64::from_be_bytes(*number),
+        id: FileId::new(id)?,
+        is_entry: kind == SNAPSHOT_ENTRY,
+    }))
 }
 
 /// None if the directory's identity is too long.
@@ -94,9 +98,15 @@ mod tests {
             assert_eq!(&id.as_bytes()[WITHIN_FROM..], inner.as_bytes());
         }
         for bytes in [&b""[..], &[1, 2], &[6], &[7, 0, 0, 0]] {
-            assert!(matches!(Place::of(&FileId::new(bytes).expect("short")), Place::Live), "{bytes:?}");
+            assert!(
+                matches!(Place::of(&FileId::new(bytes).expect("short")), Place::Live),
+                "{bytes:?}"
+            );
         }
         let longest = FileId::new(&[1; FILE_ID_LEN_MAX]).expect("the limit");
-        assert!(list_of(&longest).is_none() && Within { number: 1, id: longest, is_entry: false }.id().is_none());
+        assert!(
+            list_of(&longest).is_none()
+                && Within { number: 1, id: longest, is_entry: false }.id().is_none()
+        );
     }
 }

@@ -23,7 +23,12 @@ const ABSENCES_OF_REMOVED: u32 = 2;
 
 impl SnapshotInUse {
     pub(super) fn new(number: u64, name: &[u8], files: &PosixFs) -> Self {
-        SnapshotInUse { number, name: name.to_vec(), files: Arc::downgrade(&files.inner), absences: 0 }
+        SnapshotInUse {
+            number,
+            name: name.to_vec(),
+            files: Arc::downgrade(&files.inner),
+            absences: 0,
+        }
     }
 
     fn is_removed(&self) -> bool {
@@ -48,11 +53,16 @@ impl SnapshotFs {
     pub(super) fn in_use(&self, number: u64) -> Option<(Vec<u8>, PosixFs)> {
         let in_use = self.in_use.lock();
         let mut of_number = in_use.iter().filter(|in_use| in_use.number == number);
-        of_number.find_map(|in_use| Some((in_use.name.clone(), PosixFs { inner: in_use.files.upgrade()? })))
+        of_number.find_map(|in_use| {
+            Some((in_use.name.clone(), PosixFs { inner: in_use.files.upgrade()? }))
+        })
     }
 
     pub(super) fn is_any_removed_in_use(&self) -> bool {
-        self.in_use.lock().iter().any(|in_use| in_use.is_removed() && in_use.files.strong_count() > 0)
+        self.in_use
+            .lock()
+            .iter()
+            .any(|in_use| in_use.is_removed() && in_use.files.strong_count() > 0)
     }
 
     pub(super) fn is_number_removed(&self, number: u64) -> bool {

@@ -5,7 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use vouch_vfs::{Access, Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileSystem as _, FileType, Name, Result, Time};
+use vouch_vfs::{
+    Access, Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileSystem as _, FileType,
+    Name, Result, Time,
+};
 
 use super::identity::{self, Within};
 use super::source::{ListStamp, SnapshotDirectory};
@@ -39,7 +42,12 @@ const LIST_AGE_MS: u64 = 1000;
 
 impl SnapshotFs {
     /// A directory has `.snapshot` if the caller may search it.
-    pub(super) fn find_list(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<(FileId, Attributes)> {
+    pub(super) fn find_list(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)> {
         if self.live.attributes(directory, blocking)?.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -50,13 +58,21 @@ impl SnapshotFs {
 
     /// Of the directory, without the rights to write. It changes with the directory and with the
     /// snapshots.
-    pub(super) fn list_attributes(&self, list: &FileId, directory: &FileId, blocking: Blocking) -> Result<Attributes> {
+    pub(super) fn list_attributes(
+        &self,
+        list: &FileId,
+        directory: &FileId,
+        blocking: Blocking,
+    ) -> Result<Attributes> {
         if blocking == Blocking::Forbidden {
             return Err(Error::WouldBlock);
         }
         let of_directory = self.live.attributes(directory, blocking)?;
         let changed_ns = self.list_changed_ns()?;
-        let seen = Time { seconds: (changed_ns / 1_000_000_000) as i64, nanos: (changed_ns % 1_000_000_000) as u32 };
+        let seen = Time {
+            seconds: (changed_ns / 1_000_000_000) as i64,
+            nanos: (changed_ns % 1_000_000_000) as u32,
+        };
         let changed = of_directory.changed.max(seen);
         Ok(Attributes {
             mode: of_directory.mode & 0o555,
@@ -79,11 +95,16 @@ impl SnapshotFs {
     }
 
     /// Also returns the first error of a snapshot that the list lacks.
-    pub(super) fn list_of(&self, directory: Option<&SnapshotDirectory<'_>>) -> Result<(Arc<SeenList>, Option<Error>)> {
+    pub(super) fn list_of(
+        &self,
+        directory: Option<&SnapshotDirectory<'_>>,
+    ) -> Result<(Arc<SeenList>, Option<Error>)> {
         let stamp = directory.map(SnapshotDirectory::stamp).transpose()?;
         let current = || {
             let last = self.last_list.lock();
-            let is_current = last.hash.is_some() && last.stamp == stamp && mono_ms().saturating_sub(last.seen_ms) < LIST_AGE_MS;
+            let is_current = last.hash.is_some()
+                && last.stamp == stamp
+                && mono_ms().saturating_sub(last.seen_ms) < LIST_AGE_MS;
             is_current.then(|| Arc::clone(&last))
         };
         if let Some(list) = current() {
@@ -93,7 +114,8 @@ impl SnapshotFs {
         if let Some(list) = current() {
             return Ok((list, None));
         }
-        let (mut list, mut failure, mut hasher) = (SeenList { stamp, ..SeenList::default() }, None, blake3::Hasher::new());
+        let (mut list, mut failure, mut hasher) =
+            (SeenList { stamp, ..SeenList::default() }, None, blake3::Hasher::new());
         if let Some(directory) = directory {
             let listed = directory.names()?;
             list.is_cut = listed.is_cut;
@@ -115,7 +137,8 @@ impl SnapshotFs {
         list.changed_ns = if last.hash == list.hash {
             last.changed_ns
         } else {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+            let now =
+                SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
             now.max(last.changed_ns + 1)
         };
         let list = Arc::new(list);
@@ -125,12 +148,23 @@ impl SnapshotFs {
         Ok((list, failure))
     }
 
-    pub(super) fn list_access(&self, caller: &Caller, directory: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+    pub(super) fn list_access(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access> {
         self.live.access(caller, directory, wanted & (Access::READ | Access::LOOKUP), blocking)
     }
 
     /// The directory as it was in a snapshot, with the caller's rights on the way to it there.
-    pub(super) fn enter(&self, caller: &Caller, directory: &FileId, name: &[u8]) -> Result<(FileId, Attributes)> {
+    pub(super) fn enter(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: &[u8],
+    ) -> Result<(FileId, Attributes)> {
         let below = self.live.path(directory).ok_or(Error::NotFound)?;
         let snapshot = self.named(name)?;
         let files = &snapshot.files;
@@ -143,7 +177,9 @@ impl SnapshotFs {
         if found.1.file_type != FileType::Directory {
             return Err(Error::NotFound);
         }
-        let id = Within { number: snapshot.number, id: found.0, is_entry: true }.id().ok_or(Error::NotFound)?;
+        let id = Within { number: snapshot.number, id: found.0, is_entry: true }
+            .id()
+            .ok_or(Error::NotFound)?;
         Ok((id, found.1))
     }
 
@@ -164,17 +200,31 @@ impl SnapshotFs {
         }
         self.require(caller, directory, Access::READ, blocking)?;
         let _turn = self.reading.lock();
-        let names = self.directory()?.map_or(Ok(Vec::new()), |directory| Ok::<_, Error>(directory.names()?.sorted))?;
-        let mut entries: Vec<(u64, Vec<u8>)> = names.into_iter().map(|name| (cookie_of(&name), name)).collect();
+        let names = self
+            .directory()?
+            .map_or(Ok(Vec::new()), |directory| Ok::<_, Error>(directory.names()?.sorted))?;
+        let mut entries: Vec<(u64, Vec<u8>)> =
+            names.into_iter().map(|name| (cookie_of(&name), name)).collect();
         entries.sort_unstable();
         for (at, name) in entries.into_iter().filter(|(at, _)| *at > cookie) {
             let file = match self.enter(caller, directory, &name) {
                 // Made later than the snapshot, or under another name, or closed to the caller.
-                Err(Error::NotFound | Error::NotDirectory | Error::Access | Error::Stale | Error::NotSupported) => continue,
+                Err(
+                    Error::NotFound
+                    | Error::NotDirectory
+                    | Error::Access
+                    | Error::Stale
+                    | Error::NotSupported,
+                ) => continue,
                 found => found?,
             };
             let file_number = identity::virtual_number(&file.0);
-            let entry = DirectoryEntry { name: &name, cookie: at, file_number, file: with_files.then_some(Ok(file)) };
+            let entry = DirectoryEntry {
+                name: &name,
+                cookie: at,
+                file_number,
+                file: with_files.then_some(Ok(file)),
+            };
             if each(entry).is_break() {
                 return Ok(false);
             }
@@ -203,18 +253,38 @@ impl SnapshotFs {
             true => ControlFlow::Continue(()),
             false => each(entry),
         };
-        let is_end = self.live.read_directory(caller, directory, cookie, with_files, blocking, &mut others)?;
+        let is_end = self.live.read_directory(
+            caller,
+            directory,
+            cookie,
+            with_files,
+            blocking,
+            &mut others,
+        )?;
         if !shows || !is_end {
             return Ok(is_end);
         }
         let list = identity::list_of(directory).ok_or(Error::NotSupported)?;
-        let file = with_files.then(|| self.list_attributes(&list, directory, blocking).map(|attributes| (list, attributes)));
+        let file = with_files.then(|| {
+            self.list_attributes(&list, directory, blocking).map(|attributes| (list, attributes))
+        });
         let file_number = identity::virtual_number(&list);
-        Ok(each(DirectoryEntry { name: SNAPSHOT_DIRECTORY, cookie: AFTER_LIST, file_number, file }).is_continue())
+        Ok(each(DirectoryEntry { name: SNAPSHOT_DIRECTORY, cookie: AFTER_LIST, file_number, file })
+            .is_continue())
     }
 
-    pub(super) fn require(&self, caller: &Caller, directory: &FileId, right: Access, blocking: Blocking) -> Result<()> {
-        if self.live.access(caller, directory, right, blocking)?.has(right) { Ok(()) } else { Err(Error::Access) }
+    pub(super) fn require(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        right: Access,
+        blocking: Blocking,
+    ) -> Result<()> {
+        if self.live.access(caller, directory, right, blocking)?.has(right) {
+            Ok(())
+        } else {
+            Err(Error::Access)
+        }
     }
 }
 

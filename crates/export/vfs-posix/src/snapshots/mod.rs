@@ -75,7 +75,10 @@ impl SnapshotFs {
     /// # Errors
     /// If the directory of the snapshots is unknown or cannot be opened.
     pub fn open(live: PosixFs, options: SnapshotOptions) -> std::result::Result<Self, ExportError> {
-        let pattern = options.pattern.or_else(|| source::probe(&live.inner)).ok_or(ExportError::NoSnapshots)?;
+        let pattern = options
+            .pattern
+            .or_else(|| source::probe(&live.inner))
+            .ok_or(ExportError::NoSnapshots)?;
         SnapshotDirectory::open(&live.inner, &pattern).map_err(|source| {
             let path: PathBuf = pattern.directory().to_owned();
             ExportError::Snapshots { path, source }
@@ -131,12 +134,20 @@ impl SnapshotFs {
             return Ok(Some((name.clone(), found)));
         }
         // It may be among the others, so the answer is not that it is gone.
-        let too_many = || Error::Io(std::io::Error::other(format!("{SNAPSHOTS_MAX} snapshots at most are listed")));
-        failure.or(list.is_cut.then(too_many)).or(list.has_closed.then_some(Error::Access)).map_or(Ok(None), Err)
+        let too_many = || {
+            Error::Io(std::io::Error::other(format!(
+                "{SNAPSHOTS_MAX} snapshots at most are listed"
+            )))
+        };
+        failure
+            .or(list.is_cut.then(too_many))
+            .or(list.has_closed.then_some(Error::Access))
+            .map_or(Ok(None), Err)
     }
 
     fn keep(&self, name: &[u8], found: Found) -> Result<Arc<Snapshot>> {
-        if let Some(known) = self.open.read().get(&found.number).filter(|known| known.name == name) {
+        if let Some(known) = self.open.read().get(&found.number).filter(|known| known.name == name)
+        {
             known.used_ms.store(mono_ms(), Ordering::Relaxed);
             return Ok(Arc::clone(known));
         }
@@ -147,17 +158,26 @@ impl SnapshotFs {
             snapshot: Some(found.number),
             ..self.live.inner.options.clone()
         };
-        let files = PosixFs::open(Path::new(&Inner::descriptor_path(found.fd.as_fd())), options).map_err(|failure| match failure {
-            ExportError::Open { source, .. } => Errno::from_io_error(&source).map_or(Error::Io(source), error),
-            ExportError::NeedsIds(_) => Error::NotSupported,
-            other => Error::Io(std::io::Error::other(other)),
-        })?;
+        let files = PosixFs::open(Path::new(&Inner::descriptor_path(found.fd.as_fd())), options)
+            .map_err(|failure| match failure {
+                ExportError::Open { source, .. } => {
+                    Errno::from_io_error(&source).map_or(Error::Io(source), error)
+                }
+                ExportError::NeedsIds(_) => Error::NotSupported,
+                other => Error::Io(std::io::Error::other(other)),
+            })?;
         let used_ms = AtomicU64::new(mono_ms());
         self.in_use.lock().push(SnapshotInUse::new(found.number, name, &files));
-        let snapshot = Arc::new(Snapshot { number: found.number, name: name.to_vec(), files, used_ms });
+        let snapshot =
+            Arc::new(Snapshot { number: found.number, name: name.to_vec(), files, used_ms });
         let mut open = self.open.write();
-        let oldest = open.values().min_by_key(|open| open.used_ms.load(Ordering::Relaxed)).map(|open| open.number);
-        let closed = oldest.filter(|_| open.len() >= self.open_count_max).and_then(|oldest| open.remove(&oldest));
+        let oldest = open
+            .values()
+            .min_by_key(|open| open.used_ms.load(Ordering::Relaxed))
+            .map(|open| open.number);
+        let closed = oldest
+            .filter(|_| open.len() >= self.open_count_max)
+            .and_then(|oldest| open.remove(&oldest));
         open.insert(found.number, Arc::clone(&snapshot));
         drop(open);
         drop(closed);
@@ -169,7 +189,8 @@ impl SnapshotFs {
     fn close_unused(&self) {
         let open: Vec<Arc<Snapshot>> = self.open.read().values().cloned().collect();
         for snapshot in open {
-            let is_idle = snapshot.used_ms.load(Ordering::Relaxed).saturating_add(IDLE_MS_MAX) < mono_ms();
+            let is_idle =
+                snapshot.used_ms.load(Ordering::Relaxed).saturating_add(IDLE_MS_MAX) < mono_ms();
             if is_idle || !self.still_has(snapshot.number, &snapshot.name) {
                 self.open.write().remove(&snapshot.number);
             }

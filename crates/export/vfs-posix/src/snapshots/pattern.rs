@@ -15,7 +15,8 @@ pub struct SnapshotPattern {
 impl SnapshotPattern {
     /// `DIR` is short for `DIR/*`. `None`: no path, `..` in it, or more than one `*`.
     pub fn parse(text: &str) -> Option<Self> {
-        let parts: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let parts: Vec<&str> =
+            text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if text.is_empty() || text.contains('\0') || parts.contains(&"..") {
             return None;
         }
@@ -31,7 +32,12 @@ impl SnapshotPattern {
 
     /// In the form that [`Self::parse`] takes.
     pub fn text(&self) -> String {
-        self.directory.join(format!("{}*{}", self.prefix, self.suffix)).join(&self.below).to_string_lossy().trim_end_matches('/').to_owned()
+        self.directory
+            .join(format!("{}*{}", self.prefix, self.suffix))
+            .join(&self.below)
+            .to_string_lossy()
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -59,10 +65,15 @@ mod tests {
         assert_eq!(parsed(".snap/").directory(), Path::new("./.snap"));
         assert_eq!(parsed("*").directory(), Path::new("."));
         let snapper = parsed("/home/.snapshots/*/snapshot");
-        assert_eq!((snapper.directory(), snapper.below()), (Path::new("/home/.snapshots"), Path::new("snapshot")));
+        assert_eq!(
+            (snapper.directory(), snapper.below()),
+            (Path::new("/home/.snapshots"), Path::new("snapshot"))
+        );
         let named = parsed("/snaps/home-*.ro");
         assert!(named.matches(b"home-1.ro") && named.matches(b"home-.ro"));
-        assert!(!named.matches(b"home-1") && !named.matches(b"var-1.ro") && !named.matches(b"home-"));
+        assert!(
+            !named.matches(b"home-1") && !named.matches(b"var-1.ro") && !named.matches(b"home-")
+        );
         for wrong in ["", "/a/../b", "/a/*/*", "/a/*x*", "/*/b*", "a\0"] {
             assert!(SnapshotPattern::parse(wrong).is_none(), "{wrong:?}");
         }

@@ -18,11 +18,17 @@ use crate::{attributes, ffi, identity};
 /// A listing opens each.
 pub(super) const SNAPSHOTS_MAX: usize = 4096;
 
-const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
+const WITHIN: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 
 /// Where these file systems show their own snapshots: by the kernel's type, below the root.
-const BUILT_IN: [(&str, &str); 4] = [("ceph", ".snap"), ("fuse.ceph", ".snap"), ("fuse.ceph-fuse", ".snap"), ("zfs", ".zfs/snapshot")];
+const BUILT_IN: [(&str, &str); 4] = [
+    ("ceph", ".snap"),
+    ("fuse.ceph", ".snap"),
+    ("fuse.ceph-fuse", ".snap"),
+    ("zfs", ".zfs/snapshot"),
+];
 
 /// For an option without a path.
 pub(super) fn probe(live: &Inner) -> Option<SnapshotPattern> {
@@ -78,8 +84,15 @@ impl<'a> SnapshotDirectory<'a> {
 
     pub(super) fn stamp(&self) -> Result<ListStamp> {
         let stat = attributes::stat(self.fd.as_fd()).or_error()?;
-        let [modified, changed] = [stat.stx_mtime, stat.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
-        Ok(ListStamp { mount: stat.stx_mnt_id, inode: stat.stx_ino, links: stat.stx_nlink, modified, changed })
+        let [modified, changed] =
+            [stat.stx_mtime, stat.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
+        Ok(ListStamp {
+            mount: stat.stx_mnt_id,
+            inode: stat.stx_ino,
+            links: stat.stx_nlink,
+            modified,
+            changed,
+        })
     }
 
     pub(super) fn names(&self) -> Result<Names> {
@@ -109,7 +122,8 @@ impl<'a> SnapshotDirectory<'a> {
         }
         let _as_root = identity::assume_root()?;
         let path = Path::new(OsStr::from_bytes(name)).join(self.pattern.below());
-        let fd = match fs::openat2(&self.fd, path, OFlags::PATH | DIRECTORY, Mode::empty(), WITHIN) {
+        let fd = match fs::openat2(&self.fd, path, OFlags::PATH | DIRECTORY, Mode::empty(), WITHIN)
+        {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
             fd => fd.or_error()?,
         };
@@ -130,7 +144,11 @@ impl<'a> SnapshotDirectory<'a> {
             }
             Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {
                 let stat = attributes::stat(fd.as_fd())?;
-                hasher.update(name).update(&[0]).update(&stat.stx_ino.to_be_bytes()).update(&attributes::birth(&stat).to_be_bytes());
+                hasher
+                    .update(name)
+                    .update(&[0])
+                    .update(&stat.stx_ino.to_be_bytes())
+                    .update(&attributes::birth(&stat).to_be_bytes());
             }
             Err(errno) => return Err(errno),
         }

@@ -9,8 +9,13 @@ use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refuse
 
 fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
     let before = export(root, Options::default());
-    let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("creating a directory succeeds");
-    let file = before.new_file(&Caller::root(), &directory, "file", 0o644).expect("creating a file succeeds").id;
+    let directory = before
+        .new_directory(&Caller::root(), &before.root(), "directory", 0o755)
+        .expect("creating a directory succeeds");
+    let file = before
+        .new_file(&Caller::root(), &directory, "file", 0o644)
+        .expect("creating a file succeeds")
+        .id;
     (export(root, Options::default()), directory, file)
 }
 
@@ -31,7 +36,8 @@ fn uncached_inode_is_waited_for_once() {
         fs.attributes(&fs.root(), Blocking::Forbidden).expect("the root is always known");
         fs.attributes_of(&file).expect("the file exists");
         fs.attributes(&file, Blocking::Forbidden).expect("the entry was used recently");
-        fs.open(&who, &file, BOTH, AccessOverride::None, Blocking::Forbidden).expect("the entry was used recently");
+        fs.open(&who, &file, BOTH, AccessOverride::None, Blocking::Forbidden)
+            .expect("the entry was used recently");
         assert!(fs.syncs_together(&[file]), "ext4 has a journal");
     });
 }
@@ -43,7 +49,8 @@ fn file_in_memory_never_blocks() {
         if memory(&root).is_some() {
             let (fs, directory, file) = unused(&root);
             fs.attributes(&file, Blocking::Forbidden).expect("the file is in memory");
-            fs.lookup(&Caller::root(), &directory, named("file"), Blocking::Forbidden).expect("the file is in memory");
+            fs.lookup(&Caller::root(), &directory, named("file"), Blocking::Forbidden)
+                .expect("the file is in memory");
         }
     });
 }

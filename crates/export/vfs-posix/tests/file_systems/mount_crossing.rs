@@ -5,8 +5,8 @@ use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
 use crate::world::{
-    Short as _, alone, content, export, hung_fuse, image, memory, mount, named, overlay, put, refused, run, unmount, users, with_names,
-    within_a_minute,
+    Short as _, alone, content, export, hung_fuse, image, memory, mount, named, overlay, put,
+    refused, run, unmount, users, with_names, within_a_minute,
 };
 
 mod bind_mounts;
@@ -20,13 +20,16 @@ fn mounted_file_system_has_own_fsid_and_rights() {
     alone("mount_crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
         let root = above.join("root");
         let Some(()) = memory(&root.join("sub")) else { return };
-        std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("root is allowed");
+        std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777))
+            .expect("root is allowed");
         std::fs::create_dir(root.join("sub/private")).expect("a directory");
-        std::fs::set_permissions(root.join("sub/private"), PermissionsExt::from_mode(0o700)).expect("root is allowed");
+        std::fs::set_permissions(root.join("sub/private"), PermissionsExt::from_mode(0o700))
+            .expect("root is allowed");
         std::fs::write(root.join("sub/private/secret"), "secret").expect("a file");
         std::fs::write(root.join("beside"), "beside").expect("a file");
         chown(root.join("beside"), Some(1234), Some(1234)).expect("root is allowed");
-        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o1777)).expect("root is allowed");
+        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o1777))
+            .expect("root is allowed");
 
         let fs = export(&root, crossing());
         let (one, other) = users();
@@ -41,9 +44,13 @@ fn mounted_file_system_has_own_fsid_and_rights() {
             }
             ControlFlow::Continue(())
         };
-        fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds");
+        fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each)
+            .expect("listing succeeds");
         let (id, attributes) = listed.expect("the entry is listed");
-        assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
+        assert_eq!(
+            (id, attributes.fsid, attributes.file_number),
+            (sub, at_sub.fsid, at_sub.file_number)
+        );
 
         let made = fs.new_file(&one, &sub, "mine", 0o600).expect("creation is permitted");
         put(&*made.open, 0, b"mine").expect("writing succeeds");
@@ -51,8 +58,14 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         refused!(fs.opened(&other, &made.id), Access);
         let (private, _) = fs.find(&one, &sub, "private").expect("the name is visible");
         refused!(fs.find(&one, &private, "secret"), Access);
-        assert_eq!(fs.parent(&Caller::root(), &private, Blocking::Allowed).expect("an entry exists"), sub);
-        refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
+        assert_eq!(
+            fs.parent(&Caller::root(), &private, Blocking::Allowed).expect("an entry exists"),
+            sub
+        );
+        refused!(
+            fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")),
+            CrossesFileSystems
+        );
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("the file exists");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
@@ -62,7 +75,8 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         assert_eq!(content(&*fs.opened(&one, &made.id).expect("the lookup succeeds")), b"mine");
         // Without the option, mount points are not crossed.
         let plain = export(&root, Options::default());
-        let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
+        let (covered, _) =
+            plain.find(&one, &plain.root(), "sub").expect("the covered directory is visible");
         refused!(plain.find(&one, &covered, "private"), NotFound);
         refused!(plain.attributes_of(&made.id), Stale);
         drop((fs, plain));
@@ -80,7 +94,8 @@ fn uncrossed_mount_point_shows_empty_directory() {
         std::fs::create_dir_all(root.join("private")).expect("directories");
         std::fs::write(root.join("file"), "plain").expect("a file");
         std::fs::write(root.join("bound"), "covered").expect("a file");
-        std::fs::set_permissions(root.join("private"), PermissionsExt::from_mode(0o700)).expect("root is allowed");
+        std::fs::set_permissions(root.join("private"), PermissionsExt::from_mode(0o700))
+            .expect("root is allowed");
         let number = |path: &str| {
             std::fs::create_dir_all(root.join(path)).expect("a directory");
             std::fs::metadata(root.join(path)).expect("a directory").ino()
@@ -90,36 +105,54 @@ fn uncrossed_mount_point_shows_empty_directory() {
             let Some(()) = memory(&root.join(point)) else { return };
         }
         std::fs::write(root.join("sub/mounted"), "mounted").expect("a file");
-        run("mount", ["--bind", &root.join("sub/mounted").to_string_lossy(), &root.join("bound").to_string_lossy()])
-            .expect("the bind mount succeeds");
+        run(
+            "mount",
+            [
+                "--bind",
+                &root.join("sub/mounted").to_string_lossy(),
+                &root.join("bound").to_string_lossy(),
+            ],
+        )
+        .expect("the bind mount succeeds");
 
         let fs = export(&root, Options::default());
         let (one, _) = users();
         let mut listed = std::collections::BTreeMap::new();
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
             let name = String::from_utf8_lossy(entry.name).into_owned();
-            let file = entry.file.expect("asked for").unwrap_or_else(|error| panic!("{name}: {error}"));
+            let file =
+                entry.file.expect("asked for").unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(entry.file_number, file.1.file_number);
             listed.insert(name, file);
             ControlFlow::Continue(())
         };
-        assert!(fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds"));
+        assert!(
+            fs.read_directory(&one, &fs.root(), 0, true, Blocking::Allowed, &mut each)
+                .expect("listing succeeds")
+        );
         assert_eq!(listed.keys().collect::<Vec<_>>(), ["bound", "file", "private", "sub"]);
         let (sub, shown) = listed["sub"];
         let at_root = fs.attributes_of(&fs.root()).expect("the root");
-        assert_eq!((shown.file_number, shown.fsid, shown.file_type), (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory));
+        assert_eq!(
+            (shown.file_number, shown.fsid, shown.file_type),
+            (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory)
+        );
         assert_eq!(fs.find(&one, &fs.root(), "sub").expect("found").0, sub);
         assert_eq!(fs.attributes_of(&sub).expect("the file has attributes"), shown);
         assert_eq!(fs.parent(&one, &sub, Blocking::Allowed).expect("an entry exists"), fs.root());
         let mut none = |entry: vouch_vfs::DirectoryEntry<'_>| panic!("{:?}", entry.name);
-        assert!(fs.read_directory(&one, &sub, 0, true, Blocking::Allowed, &mut none).expect("the value is empty"));
+        assert!(
+            fs.read_directory(&one, &sub, 0, true, Blocking::Allowed, &mut none)
+                .expect("the value is empty")
+        );
         refused!(fs.find(&one, &sub, "mounted"), NotFound);
         for who in [&one, &Caller::root()] {
             refused!(fs.new_file(who, &sub, "new", 0o600), ReadOnly);
             refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
         }
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
-        let (superuser, set) = (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
+        let (superuser, set) =
+            (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
         let both = vouch_vfs::OpenAccess { read: true, write: true };
         for how in [vouch_vfs::CreateHow::Guarded, vouch_vfs::CreateHow::Exclusive([1; 8])] {
             let made = fs.create(&superuser, &fs.root(), named("sub"), how, &set, both);
@@ -141,40 +174,53 @@ fn uncrossed_mount_point_shows_empty_directory() {
 
 #[test]
 fn directory_is_listed_once_for_all_covered_names() {
-    alone("mount_crossing::directory_is_listed_once_for_all_covered_names", &["mkfs.ext4"], |above| {
-        let root = above.join("root");
-        let Some(()) = image("ext4", &[], &root) else { return };
-        let names = ["one", "two", "three"];
-        let number = |name: &str| {
-            std::fs::create_dir(root.join(name)).expect("a directory");
-            std::fs::metadata(root.join(name)).expect("a directory").ino()
-        };
-        let numbers = names.map(number);
-        for name in names {
-            let Some(()) = memory(&root.join(name)) else { return };
-        }
-        let fs = export(&root, Options::default());
-        let find = |name: &str, blocking| fs.lookup(&Caller::root(), &fs.root(), named(name), blocking);
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        loop {
-            find("two", Blocking::Allowed).expect("the value is shown");
-            if find("two", Blocking::Forbidden).is_ok() {
-                break;
+    alone(
+        "mount_crossing::directory_is_listed_once_for_all_covered_names",
+        &["mkfs.ext4"],
+        |above| {
+            let root = above.join("root");
+            let Some(()) = image("ext4", &[], &root) else { return };
+            let names = ["one", "two", "three"];
+            let number = |name: &str| {
+                std::fs::create_dir(root.join(name)).expect("a directory");
+                std::fs::metadata(root.join(name)).expect("a directory").ino()
+            };
+            let numbers = names.map(number);
+            for name in names {
+                let Some(()) = memory(&root.join(name)) else { return };
             }
-            assert!(std::time::Instant::now() < deadline, "the directory is listed each time");
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        let known = names.map(|name| find(name, Blocking::Forbidden).expect("all are known").1.file_number);
-        assert_eq!(known, numbers);
-        unmount(&root.join("one"));
-        std::fs::remove_dir(root.join("one")).expect("the value is empty");
-        std::fs::create_dir(root.join("kept")).expect("the number is accepted");
-        let new = number("one");
-        memory(&root.join("one")).expect("the value is unchanged");
-        refused!(find("one", Blocking::Forbidden), WouldBlock);
-        assert_eq!(find("one", Blocking::Allowed).expect("the value is shown").1.file_number, new);
-        assert_eq!(find("two", Blocking::Allowed).expect("the value is shown").1.file_number, numbers[1]);
-    });
+            let fs = export(&root, Options::default());
+            let find = |name: &str, blocking| {
+                fs.lookup(&Caller::root(), &fs.root(), named(name), blocking)
+            };
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            loop {
+                find("two", Blocking::Allowed).expect("the value is shown");
+                if find("two", Blocking::Forbidden).is_ok() {
+                    break;
+                }
+                assert!(std::time::Instant::now() < deadline, "the directory is listed each time");
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            let known = names
+                .map(|name| find(name, Blocking::Forbidden).expect("all are known").1.file_number);
+            assert_eq!(known, numbers);
+            unmount(&root.join("one"));
+            std::fs::remove_dir(root.join("one")).expect("the value is empty");
+            std::fs::create_dir(root.join("kept")).expect("the number is accepted");
+            let new = number("one");
+            memory(&root.join("one")).expect("the value is unchanged");
+            refused!(find("one", Blocking::Forbidden), WouldBlock);
+            assert_eq!(
+                find("one", Blocking::Allowed).expect("the value is shown").1.file_number,
+                new
+            );
+            assert_eq!(
+                find("two", Blocking::Allowed).expect("the value is shown").1.file_number,
+                numbers[1]
+            );
+        },
+    );
 }
 
 #[test]
@@ -187,8 +233,10 @@ fn nested_and_bind_mounts_are_crossed() {
         std::fs::create_dir(root.join("there")).expect("a directory");
         std::fs::write(root.join("there/file"), "there").expect("a file");
         std::fs::create_dir(root.join("other")).expect("a directory");
-        mount("none", "bind", &root.join("other"), &root.join("a/in/bound")).expect("binding an existing directory succeeds");
-        mount("none", "bind", &root.join("there"), &root.join("here")).expect("binding an existing directory succeeds");
+        mount("none", "bind", &root.join("other"), &root.join("a/in/bound"))
+            .expect("binding an existing directory succeeds");
+        mount("none", "bind", &root.join("there"), &root.join("here"))
+            .expect("binding an existing directory succeeds");
         let fs = export(&root, crossing());
         let one = Caller::root();
         let (a, at_a) = fs.find(&one, &fs.root(), "a").expect("entered");
@@ -218,7 +266,10 @@ fn hung_mount_makes_no_network_thread_wait() {
     alone("mount_crossing::hung_mount_makes_no_network_thread_wait", &["mkfs.ext4"], |above| {
         for (on, of_user) in [("memory", 0), ("disk", 0), ("memory", 1000), ("disk", 1000)] {
             let root = above.join(format!("{on}-{of_user}"));
-            let Some(()) = (if on == "memory" { memory(&root) } else { image("ext4", &[], &root) }) else { return };
+            let Some(()) = (if on == "memory" { memory(&root) } else { image("ext4", &[], &root) })
+            else {
+                return;
+            };
             std::fs::write(root.join("beside"), "beside").expect("a file");
             let Some(device) = hung_fuse(&root.join("hung"), of_user) else { return };
             let who = Caller::root();
@@ -228,7 +279,9 @@ fn hung_mount_makes_no_network_thread_wait() {
                 let (plain, who) = (plain.clone(), who.clone());
                 move || {
                     let _ = plain.lookup(&who, &plain.root(), named("hung"), Blocking::Forbidden);
-                    let (covered, _) = plain.find(&who, &plain.root(), "hung").expect("the covered directory is visible");
+                    let (covered, _) = plain
+                        .find(&who, &plain.root(), "hung")
+                        .expect("the covered directory is visible");
                     refused!(plain.find(&who, &covered, "file"), NotFound);
                     refused!(plain.remove(&who, &plain.root(), named("hung")), Busy);
                     assert_eq!(names(&plain, &who), ["beside", "hung"]);
@@ -238,7 +291,10 @@ fn hung_mount_makes_no_network_thread_wait() {
             within_a_minute({
                 let (fs, who) = (fs.clone(), who.clone());
                 move || {
-                    refused!(fs.lookup(&who, &fs.root(), named("hung"), Blocking::Forbidden), WouldBlock);
+                    refused!(
+                        fs.lookup(&who, &fs.root(), named("hung"), Blocking::Forbidden),
+                        WouldBlock
+                    );
                     refused!(fs.remove(&who, &fs.root(), named("hung")), Busy);
                     fs.find(&who, &fs.root(), "beside").expect("the file exists");
                     assert_eq!(fs.remote_system(), None);
@@ -247,9 +303,14 @@ fn hung_mount_makes_no_network_thread_wait() {
                         refused!(fs.find(&who, &fs.root(), "hung"), WouldBlock);
                         assert!(fs.remote_system().is_some());
                     } else {
-                        let (covered, _) = fs.find(&who, &fs.root(), "hung").expect("the covered directory is visible");
+                        let (covered, _) = fs
+                            .find(&who, &fs.root(), "hung")
+                            .expect("the covered directory is visible");
                         refused!(fs.find(&who, &covered, "file"), NotFound);
-                        assert_eq!((names(&fs, &who), fs.remote_system()), (vec!["beside".to_owned(), "hung".to_owned()], None));
+                        assert_eq!(
+                            (names(&fs, &who), fs.remote_system()),
+                            (vec!["beside".to_owned(), "hung".to_owned()], None)
+                        );
                     }
                 }
             });
@@ -265,7 +326,8 @@ fn hung_mount_makes_no_network_thread_wait() {
                 });
                 drop(device);
                 assert!(!waiting.join().expect("no panic"), "its process has ended");
-                run("umount", ["--lazy".as_ref(), root.join("hung").as_os_str()]).expect("unmounted");
+                run("umount", ["--lazy".as_ref(), root.join("hung").as_os_str()])
+                    .expect("unmounted");
             }
         }
     });
@@ -280,7 +342,10 @@ fn names(fs: &vouch_vfs_posix::PosixFs, who: &Caller) -> Vec<String> {
         }
         ControlFlow::Continue(())
     };
-    assert!(fs.read_directory(who, &fs.root(), 0, true, Blocking::Allowed, &mut each).expect("listing succeeds"));
+    assert!(
+        fs.read_directory(who, &fs.root(), 0, true, Blocking::Allowed, &mut each)
+            .expect("listing succeeds")
+    );
     names.sort();
     names
 }
@@ -319,7 +384,8 @@ fn subvolume_has_own_fsid() {
     alone("mount_crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
         let Some(()) = image("btrfs", &[], &root) else { return };
-        run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
+        run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()])
+            .expect("a subvolume can be made");
         std::fs::write(root.join("sub/file"), "in it").expect("a file");
         std::fs::write(root.join("file"), "beside it").expect("a file");
         let number = |path: &str| std::fs::metadata(root.join(path)).expect("a file").ino();

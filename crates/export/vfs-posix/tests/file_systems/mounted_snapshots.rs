@@ -56,52 +56,79 @@ fn unused_snapshot_can_be_unmounted() {
 /// By a loop device.
 fn is_in_use(image: &Path) -> bool {
     let devices = std::fs::read_dir("/sys/block").expect("sysfs is mounted");
-    let images = devices.filter_map(|device| std::fs::read_to_string(device.ok()?.path().join("loop/backing_file")).ok());
+    let images = devices.filter_map(|device| {
+        std::fs::read_to_string(device.ok()?.path().join("loop/backing_file")).ok()
+    });
     images.into_iter().any(|name| Path::new(name.trim_end()) == image)
 }
 
 #[test]
 fn btrfs_snapshots_are_shown_and_end() {
-    alone("mounted_snapshots::btrfs_snapshots_are_shown_and_end", &["mkfs.btrfs", "btrfs"], |above| {
-        let volume = above.join("volume");
-        let Some(()) = image("btrfs", &[], &volume) else { return };
-        let subvolume = |args: &[&str]| run("btrfs", [&["subvolume"], args].concat()).unwrap_or_else(|why| panic!("{args:?}: {why}"));
-        let path = |name: &str| volume.join(name).to_str().expect("UTF-8").to_owned();
-        subvolume(&["create", &path("data")]);
-        std::fs::create_dir_all(path("snapshots")).expect("a directory");
-        std::fs::create_dir(path("data/dir")).expect("a directory");
-        for name in ["one", "two"] {
-            std::fs::write(path("data/dir/file"), name).expect("a file");
-            subvolume(&["snapshot", "-r", &path("data"), &path(&format!("snapshots/{name}"))]);
-        }
-        std::fs::write(path("data/dir/file"), "live").expect("a file");
-        let open = || open_at(Path::new(&path("data")), Options::default(), &path("snapshots"), false);
-        let fs = open();
-        let files = ["dir/file", "dir/.snapshot/one/file", "dir/.snapshot/two/file"].map(|path| walk(&fs, path));
-        let numbers = files.map(|(_, attributes)| attributes.file_number);
-        assert!(numbers[0] == numbers[1] && numbers[1] == numbers[2], "a snapshot keeps the numbers");
-        let fsids = files.map(|(_, attributes)| attributes.fsid);
-        assert!(fsids[0] != fsids[1] && fsids[1] != fsids[2] && fsids[0] != fsids[2]);
-        drop(fs);
-        let fs = open();
-        assert_eq!(files.map(|(id, _)| read(&fs, &id)), [b"live".to_vec(), b"one".to_vec(), b"two".to_vec()]);
-        // A user restores a file.
-        let access = vouch_vfs::OpenAccess { read: true, write: false };
-        let from = fs.open(&me(), &files[1].0, access, vouch_vfs::AccessOverride::None, Blocking::Allowed);
-        let to = fs.opened(&me(), &files[0].0).expect("the live file can be written");
-        assert_eq!(to.copy_from(&*from.expect("the file can be read"), 0, 0, 3).expect("copied between subvolumes"), 3);
-        to.truncate(3).expect("cut");
-        assert_eq!(read(&fs, &files[0].0), b"one");
-        drop(to);
-        leave_callers().expect("switching back succeeds");
-        subvolume(&["delete", &path("snapshots/one")]);
-        fs.maintain();
-        refused!(fs.attributes_of(&files[1].0), Stale);
-        assert_eq!(read(&fs, &files[2].0), b"two");
-        assert_eq!(names(&fs, "dir/.snapshot"), ["two"]);
-        drop(fs);
-        unmount(&volume);
-    });
+    alone(
+        "mounted_snapshots::btrfs_snapshots_are_shown_and_end",
+        &["mkfs.btrfs", "btrfs"],
+        |above| {
+            let volume = above.join("volume");
+            let Some(()) = image("btrfs", &[], &volume) else { return };
+            let subvolume = |args: &[&str]| {
+                run("btrfs", [&["subvolume"], args].concat())
+                    .unwrap_or_else(|why| panic!("{args:?}: {why}"))
+            };
+            let path = |name: &str| volume.join(name).to_str().expect("UTF-8").to_owned();
+            subvolume(&["create", &path("data")]);
+            std::fs::create_dir_all(path("snapshots")).expect("a directory");
+            std::fs::create_dir(path("data/dir")).expect("a directory");
+            for name in ["one", "two"] {
+                std::fs::write(path("data/dir/file"), name).expect("a file");
+                subvolume(&["snapshot", "-r", &path("data"), &path(&format!("snapshots/{name}"))]);
+            }
+            std::fs::write(path("data/dir/file"), "live").expect("a file");
+            let open =
+                || open_at(Path::new(&path("data")), Options::default(), &path("snapshots"), false);
+            let fs = open();
+            let files = ["dir/file", "dir/.snapshot/one/file", "dir/.snapshot/two/file"]
+                .map(|path| walk(&fs, path));
+            let numbers = files.map(|(_, attributes)| attributes.file_number);
+            assert!(
+                numbers[0] == numbers[1] && numbers[1] == numbers[2],
+                "a snapshot keeps the numbers"
+            );
+            let fsids = files.map(|(_, attributes)| attributes.fsid);
+            assert!(fsids[0] != fsids[1] && fsids[1] != fsids[2] && fsids[0] != fsids[2]);
+            drop(fs);
+            let fs = open();
+            assert_eq!(
+                files.map(|(id, _)| read(&fs, &id)),
+                [b"live".to_vec(), b"one".to_vec(), b"two".to_vec()]
+            );
+            // A user restores a file.
+            let access = vouch_vfs::OpenAccess { read: true, write: false };
+            let from = fs.open(
+                &me(),
+                &files[1].0,
+                access,
+                vouch_vfs::AccessOverride::None,
+                Blocking::Allowed,
+            );
+            let to = fs.opened(&me(), &files[0].0).expect("the live file can be written");
+            assert_eq!(
+                to.copy_from(&*from.expect("the file can be read"), 0, 0, 3)
+                    .expect("copied between subvolumes"),
+                3
+            );
+            to.truncate(3).expect("cut");
+            assert_eq!(read(&fs, &files[0].0), b"one");
+            drop(to);
+            leave_callers().expect("switching back succeeds");
+            subvolume(&["delete", &path("snapshots/one")]);
+            fs.maintain();
+            refused!(fs.attributes_of(&files[1].0), Stale);
+            assert_eq!(read(&fs, &files[2].0), b"two");
+            assert_eq!(names(&fs, "dir/.snapshot"), ["two"]);
+            drop(fs);
+            unmount(&volume);
+        },
+    );
 }
 
 /// Otherwise each GETATTR of `.snapshot` would open all snapshots.
@@ -115,9 +142,11 @@ fn attributes_of_list_share_one_look_at_all_snapshots() {
     // This does not show in the directory of the snapshots. Tries allow for a paused test.
     let is_shared = (0..10).any(|_| {
         let before = change();
-        std::fs::rename(site.path("snapshots/two/dir"), site.path("snapshots/two/away")).expect("renamed");
+        std::fs::rename(site.path("snapshots/two/dir"), site.path("snapshots/two/away"))
+            .expect("renamed");
         let after = change();
-        std::fs::rename(site.path("snapshots/two/away"), site.path("snapshots/two/dir")).expect("renamed back");
+        std::fs::rename(site.path("snapshots/two/away"), site.path("snapshots/two/dir"))
+            .expect("renamed back");
         before == after
     });
     assert!(is_shared);

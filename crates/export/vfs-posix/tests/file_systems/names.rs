@@ -57,7 +57,8 @@ fn renamed_files_are_found_after_restart() {
             put(&*made.open, 0, name.as_bytes()).expect("written");
             made.id
         };
-        let (stays, renamed, moved, lost, gone) = (new("stays"), new("renamed"), new("moved"), new("lost"), new("gone"));
+        let (stays, renamed, moved, lost, gone) =
+            (new("stays"), new("renamed"), new("moved"), new("lost"), new("gone"));
         let kept = fs.find(&one, &fs.root(), "old").expect("the file exists").0;
         fs.rename(&one, &deeper, named("moved"), &fs.root(), named("moved here")).expect("renamed");
         fs.rename(&one, &fs.root(), named("deep"), &fs.root(), named("deep now")).expect("renamed");
@@ -67,11 +68,15 @@ fn renamed_files_are_found_after_restart() {
         // While no server runs: a search finds a rename within a directory, but no move.
         leave_callers().expect("switching to root succeeds");
         let deeper_path = root.join("deep now/deeper");
-        std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");
+        std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back"))
+            .expect("renamed");
         std::fs::rename(deeper_path.join("lost"), root.join("lost")).expect("renamed");
         let fs = export(&root, with_names(&store));
         for (id, what) in [(stays, "stays"), (renamed, "renamed"), (moved, "moved")] {
-            assert_eq!(content(&*fs.opened(&one, &id).unwrap_or_else(|error| panic!("{what}: {error}"))), what.as_bytes());
+            assert_eq!(
+                content(&*fs.opened(&one, &id).unwrap_or_else(|error| panic!("{what}: {error}"))),
+                what.as_bytes()
+            );
         }
         assert_eq!(fs.attributes_of(&kept).expect("found by its name").size, 10);
         refused!(fs.attributes_of(&lost), Stale);
@@ -88,12 +93,15 @@ fn killed_server_loses_no_name() {
         let store = above.join("names.redb");
         let fs = export(&root, with_names(&store));
         let one = Caller::root();
-        let made: Vec<_> = (0..50).map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id).collect();
+        let made: Vec<_> = (0..50)
+            .map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id)
+            .collect();
         fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
         fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
         leave_callers().expect("switching to root succeeds");
         for end in ["redb", "log"] {
-            std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");
+            std::fs::copy(store.with_extension(end), above.join(format!("left.{end}")))
+                .expect("copied");
         }
         let again = export(&root, with_names(&above.join("left.redb")));
         for (n, id) in made.iter().enumerate() {

@@ -6,7 +6,9 @@ use std::process::Command;
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::Options;
 
-use crate::world::{Short as _, alone, export, is_there, made, put, refused, report, run, skip, users};
+use crate::world::{
+    Short as _, alone, export, is_there, made, put, refused, report, run, skip, users,
+};
 
 const TEST: &str = "quota::quota_is_reported_and_enforced";
 const GUEST: &str = "VOUCH_QUOTA_GUEST";
@@ -17,10 +19,15 @@ fn quota_is_reported_and_enforced() {
         let root = above.join("root");
         let file = made("ext4", &["-O", "quota", "-E", "quotatype=usrquota"], &root);
         std::fs::create_dir(&root).expect("a directory");
-        let mounted = run("mount", ["-t", "ext4", "-o", "loop,usrquota", &file.to_string_lossy(), &root.to_string_lossy()]);
+        let mounted = run(
+            "mount",
+            ["-t", "ext4", "-o", "loop,usrquota", &file.to_string_lossy(), &root.to_string_lossy()],
+        );
         match mounted {
             Ok(_) => check(&root),
-            Err(why) if std::env::var_os(GUEST).is_some() => panic!("the guest's kernel has quotas: {why}"),
+            Err(why) if std::env::var_os(GUEST).is_some() => {
+                panic!("the guest's kernel has quotas: {why}")
+            }
             Err(_) => in_a_guest(),
         }
     });
@@ -30,8 +37,10 @@ fn check(root: &Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(root, PermissionsExt::from_mode(0o1777)).expect("root is allowed");
     let path = root.to_string_lossy().into_owned();
-    run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=1m bhard=2m 1234", &path]).expect("quotas can be set");
-    run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=0 bhard=4m 2345", &path]).expect("quotas can be set");
+    run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=1m bhard=2m 1234", &path])
+        .expect("quotas can be set");
+    run("xfs_quota", ["-f", "-x", "-c", "limit bsoft=0 bhard=4m 2345", &path])
+        .expect("quotas can be set");
     let fs = export(root, Options::default());
     let (one, other) = users();
     let space = fs.space(&one, &fs.root(), Blocking::Allowed).expect("the call succeeds");
@@ -41,22 +50,37 @@ fn check(root: &Path) {
     let made = fs.new_file(&one, &fs.root(), "mine", 0o644).expect("made");
     put(&*made.open, 0, &vec![1; 1 << 20]).expect("within the quota");
     made.open.commit(0, 0, Blocking::Allowed).expect("on disk");
-    let (used, _, _) = fs.space(&one, &fs.root(), Blocking::Allowed).expect("the call succeeds").quota.expect("the object has one");
+    let (used, _, _) = fs
+        .space(&one, &fs.root(), Blocking::Allowed)
+        .expect("the call succeeds")
+        .quota
+        .expect("the object has one");
     assert!((1 << 20..2 << 20).contains(&used), "{used}");
     refused!(put(&*made.open, 1 << 20, &vec![1; 4 << 20]), Quota);
-    assert_eq!(fs.space(&other, &fs.root(), Blocking::Allowed).expect("the call succeeds").quota, Some((0, 0, 4 << 20)));
+    assert_eq!(
+        fs.space(&other, &fs.root(), Blocking::Allowed).expect("the call succeeds").quota,
+        Some((0, 0, 4 << 20))
+    );
     let theirs = fs.new_file(&other, &fs.root(), "theirs", 0o666).expect("made");
     let open = fs.opened(&one, &theirs.id).expect("everybody may");
     refused!(put(&*open, 0, &vec![1; 8 << 20]), Quota);
 }
 
 fn in_a_guest() {
-    for (program, package) in [("linux.uml", "user-mode-linux"), ("busybox", "busybox-static"), ("mount.nfs", "nfs-common")] {
+    for (program, package) in [
+        ("linux.uml", "user-mode-linux"),
+        ("busybox", "busybox-static"),
+        ("mount.nfs", "nfs-common"),
+    ] {
         if !is_there(program) {
-            return skip(&format!("this kernel has no quotas, and for a guest's the package {package} is missing"));
+            return skip(&format!(
+                "this kernel has no quotas, and for a guest's the package {package} is missing"
+            ));
         }
     }
-    let Some((index, _held)) = network() else { return skip("this kernel has no quotas, and no guest's network is free") };
+    let Some((index, _held)) = network() else {
+        return skip("this kernel has no quotas, and no guest's network is free");
+    };
     let program = std::env::current_exe().expect("the program's path is known");
     let script = tempfile::NamedTempFile::new().expect("creating a file succeeds");
     let text = format!(
@@ -70,7 +94,10 @@ fn in_a_guest() {
     let index = index.to_string();
     let up = Command::new(&runner).args(["up", &index]).output().expect("the program starts");
     if !up.status.success() {
-        return skip(&format!("this kernel has no quotas, and no guest's runs here: {}", String::from_utf8_lossy(&up.stderr).trim()));
+        return skip(&format!(
+            "this kernel has no quotas, and no guest's runs here: {}",
+            String::from_utf8_lossy(&up.stderr).trim()
+        ));
     }
     let mut command = Command::new(&runner);
     command.args(["-i", &index, "-e", &format!("{GUEST}=1"), "-e", &format!("VOUCH_ALONE={TEST}")]);
@@ -81,7 +108,8 @@ fn in_a_guest() {
 fn network() -> Option<(u32, std::fs::File)> {
     (80..90).find_map(|index| {
         let path: PathBuf = Path::new("/run").join(format!("vouch-guest-network-{index}.lock"));
-        let file = std::fs::File::options().create(true).truncate(false).write(true).open(path).ok()?;
+        let file =
+            std::fs::File::options().create(true).truncate(false).write(true).open(path).ok()?;
         file.try_lock().is_ok().then_some((index, file))
     })
 }

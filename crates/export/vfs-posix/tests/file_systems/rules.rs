@@ -16,7 +16,11 @@ pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Op
     check_rules(rules.into_iter().filter(|rule| !but.contains(rule)), root, options);
 }
 
-pub(crate) fn check_rules<'a>(rules: impl IntoIterator<Item = &'a str>, root: &Path, options: impl Fn(&Path) -> Options) {
+pub(crate) fn check_rules<'a>(
+    rules: impl IntoIterator<Item = &'a str>,
+    root: &Path,
+    options: impl Fn(&Path) -> Options,
+) {
     let mut failed = Vec::new();
     for (count, rule) in rules.into_iter().enumerate() {
         eprintln!("rule {rule}");
@@ -24,7 +28,12 @@ pub(crate) fn check_rules<'a>(rules: impl IntoIterator<Item = &'a str>, root: &P
         let directory = root.join(format!("exported {count}"));
         std::fs::create_dir(&directory).expect("creating a directory succeeds");
         let fs = export(&directory, options(&root.with_extension(format!("names {count}"))));
-        let fixture = Fixture { fs: Arc::new(fs), owner: Caller::root(), any_caller: true, keep: Box::new(()) };
+        let fixture = Fixture {
+            fs: Arc::new(fs),
+            owner: Caller::root(),
+            any_caller: true,
+            keep: Box::new(()),
+        };
         if catch_unwind(AssertUnwindSafe(|| check(rule, &fixture))).is_err() {
             failed.push(rule);
         }
@@ -71,16 +80,22 @@ fn conforms_on_ext4_with_coarse_clock() {
 fn file_size_limit_is_reported_and_enforced() {
     alone("rules::file_size_limit_is_reported_and_enforced", &["mkfs.ext4", "mkfs.xfs"], |above| {
         // ext4 extents count blocks in 32 bits.
-        for (kind, more, longest) in [("ext4", &["-b", "4096"][..], Some((1 << 44) - 4096)), ("xfs", &[][..], None)] {
+        for (kind, more, longest) in
+            [("ext4", &["-b", "4096"][..], Some((1 << 44) - 4096)), ("xfs", &[][..], None)]
+        {
             let root = above.join(kind);
             if image(kind, more, &root).is_none() {
                 continue;
             }
             let (fs, owner) = (export(&root, Options::default()), Caller::root());
             let told = fs.traits().file_size_max;
-            assert!(longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64, "{kind}: {told}");
+            assert!(
+                longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64,
+                "{kind}: {told}"
+            );
             let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("creation succeeds");
-            put(&*made.open, told - 1, b"x").unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
+            put(&*made.open, told - 1, b"x")
+                .unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
             assert_eq!(fs.attributes_of(&made.id).expect("the file exists").size, told);
             assert!(put(&*made.open, told, b"x").is_err(), "{kind}: one byte more");
         }

@@ -8,10 +8,13 @@ use std::sync::Arc;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use vouch_vfs::{
-    Access, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem as _, NewNode, OpenFile, PosixAcl, PosixAclKind,
-    SetAttributes, SystemId, XattrHow,
+    Access, Attributes, Blocking, Caller, CreateHow, Error, FileId, FileSystem as _, NewNode,
+    OpenFile, PosixAcl, PosixAclKind, SetAttributes, SystemId, XattrHow,
 };
-use vouch_vfs_posix::{IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern, can_serve_others, leave_callers};
+use vouch_vfs_posix::{
+    IdStore, Options, PosixFs, SnapshotFs, SnapshotOptions, SnapshotPattern, can_serve_others,
+    leave_callers,
+};
 
 use crate::world::{BOTH, Short as _, content, named, refused, users};
 
@@ -27,7 +30,9 @@ impl Site {
         let above = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
         let pattern = above.path().join("snapshots").to_str().expect("UTF-8").to_owned();
         let site = Site { above, pattern, is_visible: false };
-        for (root, text) in [("live", "live"), ("snapshots/one", "first"), ("snapshots/two", "second")] {
+        for (root, text) in
+            [("live", "live"), ("snapshots/one", "first"), ("snapshots/two", "second")]
+        {
             site.write(&format!("{root}/dir/sub/file"), text);
             site.write(&format!("{root}/top"), text);
         }
@@ -47,8 +52,14 @@ impl Site {
 
     pub(crate) fn open(&self) -> SnapshotFs {
         leave_callers().expect("switching back succeeds");
-        let ids = (!can_serve_others()).then(|| Arc::new(IdStore::open(&self.path("ids")).expect("a store")));
-        open_at(&self.path("live"), Options { ids, ..Options::default() }, &self.pattern, self.is_visible)
+        let ids = (!can_serve_others())
+            .then(|| Arc::new(IdStore::open(&self.path("ids")).expect("a store")));
+        open_at(
+            &self.path("live"),
+            Options { ids, ..Options::default() },
+            &self.pattern,
+            self.is_visible,
+        )
     }
 }
 
@@ -58,16 +69,29 @@ impl Drop for Site {
     }
 }
 
-pub(crate) fn open_at(live: &Path, options: Options, pattern: &str, is_visible: bool) -> SnapshotFs {
+pub(crate) fn open_at(
+    live: &Path,
+    options: Options,
+    pattern: &str,
+    is_visible: bool,
+) -> SnapshotFs {
     leave_callers().expect("switching back succeeds");
     let live = PosixFs::open(live, options).unwrap_or_else(|error| panic!("{error}"));
     let pattern = SnapshotPattern::parse(pattern);
-    SnapshotFs::open(live, SnapshotOptions { pattern, is_visible }).unwrap_or_else(|error| panic!("{error}"))
+    SnapshotFs::open(live, SnapshotOptions { pattern, is_visible })
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn me() -> Caller {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Caller::new(uid, gid, rustix::process::getgroups().expect("its own groups").into_iter().map(rustix::process::Gid::as_raw))
+    Caller::new(
+        uid,
+        gid,
+        rustix::process::getgroups()
+            .expect("its own groups")
+            .into_iter()
+            .map(rustix::process::Gid::as_raw),
+    )
 }
 
 fn walk_as(fs: &SnapshotFs, who: &Caller, path: &str) -> Result<(FileId, Attributes), Error> {
@@ -84,7 +108,8 @@ pub(crate) fn walk(fs: &SnapshotFs, path: &str) -> (FileId, Attributes) {
 
 pub(crate) fn open_to_read(fs: &SnapshotFs, id: &FileId) -> Arc<dyn OpenFile> {
     let access = vouch_vfs::OpenAccess { read: true, write: false };
-    fs.open(&me(), id, access, vouch_vfs::AccessOverride::None, Blocking::Allowed).expect("the file can be read")
+    fs.open(&me(), id, access, vouch_vfs::AccessOverride::None, Blocking::Allowed)
+        .expect("the file can be read")
 }
 
 pub(crate) fn read(fs: &SnapshotFs, id: &FileId) -> Vec<u8> {
@@ -96,14 +121,15 @@ fn names_as(fs: &SnapshotFs, who: &Caller, directory: &FileId) -> Result<Vec<Str
     loop {
         // One entry at a time, so that each cookie is used.
         let mut one = None;
-        let end = fs.read_directory(who, directory, cookie, true, Blocking::Allowed, &mut |entry| {
-            if one.is_some() {
-                return ControlFlow::Break(());
-            }
-            entry.file.expect("asked for").expect("a listed file has attributes");
-            one = Some((entry.cookie, String::from_utf8_lossy(entry.name).into_owned()));
-            ControlFlow::Continue(())
-        })?;
+        let end =
+            fs.read_directory(who, directory, cookie, true, Blocking::Allowed, &mut |entry| {
+                if one.is_some() {
+                    return ControlFlow::Break(());
+                }
+                entry.file.expect("asked for").expect("a listed file has attributes");
+                one = Some((entry.cookie, String::from_utf8_lossy(entry.name).into_owned()));
+                ControlFlow::Continue(())
+            })?;
         if let Some((at, name)) = one {
             names.push(name);
             cookie = at;
@@ -143,7 +169,10 @@ fn each_directory_shows_itself_in_each_snapshot() {
     refused!(walk_as(&fs, &me(), ".snapshot/one/.snapshot"), NotFound);
     refused!(walk_as(&fs, &me(), ".snapshot/none"), NotFound);
     assert_eq!(names(&fs, ".snapshot/one"), ["dir", "top"]);
-    assert_eq!(fs.path(&walk(&fs, "dir/.snapshot/one/sub/file").0).expect("known"), b".snapshot/one/dir/sub/file");
+    assert_eq!(
+        fs.path(&walk(&fs, "dir/.snapshot/one/sub/file").0).expect("known"),
+        b".snapshot/one/dir/sub/file"
+    );
     assert_eq!(fs.path(&walk(&fs, "dir/.snapshot").0).expect("known"), b"dir/.snapshot");
 }
 
@@ -176,10 +205,16 @@ fn each_snapshot_is_a_file_system_of_its_own() {
     let mounted_on = fs.mounted_on(&one, &at_one);
     assert!(![at_one.file_number, at_live.file_number, at_list.file_number].contains(&mounted_on));
     let (below, at_below) = walk(&fs, ".snapshot/one/dir");
-    assert_eq!((at_below.file_number, fs.mounted_on(&below, &at_below)), (at_one.file_number, at_below.file_number));
+    assert_eq!(
+        (at_below.file_number, fs.mounted_on(&below, &at_below)),
+        (at_one.file_number, at_below.file_number)
+    );
     assert_eq!(fs.parent(&me(), &list, Blocking::Allowed).expect("a parent"), walk(&fs, "dir").0);
     let top = walk(&fs, ".snapshot/one").0;
-    assert_eq!(fs.parent(&me(), &top, Blocking::Allowed).expect("a parent"), walk(&fs, ".snapshot").0);
+    assert_eq!(
+        fs.parent(&me(), &top, Blocking::Allowed).expect("a parent"),
+        walk(&fs, ".snapshot").0
+    );
     let sub = walk(&fs, ".snapshot/one/dir/sub").0;
     assert_eq!(fs.parent(&me(), &sub, Blocking::Allowed).expect("a parent"), below);
 }
@@ -188,7 +223,13 @@ fn each_snapshot_is_a_file_system_of_its_own() {
 fn identities_survive_restarts_and_renamed_snapshots() {
     let site = Site::new();
     let fs = site.open();
-    let paths = [".snapshot", "dir/.snapshot", "dir/.snapshot/one", ".snapshot/one/dir/sub/file", "dir/sub/file"];
+    let paths = [
+        ".snapshot",
+        "dir/.snapshot",
+        "dir/.snapshot/one",
+        ".snapshot/one/dir/sub/file",
+        "dir/sub/file",
+    ];
     let ids = paths.map(|path| walk(&fs, path).0);
     drop(fs);
     let fs = site.open();
@@ -211,7 +252,12 @@ fn identities_survive_restarts_and_renamed_snapshots() {
 fn only_files_of_removed_snapshot_are_stale() {
     let site = Site::new();
     let fs = site.open();
-    let ids = |of: &str| [walk(&fs, &format!("dir/.snapshot/{of}")).0, walk(&fs, &format!(".snapshot/{of}/dir/sub/file")).0];
+    let ids = |of: &str| {
+        [
+            walk(&fs, &format!("dir/.snapshot/{of}")).0,
+            walk(&fs, &format!(".snapshot/{of}/dir/sub/file")).0,
+        ]
+    };
     let (one, two) = (ids("one"), ids("two"));
     let (list, before) = walk(&fs, ".snapshot");
     std::fs::remove_dir_all(site.path("snapshots/one")).expect("removed");
@@ -228,7 +274,10 @@ fn only_files_of_removed_snapshot_are_stale() {
     // Another snapshot of that name appears without a restart, and does not answer for the earlier.
     site.write("snapshots/one/dir/sub/file", "third");
     assert_eq!(names(&fs, "dir/.snapshot"), ["one", "two"]);
-    assert!(fs.attributes_of(&list).expect("the list is there").change > without, "the list has changed");
+    assert!(
+        fs.attributes_of(&list).expect("the list is there").change > without,
+        "the list has changed"
+    );
     assert_eq!(read(&fs, &walk(&fs, "dir/.snapshot/one/sub/file").0), b"third");
     for id in one {
         refused!(fs.attributes_of(&id), Stale);
@@ -244,16 +293,19 @@ fn only_files_of_removed_snapshot_are_stale() {
 fn open_files_of_removed_snapshot_are_noticed() {
     let site = Site::new();
     let fs = site.open();
-    let [one, two] = ["one", "two"].map(|name| walk(&fs, &format!(".snapshot/{name}/dir/sub/file")).0);
+    let [one, two] =
+        ["one", "two"].map(|name| walk(&fs, &format!(".snapshot/{name}/dir/sub/file")).0);
     let (of_one, of_two) = (open_to_read(&fs, &one), open_to_read(&fs, &two));
     let home = fs.home(&one);
     fs.maintain();
     assert!(!fs.has_removed_files() && !fs.is_removed(&one));
     if can_serve_others() {
-        std::fs::rename(site.path("snapshots/one"), site.path("snapshots/renamed")).expect("renamed");
+        std::fs::rename(site.path("snapshots/one"), site.path("snapshots/renamed"))
+            .expect("renamed");
         fs.maintain();
         assert!(!fs.has_removed_files() && !fs.is_removed(&one));
-        std::fs::rename(site.path("snapshots/renamed"), site.path("snapshots/one")).expect("renamed");
+        std::fs::rename(site.path("snapshots/renamed"), site.path("snapshots/one"))
+            .expect("renamed");
     }
     std::fs::rename(site.path("snapshots/one"), site.path("elsewhere")).expect("renamed");
     fs.maintain();
@@ -306,7 +358,10 @@ fn failed_look_up_is_no_removal() {
     let one = walk(&fs, ".snapshot/one/dir/sub/file").0;
     let open = open_to_read(&fs, &one);
     leave_callers().expect("switching back succeeds");
-    let set_mode = |mode| std::fs::set_permissions(site.path("snapshots"), PermissionsExt::from_mode(mode)).expect("its owner may");
+    let set_mode = |mode| {
+        std::fs::set_permissions(site.path("snapshots"), PermissionsExt::from_mode(mode))
+            .expect("its owner may")
+    };
     set_mode(0o400);
     // Capabilities belong to a thread.
     std::thread::scope(|scope| {
@@ -316,7 +371,9 @@ fn failed_look_up_is_no_removal() {
             own.effective.remove(over_modes);
             own.permitted.remove(over_modes);
             set_capabilities(None, own).expect("a thread may drop its own");
-            let refused = std::fs::metadata(site.path("snapshots/one")).expect_err("searching is refused").kind();
+            let refused = std::fs::metadata(site.path("snapshots/one"))
+                .expect_err("searching is refused")
+                .kind();
             assert_eq!(refused, std::io::ErrorKind::PermissionDenied);
             (0..3).for_each(|_| fs.maintain());
         });
@@ -335,7 +392,8 @@ fn snapshot_missing_in_list_that_is_cut_is_not_removed() {
     let one = walk(&fs, ".snapshot/one/dir/sub/file").0;
     let open = open_to_read(&fs, &one);
     leave_callers().expect("switching back succeeds");
-    let others: Vec<PathBuf> = (0..LISTED_MAX).map(|other| site.path(&format!("snapshots/other-{other}"))).collect();
+    let others: Vec<PathBuf> =
+        (0..LISTED_MAX).map(|other| site.path(&format!("snapshots/other-{other}"))).collect();
     others.iter().for_each(|other| std::fs::create_dir(other).expect("a directory"));
     std::fs::rename(site.path("snapshots/one"), site.path("elsewhere")).expect("renamed");
     (0..3).for_each(|_| fs.maintain());
@@ -368,7 +426,11 @@ fn every_change_of_a_snapshot_is_refused() {
         let asked = Access(0x1ff);
         let granted = fs.access(&who, &directory, asked, Blocking::Allowed).expect("answered");
         let changes = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
-        assert_eq!((granted & changes, granted.has(Access::READ | Access::LOOKUP)), (Access::default(), true), "{path}");
+        assert_eq!(
+            (granted & changes, granted.has(Access::READ | Access::LOOKUP)),
+            (Access::default(), true),
+            "{path}"
+        );
     }
     let file = walk(&fs, "dir/.snapshot/one/sub/file").0;
     change_is_refused(&fs, &file);
@@ -386,7 +448,15 @@ fn every_change_of_a_snapshot_is_refused() {
 
 fn change_is_refused(fs: &SnapshotFs, id: &FileId) {
     let who = me();
-    refused!(fs.set_attributes(&who, id, None, &SetAttributes { mode: Some(0), ..SetAttributes::default() }), ReadOnly);
+    refused!(
+        fs.set_attributes(
+            &who,
+            id,
+            None,
+            &SetAttributes { mode: Some(0), ..SetAttributes::default() }
+        ),
+        ReadOnly
+    );
     refused!(fs.set_acl(&who, id, PosixAclKind::Access, &PosixAcl::default()), ReadOnly);
     refused!(fs.set_xattr(&who, id, b"name", b"value", XattrHow::Either), ReadOnly);
     refused!(fs.remove_xattr(&who, id, b"name"), ReadOnly);
@@ -443,8 +513,14 @@ fn pattern_names_snapshots_and_their_part() {
     let live = PosixFs::open(&site.path("live"), Options { ids: None, ..Options::default() });
     if let Ok(live) = live {
         let missing = SnapshotPattern::parse(site.path("missing").to_str().expect("UTF-8"));
-        assert!(SnapshotFs::open(live.clone(), SnapshotOptions { pattern: missing, is_visible: false }).is_err());
-        assert!(SnapshotFs::open(live, SnapshotOptions { pattern: None, is_visible: false }).is_err(), "this file system has none");
+        assert!(
+            SnapshotFs::open(live.clone(), SnapshotOptions { pattern: missing, is_visible: false })
+                .is_err()
+        );
+        assert!(
+            SnapshotFs::open(live, SnapshotOptions { pattern: None, is_visible: false }).is_err(),
+            "this file system has none"
+        );
     }
 }
 
@@ -457,11 +533,13 @@ fn rights_are_those_of_the_snapshots_files() {
     }
     let site = Site::new();
     let set = |path: &str, mode: u32, owner: u32| {
-        std::fs::set_permissions(site.path(path), PermissionsExt::from_mode(mode)).expect("root is allowed");
+        std::fs::set_permissions(site.path(path), PermissionsExt::from_mode(mode))
+            .expect("root is allowed");
         chown(site.path(path), Some(owner), Some(owner)).expect("root is allowed");
     };
     let (owner, other) = users();
-    std::fs::set_permissions(site.above.path(), PermissionsExt::from_mode(0o755)).expect("root is allowed");
+    std::fs::set_permissions(site.above.path(), PermissionsExt::from_mode(0o755))
+        .expect("root is allowed");
     // Opened to all since the first snapshot, and closed since the second.
     set("snapshots/one/dir", 0o700, owner.uid);
     set("snapshots/one/dir/sub/file", 0o644, owner.uid);
@@ -471,7 +549,8 @@ fn rights_are_those_of_the_snapshots_files() {
     refused!(walk_as(&fs, &other, "dir/sub/.snapshot/one"), Access);
     walk_as(&fs, &owner, "dir/sub/.snapshot/one/file").expect("its owner may");
     walk_as(&fs, &other, "dir/sub/.snapshot/two/file").expect("the second is open to all");
-    let sub = walk_as(&fs, &other, "dir/sub/.snapshot").expect("the live directory is open to all").0;
+    let sub =
+        walk_as(&fs, &other, "dir/sub/.snapshot").expect("the live directory is open to all").0;
     assert_eq!(names_as(&fs, &other, &sub).expect("listed"), ["two"]);
     assert_eq!(names_as(&fs, &owner, &sub).expect("listed"), ["one", "two"]);
     // The live directory guards its own `.snapshot`.

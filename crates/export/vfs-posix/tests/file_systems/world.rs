@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vouch_vfs::{
-    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile,
-    SetAttributes, Stability,
+    AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, Error, FileId, FileSystem,
+    Name, NewNode, OpenAccess, OpenFile, SetAttributes, Stability,
 };
 use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
@@ -30,7 +30,9 @@ pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
         }
     }
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().expect("the program's path is known"));
+    command
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().expect("the program's path is known"));
     report(command.args(["--exact", test, "--nocapture"]).env(ALONE, test));
 }
 
@@ -52,7 +54,10 @@ pub(crate) fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", &find]).output().is_ok_and(|output| output.status.success())
 }
 
-pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String, String> {
+pub(crate) fn run<S: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String, String> {
     leave_callers().expect("switching to root succeeds");
     let output = Command::new(program).args(args).output().expect("the program starts");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
@@ -62,10 +67,23 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item =
 pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> Option<()> {
     leave_callers().expect("switching to root succeeds");
     std::fs::create_dir_all(point).expect("creating a directory succeeds");
-    match run("mount", [OsStr::new("-t"), kind.as_ref(), "-o".as_ref(), options.as_ref(), source.as_ref(), point.as_ref()]) {
+    match run(
+        "mount",
+        [
+            OsStr::new("-t"),
+            kind.as_ref(),
+            "-o".as_ref(),
+            options.as_ref(),
+            source.as_ref(),
+            point.as_ref(),
+        ],
+    ) {
         Ok(_) => Some(()),
         Err(why) => {
-            skip(&format!("this kernel does not mount {kind} ({options}): {}", why.trim().replace('\n', " ")));
+            skip(&format!(
+                "this kernel does not mount {kind} ({options}): {}",
+                why.trim().replace('\n', " ")
+            ));
             None
         }
     }
@@ -80,7 +98,9 @@ pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
     const LEN: u64 = 320 << 20;
     leave_callers().expect("switching to root succeeds");
     let file = point.with_extension("image");
-    std::fs::File::create(&file).and_then(|file| file.set_len(LEN)).expect("creating a sparse file succeeds");
+    std::fs::File::create(&file)
+        .and_then(|file| file.set_len(LEN))
+        .expect("creating a sparse file succeeds");
     let quiet = if kind == "ext4" { vec!["-q", "-F"] } else { vec!["-q"] };
     let args = quiet.iter().chain(more).map(OsStr::new).chain([file.as_os_str()]);
     run(&format!("mkfs.{kind}"), args).unwrap_or_else(|why| panic!("mkfs.{kind}: {why}"));
@@ -99,7 +119,10 @@ pub(crate) fn overlay(point: &Path) -> Option<()> {
         std::fs::create_dir(above.join(part)).expect("creating a directory succeeds");
     }
     let above = above.display();
-    let options = format!("lowerdir={},upperdir={above}/upper,workdir={above}/work,index=off,nfs_export=off", lower.display());
+    let options = format!(
+        "lowerdir={},upperdir={above}/upper,workdir={above}/work,index=off,nfs_export=off",
+        lower.display()
+    );
     mount("overlay", &options, Path::new("none"), point)
 }
 
@@ -114,9 +137,11 @@ pub(crate) fn hung_fuse(point: &Path, user: u32) -> Option<std::fs::File> {
     };
     // `mount` inherits it.
     let shared = rustix::io::dup(&device).expect("a descriptor");
-    let options = format!("fd={},rootmode=40000,user_id={user},group_id=0,allow_other", shared.as_raw_fd());
+    let options =
+        format!("fd={},rootmode=40000,user_id={user},group_id=0,allow_other", shared.as_raw_fd());
     std::fs::create_dir_all(point).expect("creating a directory succeeds");
-    run("mount", ["-i", "-t", "fuse", "-o", &options, "hung", &point.to_string_lossy()]).expect("root may mount it");
+    run("mount", ["-i", "-t", "fuse", "-o", &options, "hung", &point.to_string_lossy()])
+        .expect("root may mount it");
     Some(device)
 }
 
@@ -124,7 +149,9 @@ pub(crate) fn hung_fuse(point: &Path, user: u32) -> Option<std::fs::File> {
 pub(crate) fn within_a_minute<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send(call()));
-    result.recv_timeout(std::time::Duration::from_secs(60)).expect("the call does not wait for the hung mount")
+    result
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .expect("the call does not wait for the hung mount")
 }
 
 pub(crate) fn unmount(point: &Path) {
@@ -133,7 +160,10 @@ pub(crate) fn unmount(point: &Path) {
 
 pub(crate) fn with_names(store: &Path) -> Options {
     leave_callers().expect("switching to root succeeds");
-    Options { ids: Some(Arc::new(IdStore::open(store).expect("creating a store succeeds"))), ..Options::default() }
+    Options {
+        ids: Some(Arc::new(IdStore::open(store).expect("creating a store succeeds"))),
+        ..Options::default()
+    }
 }
 
 pub(crate) fn export(path: &Path, options: Options) -> PosixFs {
@@ -142,24 +172,58 @@ pub(crate) fn export(path: &Path, options: Options) -> PosixFs {
 }
 
 pub(crate) trait Short {
-    fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error>;
-    fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error>;
-    fn new_directory(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<FileId, Error>;
+    fn find(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+    ) -> Result<(FileId, Attributes), Error>;
+    fn new_file(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+        mode: u16,
+    ) -> Result<Created, Error>;
+    fn new_directory(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+        mode: u16,
+    ) -> Result<FileId, Error>;
     fn attributes_of(&self, id: &FileId) -> Result<Attributes, Error>;
     fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error>;
 }
 
 impl<F: FileSystem> Short for F {
-    fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error> {
+    fn find(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+    ) -> Result<(FileId, Attributes), Error> {
         self.lookup(who, directory, named(name), Blocking::Allowed)
     }
 
-    fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error> {
+    fn new_file(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+        mode: u16,
+    ) -> Result<Created, Error> {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         self.create(who, directory, named(name), CreateHow::Guarded, &set, BOTH)
     }
 
-    fn new_directory(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<FileId, Error> {
+    fn new_directory(
+        &self,
+        who: &Caller,
+        directory: &FileId,
+        name: &str,
+        mode: u16,
+    ) -> Result<FileId, Error> {
         let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         Ok(self.make(who, directory, named(name), NewNode::Directory, &set)?.0)
     }
@@ -182,14 +246,27 @@ pub(crate) fn named(name: &str) -> Name<'_> {
 pub(crate) fn put(file: &dyn OpenFile, offset: u64, bytes: &[u8]) -> Result<(), Error> {
     let mut written = 0;
     while written < bytes.len() {
-        written += file.write(offset + written as u64, &bytes[written..], Stability::Unstable, Blocking::Allowed)?.len;
+        written += file
+            .write(
+                offset + written as u64,
+                &bytes[written..],
+                Stability::Unstable,
+                Blocking::Allowed,
+            )?
+            .len;
     }
     Ok(())
 }
 
 pub(crate) fn content(file: &dyn OpenFile) -> Vec<u8> {
     let mut bytes = Vec::new();
-    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("reading succeeds");
+    file.read(
+        0,
+        1 << 20,
+        vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false },
+        Blocking::Allowed,
+    )
+    .expect("reading succeeds");
     bytes
 }
 
@@ -201,7 +278,9 @@ macro_rules! refused {
     ($call:expr, $why:ident) => {
         match $call {
             Err(vouch_vfs::Error::$why) => {}
-            other => panic!("{}: {:?}, not {}", stringify!($call), other.map(drop), stringify!($why)),
+            other => {
+                panic!("{}: {:?}, not {}", stringify!($call), other.map(drop), stringify!($why))
+            }
         }
     };
 }

@@ -15,11 +15,15 @@ use tokio::runtime::Runtime;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{COMPANIONS_MAX, GetDataArgs, Procedure};
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Clock, Connector, Link, LocalConnector, LocalReplica, TakeFrame, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Clock, Connector, Link, LocalConnector, LocalReplica, TakeFrame, Tree,
+    TreeOptions,
+};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 use vouch_vfs::{
-    AccessOverride, Attributes, Blocking, Caller, Content, Error, FileId, FileSystem, Name, OpenAccess, OpenFile, ReadInto, Result,
+    AccessOverride, Attributes, Blocking, Caller, Content, Error, FileId, FileSystem, Name,
+    OpenAccess, OpenFile, ReadInto, Result,
 };
 use vouch_vfs_tree::TreeFs;
 
@@ -53,18 +57,28 @@ impl Gate {
         if let Some((_, replica)) = open.as_ref().filter(|(opened, _)| *opened == epoch) {
             return Ok(Arc::clone(replica));
         }
-        let replica = LocalConnector::open(&self.database.lock()).map_err(|error| error.to_string())?.replica();
+        let replica = LocalConnector::open(&self.database.lock())
+            .map_err(|error| error.to_string())?
+            .replica();
         *open = Some((epoch, Arc::clone(&replica)));
         Ok(replica)
     }
 }
 
 impl LocalReplica for Gate {
-    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, std::result::Result<Vec<u8>, String>> {
+    fn call<'a>(
+        &'a self,
+        procedure: Procedure,
+        args: &'a [u8],
+    ) -> BoxFuture<'a, std::result::Result<Vec<u8>, String>> {
         Box::pin(async move { self.replica()?.call(procedure, args).await })
     }
 
-    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, std::result::Result<(), String>> {
+    fn data<'a>(
+        &'a self,
+        args: &'a GetDataArgs,
+        take: &'a mut TakeFrame<'_>,
+    ) -> BoxFuture<'a, std::result::Result<(), String>> {
         Box::pin(async move { self.replica()?.data(args, take).await })
     }
 
@@ -80,8 +94,11 @@ impl Connector for Network {
 
     fn connect<'a>(&'a self, _: &'a str, _: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
         let is_up = self.0.is_up.load(Ordering::SeqCst);
-        let link =
-            if is_up { Ok(Link::Local(self.0.clone() as Arc<dyn LocalReplica>)) } else { Err(io::ErrorKind::ConnectionRefused.into()) };
+        let link = if is_up {
+            Ok(Link::Local(self.0.clone() as Arc<dyn LocalReplica>))
+        } else {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        };
         Box::pin(async move { link })
     }
 }
@@ -106,8 +123,18 @@ impl Site {
         fs::create_dir(dir.path().join("source")).unwrap();
         Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([7; 32])).unwrap();
         let (now, is_up) = (Arc::new(AtomicI64::new(NOW)), Arc::new(AtomicBool::new(true)));
-        let (signer, database) = (Mutex::new((signing, cert)), Arc::new(Mutex::new(dir.path().join("db"))));
-        Site { dir, signer, database, epoch: Arc::default(), name, revision: AtomicI64::new(0), now, is_up }
+        let (signer, database) =
+            (Mutex::new((signing, cert)), Arc::new(Mutex::new(dir.path().join("db"))));
+        Site {
+            dir,
+            signer,
+            database,
+            epoch: Arc::default(),
+            name,
+            revision: AtomicI64::new(0),
+            now,
+            is_up,
+        }
     }
 
     fn database(&self) -> PathBuf {
@@ -122,7 +149,13 @@ impl Site {
     pub fn certify(&self) {
         *self.database.lock() = self.dir.path().join("db");
         let signing = SecretKey::from_seed(&[222; 32]);
-        let cert = SigningCert::issue(&SecretKey::from_seed(&[7; 32]), signing.public(), 2, 0, u64::MAX / 2);
+        let cert = SigningCert::issue(
+            &SecretKey::from_seed(&[7; 32]),
+            signing.public(),
+            2,
+            0,
+            u64::MAX / 2,
+        );
         *self.signer.lock() = (signing, cert);
     }
 
@@ -155,14 +188,21 @@ impl Site {
 
     fn publish_with(&self, choose: impl FnOnce(&mut Options)) {
         let start = NOW + self.revision.fetch_add(1, Ordering::SeqCst);
-        let mut options = Options::new(self.source(""), self.name.clone(), start as u64, DURATION_S);
+        let mut options =
+            Options::new(self.source(""), self.name.clone(), start as u64, DURATION_S);
         // The stat cache does not trust such young timestamps, and tests rewrite files within one
         // tick.
         options.rehash = true;
         choose(&mut options);
         let writer = Database::open_write(&self.database(), WriteOptions::default()).unwrap();
         let signer = self.signer.lock();
-        publish(&writer, &Signer { key: &signer.0, cert: signer.1 }, &options, &Progress::default()).unwrap();
+        publish(
+            &writer,
+            &Signer { key: &signer.0, cert: signer.1 },
+            &options,
+            &Progress::default(),
+        )
+        .unwrap();
     }
 
     pub fn export(&self) -> ExportedTree {
@@ -170,11 +210,21 @@ impl Site {
     }
 
     pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> ExportedTree {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let name = LocalConnector::open(&self.database()).unwrap().name().unwrap();
-        let (database, is_up, epoch) = (self.database.clone(), self.is_up.clone(), self.epoch.clone());
+        let (database, is_up, epoch) =
+            (self.database.clone(), self.is_up.clone(), self.epoch.clone());
         let mut options = ClientOptions {
-            connector: Arc::new(Network(Arc::new(Gate { database, is_up, epoch, open: Mutex::default() }))),
+            connector: Arc::new(Network(Arc::new(Gate {
+                database,
+                is_up,
+                epoch,
+                open: Mutex::default(),
+            }))),
             clock: Arc::new(TestClock(self.now.clone())),
             deadline: Duration::from_secs(2),
             refresh_interval: Some(Duration::from_secs(3600)),
@@ -182,7 +232,9 @@ impl Site {
             ..ClientOptions::default()
         };
         choose(&mut options);
-        let tree = runtime.block_on(async { Client::new(options).unwrap().open(&name, &TreeOptions::default()).await.unwrap() });
+        let tree = runtime.block_on(async {
+            Client::new(options).unwrap().open(&name, &TreeOptions::default()).await.unwrap()
+        });
         ExportedTree { fs: TreeFs::new(tree.clone(), runtime.handle().clone()), tree, runtime }
     }
 }
@@ -201,7 +253,12 @@ impl ExportedTree {
     pub fn find(&self, path: &str) -> Result<(FileId, Attributes)> {
         let mut at = (self.fs.root(), self.fs.attributes(&self.fs.root(), Blocking::Allowed)?);
         for name in path.split('/').filter(|name| !name.is_empty()) {
-            at = self.fs.lookup(&Caller::root(), &at.0, Name::new(name.as_bytes()).unwrap(), Blocking::Allowed)?;
+            at = self.fs.lookup(
+                &Caller::root(),
+                &at.0,
+                Name::new(name.as_bytes()).unwrap(),
+                Blocking::Allowed,
+            )?;
         }
         Ok(at)
     }
@@ -211,7 +268,13 @@ impl ExportedTree {
     }
 
     pub fn open(&self, id: &FileId) -> Result<Arc<dyn OpenFile>> {
-        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, AccessOverride::None, Blocking::Allowed)
+        self.fs.open(
+            &Caller::root(),
+            id,
+            OpenAccess { read: true, write: false },
+            AccessOverride::None,
+            Blocking::Allowed,
+        )
     }
 
     pub fn content(&self, id: &FileId) -> Result<Vec<u8>> {
@@ -227,18 +290,31 @@ impl ExportedTree {
 
     pub fn list(&self, id: &FileId, cookie: u64, count: usize) -> Result<Vec<(String, u64)>> {
         let mut found = Vec::new();
-        self.fs.read_directory(&Caller::root(), id, cookie, false, Blocking::Allowed, &mut |entry| {
-            if found.len() == count {
-                return std::ops::ControlFlow::Break(());
-            }
-            found.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
-            std::ops::ControlFlow::Continue(())
-        })?;
+        self.fs.read_directory(
+            &Caller::root(),
+            id,
+            cookie,
+            false,
+            Blocking::Allowed,
+            &mut |entry| {
+                if found.len() == count {
+                    return std::ops::ControlFlow::Break(());
+                }
+                found.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
+                std::ops::ControlFlow::Continue(())
+            },
+        )?;
         Ok(found)
     }
 }
 
-pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, blocking: Blocking) -> Result<(usize, bool)> {
+pub fn read(
+    open: &dyn OpenFile,
+    offset: u64,
+    len: usize,
+    bytes: &mut Vec<u8>,
+    blocking: Blocking,
+) -> Result<(usize, bool)> {
     match open.read(offset, len, ReadInto { bytes, span_allowed: true }, blocking)? {
         Content::Bytes { len, eof } => Ok((len, eof)),
         Content::Span { .. } => panic!("a tree has no local files"),

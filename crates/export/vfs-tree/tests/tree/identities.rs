@@ -24,12 +24,20 @@ fn identities_survive_restarts_and_revisions() {
     }
     site.publish();
     let world = site.export();
-    let ids: Vec<(FileId, u64)> = long_paths().iter().map(|path| world.find(path).unwrap()).map(|(id, a)| (id, a.file_number)).collect();
+    let ids: Vec<(FileId, u64)> = long_paths()
+        .iter()
+        .map(|path| world.find(path).unwrap())
+        .map(|(id, a)| (id, a.file_number))
+        .collect();
     drop(world);
     for revision in 0..2 {
         let world = site.export();
         for ((id, number), path) in ids.iter().zip(long_paths()) {
-            assert_eq!(world.fs.attributes(id, Blocking::Allowed).unwrap().file_number, *number, "{path}");
+            assert_eq!(
+                world.fs.attributes(id, Blocking::Allowed).unwrap().file_number,
+                *number,
+                "{path}"
+            );
             assert_eq!(world.content(id).unwrap(), path.as_bytes());
             assert_eq!(world.id(&path), *id);
             assert_eq!(world.fs.path(id).unwrap(), path.as_bytes());
@@ -62,7 +70,8 @@ fn removed_file_is_stale_until_it_returns() {
     world.refresh();
     for world in [&world, &site.export()] {
         for _ in 0..2 {
-            ids.iter().for_each(|id| assert!(is_stale(&world.fs.attributes(id, Blocking::Allowed))));
+            ids.iter()
+                .for_each(|id| assert!(is_stale(&world.fs.attributes(id, Blocking::Allowed))));
         }
         assert_eq!(world.find("file").unwrap().1.file_type, FileType::Directory);
         assert!(matches!(world.find("directory/file"), Err(Error::NotFound)));
@@ -82,7 +91,10 @@ fn invalid_identities_are_refused() {
     let world = site.export();
     for bytes in [&b""[..], b"x", b"\x10", b"\x11..", &[0xff; 64]] {
         let id = FileId::new(bytes).unwrap();
-        assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::BadId)), "{bytes:?}");
+        assert!(
+            matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::BadId)),
+            "{bytes:?}"
+        );
     }
     assert!(is_stale(&world.fs.attributes(&FileId::new(b"\x11none").unwrap(), Blocking::Allowed)));
 }

@@ -54,13 +54,23 @@ fn listing_continues_in_new_revision_without_gaps_or_repeats() {
     site.write("d/name01800.5", b"");
     site.publish();
     world.refresh();
-    let expected: Vec<String> = world.list(&directory, 0, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
+    let expected: Vec<String> =
+        world.list(&directory, 0, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
     let after = expected.iter().position(|name| name == "name01001").unwrap();
-    let rest = |cookie| world.list(&directory, cookie, usize::MAX).map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+    let rest = |cookie| {
+        world
+            .list(&directory, cookie, usize::MAX)
+            .map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
+    };
     assert_eq!(rest(begun[999].1).unwrap(), &expected[after..]);
     assert_eq!(rest(begun[997].1).unwrap(), &expected[after..]);
     let restarted = site.export();
-    let list: Vec<String> = restarted.list(&directory, begun[997].1, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
+    let list: Vec<String> = restarted
+        .list(&directory, begun[997].1, usize::MAX)
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     assert_eq!(list, &expected[after..]);
     assert!(matches!(restarted.list(&directory, begun[999].1, 1), Err(Error::BadCookie)));
 }

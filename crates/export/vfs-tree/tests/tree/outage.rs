@@ -74,7 +74,10 @@ fn expired_tree_serves_nothing() {
     let id = world.id("file");
     site.now.store(NOW + i64::from(DURATION_S) + 1, Ordering::SeqCst);
     assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::Io(_))));
-    assert!(matches!(world.fs.attributes(&id, Blocking::Forbidden), Err(Error::Io(_) | Error::WouldBlock)));
+    assert!(matches!(
+        world.fs.attributes(&id, Blocking::Forbidden),
+        Err(Error::Io(_) | Error::WouldBlock)
+    ));
     assert!(matches!(world.fs.space(&Caller::root(), &id, Blocking::Allowed), Err(Error::Io(_))));
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());
@@ -104,7 +107,8 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     assert!(bytes == random_bytes(4, 400_000)[..1000]);
     let mut listed: Vec<(String, u64)> = Vec::new();
     loop {
-        let more = world.list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX).unwrap();
+        let more =
+            world.list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX).unwrap();
         if more.is_empty() {
             break;
         }

@@ -9,7 +9,8 @@ fn new_revision_appears_within_refresh_interval() {
     let site = Site::new();
     site.write("file", b"first");
     site.publish();
-    let world = site.export_with(|options| options.refresh_interval = Some(Duration::from_millis(200)));
+    let world =
+        site.export_with(|options| options.refresh_interval = Some(Duration::from_millis(200)));
     let id = world.id("file");
     site.write("file", b"second");
     site.publish();
@@ -25,29 +26,43 @@ fn change_attribute_moves_exactly_with_changes() {
     site.write("b/large", random_bytes(2, 900_000));
     site.publish();
     let world = site.export();
-    let (same, moving) = (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
-    let change = |path: &str| world.fs.attributes(&world.id(path), Blocking::Allowed).unwrap().change;
+    let (same, moving) =
+        (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
+    let change =
+        |path: &str| world.fs.attributes(&world.id(path), Blocking::Allowed).unwrap().change;
     let (same_before, mut before) = (same.map(change), moving.map(change));
     let open = world.open(&world.id("b/large")).unwrap();
     for seed in 3..6 {
         for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
             let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
             site.write(path, random_bytes(seed, len));
-            std::fs::File::options().write(true).open(site.source(path)).unwrap().set_modified(times).unwrap();
+            std::fs::File::options()
+                .write(true)
+                .open(site.source(path))
+                .unwrap()
+                .set_modified(times)
+                .unwrap();
         }
         site.publish();
         world.refresh();
         let after = moving.map(change);
-        assert!(before.iter().zip(after).all(|(before, after)| *before != after), "{before:?} {after:?}");
+        assert!(
+            before.iter().zip(after).all(|(before, after)| *before != after),
+            "{before:?} {after:?}"
+        );
         before = after;
         assert_eq!(same.map(change), same_before);
         assert!(world.content(&world.id("b/inline")).unwrap() == random_bytes(seed, 900));
         let mut bytes = Vec::new();
-        assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Blocking::Allowed).unwrap(), (900_000, true));
+        assert_eq!(
+            read(&*open, 0, 1_000_000, &mut bytes, Blocking::Allowed).unwrap(),
+            (900_000, true)
+        );
         assert!(bytes == random_bytes(seed, 900_000));
     }
     let restarted = site.export();
-    for (path, before) in moving.into_iter().chain(same).zip(before.into_iter().chain(same_before)) {
+    for (path, before) in moving.into_iter().chain(same).zip(before.into_iter().chain(same_before))
+    {
         assert_eq!(restarted.find(path).unwrap().1.change, before, "{path}");
     }
 }
@@ -65,7 +80,8 @@ fn stolen_key_revision_ends_with_next_certificate() {
         let follow = |cert_serial, number| {
             until(|| {
                 let _ = world.runtime.block_on(world.tree.refresh());
-                (world.tree.newest().cert_serial(), world.tree.newest().number()) == (cert_serial, number)
+                (world.tree.newest().cert_serial(), world.tree.newest().number())
+                    == (cert_serial, number)
             });
         };
         assert_eq!(world.content(&id).unwrap(), b"genuine");
@@ -85,9 +101,15 @@ fn stolen_key_revision_ends_with_next_certificate() {
         site.reconnect();
         follow(2, 2);
         assert_eq!(world.content(&id).unwrap(), b"mended");
-        assert!(is_stale(&world.fs.attributes(&extra, Blocking::Allowed)), "gone with the thief's revision");
+        assert!(
+            is_stale(&world.fs.attributes(&extra, Blocking::Allowed)),
+            "gone with the thief's revision"
+        );
         let mended = change(&id);
-        assert!(genuine != forged && forged != mended && mended != genuine, "{genuine} {forged} {mended}");
+        assert!(
+            genuine != forged && forged != mended && mended != genuine,
+            "{genuine} {forged} {mended}"
+        );
         assert_eq!(change(&same), unmoved);
     }
 }

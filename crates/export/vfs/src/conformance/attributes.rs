@@ -1,5 +1,8 @@
 use super::fixture::{BOTH, Fixture, Rule, mode, name, refused, write};
-use crate::{Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time, XattrHow};
+use crate::{
+    Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time,
+    XattrHow,
+};
 
 pub(super) const RULES: &[Rule] = &[
     ("attributes_describe_the_file", attributes_describe_the_file),
@@ -15,22 +18,41 @@ fn attributes_describe_the_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", &[1; 5000]);
     let of_file = fixture.attributes(&file);
-    assert_eq!((of_file.file_type, of_file.mode, of_file.links, of_file.size), (FileType::Regular, 0o644, 1, 5000), "a file");
-    assert_eq!((of_file.uid, of_file.gid), (fixture.owner.uid, fixture.owner.gid), "the file belongs to its creator");
+    assert_eq!(
+        (of_file.file_type, of_file.mode, of_file.links, of_file.size),
+        (FileType::Regular, 0o644, 1, 5000),
+        "a file"
+    );
+    assert_eq!(
+        (of_file.uid, of_file.gid),
+        (fixture.owner.uid, fixture.owner.gid),
+        "the file belongs to its creator"
+    );
     let directory = fixture.directory(&root, "directory", 0o750);
     let of_directory = fixture.attributes(&directory);
-    assert_eq!((of_directory.file_type, of_directory.mode), (FileType::Directory, 0o750), "a directory");
+    assert_eq!(
+        (of_directory.file_type, of_directory.mode),
+        (FileType::Directory, 0o750),
+        "a directory"
+    );
     assert_ne!(of_file.file_number, of_directory.file_number, "each file has its own number");
     assert_eq!(of_file.fsid, of_directory.fsid, "both lie on one file system");
     assert_eq!(of_file, fixture.attributes(&file), "unchanged attributes stay");
-    assert_eq!(of_file, fixture.open(&file, BOTH).attributes().expect("the file is open"), "an open file reports the same attributes");
+    assert_eq!(
+        of_file,
+        fixture.open(&file, BOTH).attributes().expect("the file is open"),
+        "an open file reports the same attributes"
+    );
 }
 
 fn modes_are_set_and_masked(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "file", b"");
     fixture.set(&file, mode(0o4755));
     assert_eq!(fixture.attributes(&file).mode, 0o4755, "twelve bits");
-    fixture.set(&file, SetAttributes { mode: Some(0o007), mode_mask: Some(0o077), ..SetAttributes::default() });
+    fixture.set(
+        &file,
+        SetAttributes { mode: Some(0o007), mode_mask: Some(0o077), ..SetAttributes::default() },
+    );
     assert_eq!(fixture.attributes(&file).mode, 0o4707, "only the mode bits of the mask are set");
 }
 
@@ -55,14 +77,18 @@ fn every_change_moves_the_change_attribute(fixture: &Fixture) {
         moved("a truncation");
     }
     let then = Some(SetTime::To(Time { seconds: 1, nanos: 2 }));
-    fixture.set(&file, SetAttributes { accessed: then, modified: then, ..SetAttributes::default() });
+    fixture
+        .set(&file, SetAttributes { accessed: then, modified: then, ..SetAttributes::default() });
     moved("setting times");
     fixture.fs.link(&fixture.owner, &file, &directory, name("link")).expect("a link");
     moved("a link");
     fixture.remove(&directory, "link");
     moved("losing a link");
     if fixture.fs.traits().xattrs {
-        fixture.fs.set_xattr(&fixture.owner, &file, b"x", b"y", XattrHow::Either).expect("an xattr");
+        fixture
+            .fs
+            .set_xattr(&fixture.owner, &file, b"x", b"y", XattrHow::Either)
+            .expect("an xattr");
         moved("an xattr");
     }
     if fixture.fs.traits().acls {
@@ -89,19 +115,37 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let (mut of_a, mut of_b) = (fixture.change(&a), fixture.change(&b));
     let check = |what: &str, reported: crate::DirectoryChange, before: &mut u64, after: u64| {
-        assert_eq!((reported.before, reported.after), (*before, after), "{what}: the change attribute before and after");
+        assert_eq!(
+            (reported.before, reported.after),
+            (*before, after),
+            "{what}: the change attribute before and after"
+        );
         assert_ne!(reported.before, reported.after, "{what}: it moves");
         *before = after;
     };
-    let made = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
+    let made = fixture
+        .create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644))
+        .expect("creation succeeds");
     check("create", made.directory, &mut of_a, fixture.change(&a));
-    let found = fixture.create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644)).expect("opening succeeds");
-    assert_eq!(found.directory.before, found.directory.after, "opening an existing file does not change the directory");
-    let directory = fixture.fs.make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755)).expect("creation succeeds");
+    let found = fixture
+        .create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644))
+        .expect("opening succeeds");
+    assert_eq!(
+        found.directory.before, found.directory.after,
+        "opening an existing file does not change the directory"
+    );
+    let directory = fixture
+        .fs
+        .make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755))
+        .expect("creation succeeds");
     check("make", directory.2, &mut of_a, fixture.change(&a));
-    let linked = fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
+    let linked =
+        fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
     check("link", linked, &mut of_a, fixture.change(&a));
-    let renamed = fixture.fs.rename(&fixture.owner, &a, name("y"), &b, name("y")).expect("the rename succeeds");
+    let renamed = fixture
+        .fs
+        .rename(&fixture.owner, &a, name("y"), &b, name("y"))
+        .expect("the rename succeeds");
     check("rename, from", renamed.from, &mut of_a, fixture.change(&a));
     check("rename, to", renamed.to, &mut of_b, fixture.change(&b));
     let removed = fixture.fs.remove(&fixture.owner, &a, name("x")).expect("the removal succeeds");
@@ -109,7 +153,10 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
 }
 
 fn free_space_is_reported(fixture: &Fixture) {
-    let space = fixture.fs.space(&fixture.owner, &fixture.root(), Blocking::Allowed).expect("the value is reported");
+    let space = fixture
+        .fs
+        .space(&fixture.owner, &fixture.root(), Blocking::Allowed)
+        .expect("the value is reported");
     assert!(space.bytes_total >= space.bytes_free && space.bytes_total > 0, "bytes: {space:?}");
     assert!(space.files_total >= space.files_free, "files: {space:?}");
 }
@@ -132,21 +179,56 @@ fn xattrs_are_stored(fixture: &Fixture) {
     let root = fixture.root();
     for id in [fixture.file(&root, "file", b""), fixture.directory(&root, "directory", 0o755)] {
         let (fs, owner) = (&fixture.fs, &fixture.owner);
-        assert!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds").is_empty(), "a new file has no xattrs");
+        assert!(
+            fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds").is_empty(),
+            "a new file has no xattrs"
+        );
         fs.set_xattr(owner, &id, b"one", b"1", XattrHow::Create).expect("no entry exists");
         fs.set_xattr(owner, &id, b"a.b", b"", XattrHow::Either).expect("an empty value");
-        assert_eq!(fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds"), [b"a.b", b"one"], "sorted, without a prefix");
-        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), b"1", "the stored value is returned");
-        assert_eq!(fs.xattr(owner, &id, b"a.b", Blocking::Allowed).expect("the file exists"), b"", "an empty value");
-        refused!(fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create), Error::Exists, "creating an existing xattr");
-        refused!(fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace), Error::NoXattr, "replacing a missing xattr");
+        assert_eq!(
+            fs.xattrs(owner, &id, Blocking::Allowed).expect("listing succeeds"),
+            [b"a.b", b"one"],
+            "sorted, without a prefix"
+        );
+        assert_eq!(
+            fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"),
+            b"1",
+            "the stored value is returned"
+        );
+        assert_eq!(
+            fs.xattr(owner, &id, b"a.b", Blocking::Allowed).expect("the file exists"),
+            b"",
+            "an empty value"
+        );
+        refused!(
+            fs.set_xattr(owner, &id, b"one", b"2", XattrHow::Create),
+            Error::Exists,
+            "creating an existing xattr"
+        );
+        refused!(
+            fs.set_xattr(owner, &id, b"two", b"2", XattrHow::Replace),
+            Error::NoXattr,
+            "replacing a missing xattr"
+        );
         fs.set_xattr(owner, &id, b"one", &[9; 2000], XattrHow::Replace).expect("the file exists");
-        assert_eq!(fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"), [9; 2000], "the new value");
+        assert_eq!(
+            fs.xattr(owner, &id, b"one", Blocking::Allowed).expect("the file exists"),
+            [9; 2000],
+            "the new value"
+        );
         fs.remove_xattr(owner, &id, b"one").expect("the file exists");
         refused!(fs.remove_xattr(owner, &id, b"one"), Error::NoXattr, "removing an xattr twice");
-        refused!(fs.xattr(owner, &id, b"one", Blocking::Allowed), Error::NoXattr, "reading a removed xattr");
+        refused!(
+            fs.xattr(owner, &id, b"one", Blocking::Allowed),
+            Error::NoXattr,
+            "reading a removed xattr"
+        );
         refused!(fs.set_xattr(owner, &id, b"", b"x", XattrHow::Either), Error::Invalid, "no name");
-        refused!(fs.set_xattr(owner, &id, &[b'n'; 300], b"x", XattrHow::Either), Error::NameTooLong | Error::Invalid, "a long name");
+        refused!(
+            fs.set_xattr(owner, &id, &[b'n'; 300], b"x", XattrHow::Either),
+            Error::NameTooLong | Error::Invalid,
+            "a long name"
+        );
         let large = fs.set_xattr(owner, &id, b"large", &vec![0; 1 << 17], XattrHow::Either);
         refused!(large, Error::XattrTooLarge | Error::NoSpace, "a value beyond all limits");
     }

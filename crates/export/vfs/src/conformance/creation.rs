@@ -9,48 +9,82 @@ pub(super) const RULES: &[Rule] = &[
     ("umask_is_applied", umask_is_applied),
     ("new_file_is_open_despite_its_mode", new_file_is_open_despite_its_mode),
     ("failed_creation_leaves_no_file", failed_creation_leaves_no_file),
-    ("remove_incomplete_removes_only_the_created_file", remove_incomplete_removes_only_the_created_file),
-    ("racing_remove_incomplete_removes_no_other_file", racing_remove_incomplete_removes_no_other_file),
+    (
+        "remove_incomplete_removes_only_the_created_file",
+        remove_incomplete_removes_only_the_created_file,
+    ),
+    (
+        "racing_remove_incomplete_removes_no_other_file",
+        racing_remove_incomplete_removes_no_other_file,
+    ),
     ("new_file_becomes_durable_despite_its_mode", new_file_becomes_durable_despite_its_mode),
 ];
 
 fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("the name is free");
+    let made = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640))
+        .expect("the name is free");
     assert!(made.new, "the entry is new");
     assert_eq!(
         (made.attributes.file_type, made.attributes.mode, made.attributes.size),
         (FileType::Regular, 0o640, 0),
         "the file has the requested attributes"
     );
-    refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded");
+    refused!(
+        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)),
+        Error::Exists,
+        "guarded"
+    );
     fixture.directory(&root, "d", 0o755);
-    refused!(fixture.create_as(&fixture.owner, &root, "d", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded, a directory");
+    refused!(
+        fixture.create_as(&fixture.owner, &root, "d", CreateHow::Guarded, &mode(0o644)),
+        Error::Exists,
+        "guarded, a directory"
+    );
     refused!(
         fixture.create_as(&fixture.owner, &root, "d", CreateHow::Unchecked, &mode(0o644)),
         Error::IsDirectory,
         "unchecked, a directory"
     );
-    refused!(fixture.fs.make(&fixture.owner, &root, name("a"), NewNode::Directory, &mode(0o755)), Error::Exists, "a directory over a file");
+    refused!(
+        fixture.fs.make(&fixture.owner, &root, name("a"), NewNode::Directory, &mode(0o755)),
+        Error::Exists,
+        "a directory over a file"
+    );
     let file = fixture.lookup(&root, "a").expect("the file exists");
-    refused!(fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)), Error::NotDirectory, "creation in a file");
+    refused!(
+        fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)),
+        Error::NotDirectory,
+        "creation in a file"
+    );
 }
 
 fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
-    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("opening succeeds");
+    let found = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600))
+        .expect("opening succeeds");
     assert!(!found.new, "the file existed");
     assert_eq!((found.id, found.attributes.mode), (file, 0o644), "the file is unchanged");
     assert_eq!(read(&*found.open, 0, 100).0, b"content", "its content stays");
     let cut = SetAttributes { size: Some(0), ..mode(0o600) };
-    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut).expect("opening succeeds");
-    assert_eq!((found.attributes.size, found.attributes.mode), (0, 0o644), "only a size of 0 is set");
+    let found = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut)
+        .expect("opening succeeds");
+    assert_eq!(
+        (found.attributes.size, found.attributes.mode),
+        (0, 0o644),
+        "only a size of 0 is set"
+    );
 }
 
 fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let root = fixture.root();
-    let create = |verifier| fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
+    let create = |verifier| {
+        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600))
+    };
     let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("the name is free");
     assert!(first.new, "the entry is new");
     let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
@@ -58,8 +92,16 @@ fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     assert_eq!(again.id, first.id, "a retry finds the file of the first try");
     refused!(create([1, 2, 3, 4, 5, 6, 7, 9]), Error::Exists, "another verifier");
     refused!(create([2, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "another verifier");
-    refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o600)), Error::Exists, "guarded");
-    let now = SetAttributes { accessed: Some(crate::SetTime::Now), modified: Some(crate::SetTime::Now), ..SetAttributes::default() };
+    refused!(
+        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o600)),
+        Error::Exists,
+        "guarded"
+    );
+    let now = SetAttributes {
+        accessed: Some(crate::SetTime::Now),
+        modified: Some(crate::SetTime::Now),
+        ..SetAttributes::default()
+    };
     fixture.set(&first.id, now);
     refused!(create([1, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "a retry after the times were set");
 }
@@ -71,9 +113,12 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
         let made = std::thread::scope(|scope| {
             let create = |how| {
                 let (file, root, fs, owner) = (&file, &root, &fixture.fs, &fixture.owner);
-                scope.spawn(move || fs.create(owner, root, name(file), how, &mode(0o644), BOTH).map(|made| made.new))
+                scope.spawn(move || {
+                    fs.create(owner, root, name(file), how, &mode(0o644), BOTH).map(|made| made.new)
+                })
             };
-            let threads = [CreateHow::Guarded, CreateHow::Guarded, CreateHow::Unchecked].map(create);
+            let threads =
+                [CreateHow::Guarded, CreateHow::Guarded, CreateHow::Unchecked].map(create);
             threads.map(|thread| thread.join().expect("no panic"))
         });
         let new = made.iter().filter(|made| matches!(made, Ok(true))).count();
@@ -85,39 +130,79 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
 fn umask_is_applied(fixture: &Fixture) {
     let root = fixture.root();
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o666) };
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked).expect("creation succeeds");
+    let made = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked)
+        .expect("creation succeeds");
     assert_eq!(made.attributes.mode, 0o640, "a file");
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o777) };
-    let made = fixture.fs.make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked).expect("creation succeeds");
+    let made = fixture
+        .fs
+        .make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked)
+        .expect("creation succeeds");
     assert_eq!(made.1.mode, 0o750, "a directory");
-    let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("creation succeeds");
-    assert_eq!(made.attributes.mode, 0o666, "without a caller's umask, the process's umask is ignored");
-    let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("creation succeeds");
+    let made = fixture
+        .create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666))
+        .expect("creation succeeds");
+    assert_eq!(
+        made.attributes.mode, 0o666,
+        "without a caller's umask, the process's umask is ignored"
+    );
+    let made = fixture
+        .fs
+        .make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777))
+        .expect("creation succeeds");
     assert_eq!(made.1.mode, 0o1777, "the sticky bit of a directory is set");
 }
 
 fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("creation succeeds");
+    let made = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0))
+        .expect("creation succeeds");
     write(&*made.open, 0, b"content");
-    assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
+    assert_eq!(
+        read(&*made.open, 0, 100).0,
+        b"content",
+        "the file is open with the requested access"
+    );
     if fixture.has_callers() {
         fixture.set(&root, mode(0o777));
-        let made = fixture.create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0)).expect("creation succeeds");
+        let made = fixture
+            .create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0))
+            .expect("creation succeeds");
         write(&*made.open, 0, b"content");
-        assert_eq!(read(&*made.open, 0, 100).0, b"content", "the file is open with the requested access");
+        assert_eq!(
+            read(&*made.open, 0, 100).0,
+            b"content",
+            "the file is open with the requested access"
+        );
     }
 }
 
 fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Blocking::Allowed).expect("the sync succeeds");
-    let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("creation succeeds").id;
+    let sync = |ids: &[FileId]| {
+        fixture.fs.sync_metadata(ids, Blocking::Allowed).expect("the sync succeeds")
+    };
+    let file = fixture
+        .create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0))
+        .expect("creation succeeds")
+        .id;
     sync(&[file, root]);
-    let made = |name_of: &str, node| fixture.fs.make(&fixture.owner, &root, name(name_of), node, &mode(0)).expect("creation succeeds").0;
+    let made = |name_of: &str, node| {
+        fixture
+            .fs
+            .make(&fixture.owner, &root, name(name_of), node, &mode(0))
+            .expect("creation succeeds")
+            .0
+    };
     let directory = made("directory", NewNode::Directory);
     sync(&[directory, root]);
-    for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
+    for (name_of, node) in [
+        ("link", NewNode::Symlink(b"to nowhere")),
+        ("pipe", NewNode::Fifo),
+        ("socket", NewNode::Socket),
+    ] {
         let id = made(name_of, node);
         sync(&[id, root]);
         sync(&[id]);
@@ -133,30 +218,52 @@ fn failed_creation_leaves_no_file(fixture: &Fixture) {
     let root = fixture.root();
     fixture.set(&root, mode(0o777));
     let given = SetAttributes { uid: Some(1), ..mode(0o644) };
-    refused!(fixture.create_as(&alice(), &root, "a", CreateHow::Guarded, &given), Error::Permission, "a file for somebody else");
-    refused!(fixture.fs.make(&alice(), &root, name("d"), NewNode::Directory, &given), Error::Permission, "a directory for somebody else");
+    refused!(
+        fixture.create_as(&alice(), &root, "a", CreateHow::Guarded, &given),
+        Error::Permission,
+        "a file for somebody else"
+    );
+    refused!(
+        fixture.fs.make(&alice(), &root, name("d"), NewNode::Directory, &given),
+        Error::Permission,
+        "a directory for somebody else"
+    );
     assert!(fixture.names(&root).is_empty(), "a failed creation leaves no file");
 }
 
 fn remove_incomplete_removes_only_the_created_file(fixture: &Fixture) {
     let root = fixture.root();
     let remove_incomplete = |file: &str, id: &FileId| {
-        fixture.fs.remove_incomplete(&fixture.owner, &root, name(file), id).expect("remove_incomplete removes the file or leaves it")
+        fixture
+            .fs
+            .remove_incomplete(&fixture.owner, &root, name(file), id)
+            .expect("remove_incomplete removes the file or leaves it")
     };
     let file = fixture.file(&root, "a", b"");
     remove_incomplete("a", &file);
     assert!(fixture.names(&root).is_empty(), "the incomplete file is removed");
-    refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "the identity of a removed file is stale");
+    refused!(
+        fixture.fs.attributes(&file, Blocking::Allowed),
+        Error::Stale,
+        "the identity of a removed file is stale"
+    );
     remove_incomplete("a", &file);
     let directory = fixture.directory(&root, "d", 0o755);
     remove_incomplete("d", &directory);
     assert!(fixture.names(&root).is_empty(), "the incomplete directory is removed");
 
     let moved = fixture.file(&root, "a", b"moved");
-    fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("the rename succeeds");
+    fixture
+        .fs
+        .rename(&fixture.owner, &root, name("a"), &root, name("b"))
+        .expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
     remove_incomplete("a", &moved);
-    assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both files stay");
+    assert_eq!(
+        (fixture.content(&new), fixture.content(&moved)),
+        (b"new".to_vec(), b"moved".to_vec()),
+        "both files stay"
+    );
     let directory = fixture.directory(&root, "d", 0o755);
     fixture.file(&directory, "inside", b"");
     remove_incomplete("d", &directory);
@@ -172,13 +279,21 @@ fn racing_remove_incomplete_removes_no_other_file(fixture: &Fixture) {
         let id = fixture.file(&root, &mine, b"mine");
         std::thread::scope(|scope| {
             let (fs, owner, root, mine) = (&fixture.fs, &fixture.owner, &root, &mine);
-            let remove_incomplete = scope.spawn(move || fs.remove_incomplete(owner, root, name("a"), &made));
+            let remove_incomplete =
+                scope.spawn(move || fs.remove_incomplete(owner, root, name("a"), &made));
             let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
             rename.join().expect("no panic").expect("the rename succeeds");
-            remove_incomplete.join().expect("no panic").expect("remove_incomplete removes the file or leaves it");
+            remove_incomplete
+                .join()
+                .expect("no panic")
+                .expect("remove_incomplete removes the file or leaves it");
         });
         assert_eq!(fixture.content(&id), b"mine", "the replacement stays");
-        assert_eq!(fixture.names(&root).len(), 1, "the file has its own name, and no other file changed");
+        assert_eq!(
+            fixture.names(&root).len(),
+            1,
+            "the file has its own name, and no other file changed"
+        );
         let left = fixture.names(&root).remove(0);
         fixture.remove(&root, &left);
     }

@@ -1,4 +1,6 @@
-use super::fixture::{BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, name, read, refused, write};
+use super::fixture::{
+    BOTH, Fixture, READ, Rule, SplitMix64, WRITE, mode, name, read, refused, write,
+};
 use crate::{Blocking, Content, CreateHow, Error, ReadInto, SeekTarget, SetAttributes, Stability};
 
 pub(super) const RULES: &[Rule] = &[
@@ -22,24 +24,47 @@ fn reads_return_written_data(fixture: &Fixture) {
     let open = fixture.open(&file, BOTH);
     let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
     write(&*open, 0, &content);
-    assert_eq!(open.attributes().expect("the file is open").size, 100_000, "the size is what was written");
+    assert_eq!(
+        open.attributes().expect("the file is open").size,
+        100_000,
+        "the size is what was written"
+    );
     for (offset, len) in [(0, 10), (99_990, 10), (4095, 2), (0, 100_000), (1, 50_000)] {
         let (bytes, eof) = read(&*open, offset, len);
         assert_eq!(bytes, content[offset as usize..offset as usize + len], "{len} at {offset}");
-        assert_eq!(eof, offset as usize + len == content.len(), "end of file is reported exactly, {len} at {offset}");
+        assert_eq!(
+            eof,
+            offset as usize + len == content.len(),
+            "end of file is reported exactly, {len} at {offset}"
+        );
     }
-    assert_eq!(read(&*open, 99_995, 100), (content[99_995..].to_vec(), true), "a read past the end is short");
+    assert_eq!(
+        read(&*open, 99_995, 100),
+        (content[99_995..].to_vec(), true),
+        "a read past the end is short"
+    );
     assert_eq!(read(&*open, 100_000, 1), (Vec::new(), true), "a read at the end is empty");
-    assert_eq!(read(&*open, u64::MAX - 1, 100), (Vec::new(), true), "a read far past the end is empty");
+    assert_eq!(
+        read(&*open, u64::MAX - 1, 100),
+        (Vec::new(), true),
+        "a read far past the end is empty"
+    );
     let mut bytes = b"before".to_vec();
-    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("reading succeeds");
+    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed)
+        .expect("reading succeeds");
     assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
     let mut bytes = Vec::new();
-    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Blocking::Allowed).expect("reading succeeds") {
-        Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),
+    match open
+        .read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Blocking::Allowed)
+        .expect("reading succeeds")
+    {
+        Content::Bytes { len, eof } => {
+            assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes")
+        }
         Content::Span { span, eof } => {
             let mut sent = vec![0; span.len];
-            std::os::unix::fs::FileExt::read_exact_at(&*span.file, &mut sent, span.offset).expect("a span can be read");
+            std::os::unix::fs::FileExt::read_exact_at(&*span.file, &mut sent, span.offset)
+                .expect("a span can be read");
             assert_eq!((eof, &sent[..]), (false, &content[10..70_010]), "a span");
         }
     }
@@ -62,7 +87,11 @@ fn holes_read_as_zeros_and_are_found(fixture: &Fixture) {
     let seek = |offset, target| open.seek(offset, target);
     assert_eq!(seek(0, SeekTarget::Data).expect("there is data"), FAR, "data after a hole");
     assert_eq!(seek(0, SeekTarget::Hole).expect("there is a hole"), 0, "a hole at the offset");
-    assert_eq!(seek(FAR, SeekTarget::Hole).expect("the end counts as a hole"), FAR + 4, "the end counts as a hole");
+    assert_eq!(
+        seek(FAR, SeekTarget::Hole).expect("the end counts as a hole"),
+        FAR + 4,
+        "the end counts as a hole"
+    );
     refused!(seek(FAR + 4, SeekTarget::Data), Error::NoSuchRegion, "no data at the end");
     refused!(seek(FAR + 100, SeekTarget::Hole), Error::NoSuchRegion, "no hole past the end");
 }
@@ -76,12 +105,19 @@ fn truncation_cuts_and_extends(fixture: &Fixture) {
     let open = fixture.open(&file, BOTH);
     open.truncate(8).expect("open for writing");
     assert_eq!(fixture.content(&file), b"0123\0\0\0\0", "truncated data does not reappear");
-    fixture.fs.set_attributes(&fixture.owner, &file, Some(&*open), &size(2)).expect("a truncation through the open file succeeds");
+    fixture
+        .fs
+        .set_attributes(&fixture.owner, &file, Some(&*open), &size(2))
+        .expect("a truncation through the open file succeeds");
     assert_eq!(fixture.content(&file), b"01", "a file is truncated through an open file");
     let too_large = fixture.fs.set_attributes(&fixture.owner, &file, None, &size(u64::MAX));
     refused!(too_large, Error::TooLarge | Error::Invalid, "a size above the limit");
     let directory = fixture.directory(&root, "d", 0o755);
-    refused!(fixture.fs.set_attributes(&fixture.owner, &directory, None, &size(0)), Error::IsDirectory | Error::Invalid, "a directory");
+    refused!(
+        fixture.fs.set_attributes(&fixture.owner, &directory, None, &size(0)),
+        Error::IsDirectory | Error::Invalid,
+        "a directory"
+    );
 }
 
 fn unlinked_file_stays_while_open(fixture: &Fixture) {
@@ -91,14 +127,22 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     fixture.remove(&root, "a");
     assert_eq!(read(&*open, 0, 100).0, b"content", "reading succeeds");
     write(&*open, 0, b"C");
-    assert_eq!(open.attributes().expect("the file is open").links, 0, "an unlinked file has no links");
+    assert_eq!(
+        open.attributes().expect("the file is open").links,
+        0,
+        "an unlinked file has no links"
+    );
     assert_eq!(fixture.attributes(&file).size, 7, "the identity is valid while the file is open");
     let other = fixture.file(&root, "a", b"other");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the same name is another file");
     let replaced = fixture.open(&other, READ);
     fixture.file(&root, "b", b"b");
     fixture.fs.rename(&fixture.owner, &root, name("b"), &root, name("a")).expect("a rename");
-    assert_eq!(read(&*replaced, 0, 100).0, b"other", "a replaced file stays readable while it is open");
+    assert_eq!(
+        read(&*replaced, 0, 100).0,
+        b"other",
+        "a replaced file stays readable while it is open"
+    );
     drop(open);
     refused!(fixture.fs.attributes(&file, Blocking::Allowed), Error::Stale, "after the last close");
 }
@@ -106,12 +150,28 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
 fn open_file_is_limited_to_requested_access(fixture: &Fixture) {
     let file = fixture.file(&fixture.root(), "a", b"content");
     let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
-    refused!(reader.write(0, b"x", Stability::Unstable, Blocking::Allowed), Error::Access, "writing a file open for reading");
-    refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating a file open for reading");
+    refused!(
+        reader.write(0, b"x", Stability::Unstable, Blocking::Allowed),
+        Error::Access,
+        "writing a file open for reading"
+    );
+    refused!(
+        reader.truncate(0),
+        Error::Access | Error::Invalid,
+        "truncating a file open for reading"
+    );
     refused!(reader.allocate(0, 1), Error::Access, "allocating in a file open for reading");
     let into = ReadInto { bytes: &mut Vec::new(), span_allowed: false };
-    refused!(writer.read(0, 1, into, Blocking::Allowed), Error::Access, "reading a file open for writing");
-    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "the access of the open is reported");
+    refused!(
+        writer.read(0, 1, into, Blocking::Allowed),
+        Error::Access,
+        "reading a file open for writing"
+    );
+    assert_eq!(
+        (reader.access(), writer.access()),
+        (READ, WRITE),
+        "the access of the open is reported"
+    );
 }
 
 fn regions_are_allocated_and_punched(fixture: &Fixture) {
@@ -123,19 +183,35 @@ fn regions_are_allocated_and_punched(fixture: &Fixture) {
             punched.expect("punching a hole succeeds");
             assert_eq!(fixture.attributes(&file).size, 65_536, "the size stays");
             assert_eq!(read(&*open, 4096, 32_768).0, vec![0; 32_768], "a hole reads as zeros");
-            assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "data around the range stays");
+            assert_eq!(
+                (read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0),
+                (vec![7; 4096], vec![7; 10]),
+                "data around the range stays"
+            );
             if fixture.fs.traits().sparse {
-                assert_eq!(open.seek(0, SeekTarget::Hole).expect("an entry exists"), 4096, "the look-up succeeds");
+                assert_eq!(
+                    open.seek(0, SeekTarget::Hole).expect("an entry exists"),
+                    4096,
+                    "the look-up succeeds"
+                );
             }
             open.deallocate(1, 10).expect("any range");
-            assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "a hole has exact ends");
+            assert_eq!(
+                read(&*open, 0, 12).0,
+                [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7],
+                "a hole has exact ends"
+            );
         }
     }
     match open.allocate(65_536, 65_536) {
         Err(Error::NotSupported) => eprintln!("not applicable: no space can be reserved"),
         allocated => {
             allocated.expect("space can be reserved");
-            assert_eq!(fixture.attributes(&file).size, 131_072, "the file keeps the reserved blocks");
+            assert_eq!(
+                fixture.attributes(&file).size,
+                131_072,
+                "the file keeps the reserved blocks"
+            );
         }
     }
 }
@@ -147,14 +223,21 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
     let (source, target) = (fixture.open(&from, READ), fixture.open(&to, BOTH));
     let mut done = 0;
     loop {
-        match target.copy_from(&*source, 100 + done, 7 + done, 50_000 - done).expect("a range can be copied") {
+        match target
+            .copy_from(&*source, 100 + done, 7 + done, 50_000 - done)
+            .expect("a range can be copied")
+        {
             0 => break,
             part => done += part,
         }
     }
     assert_eq!(done, 19_900, "a copy ends at the end of the source");
     assert_eq!(read(&*target, 7, 100_000).0, content[100..], "the bytes are the same");
-    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "copying into a file open for reading");
+    refused!(
+        source.copy_from(&*target, 0, 0, 1),
+        Error::Access,
+        "copying into a file open for reading"
+    );
     let block = u64::from(fixture.fs.traits().clone_block_len);
     match target.clone_range(&*source, 0, 0, 0) {
         Err(Error::NotSupported | Error::CrossesFileSystems) => {
@@ -163,16 +246,23 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
         cloned => {
             cloned.expect("a file can be cloned");
             assert_eq!(read(&*target, 0, 20_000).0, content, "a clone holds the same");
-            refused!(target.clone_range(&*source, 1, 0, block), Error::Invalid, "cloning at an unaligned offset");
+            refused!(
+                target.clone_range(&*source, 1, 0, block),
+                Error::Invalid,
+                "cloning at an unaligned offset"
+            );
         }
     }
 }
 
 fn commits_succeed(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
+    let made = fixture
+        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644))
+        .expect("creation succeeds");
     for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
-        let written = made.open.write(0, b"data", stability, Blocking::Allowed).expect("writing succeeds");
+        let written =
+            made.open.write(0, b"data", stability, Blocking::Allowed).expect("writing succeeds");
         assert!(written.stability >= stability, "at least the requested durability");
         match made.open.write(0, b"data", stability, Blocking::Forbidden) {
             Ok(_) | Err(Error::WouldBlock) => {}
@@ -181,10 +271,16 @@ fn commits_succeed(fixture: &Fixture) {
     }
     made.open.commit(0, 0, Blocking::Allowed).expect("the commit succeeds");
     made.open.commit(1, 2, Blocking::Allowed).expect("the commit of a range succeeds");
-    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("names and attributes can be made durable");
+    fixture
+        .fs
+        .sync_metadata(&[made.id, root], Blocking::Allowed)
+        .expect("names and attributes can be made durable");
     fixture.remove(&root, "a");
     drop(made.open);
-    fixture.fs.sync_metadata(&[made.id, root], Blocking::Allowed).expect("removed files are skipped");
+    fixture
+        .fs
+        .sync_metadata(&[made.id, root], Blocking::Allowed)
+        .expect("removed files are skipped");
 }
 
 fn open_files_of_others_are_refused(fixture: &Fixture) {
@@ -199,10 +295,22 @@ fn open_files_of_others_are_refused(fixture: &Fixture) {
         BOTH,
     )
     .expect("creation succeeds");
-    refused!(fixture.fs.attributes(&file.id, Blocking::Allowed), Error::BadId | Error::Stale, "an identity of another file system");
+    refused!(
+        fixture.fs.attributes(&file.id, Blocking::Allowed),
+        Error::BadId | Error::Stale,
+        "an identity of another file system"
+    );
     let here = fixture.open(&fixture.file(&fixture.root(), "a", b"x"), BOTH);
-    refused!(here.copy_from(&*file.open, 0, 0, 1), Error::CrossesFileSystems, "copying from another file system");
-    refused!(here.clone_range(&*file.open, 0, 0, 0), Error::CrossesFileSystems, "cloning from another file system");
+    refused!(
+        here.copy_from(&*file.open, 0, 0, 1),
+        Error::CrossesFileSystems,
+        "copying from another file system"
+    );
+    refused!(
+        here.clone_range(&*file.open, 0, 0, 0),
+        Error::CrossesFileSystems,
+        "cloning from another file system"
+    );
 }
 
 fn random_writes_agree_with_model(fixture: &Fixture) {
@@ -237,7 +345,11 @@ fn random_writes_agree_with_model(fixture: &Fixture) {
             let end = model.len().min(offset as usize + len);
             let expected = model.get(offset as usize..end).unwrap_or_default();
             assert!(bytes == expected, "seed {seed}, step {step}: {len} bytes at {offset}");
-            assert_eq!(eof, offset as usize + len >= model.len(), "seed {seed}, step {step}: end of file");
+            assert_eq!(
+                eof,
+                offset as usize + len >= model.len(),
+                "seed {seed}, step {step}: end of file"
+            );
         }
         assert!(fixture.content(&file) == model, "seed {seed}: the whole file");
     }

@@ -2,8 +2,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    AccessOverride, Attributes, Blocking, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess,
-    OpenFile, ReadInto, Result, SetAttributes, Stability,
+    AccessOverride, Attributes, Blocking, Caller, Content, CreateHow, Created, Error, FileId,
+    FileSystem, Name, NewNode, OpenAccess, OpenFile, ReadInto, Result, SetAttributes, Stability,
 };
 
 pub struct Fixture {
@@ -79,7 +79,9 @@ impl Fixture {
     }
 
     pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
-        let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("creating a file succeeds");
+        let made = self
+            .create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644))
+            .expect("creating a file succeeds");
         write(&*made.open, 0, content);
         made.id
     }
@@ -98,7 +100,9 @@ impl Fixture {
     }
 
     pub(crate) fn open(&self, id: &FileId, access: OpenAccess) -> Arc<dyn OpenFile> {
-        self.fs.open(&self.owner, id, access, AccessOverride::None, Blocking::Allowed).expect("the owner can open the file")
+        self.fs
+            .open(&self.owner, id, access, AccessOverride::None, Blocking::Allowed)
+            .expect("the owner can open the file")
     }
 
     pub(crate) fn content(&self, id: &FileId) -> Vec<u8> {
@@ -111,10 +115,17 @@ impl Fixture {
 
     pub(crate) fn names(&self, directory: &FileId) -> Vec<String> {
         let mut names = Vec::new();
-        let done = self.fs.read_directory(&self.owner, directory, 0, false, Blocking::Allowed, &mut |entry| {
-            names.push(String::from_utf8_lossy(entry.name).into_owned());
-            std::ops::ControlFlow::Continue(())
-        });
+        let done = self.fs.read_directory(
+            &self.owner,
+            directory,
+            0,
+            false,
+            Blocking::Allowed,
+            &mut |entry| {
+                names.push(String::from_utf8_lossy(entry.name).into_owned());
+                std::ops::ControlFlow::Continue(())
+            },
+        );
         assert!(done.expect("the owner can list"), "an uninterrupted listing reaches the end");
         names.sort();
         names
@@ -124,8 +135,9 @@ impl Fixture {
 pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
     let mut done = 0;
     while done < data.len() {
-        let written =
-            open.write(offset + done as u64, &data[done..], Stability::Unstable, Blocking::Allowed).expect("an open file can be written");
+        let written = open
+            .write(offset + done as u64, &data[done..], Stability::Unstable, Blocking::Allowed)
+            .expect("an open file can be written");
         assert!(written.len > 0, "a write writes something");
         done += written.len;
     }
@@ -133,7 +145,9 @@ pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
 
 pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
     let mut bytes = Vec::new();
-    match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed).expect("an open file can be read")
+    match open
+        .read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Blocking::Allowed)
+        .expect("an open file can be read")
     {
         Content::Bytes { len, eof } => {
             assert_eq!(len, bytes.len(), "the returned length is the number of appended bytes");

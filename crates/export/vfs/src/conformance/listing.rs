@@ -12,16 +12,29 @@ pub(super) const RULES: &[Rule] = &[
     ("large_directory_is_listed_in_pieces", large_directory_is_listed_in_pieces),
 ];
 
-fn piece(fixture: &Fixture, directory: &FileId, cookie: u64, count: usize, with_files: bool) -> (Vec<(String, u64)>, bool) {
+fn piece(
+    fixture: &Fixture,
+    directory: &FileId,
+    cookie: u64,
+    count: usize,
+    with_files: bool,
+) -> (Vec<(String, u64)>, bool) {
     let mut names = Vec::new();
-    let done = fixture.fs.read_directory(&fixture.owner, directory, cookie, with_files, Blocking::Allowed, &mut |entry| {
-        if names.len() == count {
-            return ControlFlow::Break(());
-        }
-        assert!(entry.cookie >= 3, "cookies below 3 are reserved");
-        names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.cookie));
-        ControlFlow::Continue(())
-    });
+    let done = fixture.fs.read_directory(
+        &fixture.owner,
+        directory,
+        cookie,
+        with_files,
+        Blocking::Allowed,
+        &mut |entry| {
+            if names.len() == count {
+                return ControlFlow::Break(());
+            }
+            assert!(entry.cookie >= 3, "cookies below 3 are reserved");
+            names.push((String::from_utf8_lossy(entry.name).into_owned(), entry.cookie));
+            ControlFlow::Continue(())
+        },
+    );
     (names, done.expect("the owner can list"))
 }
 
@@ -48,7 +61,10 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
         assert_eq!(names, expected, "{count} at a time");
     }
     let file = fixture.lookup(&root, "file0").expect("the file exists");
-    let listed = fixture.fs.read_directory(&fixture.owner, &file, 0, false, Blocking::Allowed, &mut |_| ControlFlow::Continue(()));
+    let listed =
+        fixture.fs.read_directory(&fixture.owner, &file, 0, false, Blocking::Allowed, &mut |_| {
+            ControlFlow::Continue(())
+        });
     refused!(listed, Error::NotDirectory, "listing a file");
 }
 
@@ -68,7 +84,13 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         let (mut cookie, mut fresh) = (0, 0);
         loop {
-            let (part, done) = piece(fixture, &directory, cookie, random.roll(20) as usize + 1, random.roll(2) == 0);
+            let (part, done) = piece(
+                fixture,
+                &directory,
+                cookie,
+                random.roll(20) as usize + 1,
+                random.roll(2) == 0,
+            );
             for (name, _) in &part {
                 *seen.entry(name.clone()).or_default() += 1;
             }
@@ -100,7 +122,14 @@ fn cookies_stay_valid_during_changes(fixture: &Fixture) {
 fn reserved_cookies_are_refused(fixture: &Fixture) {
     for cookie in [1, 2] {
         let root = fixture.root();
-        let listed = fixture.fs.read_directory(&fixture.owner, &root, cookie, false, Blocking::Allowed, &mut |_| ControlFlow::Continue(()));
+        let listed = fixture.fs.read_directory(
+            &fixture.owner,
+            &root,
+            cookie,
+            false,
+            Blocking::Allowed,
+            &mut |_| ControlFlow::Continue(()),
+        );
         refused!(listed, Error::BadCookie, "cookie {cookie}");
     }
 }
@@ -110,20 +139,35 @@ fn listings_include_identities_and_attributes(fixture: &Fixture) {
     fixture.file(&root, "file", b"content");
     fixture.directory(&root, "directory", 0o755);
     let mut count = 0;
-    let done = fixture.fs.read_directory(&fixture.owner, &root, 0, true, Blocking::Allowed, &mut |entry| {
-        let name = crate::Name::new(entry.name).expect("a name is listed");
-        let (id, attributes) = entry.file.expect("the option was given").expect("the owner may read the path");
-        let (found, there) = fixture.fs.lookup(&fixture.owner, &root, name, Blocking::Allowed).expect("the file exists");
-        assert_eq!((id, attributes.file_number), (found, there.file_number), "a listing and a lookup agree");
-        assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");
-        assert_eq!(
-            (attributes.size, attributes.change, attributes.mode),
-            (there.size, there.change, there.mode),
-            "a listing and a lookup report the same attributes"
-        );
-        count += 1;
-        ControlFlow::Continue(())
-    });
+    let done = fixture.fs.read_directory(
+        &fixture.owner,
+        &root,
+        0,
+        true,
+        Blocking::Allowed,
+        &mut |entry| {
+            let name = crate::Name::new(entry.name).expect("a name is listed");
+            let (id, attributes) =
+                entry.file.expect("the option was given").expect("the owner may read the path");
+            let (found, there) = fixture
+                .fs
+                .lookup(&fixture.owner, &root, name, Blocking::Allowed)
+                .expect("the file exists");
+            assert_eq!(
+                (id, attributes.file_number),
+                (found, there.file_number),
+                "a listing and a lookup agree"
+            );
+            assert_eq!(entry.file_number, attributes.file_number, "the entry and the file agree");
+            assert_eq!(
+                (attributes.size, attributes.change, attributes.mode),
+                (there.size, there.change, there.mode),
+                "a listing and a lookup report the same attributes"
+            );
+            count += 1;
+            ControlFlow::Continue(())
+        },
+    );
     assert!(done.expect("the owner can list"));
     assert_eq!(count, 2, "every entry is listed");
 }

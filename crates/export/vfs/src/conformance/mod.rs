@@ -15,8 +15,16 @@ mod times;
 pub use fixture::{Fixture, Rule};
 pub use read_only::check_read_only;
 
-pub const RULES: &[&[Rule]] =
-    &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
+pub const RULES: &[&[Rule]] = &[
+    names::RULES,
+    creation::RULES,
+    data::RULES,
+    listing::RULES,
+    attributes::RULES,
+    times::RULES,
+    rights::RULES,
+    acls::RULES,
+];
 
 /// # Panics
 ///

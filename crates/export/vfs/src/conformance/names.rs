@@ -13,7 +13,10 @@ pub(super) const RULES: &[Rule] = &[
     ("directories_cannot_be_hard_linked", directories_cannot_be_hard_linked),
     ("rename_replaces_only_same_file_type", rename_replaces_only_same_file_type),
     ("directory_cannot_be_moved_below_itself", directory_cannot_be_moved_below_itself),
-    ("rename_to_another_link_of_the_file_changes_nothing", rename_to_another_link_of_the_file_changes_nothing),
+    (
+        "rename_to_another_link_of_the_file_changes_nothing",
+        rename_to_another_link_of_the_file_changes_nothing,
+    ),
     ("only_empty_directories_are_removed", only_empty_directories_are_removed),
     ("parents_lead_to_the_root", parents_lead_to_the_root),
     ("symbolic_links_are_read_and_never_followed", symbolic_links_are_read_and_never_followed),
@@ -27,17 +30,37 @@ fn lookup_finds_only_existing_names(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", b"x");
     let directory = fixture.directory(&root, "directory", 0o755);
-    assert_eq!(fixture.lookup(&root, "file").expect("the file exists"), file, "lookup finds what creation made");
-    assert_eq!(fixture.lookup(&root, "directory").expect("the file exists"), directory, "lookup finds what creation made");
+    assert_eq!(
+        fixture.lookup(&root, "file").expect("the file exists"),
+        file,
+        "lookup finds what creation made"
+    );
+    assert_eq!(
+        fixture.lookup(&root, "directory").expect("the file exists"),
+        directory,
+        "lookup finds what creation made"
+    );
     refused!(fixture.lookup(&root, "File"), Error::NotFound, "another name");
     refused!(fixture.lookup(&file, "x"), Error::NotDirectory, "lookup in a file");
     let longest = "n".repeat(fixture.fs.traits().name_len_max as usize);
     let long = fixture.file(&directory, &longest, b"");
-    assert_eq!(fixture.lookup(&directory, &longest).expect("the file exists"), long, "a name of the maximum length is valid");
-    let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
-    let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names may be any bytes").0;
     assert_eq!(
-        fixture.fs.lookup(&fixture.owner, &root, bytes, Blocking::Allowed).expect("the file exists").0,
+        fixture.lookup(&directory, &longest).expect("the file exists"),
+        long,
+        "a name of the maximum length is valid"
+    );
+    let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
+    let made = fixture
+        .fs
+        .make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755))
+        .expect("names may be any bytes")
+        .0;
+    assert_eq!(
+        fixture
+            .fs
+            .lookup(&fixture.owner, &root, bytes, Blocking::Allowed)
+            .expect("the file exists")
+            .0,
         made,
         "names may be any bytes"
     );
@@ -47,12 +70,26 @@ fn identities_survive_renames(fixture: &Fixture) {
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let file = fixture.file(&a, "old", b"content");
-    fixture.fs.rename(&fixture.owner, &a, name("old"), &b, name("new")).expect("a rename between directories");
+    fixture
+        .fs
+        .rename(&fixture.owner, &a, name("old"), &b, name("new"))
+        .expect("a rename between directories");
     assert_eq!(fixture.content(&file), b"content", "an identity is of the file, not of its name");
-    assert_eq!(fixture.lookup(&b, "new").expect("the file exists"), file, "a renamed file keeps its identity");
+    assert_eq!(
+        fixture.lookup(&b, "new").expect("the file exists"),
+        file,
+        "a renamed file keeps its identity"
+    );
     refused!(fixture.lookup(&a, "old"), Error::NotFound, "looking up the old name");
-    fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
-    assert_eq!(fixture.content(&file), b"content", "an identity survives the rename of a parent directory");
+    fixture
+        .fs
+        .rename(&fixture.owner, &root, name("b"), &a, name("b"))
+        .expect("a directory can be renamed");
+    assert_eq!(
+        fixture.content(&file),
+        b"content",
+        "an identity survives the rename of a parent directory"
+    );
     assert_eq!(
         fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
         a,
@@ -63,7 +100,9 @@ fn identities_survive_renames(fixture: &Fixture) {
 fn invalid_identity_is_refused(fixture: &Fixture) {
     let root = fixture.root();
     let mut bytes = root.as_bytes().to_vec();
-    let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Blocking::Allowed);
+    let ask = |bytes: &[u8]| {
+        fixture.fs.attributes(&FileId::new(bytes).expect("short"), Blocking::Allowed)
+    };
     refused!(ask(&[]), Error::BadId | Error::Stale, "no bytes");
     refused!(ask(&[0xff; crate::FILE_ID_LEN_MAX]), Error::BadId | Error::Stale, "arbitrary bytes");
     refused!(ask(&bytes[..bytes.len() - 1]), Error::BadId | Error::Stale, "an identity cut short");
@@ -87,16 +126,26 @@ fn identities_of_removed_files_are_stale(fixture: &Fixture) {
         let directory = fixture.directory(&root, "directory", 0o755);
         fixture.remove(&root, "file");
         fixture.remove(&root, "directory");
-        let attributes = |id: &FileId| becomes_stale(|| fixture.fs.attributes(id, Blocking::Allowed));
+        let attributes =
+            |id: &FileId| becomes_stale(|| fixture.fs.attributes(id, Blocking::Allowed));
         assert!(attributes(&file), "round {round}: a removed file is stale");
         assert!(attributes(&directory), "round {round}: a removed directory is stale");
         assert!(
-            is_stale(&fixture.fs.open(&fixture.owner, &file, READ, AccessOverride::None, Blocking::Allowed)),
+            is_stale(&fixture.fs.open(
+                &fixture.owner,
+                &file,
+                READ,
+                AccessOverride::None,
+                Blocking::Allowed
+            )),
             "round {round}: a removed file can't be opened"
         );
         let next = fixture.file(&root, "file", b"y");
         assert_ne!(next, file, "round {round}: no file gets the identity of one that was removed");
-        assert!(is_stale(&fixture.fs.attributes(&file, Blocking::Allowed)), "round {round}: even when its number is used again");
+        assert!(
+            is_stale(&fixture.fs.attributes(&file, Blocking::Allowed)),
+            "round {round}: even when its number is used again"
+        );
         fixture.remove(&root, "file");
     }
 }
@@ -106,11 +155,19 @@ fn hard_links_share_one_file(fixture: &Fixture) {
     let file = fixture.file(&root, "a", b"content");
     let before = fixture.change(&file);
     fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a file can be linked");
-    assert_eq!(fixture.lookup(&root, "b").expect("the file exists"), file, "a link is the same file");
+    assert_eq!(
+        fixture.lookup(&root, "b").expect("the file exists"),
+        file,
+        "a link is the same file"
+    );
     let attributes = fixture.attributes(&file);
     assert_eq!(attributes.links, 2, "links are counted");
     assert_ne!(attributes.change, before, "a link is a change of the file");
-    refused!(fixture.fs.link(&fixture.owner, &file, &root, name("b")), Error::Exists, "a name that is taken");
+    refused!(
+        fixture.fs.link(&fixture.owner, &file, &root, name("b")),
+        Error::Exists,
+        "a name that is taken"
+    );
     assert_eq!(fixture.remove(&root, "a"), None, "a file with another name stays");
     assert_eq!(fixture.content(&file), b"content", "the file is found by its identity");
     assert_eq!(fixture.remove(&root, "b"), Some(file), "removing the last name removes the file");
@@ -128,29 +185,68 @@ fn directories_cannot_be_hard_linked(fixture: &Fixture) {
 
 fn rename_replaces_only_same_file_type(fixture: &Fixture) {
     let root = fixture.root();
-    let rename = |from: &str, to: &str| fixture.fs.rename(&fixture.owner, &root, name(from), &root, name(to));
+    let rename = |from: &str, to: &str| {
+        fixture.fs.rename(&fixture.owner, &root, name(from), &root, name(to))
+    };
     let (one, two) = (fixture.file(&root, "one", b"1"), fixture.file(&root, "two", b"2"));
-    let (empty, full) = (fixture.directory(&root, "empty", 0o755), fixture.directory(&root, "full", 0o755));
+    let (empty, full) =
+        (fixture.directory(&root, "empty", 0o755), fixture.directory(&root, "full", 0o755));
     fixture.file(&full, "x", b"");
     refused!(rename("one", "empty"), Error::IsDirectory | Error::Exists, "a file over a directory");
-    refused!(rename("empty", "one"), Error::NotDirectory | Error::Exists, "a directory over a file");
-    refused!(rename("empty", "full"), Error::NotEmpty | Error::Exists, "over a directory that is not empty");
+    refused!(
+        rename("empty", "one"),
+        Error::NotDirectory | Error::Exists,
+        "a directory over a file"
+    );
+    refused!(
+        rename("empty", "full"),
+        Error::NotEmpty | Error::Exists,
+        "over a directory that is not empty"
+    );
     refused!(rename("missing", "one"), Error::NotFound, "a missing name");
-    assert_eq!(rename("one", "two").expect("a file over a file").replaced, Some(two), "the rename reports the replaced file");
-    assert_eq!(fixture.lookup(&root, "two").expect("the file exists"), one, "the name leads to the renamed file");
-    assert_eq!(rename("full", "empty").expect("over an empty directory").replaced, Some(empty), "the rename reports the replaced file");
-    assert_eq!(fixture.lookup(&root, "empty").expect("the file exists"), full, "the name leads to the renamed directory");
+    assert_eq!(
+        rename("one", "two").expect("a file over a file").replaced,
+        Some(two),
+        "the rename reports the replaced file"
+    );
+    assert_eq!(
+        fixture.lookup(&root, "two").expect("the file exists"),
+        one,
+        "the name leads to the renamed file"
+    );
+    assert_eq!(
+        rename("full", "empty").expect("over an empty directory").replaced,
+        Some(empty),
+        "the rename reports the replaced file"
+    );
+    assert_eq!(
+        fixture.lookup(&root, "empty").expect("the file exists"),
+        full,
+        "the name leads to the renamed directory"
+    );
     let linked = fixture.file(&root, "linked", b"");
     fixture.fs.link(&fixture.owner, &linked, &root, name("other")).expect("a link");
-    assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a replaced file with another name stays");
+    assert_eq!(
+        rename("two", "linked").expect("a file over a link").replaced,
+        None,
+        "a replaced file with another name stays"
+    );
 }
 
 fn directory_cannot_be_moved_below_itself(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")), Error::Invalid, "moving a directory below its child");
-    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &a, name("c")), Error::Invalid, "below itself");
+    refused!(
+        fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")),
+        Error::Invalid,
+        "moving a directory below its child"
+    );
+    refused!(
+        fixture.fs.rename(&fixture.owner, &root, name("a"), &a, name("c")),
+        Error::Invalid,
+        "below itself"
+    );
     refused!(
         fixture.fs.rename(&fixture.owner, &a, name("b"), &root, name("a")),
         Error::NotEmpty | Error::Exists,
@@ -162,7 +258,10 @@ fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"");
     fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a link");
-    let renamed = fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("POSIX: does nothing, successfully");
+    let renamed = fixture
+        .fs
+        .rename(&fixture.owner, &root, name("a"), &root, name("b"))
+        .expect("POSIX: does nothing, successfully");
     assert_eq!(renamed.replaced, None, "no file is removed");
     assert_eq!(fixture.names(&root), ["a", "b"], "both names stay");
 }
@@ -171,11 +270,24 @@ fn only_empty_directories_are_removed(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o755);
     fixture.file(&directory, "x", b"");
-    refused!(fixture.fs.remove(&fixture.owner, &root, name("directory")), Error::NotEmpty | Error::Exists, "a directory that is not empty");
-    refused!(fixture.fs.remove(&fixture.owner, &root, name("missing")), Error::NotFound, "a missing name");
+    refused!(
+        fixture.fs.remove(&fixture.owner, &root, name("directory")),
+        Error::NotEmpty | Error::Exists,
+        "a directory that is not empty"
+    );
+    refused!(
+        fixture.fs.remove(&fixture.owner, &root, name("missing")),
+        Error::NotFound,
+        "a missing name"
+    );
     fixture.remove(&directory, "x");
-    assert_eq!(fixture.remove(&root, "directory"), Some(directory), "removing the name removes the directory");
-    let create = fixture.create_as(&fixture.owner, &directory, "y", crate::CreateHow::Guarded, &mode(0o644));
+    assert_eq!(
+        fixture.remove(&root, "directory"),
+        Some(directory),
+        "removing the name removes the directory"
+    );
+    let create =
+        fixture.create_as(&fixture.owner, &directory, "y", crate::CreateHow::Guarded, &mode(0o644));
     refused!(create, Error::Stale | Error::NotFound, "creation in a removed directory");
 }
 
@@ -183,56 +295,125 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    assert_eq!(fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"), a, "parent of b");
-    assert_eq!(fixture.fs.parent(&fixture.owner, &a, Blocking::Allowed).expect("below the root"), root, "parent of a");
-    refused!(fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed), Error::NotFound, "the root has no parent");
+    assert_eq!(
+        fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
+        a,
+        "parent of b"
+    );
+    assert_eq!(
+        fixture.fs.parent(&fixture.owner, &a, Blocking::Allowed).expect("below the root"),
+        root,
+        "parent of a"
+    );
+    refused!(
+        fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed),
+        Error::NotFound,
+        "the root has no parent"
+    );
     let file = fixture.file(&a, "file", b"");
-    refused!(fixture.fs.parent(&fixture.owner, &file, Blocking::Allowed), Error::NotDirectory, "a file has no unique parent");
+    refused!(
+        fixture.fs.parent(&fixture.owner, &file, Blocking::Allowed),
+        Error::NotDirectory,
+        "a file has no unique parent"
+    );
 }
 
 fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     let root = fixture.root();
     let link = |new: &str, target: &[u8]| {
-        let made = fixture.fs.make(&fixture.owner, &root, name(new), NewNode::Symlink(target), &SetAttributes::default());
+        let made = fixture.fs.make(
+            &fixture.owner,
+            &root,
+            name(new),
+            NewNode::Symlink(target),
+            &SetAttributes::default(),
+        );
         made.expect("creating a symbolic link succeeds").0
     };
-    for (new, target) in [("etc", &b"/etc"[..]), ("up", b"../../.."), ("here", b"."), ("self", b"self"), ("bytes", b"\xff/ x")] {
+    for (new, target) in [
+        ("etc", &b"/etc"[..]),
+        ("up", b"../../.."),
+        ("here", b"."),
+        ("self", b"self"),
+        ("bytes", b"\xff/ x"),
+    ] {
         let id = link(new, target);
-        assert_eq!(fixture.fs.read_link(&fixture.owner, &id, Blocking::Allowed).expect("a link can be read"), target, "{new}");
-        assert_eq!(fixture.lookup(&root, new).expect("the file exists"), id, "lookup finds the link itself");
+        assert_eq!(
+            fixture
+                .fs
+                .read_link(&fixture.owner, &id, Blocking::Allowed)
+                .expect("a link can be read"),
+            target,
+            "{new}"
+        );
+        assert_eq!(
+            fixture.lookup(&root, new).expect("the file exists"),
+            id,
+            "lookup finds the link itself"
+        );
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
-        refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed), Error::IsSymlink, "opening {new}");
-        let made = fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
+        refused!(
+            fixture.lookup(&id, "passwd"),
+            Error::NotDirectory | Error::IsSymlink,
+            "lookup through {new}"
+        );
+        refused!(
+            fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed),
+            Error::IsSymlink,
+            "opening {new}"
+        );
+        let made =
+            fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
         refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
     }
-    let unchecked = fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
+    let unchecked =
+        fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
     refused!(unchecked, Error::IsSymlink, "creation does not follow symbolic links");
     let file = fixture.file(&root, "file", b"");
-    refused!(fixture.fs.read_link(&fixture.owner, &file, Blocking::Allowed), Error::Invalid, "a file is no link");
+    refused!(
+        fixture.fs.read_link(&fixture.owner, &file, Blocking::Allowed),
+        Error::Invalid,
+        "a file is no link"
+    );
 }
 
 fn special_files_are_created_but_not_opened(fixture: &Fixture) {
     let root = fixture.root();
-    let mut nodes = vec![("fifo", NewNode::Fifo, FileType::Fifo), ("socket", NewNode::Socket, FileType::Socket)];
+    let mut nodes = vec![
+        ("fifo", NewNode::Fifo, FileType::Fifo),
+        ("socket", NewNode::Socket, FileType::Socket),
+    ];
     if fixture.any_caller {
         nodes.push(("null", NewNode::CharDevice(1, 3), FileType::CharDevice));
         nodes.push(("disk", NewNode::BlockDevice(7, 200), FileType::BlockDevice));
     }
     for (new, node, kind) in nodes {
-        let (id, attributes, _) = match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
-            Err(Error::Permission) if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) => {
-                eprintln!("not applicable: this system permits no device files");
-                continue;
-            }
-            made => made.expect("creation succeeds"),
-        };
+        let (id, attributes, _) =
+            match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
+                Err(Error::Permission)
+                    if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) =>
+                {
+                    eprintln!("not applicable: this system permits no device files");
+                    continue;
+                }
+                made => made.expect("creation succeeds"),
+            };
         assert_eq!(attributes.file_type, kind, "{new}");
         if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
             assert_eq!(attributes.device, (major, minor), "{new}");
         }
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed), Error::WrongType, "opening {new}");
-        let unchecked = fixture.create_as(&fixture.owner, &root, new, crate::CreateHow::Unchecked, &mode(0o644));
+        refused!(
+            fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed),
+            Error::WrongType,
+            "opening {new}"
+        );
+        let unchecked = fixture.create_as(
+            &fixture.owner,
+            &root,
+            new,
+            crate::CreateHow::Unchecked,
+            &mode(0o644),
+        );
         refused!(unchecked, Error::WrongType | Error::Exists, "creating {new}");
     }
 }
@@ -256,11 +437,15 @@ fn racing_renames_lose_no_file(fixture: &Fixture) {
         }
         scope.spawn(move || {
             for _ in 0..ROUNDS {
-                fs.attributes(&file, Blocking::Allowed).expect("a file that is being renamed exists");
+                fs.attributes(&file, Blocking::Allowed)
+                    .expect("a file that is being renamed exists");
             }
         });
     });
-    let found = [&a, &b].into_iter().filter_map(|directory| fixture.lookup(directory, "x").ok()).collect::<Vec<_>>();
+    let found = [&a, &b]
+        .into_iter()
+        .filter_map(|directory| fixture.lookup(directory, "x").ok())
+        .collect::<Vec<_>>();
     assert_eq!(found, [file], "the file has one name at the end");
 }
 
@@ -281,7 +466,10 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
         });
         while !stop.load(Ordering::Relaxed) {
             match fs.parent(owner, &moved, Blocking::Allowed) {
-                Ok(parent) => assert!(parent == a || parent == b, "parent returns the present or the former parent"),
+                Ok(parent) => assert!(
+                    parent == a || parent == b,
+                    "parent returns the present or the former parent"
+                ),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),
             }
@@ -296,10 +484,28 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
 
 fn removal_reports_last_name(fixture: &Fixture) {
     let root = fixture.root();
-    let link = fixture.fs.make(&fixture.owner, &root, name("link"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("a link").0;
-    assert_eq!(fixture.remove(&root, "link"), Some(link), "removing the only name removes a symbolic link");
+    let link = fixture
+        .fs
+        .make(
+            &fixture.owner,
+            &root,
+            name("link"),
+            NewNode::Symlink(b"x"),
+            &SetAttributes::default(),
+        )
+        .expect("a link")
+        .0;
+    assert_eq!(
+        fixture.remove(&root, "link"),
+        Some(link),
+        "removing the only name removes a symbolic link"
+    );
     let file = fixture.file(&root, "file", b"");
     let open = fixture.open(&file, READ);
-    assert_eq!(fixture.remove(&root, "file"), Some(file), "the last name is reported even if the file is open");
+    assert_eq!(
+        fixture.remove(&root, "file"),
+        Some(file),
+        "the last name is reported even if the file is open"
+    );
     drop(open);
 }

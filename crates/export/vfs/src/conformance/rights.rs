@@ -1,5 +1,10 @@
-use super::fixture::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
-use crate::{Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, SetAttributes, SetTime, Stability};
+use super::fixture::{
+    BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write,
+};
+use crate::{
+    Access, AccessOverride, Blocking, Caller, CreateHow, Error, FileId, NewNode, OpenAccess,
+    SetAttributes, SetTime, Stability,
+};
 
 pub(super) const RULES: &[Rule] = &[
     ("mode_is_enforced_for_each_class", mode_is_enforced_for_each_class),
@@ -18,7 +23,15 @@ pub(super) const RULES: &[Rule] = &[
 
 fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileId {
     let file = fixture.file(&fixture.root(), new, b"content");
-    fixture.set(&file, SetAttributes { uid: Some(uid), gid: Some(gid), mode: Some(bits), ..SetAttributes::default() });
+    fixture.set(
+        &file,
+        SetAttributes {
+            uid: Some(uid),
+            gid: Some(gid),
+            mode: Some(bits),
+            ..SetAttributes::default()
+        },
+    );
     file
 }
 
@@ -35,11 +48,17 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
     assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
     let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
-    let granted = fixture.fs.access(caller, file, wanted, Blocking::Allowed).expect("every user may call this");
+    let granted = fixture
+        .fs
+        .access(caller, file, wanted, Blocking::Allowed)
+        .expect("every user may call this");
     assert_eq!(granted.has(Access::READ), rights & 4 != 0, "{why}: read access is reported");
     assert_eq!(granted.has(Access::MODIFY), rights & 2 != 0, "{why}: write access is reported");
     assert_eq!(granted.has(Access::EXECUTE), rights & 1 != 0, "{why}: execute access is reported");
-    let one = fixture.fs.access(caller, file, Access::READ, Blocking::Allowed).expect("every user may call this");
+    let one = fixture
+        .fs
+        .access(caller, file, Access::READ, Blocking::Allowed)
+        .expect("every user may call this");
     assert_eq!(one.0 & !Access::READ.0, 0, "{why}: only requested rights are reported");
 }
 
@@ -76,7 +95,13 @@ fn superuser_bypasses_mode(fixture: &Fixture) {
     let file = file_of(fixture, "file", 1, 1, 0);
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
-    has(fixture, &Caller::root(), &file, 7, "the superuser executes files that any user may execute");
+    has(
+        fixture,
+        &Caller::root(),
+        &file,
+        7,
+        "the superuser executes files that any user may execute",
+    );
     for _ in 0..10 {
         has(fixture, &bob(), &file, 1, "another, in between");
         has(fixture, &Caller::root(), &file, 7, "root again");
@@ -92,15 +117,32 @@ fn sticky_bit_restricts_removal(fixture: &Fixture) {
     fixture.set(&sticky, mode(0o1777));
     let open = fixture.directory(&root, "open", 0o777);
     for directory in [&sticky, &open] {
-        fixture.create_as(&alice(), directory, "file", CreateHow::Guarded, &mode(0o666)).expect("every user may create files");
-        fixture.create_as(&bob(), directory, "other", CreateHow::Guarded, &mode(0o666)).expect("every user may create files");
+        fixture
+            .create_as(&alice(), directory, "file", CreateHow::Guarded, &mode(0o666))
+            .expect("every user may create files");
+        fixture
+            .create_as(&bob(), directory, "other", CreateHow::Guarded, &mode(0o666))
+            .expect("every user may create files");
     }
     let fs = &fixture.fs;
-    refused!(fs.remove(&bob(), &sticky, name("file")), Error::Permission | Error::Access, "removing another's");
-    refused!(fs.rename(&bob(), &sticky, name("file"), &open, name("x")), Error::Permission | Error::Access, "moving another's away");
-    refused!(fs.rename(&bob(), &open, name("other"), &sticky, name("file")), Error::Permission | Error::Access, "replacing another's");
+    refused!(
+        fs.remove(&bob(), &sticky, name("file")),
+        Error::Permission | Error::Access,
+        "removing another's"
+    );
+    refused!(
+        fs.rename(&bob(), &sticky, name("file"), &open, name("x")),
+        Error::Permission | Error::Access,
+        "moving another's away"
+    );
+    refused!(
+        fs.rename(&bob(), &open, name("other"), &sticky, name("file")),
+        Error::Permission | Error::Access,
+        "replacing another's"
+    );
     fs.remove(&alice(), &sticky, name("file")).expect("the owner is allowed");
-    fs.remove(&bob(), &open, name("file")).expect("without the sticky bit, write access to the directory suffices");
+    fs.remove(&bob(), &open, name("file"))
+        .expect("without the sticky bit, write access to the directory suffices");
     fs.remove(&Caller::root(), &sticky, name("other")).expect("root is allowed");
 }
 
@@ -110,11 +152,28 @@ fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
     }
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o777);
-    fixture.set(&directory, SetAttributes { gid: Some(3002), mode: Some(0o2777), ..SetAttributes::default() });
-    let made = fixture.create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644)).expect("every user may create files");
-    assert_eq!((made.attributes.uid, made.attributes.gid), (1001, 3002), "a file gets the directory's group");
-    let below = fixture.fs.make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755)).expect("every user may create files").1;
-    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory inherits the group and the set-gid bit");
+    fixture.set(
+        &directory,
+        SetAttributes { gid: Some(3002), mode: Some(0o2777), ..SetAttributes::default() },
+    );
+    let made = fixture
+        .create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644))
+        .expect("every user may create files");
+    assert_eq!(
+        (made.attributes.uid, made.attributes.gid),
+        (1001, 3002),
+        "a file gets the directory's group"
+    );
+    let below = fixture
+        .fs
+        .make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755))
+        .expect("every user may create files")
+        .1;
+    assert_eq!(
+        (below.gid, below.mode),
+        (3002, 0o2755),
+        "a directory inherits the group and the set-gid bit"
+    );
 }
 
 fn only_owners_set_attributes(fixture: &Fixture) {
@@ -122,22 +181,49 @@ fn only_owners_set_attributes(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o666);
-    let set = |caller: &Caller, set: SetAttributes| fixture.fs.set_attributes(caller, &file, None, &set);
+    let set =
+        |caller: &Caller, set: SetAttributes| fixture.fs.set_attributes(caller, &file, None, &set);
     let none = SetAttributes::default();
     refused!(set(&bob(), mode(0o600)), Error::Permission, "another's mode");
-    refused!(set(&bob(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "another's group");
-    refused!(set(&alice(), SetAttributes { uid: Some(1002), ..none }), Error::Permission, "giving a file away");
-    refused!(set(&alice(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "to a group without the owner");
+    refused!(
+        set(&bob(), SetAttributes { gid: Some(2002), ..none }),
+        Error::Permission,
+        "another's group"
+    );
+    refused!(
+        set(&alice(), SetAttributes { uid: Some(1002), ..none }),
+        Error::Permission,
+        "giving a file away"
+    );
+    refused!(
+        set(&alice(), SetAttributes { gid: Some(2002), ..none }),
+        Error::Permission,
+        "to a group without the owner"
+    );
     set(&alice(), SetAttributes { gid: Some(3002), ..none }).expect("to a group with the owner");
     let then = Some(SetTime::To(crate::Time { seconds: 1, nanos: 1 }));
-    refused!(set(&bob(), SetAttributes { modified: then, ..none }), Error::Permission | Error::Access, "another's times");
+    refused!(
+        set(&bob(), SetAttributes { modified: then, ..none }),
+        Error::Permission | Error::Access,
+        "another's times"
+    );
     let now = SetAttributes { accessed: Some(SetTime::Now), modified: Some(SetTime::Now), ..none };
     set(&bob(), now).expect("write access allows setting the times to now");
-    set(&bob(), SetAttributes { size: Some(1), ..none }).expect("write access allows setting the size");
+    set(&bob(), SetAttributes { size: Some(1), ..none })
+        .expect("write access allows setting the size");
     set(&alice(), mode(0o644)).expect("the owner is allowed");
-    refused!(set(&bob(), now), Error::Access | Error::Permission, "a user without write permission");
-    refused!(set(&bob(), SetAttributes { size: Some(0), ..none }), Error::Access, "a user without write permission");
-    set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none }).expect("root may give the file to any user");
+    refused!(
+        set(&bob(), now),
+        Error::Access | Error::Permission,
+        "a user without write permission"
+    );
+    refused!(
+        set(&bob(), SetAttributes { size: Some(0), ..none }),
+        Error::Access,
+        "a user without write permission"
+    );
+    set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none })
+        .expect("root may give the file to any user");
     if fixture.fs.traits().xattrs {
         refused!(
             fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either),
@@ -145,8 +231,16 @@ fn only_owners_set_attributes(fixture: &Fixture) {
             "setting an xattr of another user's file"
         );
         fixture.set(&file, mode(0o600));
-        refused!(fixture.fs.xattrs(&bob(), &file, Blocking::Allowed), Error::Access, "listing another's xattrs");
-        refused!(fixture.fs.xattr(&bob(), &file, b"x", Blocking::Allowed), Error::Access, "reading another's xattr");
+        refused!(
+            fixture.fs.xattrs(&bob(), &file, Blocking::Allowed),
+            Error::Access,
+            "listing another's xattrs"
+        );
+        refused!(
+            fixture.fs.xattr(&bob(), &file, b"x", Blocking::Allowed),
+            Error::Access,
+            "reading another's xattr"
+        );
     }
 }
 
@@ -156,7 +250,10 @@ fn write_clears_set_id_bits(fixture: &Fixture) {
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
-    let open = fixture.fs.open(&bob(), &file, WRITE, AccessOverride::None, Blocking::Allowed).expect("others may write");
+    let open = fixture
+        .fs
+        .open(&bob(), &file, WRITE, AccessOverride::None, Blocking::Allowed)
+        .expect("others may write");
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
     assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by an unprivileged user");
@@ -170,15 +267,26 @@ fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0);
-    refused!(fixture.fs.open(&alice(), &file, BOTH, AccessOverride::None, Blocking::Allowed), Error::Access, "an owner without rights");
-    let open = fixture.fs.open(&alice(), &file, BOTH, AccessOverride::Owner, Blocking::Allowed).expect("the owner continues");
+    refused!(
+        fixture.fs.open(&alice(), &file, BOTH, AccessOverride::None, Blocking::Allowed),
+        Error::Access,
+        "an owner without rights"
+    );
+    let open = fixture
+        .fs
+        .open(&alice(), &file, BOTH, AccessOverride::Owner, Blocking::Allowed)
+        .expect("the owner continues");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
     refused!(
         fixture.fs.open(&alice(), &file, READ, AccessOverride::Execute, Blocking::Allowed),
         Error::Access,
         "an owner override that was not requested"
     );
-    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::Owner, Blocking::Allowed), Error::Access, "another");
+    refused!(
+        fixture.fs.open(&bob(), &file, READ, AccessOverride::Owner, Blocking::Allowed),
+        Error::Access,
+        "another"
+    );
 }
 
 fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
@@ -226,28 +334,67 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
     let file = fixture.file(&directory, "file", b"content");
     fixture.set(&file, mode(0o666));
     let (fs, bob) = (&fixture.fs, bob());
-    refused!(fs.lookup(&bob, &directory, name("file"), Blocking::Allowed), Error::Access, "a name without search");
-    refused!(fs.lookup(&bob, &directory, name("none"), Blocking::Allowed), Error::Access, "a missing name without search");
-    refused!(fs.create(&bob, &directory, name("x"), CreateHow::Guarded, &mode(0o644), BOTH), Error::Access, "creating");
-    refused!(fs.make(&bob, &directory, name("x"), NewNode::Directory, &mode(0o755)), Error::Access, "making");
+    refused!(
+        fs.lookup(&bob, &directory, name("file"), Blocking::Allowed),
+        Error::Access,
+        "a name without search"
+    );
+    refused!(
+        fs.lookup(&bob, &directory, name("none"), Blocking::Allowed),
+        Error::Access,
+        "a missing name without search"
+    );
+    refused!(
+        fs.create(&bob, &directory, name("x"), CreateHow::Guarded, &mode(0o644), BOTH),
+        Error::Access,
+        "creating"
+    );
+    refused!(
+        fs.make(&bob, &directory, name("x"), NewNode::Directory, &mode(0o755)),
+        Error::Access,
+        "making"
+    );
     refused!(fs.remove(&bob, &directory, name("file")), Error::Access, "removing");
-    refused!(fs.rename(&bob, &directory, name("file"), &directory, name("x")), Error::Access, "renaming");
+    refused!(
+        fs.rename(&bob, &directory, name("file"), &directory, name("x")),
+        Error::Access,
+        "renaming"
+    );
     let mut seen = 0;
     let listed = fs.read_directory(&bob, &directory, 0, true, Blocking::Allowed, &mut |entry| {
-        refused!(entry.file.expect("the option was given"), Error::Access, "attributes without search");
+        refused!(
+            entry.file.expect("the option was given"),
+            Error::Access,
+            "attributes without search"
+        );
         seen += 1;
         std::ops::ControlFlow::Continue(())
     });
     assert!(listed.expect("the directory may be read") && seen == 1, "names are listed");
     assert!(opens(fixture, &bob, &file, READ), "opening by identity needs no search permission");
     fixture.set(&directory, mode(0o711));
-    fs.lookup(&bob, &directory, name("file"), Blocking::Allowed).expect("search is enough to find a name");
-    let listed = fs.read_directory(&bob, &directory, 0, false, Blocking::Allowed, &mut |_| std::ops::ControlFlow::Continue(()));
+    fs.lookup(&bob, &directory, name("file"), Blocking::Allowed)
+        .expect("search is enough to find a name");
+    let listed = fs.read_directory(&bob, &directory, 0, false, Blocking::Allowed, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    });
     refused!(listed, Error::Access, "listing without reading");
-    let granted =
-        fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Blocking::Allowed);
-    assert_eq!(granted.expect("every user may call this"), Access::LOOKUP, "the reported attributes of a directory");
-    refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
+    let granted = fs.access(
+        &bob,
+        &directory,
+        Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE,
+        Blocking::Allowed,
+    );
+    assert_eq!(
+        granted.expect("every user may call this"),
+        Access::LOOKUP,
+        "the reported attributes of a directory"
+    );
+    refused!(
+        fs.rename(&bob, &directory, name("file"), &root, name("x")),
+        Error::Access,
+        "moving out"
+    );
 }
 
 fn files_belong_to_their_creator(fixture: &Fixture) {
@@ -261,7 +408,13 @@ fn files_belong_to_their_creator(fixture: &Fixture) {
             .create_as(caller, &root, &format!("file{number}"), CreateHow::Guarded, &mode(0o644))
             .expect("every user may create files");
         assert_eq!((made.attributes.uid, made.attributes.gid), (caller.uid, caller.gid), "a file");
-        let made = fixture.fs.make(caller, &root, name(&format!("link{number}")), NewNode::Symlink(b"x"), &SetAttributes::default());
+        let made = fixture.fs.make(
+            caller,
+            &root,
+            name(&format!("link{number}")),
+            NewNode::Symlink(b"x"),
+            &SetAttributes::default(),
+        );
         let made = made.expect("every user may create files").1;
         assert_eq!((made.uid, made.gid), (caller.uid, caller.gid), "a symbolic link");
     }
@@ -272,9 +425,16 @@ fn open_file_keeps_its_rights(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1, 1, 0o666);
-    let open = fixture.fs.open(&bob(), &file, BOTH, AccessOverride::None, Blocking::Allowed).expect("anybody may");
+    let open = fixture
+        .fs
+        .open(&bob(), &file, BOTH, AccessOverride::None, Blocking::Allowed)
+        .expect("anybody may");
     fixture.set(&file, mode(0o600));
-    refused!(fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed), Error::Access, "other users lose access");
+    refused!(
+        fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed),
+        Error::Access,
+        "other users lose access"
+    );
     open.write(0, b"C", Stability::Unstable, Blocking::Allowed).expect("open files stay open");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "for reading, too");
 }

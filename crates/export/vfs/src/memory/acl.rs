@@ -5,18 +5,28 @@ use crate::{Error, PosixAcl, PosixAclTag, Result};
 
 pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
     let sorted = acl.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag);
-    let count = |wanted: PosixAclTag| acl.entries.iter().filter(|entry| entry.tag == wanted).count();
-    let named = acl.entries.iter().any(|entry| matches!(entry.tag, PosixAclTag::User(_) | PosixAclTag::Group(_)));
-    let whole = count(PosixAclTag::UserObject) == 1 && count(PosixAclTag::GroupObject) == 1 && count(PosixAclTag::Other) == 1;
+    let count =
+        |wanted: PosixAclTag| acl.entries.iter().filter(|entry| entry.tag == wanted).count();
+    let named = acl
+        .entries
+        .iter()
+        .any(|entry| matches!(entry.tag, PosixAclTag::User(_) | PosixAclTag::Group(_)));
+    let whole = count(PosixAclTag::UserObject) == 1
+        && count(PosixAclTag::GroupObject) == 1
+        && count(PosixAclTag::Other) == 1;
     let masked = count(PosixAclTag::Mask) == 1 || !named;
     let plain = acl.entries.iter().all(|entry| entry.permissions <= 7);
     if sorted && whole && masked && plain { Ok(()) } else { Err(Error::Invalid) }
 }
 
 pub(super) fn mode_of(acl: &PosixAcl) -> u16 {
-    let find = |tag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u16::from(entry.permissions));
+    let find = |tag| {
+        acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u16::from(entry.permissions))
+    };
     let group = find(PosixAclTag::Mask).or_else(|| find(PosixAclTag::GroupObject)).unwrap_or(0);
-    find(PosixAclTag::UserObject).unwrap_or(0) << 6 | group << 3 | find(PosixAclTag::Other).unwrap_or(0)
+    find(PosixAclTag::UserObject).unwrap_or(0) << 6
+        | group << 3
+        | find(PosixAclTag::Other).unwrap_or(0)
 }
 
 pub(super) fn set_mode(acl: &mut PosixAcl, mode: u16) {

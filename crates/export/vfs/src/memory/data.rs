@@ -65,13 +65,18 @@ impl Data {
 
     pub(super) fn punch(&mut self, offset: u64, len: u64) {
         let end = offset.saturating_add(len);
-        let touched: Vec<u64> = self.pages.range(offset / PAGE_LEN..end.div_ceil(PAGE_LEN)).map(|(&page, _)| page).collect();
+        let touched: Vec<u64> = self
+            .pages
+            .range(offset / PAGE_LEN..end.div_ceil(PAGE_LEN))
+            .map(|(&page, _)| page)
+            .collect();
         for page in touched {
             let (start, stop) = (page * PAGE_LEN, (page + 1) * PAGE_LEN);
             if offset <= start && stop <= end {
                 self.pages.remove(&page);
             } else if let Some(bytes) = self.pages.get_mut(&page) {
-                bytes[(offset.max(start) - start) as usize..(end.min(stop) - start) as usize].fill(0);
+                bytes[(offset.max(start) - start) as usize..(end.min(stop) - start) as usize]
+                    .fill(0);
             }
         }
     }

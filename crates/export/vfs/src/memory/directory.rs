@@ -11,7 +11,12 @@ pub(super) struct Directory {
 
 impl Directory {
     pub(super) fn new(parent: u64) -> Self {
-        Directory { parent, by_name: BTreeMap::new(), by_cookie: BTreeMap::new(), next_cookie: COOKIE_MIN }
+        Directory {
+            parent,
+            by_name: BTreeMap::new(),
+            by_cookie: BTreeMap::new(),
+            next_cookie: COOKIE_MIN,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -37,7 +42,9 @@ impl Directory {
     }
 
     pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
-        self.by_cookie.range(cookie + 1..).filter_map(|(&cookie, name)| Some((cookie, name.as_slice(), self.get(name)?)))
+        self.by_cookie
+            .range(cookie + 1..)
+            .filter_map(|(&cookie, name)| Some((cookie, name.as_slice(), self.get(name)?)))
     }
 
     pub(super) fn knows(&self, cookie: u64) -> bool {

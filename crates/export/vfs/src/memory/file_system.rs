@@ -9,9 +9,10 @@ use super::rights::{self, EXECUTE, READ, WRITE};
 use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem,
-    FileType, Home, NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space,
-    SystemId, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
+    DirectoryEntry, Error, FileId, FileSystem, FileType, Home, NAME_LEN_MAX, Name, NewNode,
+    OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId,
+    Traits, XattrHow,
 };
 
 const XATTR_LEN_MAX: usize = 65_536;
@@ -34,7 +35,13 @@ impl MemoryFs {
         Ok((self.inner.id(number), state.get(number)?.attributes()))
     }
 
-    fn entries_after(&self, caller: &Caller, number: u64, cookie: u64, with_files: bool) -> Result<Vec<Entry>> {
+    fn entries_after(
+        &self,
+        caller: &Caller,
+        number: u64,
+        cookie: u64,
+        with_files: bool,
+    ) -> Result<Vec<Entry>> {
         let state = self.inner.state.lock();
         let inode = state.get(number)?;
         let entries = inode.directory()?;
@@ -43,12 +50,26 @@ impl MemoryFs {
             return Err(Error::BadCookie);
         }
         let reachable = rights::check_access(caller, inode, EXECUTE).is_ok();
-        let file = |file_number| with_files.then(|| if reachable { self.find(&state, file_number) } else { Err(Error::Access) });
+        let file = |file_number| {
+            with_files.then(|| {
+                if reachable { self.find(&state, file_number) } else { Err(Error::Access) }
+            })
+        };
         let after = entries.after(cookie).take(100);
-        Ok(after.map(|(cookie, name, file_number)| (cookie, name.to_vec(), file_number, file(file_number))).collect())
+        Ok(after
+            .map(|(cookie, name, file_number)| {
+                (cookie, name.to_vec(), file_number, file(file_number))
+            })
+            .collect())
     }
 
-    fn xattrs_of<'a>(&self, state: &'a State, caller: &Caller, number: u64, right: u8) -> Result<&'a Inode> {
+    fn xattrs_of<'a>(
+        &self,
+        state: &'a State,
+        caller: &Caller,
+        number: u64,
+        right: u8,
+    ) -> Result<&'a Inode> {
         let inode = state.get(number)?;
         if right == WRITE {
             state.writable()?;
@@ -104,7 +125,13 @@ impl FileSystem for MemoryFs {
         Ok(state.get(number)?.attributes())
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, blocking: Blocking) -> Result<Access> {
+    fn access(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        wanted: Access,
+        blocking: Blocking,
+    ) -> Result<Access> {
         self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
@@ -141,7 +168,13 @@ impl FileSystem for MemoryFs {
         Ok(granted)
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, blocking: Blocking) -> Result<(FileId, Attributes)> {
+    fn lookup(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        blocking: Blocking,
+    ) -> Result<(FileId, Attributes)> {
         self.inner.check_blocking(blocking)?;
         let (mut state, number) = self.begin(Call::Lookup, directory)?;
         let inode = state.get_mut(number)?;
@@ -167,7 +200,11 @@ impl FileSystem for MemoryFs {
     fn read_link(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
         self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::ReadLink, id)?;
-        if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
+        if let Node::Symlink(target) = &state.get(number)?.node {
+            Ok(target.clone())
+        } else {
+            Err(Error::Invalid)
+        }
     }
 
     fn read_directory(
@@ -194,7 +231,8 @@ impl FileSystem for MemoryFs {
                 return Ok(true);
             }
             for (next, name, file_number, file) in entries {
-                if each(DirectoryEntry { name: &name, cookie: next, file_number, file }).is_break() {
+                if each(DirectoryEntry { name: &name, cookie: next, file_number, file }).is_break()
+                {
                     return Ok(false);
                 }
                 cookie = next;
@@ -217,10 +255,17 @@ impl FileSystem for MemoryFs {
         if access.write {
             state.writable()?;
         }
-        let keeps_access = access_override == AccessOverride::Proven || access_override == AccessOverride::Owner && caller.uid == inode.uid;
-        let executes = access_override >= AccessOverride::Execute && !access.write && rights::check_access(caller, inode, EXECUTE).is_ok();
+        let keeps_access = access_override == AccessOverride::Proven
+            || access_override == AccessOverride::Owner && caller.uid == inode.uid;
+        let executes = access_override >= AccessOverride::Execute
+            && !access.write
+            && rights::check_access(caller, inode, EXECUTE).is_ok();
         if !keeps_access && !executes {
-            rights::check_access(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
+            rights::check_access(
+                caller,
+                inode,
+                if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 },
+            )?;
         }
         MemoryOpen::begin(&self.inner, &mut state, number, access, caller)
     }
@@ -245,15 +290,26 @@ impl FileSystem for MemoryFs {
                 let inode = state.get(file)?;
                 match how {
                     CreateHow::Guarded => return Err(Error::Exists),
-                    CreateHow::Exclusive(verifier) if inode.verifier != Some(verifier) => return Err(Error::Exists),
+                    CreateHow::Exclusive(verifier) if inode.verifier != Some(verifier) => {
+                        return Err(Error::Exists);
+                    }
                     CreateHow::Exclusive(_) => {}
                     CreateHow::Unchecked => {
                         inode.data()?;
                         let truncates = attributes.size == Some(0);
                         let writes = access.write || truncates;
-                        rights::check_access(caller, inode, if access.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
+                        rights::check_access(
+                            caller,
+                            inode,
+                            if access.read { READ } else { 0 } | if writes { WRITE } else { 0 },
+                        )?;
                         if truncates {
-                            state.set(caller, file, true, &SetAttributes { size: Some(0), ..SetAttributes::default() })?;
+                            state.set(
+                                caller,
+                                file,
+                                true,
+                                &SetAttributes { size: Some(0), ..SetAttributes::default() },
+                            )?;
                         } else if access.write {
                             state.writable()?;
                         }
@@ -262,7 +318,13 @@ impl FileSystem for MemoryFs {
                 file
             }
             None => {
-                let file = state.add_named(caller, number, name.as_bytes(), Node::Regular(Data::default()), attributes)?;
+                let file = state.add_named(
+                    caller,
+                    number,
+                    name.as_bytes(),
+                    Node::Regular(Data::default()),
+                    attributes,
+                )?;
                 if let CreateHow::Exclusive(verifier) = how {
                     state.get_mut(file)?.verifier = Some(verifier);
                 }
@@ -293,29 +355,53 @@ impl FileSystem for MemoryFs {
             NewNode::Symlink(b"") => return Err(Error::Invalid),
             NewNode::Symlink(target) if target.len() > 4095 => return Err(Error::NameTooLong),
             NewNode::Symlink(target) => Node::Symlink(target.to_vec()),
-            NewNode::BlockDevice(major, minor) => Node::Device(FileType::BlockDevice, (major, minor)),
+            NewNode::BlockDevice(major, minor) => {
+                Node::Device(FileType::BlockDevice, (major, minor))
+            }
             NewNode::CharDevice(major, minor) => Node::Device(FileType::CharDevice, (major, minor)),
             NewNode::Fifo => Node::Plain(FileType::Fifo),
             NewNode::Socket => Node::Plain(FileType::Socket),
         };
-        let (made, change) = state.changing(number, |state| state.add_named(caller, number, name.as_bytes(), node, attributes))?;
+        let (made, change) = state.changing(number, |state| {
+            state.add_named(caller, number, name.as_bytes(), node, attributes)
+        })?;
         let (id, attributes) = self.find(&state, made)?;
         Ok((id, attributes, change))
     }
 
-    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+    fn link(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<DirectoryChange> {
         let (mut state, number) = self.begin(Call::Link, id)?;
         let directory = self.inner.number_of(directory)?;
-        Ok(state.changing(directory, |state| state.link(caller, number, directory, name.as_bytes()))?.1)
+        Ok(state
+            .changing(directory, |state| state.link(caller, number, directory, name.as_bytes()))?
+            .1)
     }
 
-    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+    fn remove(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
         let (mut state, number) = self.begin(Call::Remove, directory)?;
-        let (gone, change) = state.changing(number, |state| state.remove(caller, number, name.as_bytes()))?;
+        let (gone, change) =
+            state.changing(number, |state| state.remove(caller, number, name.as_bytes()))?;
         Ok((change, gone.map(|gone| self.inner.id(gone))))
     }
 
-    fn remove_incomplete(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+    fn remove_incomplete(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        id: &FileId,
+    ) -> Result<()> {
         let (mut state, number) = self.begin(Call::Remove, directory)?;
         let made = self.inner.number_of(id)?;
         if state.get(number)?.directory()?.get(name.as_bytes()) != Some(made) {
@@ -327,18 +413,37 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: &FileId,
+        from_name: Name<'_>,
+        to: &FileId,
+        to_name: Name<'_>,
+    ) -> Result<Renamed> {
         let (mut state, from) = self.begin(Call::Rename, from)?;
         let to = self.inner.number_of(to)?;
-        let ((replaced, to), from) = state
-            .changing(from, |state| state.changing(to, |state| state.rename(caller, from, from_name.as_bytes(), to, to_name.as_bytes())))?;
+        let ((replaced, to), from) = state.changing(from, |state| {
+            state.changing(to, |state| {
+                state.rename(caller, from, from_name.as_bytes(), to, to_name.as_bytes())
+            })
+        })?;
         Ok(Renamed { from, to, replaced: replaced.map(|number| self.inner.id(number)) })
     }
 
-    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+    fn set_attributes(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        open: Option<&dyn OpenFile>,
+        set: &SetAttributes,
+    ) -> Result<()> {
         let (mut state, number) = self.begin(Call::SetAttributes, id)?;
-        let open = open.and_then(|open| Some((open.access(), open.as_any().downcast_ref::<MemoryOpen>()?)));
-        let open = open.is_some_and(|(access, open)| access.write && open.number == number && open.is_of(&self.inner));
+        let open = open
+            .and_then(|open| Some((open.access(), open.as_any().downcast_ref::<MemoryOpen>()?)));
+        let open = open.is_some_and(|(access, open)| {
+            access.write && open.number == number && open.is_of(&self.inner)
+        });
         state.set(caller, number, open, set)
     }
 
@@ -359,14 +464,26 @@ impl FileSystem for MemoryFs {
         })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, blocking: Blocking) -> Result<PosixAcl> {
+    fn acl(
+        &self,
+        _caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        blocking: Blocking,
+    ) -> Result<PosixAcl> {
         self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Acl, id)?;
         let inode = state.get(number)?;
         Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
     }
 
-    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+    fn set_acl(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        kind: PosixAclKind,
+        acl: &PosixAcl,
+    ) -> Result<()> {
         let (mut state, number) = self.begin(Call::Acl, id)?;
         state.writable()?;
         let inode = state.get_mut(number)?;
@@ -396,13 +513,30 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], blocking: Blocking) -> Result<Vec<u8>> {
+    fn xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        blocking: Blocking,
+    ) -> Result<Vec<u8>> {
         self.inner.check_blocking(blocking)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
-        self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
+        self.xattrs_of(&state, caller, number, READ)?
+            .xattrs
+            .get(name)
+            .cloned()
+            .ok_or(Error::NoXattr)
     }
 
-    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+    fn set_xattr(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        name: &[u8],
+        value: &[u8],
+        how: XattrHow,
+    ) -> Result<()> {
         let (mut state, number) = self.begin(Call::Xattr, id)?;
         let there = self.xattrs_of(&state, caller, number, WRITE)?.xattrs.contains_key(name);
         match how {
@@ -461,7 +595,9 @@ impl FileSystem for MemoryFs {
     fn has_removed_files(&self) -> bool {
         let removed = *self.inner.removed.lock();
         let number = removed.and_then(|id| self.inner.number_of(&id).ok());
-        number.is_some_and(|number| self.inner.state.lock().inodes.get(&number).is_some_and(|inode| inode.opens > 0))
+        number.is_some_and(|number| {
+            self.inner.state.lock().inodes.get(&number).is_some_and(|inode| inode.opens > 0)
+        })
     }
 
     fn is_removed(&self, id: &FileId) -> bool {

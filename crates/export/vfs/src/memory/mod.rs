@@ -97,7 +97,10 @@ impl MemoryFs {
 
     /// Each call asks `fault` first and fails with its result. `fault` must not call the file
     /// system.
-    pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
+    pub fn set_fault(
+        &self,
+        fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static,
+    ) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 

@@ -10,13 +10,24 @@ impl State {
         self.get(directory).map_or(0, |inode| inode.change)
     }
 
-    pub(super) fn changing<T>(&mut self, directory: u64, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, DirectoryChange)> {
+    pub(super) fn changing<T>(
+        &mut self,
+        directory: u64,
+        change: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, DirectoryChange)> {
         let before = self.change_of(directory);
         let made = change(self)?;
         Ok((made, DirectoryChange { before, after: self.change_of(directory), atomic: true }))
     }
 
-    pub(super) fn add_named(&mut self, caller: &Caller, directory: u64, name: &[u8], node: Node, set: &SetAttributes) -> Result<u64> {
+    pub(super) fn add_named(
+        &mut self,
+        caller: &Caller,
+        directory: u64,
+        name: &[u8],
+        node: Node,
+        set: &SetAttributes,
+    ) -> Result<u64> {
         self.writable()?;
         let parent = self.get(directory)?;
         parent.directory()?;
@@ -69,7 +80,13 @@ impl State {
         Ok(number)
     }
 
-    pub(super) fn link(&mut self, caller: &Caller, number: u64, directory: u64, name: &[u8]) -> Result<()> {
+    pub(super) fn link(
+        &mut self,
+        caller: &Caller,
+        number: u64,
+        directory: u64,
+        name: &[u8],
+    ) -> Result<()> {
         self.writable()?;
         let inode = self.get(number)?;
         if inode.file_type() == FileType::Directory {
@@ -95,7 +112,12 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, caller: &Caller, directory: u64, name: &[u8]) -> Result<Option<u64>> {
+    pub(super) fn remove(
+        &mut self,
+        caller: &Caller,
+        directory: u64,
+        name: &[u8],
+    ) -> Result<Option<u64>> {
         self.writable()?;
         let parent = self.get(directory)?;
         let entries = parent.directory()?;
@@ -125,7 +147,14 @@ impl State {
         Ok(self.remove_if_unused(number).then_some(number))
     }
 
-    pub(super) fn rename(&mut self, caller: &Caller, from: u64, from_name: &[u8], to: u64, to_name: &[u8]) -> Result<Option<u64>> {
+    pub(super) fn rename(
+        &mut self,
+        caller: &Caller,
+        from: u64,
+        from_name: &[u8],
+        to: u64,
+        to_name: &[u8],
+    ) -> Result<Option<u64>> {
         self.writable()?;
         let (source, target) = (self.get(from)?, self.get(to)?);
         let (from_entries, to_entries) = (source.directory()?, target.directory()?);
@@ -153,7 +182,9 @@ impl State {
             let old = self.get(replaced)?;
             rights::may_remove(caller, target, old)?;
             match (&old.node, is_directory) {
-                (Node::Directory(entries), true) if entries.len() > 0 => return Err(Error::NotEmpty),
+                (Node::Directory(entries), true) if entries.len() > 0 => {
+                    return Err(Error::NotEmpty);
+                }
                 (Node::Directory(_), false) => return Err(Error::IsDirectory),
                 (Node::Directory(_), true) => {}
                 (_, true) => return Err(Error::NotDirectory),

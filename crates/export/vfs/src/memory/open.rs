@@ -5,8 +5,8 @@ use super::data::SIZE_MAX;
 use super::state::State;
 use super::{Call, Inner};
 use crate::{
-    Advice, Attributes, Blocking, Caller, Content, Error, FileId, OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId,
-    Written,
+    Advice, Attributes, Blocking, Caller, Content, Error, FileId, OpenAccess, OpenFile, ReadInto,
+    Result, SeekTarget, Stability, SystemId, Written,
 };
 
 pub(super) struct MemoryOpen {
@@ -26,7 +26,12 @@ impl MemoryOpen {
         caller: &Caller,
     ) -> Result<Arc<dyn OpenFile>> {
         state.get_mut(number)?.opens += 1;
-        Ok(Arc::new(MemoryOpen { inner: Arc::clone(inner), number, access, caller: caller.clone() }))
+        Ok(Arc::new(MemoryOpen {
+            inner: Arc::clone(inner),
+            number,
+            access,
+            caller: caller.clone(),
+        }))
     }
 
     pub(super) fn is_of(&self, inner: &Arc<Inner>) -> bool {
@@ -76,7 +81,13 @@ impl OpenFile for MemoryOpen {
         Ok(self.inner.state.lock().get(self.number)?.attributes())
     }
 
-    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, blocking: Blocking) -> Result<Content> {
+    fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        into: ReadInto<'_>,
+        blocking: Blocking,
+    ) -> Result<Content> {
         self.inner.check_blocking(blocking)?;
         self.inner.injected_fault(Call::Read, &self.id())?;
         if !self.access.read {
@@ -93,9 +104,18 @@ impl OpenFile for MemoryOpen {
         Ok(Content::Bytes { len, eof: offset.saturating_add(len as u64) >= data.size })
     }
 
-    fn write(&self, offset: u64, data: &[u8], stability: Stability, blocking: Blocking) -> Result<Written> {
+    fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        stability: Stability,
+        blocking: Blocking,
+    ) -> Result<Written> {
         self.inner.check_blocking(blocking)?;
-        if stability != Stability::Unstable && blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
+        if stability != Stability::Unstable
+            && blocking == Blocking::Forbidden
+            && self.inner.state.lock().slow_sync
+        {
             return Err(Error::WouldBlock);
         }
         self.inner.injected_fault(Call::Write, &self.id())?;
@@ -169,26 +189,50 @@ impl OpenFile for MemoryOpen {
 
     fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
 
-    fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
+    fn copy_from(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64> {
         const COPY_LEN_MAX: u64 = 1 << 20;
         self.inner.injected_fault(Call::Region, &self.id())?;
-        let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
+        let from = from
+            .as_any()
+            .downcast_ref::<MemoryOpen>()
+            .filter(|from| from.is_of(&self.inner))
+            .ok_or(Error::CrossesFileSystems)?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         if !from.access.read {
             return Err(Error::Access);
         }
         let mut bytes = Vec::new();
-        let len = state.get(from.number)?.data()?.read(from_offset, len.min(COPY_LEN_MAX) as usize, &mut bytes);
+        let len = state.get(from.number)?.data()?.read(
+            from_offset,
+            len.min(COPY_LEN_MAX) as usize,
+            &mut bytes,
+        );
         if len > 0 {
             self.put(&mut state, offset, &bytes)?;
         }
         Ok(len as u64)
     }
 
-    fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()> {
+    fn clone_range(
+        &self,
+        from: &dyn OpenFile,
+        from_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
         self.inner.injected_fault(Call::Region, &self.id())?;
-        let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
+        let from = from
+            .as_any()
+            .downcast_ref::<MemoryOpen>()
+            .filter(|from| from.is_of(&self.inner))
+            .ok_or(Error::CrossesFileSystems)?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
         if !from.access.read {
@@ -196,9 +240,12 @@ impl OpenFile for MemoryOpen {
         }
         let source = state.get(from.number)?.data()?;
         let size = source.size;
-        let end = if len == 0 { size } else { from_offset.checked_add(len).ok_or(Error::Invalid)? };
+        let end =
+            if len == 0 { size } else { from_offset.checked_add(len).ok_or(Error::Invalid)? };
         let block = super::data::PAGE_LEN;
-        let aligned = from_offset.is_multiple_of(block) && offset.is_multiple_of(block) && (end.is_multiple_of(block) || end == size);
+        let aligned = from_offset.is_multiple_of(block)
+            && offset.is_multiple_of(block)
+            && (end.is_multiple_of(block) || end == size);
         if !aligned || end > size || from_offset > end {
             return Err(Error::Invalid);
         }

@@ -32,8 +32,13 @@ fn granted(caller: &Caller, inode: &Inode, wanted: u8) -> u8 {
 
 /// acl(5), for others than the owner.
 fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
-    let mask = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Mask).map_or(7, |entry| entry.permissions);
-    if let Some(entry) = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::User(caller.uid)) {
+    let mask = acl
+        .entries
+        .iter()
+        .find(|entry| entry.tag == PosixAclTag::Mask)
+        .map_or(7, |entry| entry.permissions);
+    if let Some(entry) = acl.entries.iter().find(|entry| entry.tag == PosixAclTag::User(caller.uid))
+    {
         return entry.permissions & mask;
     }
     let mut in_group = false;
@@ -53,12 +58,18 @@ fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
     if in_group {
         return 0;
     }
-    acl.entries.iter().find(|entry| entry.tag == PosixAclTag::Other).map_or(0, |entry| entry.permissions)
+    acl.entries
+        .iter()
+        .find(|entry| entry.tag == PosixAclTag::Other)
+        .map_or(0, |entry| entry.permissions)
 }
 
 pub(super) fn may_remove(caller: &Caller, directory: &Inode, inode: &Inode) -> Result<()> {
     check_access(caller, directory, WRITE | EXECUTE)?;
-    let free = directory.mode & STICKY == 0 || caller.uid == 0 || caller.uid == inode.uid || caller.uid == directory.uid;
+    let free = directory.mode & STICKY == 0
+        || caller.uid == 0
+        || caller.uid == inode.uid
+        || caller.uid == directory.uid;
     if free { Ok(()) } else { Err(Error::Permission) }
 }
 

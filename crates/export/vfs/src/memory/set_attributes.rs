@@ -5,7 +5,13 @@ use super::state::State;
 use crate::{Caller, Error, FileType, Result, SetAttributes, SetTime};
 
 impl State {
-    pub(super) fn set(&mut self, caller: &Caller, number: u64, open: bool, set: &SetAttributes) -> Result<()> {
+    pub(super) fn set(
+        &mut self,
+        caller: &Caller,
+        number: u64,
+        open: bool,
+        set: &SetAttributes,
+    ) -> Result<()> {
         self.check_set(caller, number, open, set)?;
         if let Some(size) = set.size {
             self.truncate(number, size)?;
@@ -41,7 +47,13 @@ impl State {
         Ok(())
     }
 
-    fn check_set(&self, caller: &Caller, number: u64, open: bool, set: &SetAttributes) -> Result<()> {
+    fn check_set(
+        &self,
+        caller: &Caller,
+        number: u64,
+        open: bool,
+        set: &SetAttributes,
+    ) -> Result<()> {
         self.writable()?;
         let inode = self.get(number)?;
         if let Some(size) = set.size {

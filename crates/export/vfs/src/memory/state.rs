@@ -73,11 +73,19 @@ impl Inode {
     }
 
     pub(super) fn directory(&self) -> Result<&Directory> {
-        if let Node::Directory(directory) = &self.node { Ok(directory) } else { Err(Error::NotDirectory) }
+        if let Node::Directory(directory) = &self.node {
+            Ok(directory)
+        } else {
+            Err(Error::NotDirectory)
+        }
     }
 
     pub(super) fn directory_mut(&mut self) -> Result<&mut Directory> {
-        if let Node::Directory(directory) = &mut self.node { Ok(directory) } else { Err(Error::NotDirectory) }
+        if let Node::Directory(directory) = &mut self.node {
+            Ok(directory)
+        } else {
+            Err(Error::NotDirectory)
+        }
     }
 
     pub(super) fn data(&self) -> Result<&Data> {

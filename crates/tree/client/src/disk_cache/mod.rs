@@ -57,7 +57,9 @@ impl DiskCache {
         let (commands, queue) = sync_channel(QUEUE_LEN_MAX);
         let queued_bytes = Arc::new(AtomicU64::new(0));
         let (on, bytes) = (Arc::clone(&index), Arc::clone(&queued_bytes));
-        std::thread::Builder::new().name("vouch-cache".into()).spawn(move || writer::run(&on, &*disk, &queue, &bytes))?;
+        std::thread::Builder::new()
+            .name("vouch-cache".into())
+            .spawn(move || writer::run(&on, &*disk, &queue, &bytes))?;
         Ok(Self { index, commands, queued_bytes, whole })
     }
 
@@ -71,7 +73,10 @@ impl DiskCache {
 
     pub(crate) fn put(&self, handle: &BlockHandle, stored: Bytes) {
         let len = stored.len() as u64;
-        if stored.len() > FRAME_LEN_MAX || self.contains(handle) || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX {
+        if stored.len() > FRAME_LEN_MAX
+            || self.contains(handle)
+            || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX
+        {
             return;
         }
         self.queued_bytes.fetch_add(len, Ordering::Relaxed);

@@ -61,7 +61,9 @@ pub(crate) fn scan(file: &File, file_len: u64) -> io::Result<(Vec<(BlockHandle, 
             }
         }
         let start = (at - buffer_at) as usize;
-        let Some((handle, len)) = decode_head(&buffer[start..start + RECORD_HEAD_LEN]) else { break };
+        let Some((handle, len)) = decode_head(&buffer[start..start + RECORD_HEAD_LEN]) else {
+            break;
+        };
         let offset = at + RECORD_HEAD_LEN as u64;
         if offset + u64::from(len) > file_len {
             break;
@@ -78,7 +80,8 @@ fn decode_head(head: &[u8]) -> Option<(BlockHandle, u32)> {
     let (len, rest) = rest.split_first_chunk::<4>()?;
     let (handle, _) = rest.split_first_chunk::<32>()?;
     let len = u32::from_be_bytes(*len);
-    (*magic == RECORD_MAGIC && len as usize <= FRAME_LEN_MAX).then(|| (BlockHandle::from_bytes(*handle), len))
+    (*magic == RECORD_MAGIC && len as usize <= FRAME_LEN_MAX)
+        .then(|| (BlockHandle::from_bytes(*handle), len))
 }
 
 fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
@@ -128,7 +131,9 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
     let (body, hash) = bytes.split_last_chunk::<HASH_LEN>()?;
     let entries = body.strip_prefix(&LIST_MAGIC)?;
     let (count, entries) = entries.split_first_chunk::<4>()?;
-    if blake3::hash(body).as_bytes() != hash || entries.len() != u32::from_be_bytes(*count) as usize * LIST_ENTRY_LEN {
+    if blake3::hash(body).as_bytes() != hash
+        || entries.len() != u32::from_be_bytes(*count) as usize * LIST_ENTRY_LEN
+    {
         return None;
     }
     let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes).ok();
@@ -154,9 +159,17 @@ pub(crate) fn exercise_segment(file: &File, len: u64) -> io::Result<()> {
     assert!(end <= len, "a scan ends within the file");
     let mut at = 0;
     for (_, span) in &records {
-        assert_eq!(u64::from(span.offset), at + RECORD_HEAD_LEN as u64, "records follow one another");
+        assert_eq!(
+            u64::from(span.offset),
+            at + RECORD_HEAD_LEN as u64,
+            "records follow one another"
+        );
         at = u64::from(span.offset) + u64::from(span.len);
-        assert_eq!(read_frame(file, *span)?.len(), span.len as usize, "a record lies within the file");
+        assert_eq!(
+            read_frame(file, *span)?.len(),
+            span.len as usize,
+            "a record lies within the file"
+        );
     }
     assert_eq!(at, end, "a scan ends with the last whole record");
     exercise_list(&encode_list(&records));

@@ -14,7 +14,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
-use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
+use super::segment::{
+    LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan,
+};
 
 /// 1/64 of the quota: evicting one segment loses little, and few files are open.
 const SEGMENT_SHARE: u64 = 64;
@@ -96,7 +98,10 @@ impl SegmentIndex {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let name = entry?.file_name();
-            let id = name.to_str().and_then(|name| name.strip_prefix("segment-")).filter(|hex| hex.len() == 16);
+            let id = name
+                .to_str()
+                .and_then(|name| name.strip_prefix("segment-"))
+                .filter(|hex| hex.len() == 16);
             found.extend(id.and_then(|hex| SegmentId::from_str_radix(hex, 16).ok()));
         }
         found.sort_unstable();
@@ -151,7 +156,10 @@ impl SegmentIndex {
         match read_frame(&file, span) {
             Ok(frame) => Some(frame),
             Err(error) => {
-                tracing::warn!("disk cache {}: {error}; fetching the frame again", self.path(segment).display());
+                tracing::warn!(
+                    "disk cache {}: {error}; fetching the frame again",
+                    self.path(segment).display()
+                );
                 self.remove_frame(handle);
                 None
             }
@@ -170,16 +178,24 @@ impl SegmentIndex {
         loop {
             match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(directory),
-                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_PAUSE)
+                }
                 Err(Errno::WOULDBLOCK | Errno::INTR) => {
-                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds the lock of the cache directory"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "another process holds the lock of the cache directory",
+                    ));
                 }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    pub(crate) fn start_segment(&self, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<OpenSegment> {
+    pub(crate) fn start_segment(
+        &self,
+        keep: &mut dyn FnMut(&BlockHandle, Vec<u8>),
+    ) -> io::Result<OpenSegment> {
         self.make_dir()?;
         let _turn = self.lock_directory()?;
         self.make_room(self.segment_len + self.segment_len / LIST_SHARE, keep)?;
@@ -201,13 +217,23 @@ impl SegmentIndex {
     }
 
     pub(crate) fn batch_len_max(&self) -> u64 {
-        (self.segment_len - self.segment_len / KEPT_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
+        (self.segment_len - self.segment_len / KEPT_SHARE)
+            .saturating_sub(RECORD_LEN_MAX)
+            .min(BATCH_LEN_MAX)
     }
 
-    pub(crate) fn add_records(&self, open: &mut OpenSegment, records: Vec<(BlockHandle, Span)>, len: u64) {
+    pub(crate) fn add_records(
+        &self,
+        open: &mut OpenSegment,
+        records: Vec<(BlockHandle, Span)>,
+        len: u64,
+    ) {
         let mut index = self.index.write();
         for (handle, span) in &records {
-            index.insert(*handle, Location { segment: open.id, span: *span, used: AtomicBool::new(false) });
+            index.insert(
+                *handle,
+                Location { segment: open.id, span: *span, used: AtomicBool::new(false) },
+            );
         }
         open.records.extend(records);
         self.used.fetch_add(len - open.len, Ordering::Relaxed);
@@ -223,14 +249,19 @@ impl SegmentIndex {
 
     fn write_list(&self, id: SegmentId, records: &[(BlockHandle, Span)]) -> io::Result<()> {
         let (path, fresh) = (self.list_path(id), self.dir.join(format!("segment-{id:016x}.new")));
-        let written = fs::write(&fresh, encode_list(records)).and_then(|()| fs::rename(&fresh, path));
+        let written =
+            fs::write(&fresh, encode_list(records)).and_then(|()| fs::rename(&fresh, path));
         if written.is_err() {
             let _ = fs::remove_file(&fresh);
         }
         written
     }
 
-    pub(crate) fn make_room(&self, wanted: u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+    pub(crate) fn make_room(
+        &self,
+        wanted: u64,
+        keep: &mut dyn FnMut(&BlockHandle, Vec<u8>),
+    ) -> io::Result<()> {
         let _evicting = self.eviction_lock.lock();
         let mut budget = self.segment_len / KEPT_SHARE;
         loop {
@@ -250,7 +281,12 @@ impl SegmentIndex {
         }
     }
 
-    fn evict(&self, id: SegmentId, budget: &mut u64, keep: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+    fn evict(
+        &self,
+        id: SegmentId,
+        budget: &mut u64,
+        keep: &mut dyn FnMut(&BlockHandle, Vec<u8>),
+    ) -> io::Result<()> {
         for path in [self.path(id), self.list_path(id)] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -283,9 +319,14 @@ impl SegmentIndex {
         for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
             let Ok(meta) = entry.metadata() else { continue };
             let name = entry.file_name();
-            let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
+            let grows = name.len() == "segment-0123456789abcdef".len()
+                && !self.dir.join(name).with_extension("list").exists();
             let occupied = meta.blocks() * STAT_BLOCK;
-            total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
+            total += if grows {
+                occupied.max(self.segment_len) + self.segment_len / LIST_SHARE
+            } else {
+                occupied
+            };
         }
         self.used.store(total, Ordering::Relaxed);
         total

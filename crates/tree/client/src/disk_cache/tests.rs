@@ -23,7 +23,10 @@ fn get_verified(cache: &DiskCache, handle: &BlockHandle) -> Option<Vec<u8>> {
 
 fn used_bytes_of(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    fs::read_dir(dir.join("cache")).unwrap().map(|f| f.unwrap().metadata().unwrap().blocks() * 512).sum()
+    fs::read_dir(dir.join("cache"))
+        .unwrap()
+        .map(|f| f.unwrap().metadata().unwrap().blocks() * 512)
+        .sum()
 }
 
 async fn put(cache: &DiskCache, range: std::ops::Range<u64>, len: usize) {
@@ -59,9 +62,14 @@ async fn keeps_quota_and_recently_read_frames() {
     for round in 0..40 {
         put(&cache, round * 50 + 1..round * 50 + 51, 20_000).await;
         assert_eq!(get_verified(&cache, &hot).as_deref(), Some(&hot_stored[..]), "round {round}");
-        assert!(used_bytes_of(dir.path()) <= quota, "{} bytes in round {round}", used_bytes_of(dir.path()));
+        assert!(
+            used_bytes_of(dir.path()) <= quota,
+            "{} bytes in round {round}",
+            used_bytes_of(dir.path())
+        );
     }
-    let kept = (1..2001).filter(|&n| get_verified(&cache, &make_frame(n, 20_000).0).is_some()).count();
+    let kept =
+        (1..2001).filter(|&n| get_verified(&cache, &make_frame(n, 20_000).0).is_some()).count();
     assert!(kept > 200, "{kept} of some 350 that fit");
 }
 
@@ -72,7 +80,11 @@ async fn two_processes_share_one_quota() {
     for round in 0..20 {
         put(&one, round * 50..round * 50 + 50, 20_000).await;
         put(&two, 100_000 + round * 50..100_000 + round * 50 + 50, 20_000).await;
-        assert!(used_bytes_of(dir.path()) <= quota, "{} bytes in round {round}", used_bytes_of(dir.path()));
+        assert!(
+            used_bytes_of(dir.path()) <= quota,
+            "{} bytes in round {round}",
+            used_bytes_of(dir.path())
+        );
     }
     let third = open(dir.path(), quota);
     assert!((950..1000).any(|n| get_verified(&third, &make_frame(n, 20_000).0).is_some()));
@@ -88,13 +100,17 @@ async fn corrupt_and_missing_files_only_lose_frames() {
     let mut bytes = fs::read(&segment).unwrap();
     bytes[20_000] ^= 1;
     fs::write(&segment, &bytes).unwrap();
-    let whole = (0..100).filter(|&n| get_verified(&cache, &make_frame(n, 9000).0).is_some()).count();
+    let whole =
+        (0..100).filter(|&n| get_verified(&cache, &make_frame(n, 9000).0).is_some()).count();
     assert_eq!(whole, 99);
     fs::write(&segment, &bytes[..bytes.len() / 2]).unwrap();
     assert_eq!((0..100).filter(|&n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_some()).count(), 49);
     fs::write(&segment, vec![0xa5; 100_000]).unwrap();
     fs::write(segment.with_extension("list"), b"VCI1 nothing").unwrap();
-    assert!((0..100).all(|n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_none()));
+    assert!(
+        (0..100)
+            .all(|n| get_verified(&open(dir.path(), 64 << 20), &make_frame(n, 9000).0).is_none())
+    );
     fs::remove_dir_all(dir.path().join("cache")).unwrap();
     put(&cache, 200..2000, 9000).await;
     assert!(get_verified(&cache, &make_frame(1999, 9000).0).is_some());
@@ -117,7 +133,10 @@ async fn full_disk_stores_nothing_and_fails_nothing() {
     put(&cache, 100..200, 9000).await;
     assert!((100..200).all(|n| cache.get(&make_frame(n, 9000).0).is_none()));
     fs::write(dir.path().join("file"), b"a file").unwrap();
-    assert!(DiskCache::open(&DiskCacheOptions { dir: dir.path().join("file"), quota_bytes: 1 << 20 }).is_err());
+    assert!(
+        DiskCache::open(&DiskCacheOptions { dir: dir.path().join("file"), quota_bytes: 1 << 20 })
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -147,8 +166,12 @@ async fn files_match_documented_format() {
     cache.put(&handle, stored.clone());
     cache.flush().await;
     let segment = dir.path().join("cache/segment-0000000000000001");
-    assert_eq!(fs::read(&segment).unwrap(), [&b"VCR1"[..], &[0, 0, 0, 12], handle.as_bytes(), &stored].concat());
-    let body = [&b"VCI1"[..], &[0, 0, 0, 1], handle.as_bytes(), &[0, 0, 0, 40], &[0, 0, 0, 12]].concat();
+    assert_eq!(
+        fs::read(&segment).unwrap(),
+        [&b"VCR1"[..], &[0, 0, 0, 12], handle.as_bytes(), &stored].concat()
+    );
+    let body =
+        [&b"VCI1"[..], &[0, 0, 0, 1], handle.as_bytes(), &[0, 0, 0, 40], &[0, 0, 0, 12]].concat();
     drop(cache);
     let list = segment.with_extension("list");
     let until = std::time::Instant::now() + Duration::from_secs(10);

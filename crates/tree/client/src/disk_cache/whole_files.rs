@@ -56,7 +56,8 @@ pub(crate) struct WholeFiles {
 impl WholeFiles {
     /// Removes unfinished files of killed processes.
     pub(crate) fn open(dir: &Path, index: Arc<SegmentIndex>) -> Self {
-        let whole = Self { dir: dir.to_owned(), index, idle: Mutex::default(), building: Mutex::default() };
+        let whole =
+            Self { dir: dir.to_owned(), index, idle: Mutex::default(), building: Mutex::default() };
         for (path, _) in whole.list_files() {
             if path.extension().is_some_and(|e| e == "new") && lock(&path).is_ok() {
                 let _ = fs::remove_file(path);
@@ -82,7 +83,10 @@ impl WholeFiles {
         if body.is_intact() {
             return Some(body);
         }
-        tracing::warn!("disk cache: {} was modified by another program; removing it", body.path.display());
+        tracing::warn!(
+            "disk cache: {} was modified by another program; removing it",
+            body.path.display()
+        );
         self.remove(body);
         None
     }
@@ -115,11 +119,13 @@ impl WholeFiles {
     /// changed.
     pub(crate) fn reopen(&self, key: &WholeKey, inode: u64) -> Option<(StoredFile, bool)> {
         let path = self.path(key);
-        [(path.clone(), false), (unfinished(&path), true)].into_iter().find_map(|(path, is_unfinished)| {
-            let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
-            let is_same = file.metadata().is_ok_and(|metadata| metadata.ino() == inode);
-            is_same.then_some((StoredFile { file, path, stamp: None }, is_unfinished))
-        })
+        [(path.clone(), false), (unfinished(&path), true)].into_iter().find_map(
+            |(path, is_unfinished)| {
+                let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+                let is_same = file.metadata().is_ok_and(|metadata| metadata.ino() == inode);
+                is_same.then_some((StoredFile { file, path, stamp: None }, is_unfinished))
+            },
+        )
     }
 
     pub(crate) fn create(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
@@ -129,7 +135,13 @@ impl WholeFiles {
         }
         self.index.make_room(key.size, &mut |_, _| {})?;
         let path = unfinished(&self.path(key));
-        let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o400).open(&path) {
+        let file = match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o400)
+            .open(&path)
+        {
             // Another process is writing it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             made => made?,
@@ -172,7 +184,8 @@ impl WholeFiles {
 
     fn list_files(&self) -> Vec<(PathBuf, fs::Metadata)> {
         let entries = fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok);
-        let ours = entries.filter(|e| e.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
+        let ours =
+            entries.filter(|e| e.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)));
         ours.filter_map(|e| Some((e.path(), e.metadata().ok()?))).collect()
     }
 
@@ -188,7 +201,8 @@ impl WholeFiles {
             let mut idle = self.idle.lock();
             let ours = idle.iter().find(|(_, body)| body.path == path).map(|(key, _)| *key);
             // Files of other processes are locked; unused files of this process are in `idle`.
-            let is_free = ours.map_or_else(|| lock(&path).is_ok(), |key| idle.remove(&key).is_some());
+            let is_free =
+                ours.map_or_else(|| lock(&path).is_ok(), |key| idle.remove(&key).is_some());
             if is_free && fs::remove_file(&path).is_ok() {
                 used = used.saturating_sub(meta.blocks() * STAT_BLOCK);
             }
@@ -214,7 +228,13 @@ impl StoredFile {
 impl FileStamp {
     fn of(file: &File) -> io::Result<Self> {
         let m = file.metadata()?;
-        Ok(Self { inode: m.ino(), len: m.len(), mode: m.mode(), links: m.nlink(), changed: (m.ctime(), m.ctime_nsec()) })
+        Ok(Self {
+            inode: m.ino(),
+            len: m.len(),
+            mode: m.mode(),
+            links: m.nlink(),
+            changed: (m.ctime(), m.ctime_nsec()),
+        })
     }
 }
 

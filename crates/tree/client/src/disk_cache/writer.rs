@@ -30,7 +30,12 @@ impl Batch {
     }
 }
 
-pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteCommand>, queued_bytes: &AtomicU64) {
+pub(crate) fn run(
+    index: &SegmentIndex,
+    disk: &dyn Disk,
+    queue: &Receiver<WriteCommand>,
+    queued_bytes: &AtomicU64,
+) {
     let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
     while let Ok(first) = queue.recv() {
@@ -45,7 +50,11 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
                 }
                 WriteCommand::Flush(done) => flushed.push(done),
             }
-            next = if (batch.bytes.len() as u64) < index.batch_len_max() { queue.try_recv().ok() } else { None };
+            next = if (batch.bytes.len() as u64) < index.batch_len_max() {
+                queue.try_recv().ok()
+            } else {
+                None
+            };
         }
         if paused_until.is_some_and(|until| Instant::now() < until) {
             batch = Batch::default();
@@ -54,7 +63,10 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
             match write(index, disk, &mut open, batch) {
                 Ok(()) => paused_until = None,
                 Err(error) => {
-                    tracing::warn!("disk cache: {error}; storing no frames for {} s", PAUSE.as_secs());
+                    tracing::warn!(
+                        "disk cache: {error}; storing no frames for {} s",
+                        PAUSE.as_secs()
+                    );
                     paused_until = Some(Instant::now() + PAUSE);
                     if error.kind() != std::io::ErrorKind::TimedOut {
                         index.shrink();
@@ -72,7 +84,12 @@ pub(crate) fn run(index: &SegmentIndex, disk: &dyn Disk, queue: &Receiver<WriteC
     }
 }
 
-fn write(index: &SegmentIndex, disk: &dyn Disk, open: &mut Option<OpenSegment>, mut batch: Batch) -> std::io::Result<()> {
+fn write(
+    index: &SegmentIndex,
+    disk: &dyn Disk,
+    open: &mut Option<OpenSegment>,
+    mut batch: Batch,
+) -> std::io::Result<()> {
     let (len, count) = (batch.bytes.len() as u64, batch.records.len());
     if let Some(full) = open.take_if(|open| !index.has_room(open, len, count)) {
         index.close_segment(&full);
@@ -83,7 +100,11 @@ fn write(index: &SegmentIndex, disk: &dyn Disk, open: &mut Option<OpenSegment>, 
     };
     disk.write_at(&target.file, &batch.bytes, target.len)?;
     let start = target.len as u32;
-    let records = batch.records.into_iter().map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span })).collect();
+    let records = batch
+        .records
+        .into_iter()
+        .map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span }))
+        .collect();
     index.add_records(target, records, target.len + batch.bytes.len() as u64);
     Ok(())
 }

@@ -54,7 +54,9 @@ fn top_of(blob: &Blob) -> Level {
 
 fn next_level(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<Level> {
     if page.depth != depth {
-        return Err(Error::Damaged { what: format!("indirect frame {handle}: its depth differs from the one in its parent") });
+        return Err(Error::Damaged {
+            what: format!("indirect frame {handle}: its depth differs from the one in its parent"),
+        });
     }
     let span = child_span(depth);
     let index = (leaf * LEAF / span) as usize % FANOUT;
@@ -79,7 +81,9 @@ pub(crate) fn leaf_len(size: u64, leaf: u64) -> usize {
 fn leaf_bytes(frame: Frame, handle: &BlockHandle, len: usize) -> Result<Bytes> {
     match frame {
         Frame::Leaf(bytes) if bytes.len() == len => Ok(bytes),
-        Frame::Leaf(bytes) => Err(Error::Damaged { what: format!("leaf {handle} has {} bytes instead of {len}", bytes.len()) }),
+        Frame::Leaf(bytes) => Err(Error::Damaged {
+            what: format!("leaf {handle} has {} bytes instead of {len}", bytes.len()),
+        }),
         _ => Err(Error::Damaged { what: format!("frame {handle} is not a leaf") }),
     }
 }
@@ -114,16 +118,23 @@ impl Tree {
         let deadline = self.start_operation().await?;
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Vec::new()) };
         if let BlobBody::Inline(bytes) = &blob.body {
-            return Ok(vec![Bytes::copy_from_slice(&bytes[range.start as usize..range.end as usize])]);
+            return Ok(vec![Bytes::copy_from_slice(
+                &bytes[range.start as usize..range.end as usize],
+            )]);
         }
         let (mut leaf, end) = (range.start / LEAF, range.end.div_ceil(LEAF));
         let mut pieces = Vec::with_capacity((end - leaf).min(1024) as usize);
         while leaf < end {
             let count = (end - leaf).min(LEAVES_AT_ONCE);
-            let places = self.leaf_places(blob, leaf, count, Priority::Foreground, deadline).await?;
-            let fetches = places.iter().zip(leaf..).map(|(place, leaf)| self.leaf_by(blob, leaf, *place, Priority::Foreground, deadline));
+            let places =
+                self.leaf_places(blob, leaf, count, Priority::Foreground, deadline).await?;
+            let fetches = places.iter().zip(leaf..).map(|(place, leaf)| {
+                self.leaf_by(blob, leaf, *place, Priority::Foreground, deadline)
+            });
             let leaves = try_join_all(fetches).await?;
-            pieces.extend(leaves.iter().zip(leaf..).map(|(bytes, leaf)| slice_leaf(bytes, leaf, &range)));
+            pieces.extend(
+                leaves.iter().zip(leaf..).map(|(bytes, leaf)| slice_leaf(bytes, leaf, &range)),
+            );
             leaf += count;
         }
         Ok(pieces)
@@ -137,11 +148,15 @@ impl Tree {
     async fn read_local(&self, blob: &Blob, offset: u64, len: usize) -> Result<Option<Bytes>> {
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Some(Bytes::new())) };
         if let BlobBody::Inline(bytes) = &blob.body {
-            return Ok(Some(Bytes::copy_from_slice(&bytes[range.start as usize..range.end as usize])));
+            return Ok(Some(Bytes::copy_from_slice(
+                &bytes[range.start as usize..range.end as usize],
+            )));
         }
         let mut pieces = Vec::new();
         for leaf in range.start / LEAF..range.end.div_ceil(LEAF) {
-            let Some((place, _)) = self.leaf_place(blob, leaf, Source::Local).await? else { return Ok(None) };
+            let Some((place, _)) = self.leaf_place(blob, leaf, Source::Local).await? else {
+                return Ok(None);
+            };
             let len = leaf_len(blob.size, leaf);
             let bytes = match place {
                 LeafPlace::Hole => Bytes::from_static(&ZEROS[..len]),
@@ -155,11 +170,22 @@ impl Tree {
         Ok(Some(join(pieces)))
     }
 
-    async fn leaf_by(&self, blob: &Blob, leaf: u64, place: LeafPlace, priority: Priority, deadline: Instant) -> Result<Bytes> {
+    async fn leaf_by(
+        &self,
+        blob: &Blob,
+        leaf: u64,
+        place: LeafPlace,
+        priority: Priority,
+        deadline: Instant,
+    ) -> Result<Bytes> {
         let len = leaf_len(blob.size, leaf);
         match place {
             LeafPlace::Hole => Ok(Bytes::from_static(&ZEROS[..len])),
-            LeafPlace::At(handle) => leaf_bytes(self.frame_by(FrameKind::Leaf, &handle, len, priority, deadline).await?, &handle, len),
+            LeafPlace::At(handle) => leaf_bytes(
+                self.frame_by(FrameKind::Leaf, &handle, len, priority, deadline).await?,
+                &handle,
+                len,
+            ),
         }
     }
 
@@ -176,7 +202,8 @@ impl Tree {
         for leaf in first..first + count {
             let fan = FANOUT as u64;
             if let Some((_, page)) = page.as_ref().filter(|(number, _)| *number == leaf / fan) {
-                places.push(page.child((leaf % fan) as usize).map_or(LeafPlace::Hole, LeafPlace::At));
+                places
+                    .push(page.child((leaf % fan) as usize).map_or(LeafPlace::Hole, LeafPlace::At));
                 continue;
             }
             let mut at = top_of(blob);
@@ -184,7 +211,15 @@ impl Tree {
                 match at {
                     Level::Leaf(place, _) => break place,
                     Level::Indirect { depth, handle } => {
-                        let frame = self.frame_by(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, priority, deadline).await?;
+                        let frame = self
+                            .frame_by(
+                                FrameKind::Indirect,
+                                &handle,
+                                PAGE_LEN_EXPECTED,
+                                priority,
+                                deadline,
+                            )
+                            .await?;
                         let found = indirect(frame, &handle)?;
                         at = next_level(&found, depth, &handle, leaf)?;
                         if depth == 1 {
@@ -199,13 +234,21 @@ impl Tree {
     }
 
     /// Also returns the bytes covered.
-    async fn leaf_place(&self, blob: &Blob, leaf: u64, source: Source) -> Result<Option<(LeafPlace, u64)>> {
+    async fn leaf_place(
+        &self,
+        blob: &Blob,
+        leaf: u64,
+        source: Source,
+    ) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
             match at {
                 Level::Leaf(place, span) => return Ok(Some((place, span))),
                 Level::Indirect { depth, handle } => {
-                    let Some(frame) = self.frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, source).await? else {
+                    let Some(frame) = self
+                        .frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, source)
+                        .await?
+                    else {
                         return Ok(None);
                     };
                     at = next_level(indirect(frame, &handle)?.as_ref(), depth, &handle, leaf)?;
@@ -233,8 +276,16 @@ impl Tree {
             let found = self.leaf_place(blob, at / LEAF, Source::Replicas(deadline)).await?;
             let (place, span) = found.expect("fetched frames lead to a leaf");
             match (whence, place) {
-                (Seek::Data, LeafPlace::At(_)) | (Seek::Hole, LeafPlace::Hole) => return Ok(Some(at)),
-                _ => at = if span == u64::MAX { blob.size } else { (at / span + 1).saturating_mul(span) },
+                (Seek::Data, LeafPlace::At(_)) | (Seek::Hole, LeafPlace::Hole) => {
+                    return Ok(Some(at));
+                }
+                _ => {
+                    at = if span == u64::MAX {
+                        blob.size
+                    } else {
+                        (at / span + 1).saturating_mul(span)
+                    }
+                }
             }
         }
         Ok((whence == Seek::Hole).then_some(blob.size))
@@ -249,20 +300,39 @@ impl Tree {
     /// As [`Tree::xattrs`], without the network.
     pub fn try_xattrs(&self, inode: &Inode) -> Option<Result<Arc<Xattrs>>> {
         match xattr_blob(inode) {
-            Ok(blob) => self.try_read(blob, 0, blob.size as usize).map(|bytes| bytes.and_then(|b| decode_xattrs(&b))),
+            Ok(blob) => self
+                .try_read(blob, 0, blob.size as usize)
+                .map(|bytes| bytes.and_then(|b| decode_xattrs(&b))),
             Err(error) => Some(Err(error)),
         }
     }
 
     /// Ignores errors: the reader will meet them.
-    pub(crate) fn prefetch(self: &Arc<Self>, frames: Vec<(FrameKind, BlockHandle)>, len_expected: usize) {
+    pub(crate) fn prefetch(
+        self: &Arc<Self>,
+        frames: Vec<(FrameKind, BlockHandle)>,
+        len_expected: usize,
+    ) {
         let tree = Arc::clone(self);
         let deadline = Instant::now() + self.operation_max();
         self.client().runtime.spawn(async move {
-            let fetches = frames.iter().filter(|(_, handle)| !tree.is_in_memory(handle)).map(|(kind, handle)| {
-                let tree = &tree;
-                async move { drop(tree.frame_by(*kind, handle, len_expected, Priority::Background, deadline).await) }
-            });
+            let fetches = frames.iter().filter(|(_, handle)| !tree.is_in_memory(handle)).map(
+                |(kind, handle)| {
+                    let tree = &tree;
+                    async move {
+                        drop(
+                            tree.frame_by(
+                                *kind,
+                                handle,
+                                len_expected,
+                                Priority::Background,
+                                deadline,
+                            )
+                            .await,
+                        )
+                    }
+                },
+            );
             futures_util::future::join_all(fetches).await;
         });
     }
@@ -272,7 +342,9 @@ fn xattr_blob(inode: &Inode) -> Result<&Blob> {
     if inode.xattrs.size <= SET_LEN_MAX {
         Ok(&inode.xattrs)
     } else {
-        Err(Error::Damaged { what: format!("a set of extended attributes has {} bytes", inode.xattrs.size) })
+        Err(Error::Damaged {
+            what: format!("a set of extended attributes has {} bytes", inode.xattrs.size),
+        })
     }
 }
 
@@ -280,5 +352,7 @@ fn decode_xattrs(bytes: &[u8]) -> Result<Arc<Xattrs>> {
     if bytes.is_empty() {
         return Ok(Arc::new(Xattrs::default()));
     }
-    Xattrs::from_xdr(bytes).map(Arc::new).map_err(|e| Error::Damaged { what: format!("extended attributes: {e}") })
+    Xattrs::from_xdr(bytes)
+        .map(Arc::new)
+        .map_err(|e| Error::Damaged { what: format!("extended attributes: {e}") })
 }

@@ -15,9 +15,16 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
+    pub(crate) fn on_read(
+        &mut self,
+        offset: u64,
+        len: u64,
+        size: u64,
+        window_max: u64,
+    ) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
-        let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);
+        let near = offset.saturating_add(SLACK) >= self.expected
+            && offset <= self.expected.saturating_add(SLACK);
         if offset >= size || window_max == 0 {
             return None;
         }
@@ -43,7 +50,8 @@ impl ReadAhead {
     /// Bytes behind a reader that has read in sequence for long: as many as it has read now.
     pub(crate) fn behind(&self, offset: u64, len: u64, window_max: u64) -> Option<Range<u64>> {
         let end = offset.checked_sub(SLACK)?;
-        (self.window > 0 && self.window >= window_max && end < self.expected).then(|| end.saturating_sub(len)..end)
+        (self.window > 0 && self.window >= window_max && end < self.expected)
+            .then(|| end.saturating_sub(len)..end)
     }
 }
 
@@ -60,7 +68,10 @@ mod tests {
         let (size, mut fetched, mut longest) = (64 * MIB, 0, 0);
         for offset in (0..size).step_by(128 * 1024) {
             if offset > 0 {
-                assert!(fetched >= offset, "the read at {offset} is beyond the window, which ends at {fetched}");
+                assert!(
+                    fetched >= offset,
+                    "the read at {offset} is beyond the window, which ends at {fetched}"
+                );
             }
             if let Some(range) = ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
                 longest = longest.max(range.end - range.start);

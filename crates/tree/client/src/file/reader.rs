@@ -25,11 +25,16 @@ impl Tree {
     }
 
     fn prefetch_range(self: &Arc<Self>, blob: &Blob, range: &Range<u64>) {
-        let (first, end) = (range.start / LEAF_LEN_MAX as u64, range.end.div_ceil(LEAF_LEN_MAX as u64));
+        let (first, end) =
+            (range.start / LEAF_LEN_MAX as u64, range.end.div_ceil(LEAF_LEN_MAX as u64));
         let (tree, blob) = (Arc::clone(self), blob.clone());
         let deadline = Instant::now() + self.operation_max();
         self.client().runtime.spawn(async move {
-            let Ok(places) = tree.leaf_places(&blob, first, end - first, Priority::Background, deadline).await else { return };
+            let Ok(places) =
+                tree.leaf_places(&blob, first, end - first, Priority::Background, deadline).await
+            else {
+                return;
+            };
             let leaves = places.into_iter().filter_map(|place| match place {
                 LeafPlace::At(handle) => Some((FrameKind::Leaf, handle)),
                 LeafPlace::Hole => None,

@@ -70,7 +70,14 @@ impl Tree {
     pub fn resume_whole_file(self: &Arc<Self>, blob: &Blob, inode: u64) -> Option<WholeFile> {
         let (body, is_renamed) = self.whole_files()?.reopen(&key_of(blob)?, inode)?;
         // A renamed file was being changed to another revision.
-        Some(WholeFile { tree: Arc::clone(self), body: Some(body), blob: blob.clone(), is_renamed, is_mixed: is_renamed, is_resumed: true })
+        Some(WholeFile {
+            tree: Arc::clone(self),
+            body: Some(body),
+            blob: blob.clone(),
+            is_renamed,
+            is_mixed: is_renamed,
+            is_resumed: true,
+        })
     }
 
     /// Copies a blob that is mostly cached, or accepts a matching copy of an earlier process.
@@ -79,7 +86,9 @@ impl Tree {
         // Shutdown waits for blocking threads: stop when nobody awaits the result.
         let wanted = Arc::new(());
         let waiting = Arc::downgrade(&wanted);
-        let made = tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &waiting)).await;
+        let made =
+            tokio::task::spawn_blocking(move || tree.make_whole_file_blocking(&blob, &waiting))
+                .await;
         drop(wanted);
         match made {
             Ok(Ok(made)) => made,
@@ -158,12 +167,19 @@ impl Tree {
     }
 
     fn is_cached(&self, handle: &BlockHandle) -> bool {
-        self.is_in_memory(handle) || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
+        self.is_in_memory(handle)
+            || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
 
     /// The hash of a compressed frame covers other bytes, so that leaf is compared with its cached
     /// content.
-    fn compare(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> Comparison {
+    fn compare(
+        &self,
+        body: &StoredFile,
+        blob: &Blob,
+        places: &[LeafPlace],
+        waiting: &Weak<()>,
+    ) -> Comparison {
         if !body.file().metadata().is_ok_and(|m| m.is_file() && m.len() == blob.size) {
             return Comparison::Different;
         }
@@ -178,7 +194,11 @@ impl Tree {
             }
             let fits = match place {
                 LeafPlace::Hole => bytes.iter().all(|&b| b == 0),
-                LeafPlace::At(handle) if self.iv().handle_of(&frame::build(FrameKind::Leaf, bytes, 0)) == *handle => true,
+                LeafPlace::At(handle)
+                    if self.iv().handle_of(&frame::build(FrameKind::Leaf, bytes, 0)) == *handle =>
+                {
+                    true
+                }
                 LeafPlace::At(handle) => match self.cached_leaf(handle) {
                     Some(leaf) => leaf == *bytes,
                     None => return Comparison::Unknown,
@@ -191,7 +211,13 @@ impl Tree {
         Comparison::Equal
     }
 
-    fn fill(&self, body: &StoredFile, blob: &Blob, places: &[LeafPlace], waiting: &Weak<()>) -> io::Result<()> {
+    fn fill(
+        &self,
+        body: &StoredFile,
+        blob: &Blob,
+        places: &[LeafPlace],
+        waiting: &Weak<()>,
+    ) -> io::Result<()> {
         let mut batch = Vec::with_capacity(LEAVES_AT_ONCE as usize * LEAF_LEN_MAX);
         for (number, group) in (0..).zip(places.chunks(LEAVES_AT_ONCE as usize)) {
             if waiting.strong_count() == 0 {
@@ -209,7 +235,10 @@ impl Tree {
                             None => self.fetched_leaf(handle, len).map_err(io::Error::other)?,
                         };
                         if bytes.len() != len {
-                            return Err(io::Error::other(format!("leaf {handle} has {} bytes instead of {len}", bytes.len())));
+                            return Err(io::Error::other(format!(
+                                "leaf {handle} has {} bytes instead of {len}",
+                                bytes.len()
+                            )));
                         }
                         batch.extend_from_slice(&bytes);
                     }
@@ -229,7 +258,13 @@ impl Tree {
 
     fn fetched_leaf(&self, handle: &BlockHandle, len: usize) -> Result<bytes::Bytes> {
         let by = Instant::now() + self.operation_max();
-        match self.client().runtime.block_on(self.frame_by(FrameKind::Leaf, handle, len, Priority::Background, by))? {
+        match self.client().runtime.block_on(self.frame_by(
+            FrameKind::Leaf,
+            handle,
+            len,
+            Priority::Background,
+            by,
+        ))? {
             Frame::Leaf(bytes) => Ok(bytes),
             _ => Err(Error::Damaged { what: format!("frame {handle} is not a leaf") }),
         }
@@ -244,7 +279,10 @@ impl WholeFile {
 
     /// Inode number of the cache file; 0 without one.
     pub fn inode(&self) -> u64 {
-        self.body.as_ref().and_then(|body| body.file().metadata().ok()).map_or(0, |metadata| metadata.ino())
+        self.body
+            .as_ref()
+            .and_then(|body| body.file().metadata().ok())
+            .map_or(0, |metadata| metadata.ino())
     }
 
     /// Changes the content to `blob` in place, also while the file is open: fetches, verifies and
@@ -254,9 +292,14 @@ impl WholeFile {
         if self.blob == *blob && !self.is_mixed {
             return Ok(());
         }
-        let files = self.tree.whole_files().ok_or_else(|| Error::Damaged { what: "the disk cache is closed".into() })?;
+        let files = self
+            .tree
+            .whole_files()
+            .ok_or_else(|| Error::Damaged { what: "the disk cache is closed".into() })?;
         let Some(body) = &mut self.body else { return Ok(()) };
-        let disk_failed = |error: io::Error| Error::Damaged { what: format!("writing a whole copy in the disk cache: {error}") };
+        let disk_failed = |error: io::Error| Error::Damaged {
+            what: format!("writing a whole copy in the disk cache: {error}"),
+        };
         if !self.is_renamed {
             files.mark_unfinished(body).map_err(disk_failed)?;
             self.is_renamed = true;
@@ -281,7 +324,11 @@ impl WholeFile {
 impl Tree {
     async fn same_leaf(&self, old: &Blob, new: &Blob, leaf: u64, by: Instant) -> Result<bool> {
         let end = |blob: &Blob| leaf < blob.size.div_ceil(LEAF_LEN_MAX as u64);
-        if key_of(old).is_none() || key_of(new).is_none() || !end(old) || leaf_len(old.size, leaf) != leaf_len(new.size, leaf) {
+        if key_of(old).is_none()
+            || key_of(new).is_none()
+            || !end(old)
+            || leaf_len(old.size, leaf) != leaf_len(new.size, leaf)
+        {
             return Ok(false);
         }
         // An unknown old location: write the leaf.

@@ -53,7 +53,11 @@ struct TimeFloor {
 }
 
 impl Freshness {
-    pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
+    pub(crate) fn load(
+        hostid: HostId,
+        clock: Arc<dyn Clock>,
+        store: Arc<SeenStore>,
+    ) -> Result<Self> {
         let record = store.load(&hostid)?;
         let floor = TimeFloor { start: record.time(), set_at: Instant::now() };
         Ok(Self {
@@ -134,7 +138,8 @@ impl Freshness {
 
     pub(crate) fn apply_statements(&self, statements: Vec<KeyStatement>) {
         let mut record = self.record.lock();
-        let valid = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
+        let valid =
+            statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
         let is_new = valid.map(|s| record.add_statement(s)).fold(false, |any, new| any | new);
         if is_new {
             self.store_record(&mut record);
@@ -164,7 +169,11 @@ impl Freshness {
     pub(crate) fn record_expiry(&self) {
         let mut record = self.record.lock();
         if let Some(current) = self.newest() {
-            self.record_time(&mut record, self.now(), u64::try_from(current.expires()).unwrap_or(u64::MAX));
+            self.record_time(
+                &mut record,
+                self.now(),
+                u64::try_from(current.expires()).unwrap_or(u64::MAX),
+            );
         }
     }
 
@@ -182,11 +191,14 @@ impl Freshness {
     }
 
     fn block_by_statements(&self, statements: &[KeyStatement]) {
-        let error = match effective_statement(&self.hostid, statements).and_then(KeyStatement::verified) {
-            Some(Body::Revocation { reason }) => Error::Revoked { hostid: self.hostid, reason: reason.clone() },
-            Some(Body::Forwarding { to }) => Error::Forwarded { to: to.clone() },
-            None => return,
-        };
+        let error =
+            match effective_statement(&self.hostid, statements).and_then(KeyStatement::verified) {
+                Some(Body::Revocation { reason }) => {
+                    Error::Revoked { hostid: self.hostid, reason: reason.clone() }
+                }
+                Some(Body::Forwarding { to }) => Error::Forwarded { to: to.clone() },
+                None => return,
+            };
         self.block(error);
     }
 
@@ -223,19 +235,29 @@ impl Freshness {
             return Ok(OfferVerdict::Current(current.number()));
         }
         let now = self.now();
-        let verified = match verify_fsinfo(&self.hostid, signed, now, &record.seen, &record.statements) {
-            Ok(verified) => verified,
-            Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
-            Err(refusal) => {
-                if let Refusal::Expired { expires, now } = refusal {
-                    self.record_time(&mut record, now, expires);
+        let verified =
+            match verify_fsinfo(&self.hostid, signed, now, &record.seen, &record.statements) {
+                Ok(verified) => verified,
+                Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
+                Err(refusal) => {
+                    if let Refusal::Expired { expires, now } = refusal {
+                        self.record_time(&mut record, now, expires);
+                    }
+                    let lie = refusal.is_forgery();
+                    return Ok(OfferVerdict::Refused(refusal, lie));
                 }
-                let lie = refusal.is_forgery();
-                return Ok(OfferVerdict::Refused(refusal, lie));
-            }
+            };
+        let time_seen = if now >= record.time_seen.saturating_add(TIME_STEP_S) {
+            now
+        } else {
+            record.time_seen
         };
-        let time_seen = if now >= record.time_seen.saturating_add(TIME_STEP_S) { now } else { record.time_seen };
-        let newer = SeenRecord { seen: verified.seen, time_seen, signed: signed.to_vec(), statements: record.statements.clone() };
+        let newer = SeenRecord {
+            seen: verified.seen,
+            time_seen,
+            signed: signed.to_vec(),
+            statements: record.statements.clone(),
+        };
         *record = self.store.advance(&self.hostid, newer)?;
         if record.seen.order() > verified.seen.order() {
             // Another process has seen a newer revision meanwhile.
@@ -253,7 +275,12 @@ impl Freshness {
             return Err(error);
         }
         let cert_serial = verified.seen.cert_serial;
-        let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), cert_serial, verified.expires));
+        let revision = Arc::new(Revision::new(
+            verified.fsinfo,
+            Bytes::copy_from_slice(signed),
+            cert_serial,
+            verified.expires,
+        ));
         *self.changed_iv.write() = None;
         self.expires.store(revision.expires(), Ordering::Release);
         if self.blocked().is_some() {

@@ -76,12 +76,17 @@ impl Tree {
                 return Err(error);
             }
             if self.freshness().is_fresh() {
-                round.refusals.iter().for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
+                round
+                    .refusals
+                    .iter()
+                    .for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
                 return Ok(());
             }
             let more = round.may_improve() || (round.lies > 0 && attempt == 0);
             attempt += 1;
-            let is_last = !more || Instant::now() + pause >= deadline || (attempt == OPEN_ROUNDS_MAX && !round.has_outage());
+            let is_last = !more
+                || Instant::now() + pause >= deadline
+                || (attempt == OPEN_ROUNDS_MAX && !round.has_outage());
             if (is_last || attempt == OPEN_ROUNDS_MAX) && self.use_stored_fsinfo().await? {
                 tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({}); using the stored revision", round.summary());
                 return Ok(());
@@ -97,7 +102,9 @@ impl Tree {
 
     async fn use_stored_fsinfo(&self) -> Result<bool> {
         match self.freshness().stored_fsinfo() {
-            Some(signed) => Ok(matches!(self.verify_offer_blocking(signed).await?, OfferVerdict::Newer)),
+            Some(signed) => {
+                Ok(matches!(self.verify_offer_blocking(signed).await?, OfferVerdict::Newer))
+            }
             None => Ok(false),
         }
     }
@@ -110,7 +117,9 @@ impl Tree {
         let rounds_before = self.refresh_rounds();
         let _turn = self.refresh_turn().lock().await;
         if self.refresh_rounds() == rounds_before {
-            self.apply_statement_files().await.unwrap_or_else(|error| tracing::warn!(tree = %self.name(), "{error}"));
+            self.apply_statement_files()
+                .await
+                .unwrap_or_else(|error| tracing::warn!(tree = %self.name(), "{error}"));
             let (round, ()) = join(self.ask_all(deadline, false), self.ask_origins(deadline)).await;
             self.note_refresh_round();
             self.replicas_set().note_offers_refused(round.all_refused());
@@ -132,9 +141,17 @@ impl Tree {
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
-            origin.tree.apply_statement_files().await.unwrap_or_else(|error| tracing::warn!(tree = %origin.tree.name(), "{error}"));
+            origin
+                .tree
+                .apply_statement_files()
+                .await
+                .unwrap_or_else(|error| tracing::warn!(tree = %origin.tree.name(), "{error}"));
             origin.tree.ask_all(deadline, true).await;
-            origin.tree.freshness().blocked_for_good().filter(|error| forwarding_target(error) != Some(&origin.to))
+            origin
+                .tree
+                .freshness()
+                .blocked_for_good()
+                .filter(|error| forwarding_target(error) != Some(&origin.to))
         });
         for error in join_all(asked).await.into_iter().flatten() {
             self.freshness().block(error);
@@ -162,8 +179,10 @@ impl Tree {
             round.reasons.push(self.replicas_set().resolve_error());
         }
         let mut unanswered = replicas.clone();
-        let mut answers: FuturesUnordered<_> =
-            replicas.into_iter().map(|replica| async move { (replica.offer(is_opening).await, replica) }).collect();
+        let mut answers: FuturesUnordered<_> = replicas
+            .into_iter()
+            .map(|replica| async move { (replica.offer(is_opening).await, replica) })
+            .collect();
         let mut until = deadline;
         loop {
             tokio::select! {
@@ -191,7 +210,12 @@ impl Tree {
         }
     }
 
-    async fn count_answer(&self, round: &mut RoundResult, replica: &Replica, offer: std::result::Result<Option<FsinfoOffer>, CallFailure>) {
+    async fn count_answer(
+        &self,
+        round: &mut RoundResult,
+        replica: &Replica,
+        offer: std::result::Result<Option<FsinfoOffer>, CallFailure>,
+    ) {
         let reason = match offer {
             Err(failure) => {
                 round.lies += usize::from(matches!(failure, CallFailure::Garbage(_)));
@@ -233,7 +257,8 @@ impl Tree {
                 Ok(OfferVerdict::Nothing) => "offers no revision".to_owned(),
                 Err(error) => {
                     let reason = error.to_string();
-                    round.blocked_by_key += usize::from(self.freshness().blocked_for_good().is_some());
+                    round.blocked_by_key +=
+                        usize::from(self.freshness().blocked_for_good().is_some());
                     round.fault.get_or_insert(error);
                     reason
                 }
@@ -260,8 +285,12 @@ impl Tree {
                 replica.set_revision(self.newest_order());
                 tracing::debug!(tree = %self.name(), revision = newest, %replica, "a new revision is in force");
             }
-            OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => replica.set_revision((self.newest_order().0, *revision)),
-            OfferVerdict::Refused(refusal, true) => replica.lied(&format!("forged fsinfo: {refusal}")),
+            OfferVerdict::Current(revision) | OfferVerdict::Stale(revision) => {
+                replica.set_revision((self.newest_order().0, *revision))
+            }
+            OfferVerdict::Refused(refusal, true) => {
+                replica.lied(&format!("forged fsinfo: {refusal}"))
+            }
             OfferVerdict::Refused(refusal, false) if self.freshness().newest().is_some() => {
                 tracing::warn!(tree = %self.name(), %replica, "{refusal}");
             }
@@ -285,7 +314,9 @@ impl Tree {
         let (mut found, mut fault) = (Vec::new(), None);
         if !client.options.certificate_dirs.is_empty() {
             let dirs = client.options.certificate_dirs.clone();
-            let read = tokio::task::spawn_blocking(move || statement_files::from_directories(&dirs, &hostid));
+            let read = tokio::task::spawn_blocking(move || {
+                statement_files::from_directories(&dirs, &hostid)
+            });
             (found, fault) = read.await.unwrap_or_default();
         }
         for source in client.certificate_trees() {
@@ -300,7 +331,11 @@ impl Tree {
 
 impl RoundResult {
     fn summary(&self) -> String {
-        if self.reasons.is_empty() { "all offer the same revision".into() } else { self.reasons.join("; ") }
+        if self.reasons.is_empty() {
+            "all offer the same revision".into()
+        } else {
+            self.reasons.join("; ")
+        }
     }
 
     fn all_refused(&self) -> Option<String> {
@@ -312,7 +347,8 @@ impl RoundResult {
     }
 
     fn has_outage(&self) -> bool {
-        self.reasons.len() > self.no_tree + self.refused + self.lies + self.declined || self.asked == 0
+        self.reasons.len() > self.no_tree + self.refused + self.lies + self.declined
+            || self.asked == 0
     }
 
     fn into_error(self, tree: &Tree) -> Error {
@@ -320,8 +356,12 @@ impl RoundResult {
         match (self.fault, self.refusal) {
             (Some(fault), _) => fault,
             (None, Some(refusal)) => Error::Refused { reason: summary, source: refusal },
-            (None, None) if self.asked > 0 && self.no_tree == self.asked => Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked },
-            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => Error::Lied { reasons: summary },
+            (None, None) if self.asked > 0 && self.no_tree == self.asked => {
+                Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked }
+            }
+            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => {
+                Error::Lied { reasons: summary }
+            }
             (None, None) => Error::Unreachable { attempts: summary },
         }
     }
@@ -345,7 +385,11 @@ pub(crate) async fn refresh_periodically(tree: Weak<Tree>, mut random: impl FnMu
             None => return,
         };
         // Exponential back-off after failures, from a shorter interval.
-        let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
+        let interval = if failures == 0 {
+            interval
+        } else {
+            interval.min(DEMAND_INTERVAL * (1 << failures.min(5)))
+        };
         is_first = false;
         sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
         let Some(tree) = tree.upgrade() else { return };
@@ -376,11 +420,18 @@ impl Tree {
     }
 
     async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
-        let judged = self.freshness().run_blocking(move |freshness| freshness.verify_offer(&signed)).await;
+        let judged =
+            self.freshness().run_blocking(move |freshness| freshness.verify_offer(&signed)).await;
         judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("verifying an fsinfo: {e}") }))
     }
 
-    async fn apply_statements_blocking(&self, statements: Vec<vouch_tree::statement::KeyStatement>) {
-        let _ = self.freshness().run_blocking(move |freshness| freshness.apply_statements(statements)).await;
+    async fn apply_statements_blocking(
+        &self,
+        statements: Vec<vouch_tree::statement::KeyStatement>,
+    ) {
+        let _ = self
+            .freshness()
+            .run_blocking(move |freshness| freshness.apply_statements(statements))
+            .await;
     }
 }

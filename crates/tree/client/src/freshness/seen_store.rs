@@ -33,7 +33,8 @@ const HASH_LEN: usize = 32;
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
+const FILE_LEN_MAX: usize =
+    256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
@@ -47,12 +48,21 @@ pub(crate) struct SeenRecord {
 
 impl SeenRecord {
     fn merge(self, other: Self) -> Self {
-        let mut signed = if other.seen.order() >= self.seen.order() { other.signed } else { self.signed.clone() };
+        let mut signed = if other.seen.order() >= self.seen.order() {
+            other.signed
+        } else {
+            self.signed.clone()
+        };
         if signed.is_empty() {
             signed = self.signed;
         }
         let time_seen = self.time_seen.max(other.time_seen);
-        let mut merged = Self { seen: self.seen.merge(other.seen), time_seen, signed, statements: self.statements };
+        let mut merged = Self {
+            seen: self.seen.merge(other.seen),
+            time_seen,
+            signed,
+            statements: self.statements,
+        };
         for statement in other.statements {
             merged.add_statement(statement);
         }
@@ -64,7 +74,8 @@ impl SeenRecord {
     }
 
     pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
-        let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
+        let is_revocation =
+            |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
         let revokes = is_revocation(&statement);
         match self.statements.iter_mut().find(|have| is_revocation(have) == revokes) {
             Some(have) if revokes || have.time() >= statement.time() => false,
@@ -103,7 +114,9 @@ impl Xdr for SeenRecord {
         let time_seen = if version == VERSION_WITHOUT_TIME { 0 } else { r.u64()? };
         let signed = r.opaque(SIGNED_LEN_MAX)?.to_vec();
         let count = r.count(STATEMENTS_MAX)?;
-        let statements = (0..count).map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?)).collect::<std::result::Result<_, _>>()?;
+        let statements = (0..count)
+            .map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?))
+            .collect::<std::result::Result<_, _>>()?;
         Ok(Self { seen, time_seen, signed, statements })
     }
 }
@@ -150,7 +163,9 @@ impl SeenStore {
             (Some(path), Some(dir)) => {
                 check_directory(dir)?;
                 match read(&path) {
-                    Err(error) if self.required || !is_absence(&error) => return Err(unreadable(&path, error)),
+                    Err(error) if self.required || !is_absence(&error) => {
+                        return Err(unreadable(&path, error));
+                    }
                     read => read.unwrap_or_default(),
                 }
             }
@@ -177,7 +192,8 @@ impl SeenStore {
             let stored = read(path).map_err(|e| unreadable(path, e))?;
             let merged = stored.clone().merge(merged.clone());
             if merged != stored {
-                (self.write)(path, &encode_file(&merged)).map_err(|e| Error::local("write the newest revision seen to", path, e))?;
+                (self.write)(path, &encode_file(&merged))
+                    .map_err(|e| Error::local("write the newest revision seen to", path, e))?;
             }
             Ok(merged)
         });
@@ -186,7 +202,9 @@ impl SeenStore {
                 self.record.lock().insert(*hostid, merged.clone());
                 Ok(merged)
             }
-            Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => Err(error),
+            Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => {
+                Err(error)
+            }
             Err(error) => {
                 tracing::warn!(tree = %hostid, "{error}; the newest revision seen is kept in memory only");
                 Ok(merged)
@@ -204,7 +222,12 @@ impl SeenStore {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             }
             let path = path.with_extension("lock");
-            let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
+            let lock = OpenOptions::new()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .mode(LOCK_MODE)
+                .open(path)?;
             if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
                 lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
             }
@@ -241,7 +264,9 @@ fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < wait_max => std::thread::sleep(LOCK_PAUSE),
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < wait_max => {
+                std::thread::sleep(LOCK_PAUSE)
+            }
             done => return Ok(done?),
         }
     }
@@ -259,7 +284,9 @@ fn read(path: &Path) -> io::Result<SeenRecord> {
 
 fn decode_file(bytes: &[u8]) -> io::Result<SeenRecord> {
     let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
-    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is truncated".into()))?;
+    let (body, hash) = bytes
+        .split_last_chunk::<HASH_LEN>()
+        .ok_or_else(|| damaged("the file is truncated".into()))?;
     if blake3::hash(body) != blake3::Hash::from_bytes(*hash) {
         return Err(damaged("the file is damaged: wrong checksum".into()));
     }
@@ -274,9 +301,16 @@ fn encode_file(record: &SeenRecord) -> Vec<u8> {
 
 pub(crate) fn exercise(file: &[u8]) {
     let Ok(record) = decode_file(file) else { return };
-    assert!(decode_file(&encode_file(&record)).is_ok_and(|again| again == record), "a written record must round-trip");
+    assert!(
+        decode_file(&encode_file(&record)).is_ok_and(|again| again == record),
+        "a written record must round-trip"
+    );
     let merged = record.clone().merge(SeenRecord::default());
-    assert_eq!(merged.seen.order(), record.seen.order().max(Seen::default().order()), "a merge must not move backward");
+    assert_eq!(
+        merged.seen.order(),
+        record.seen.order().max(Seen::default().order()),
+        "a merge must not move backward"
+    );
     let _ = record.clone().merge(record);
 }
 

@@ -43,7 +43,10 @@ pub fn local_statements(dirs: &[PathBuf], hostid: &HostId) -> Result<Vec<KeyStat
 
 /// Also returns the error of the first unreadable file named after `hostid`, which may be a
 /// revocation.
-pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
+pub(crate) fn from_directories(
+    dirs: &[PathBuf],
+    hostid: &HostId,
+) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
     let (mut found, mut fault) = (Vec::new(), None);
     for dir in dirs {
@@ -59,17 +62,29 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
             let file_name = file.file_name();
             let is_named = is_named_by(file_name.as_encoded_bytes(), &name);
             let count = if is_named { &mut named } else { &mut others };
-            if *count >= FILES_MAX || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes())) {
+            if *count >= FILES_MAX
+                || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes()))
+            {
                 continue;
             }
             *count += 1;
             match read(&file.path()) {
                 Ok(bytes) if is_named => match statement(&bytes, hostid) {
                     Ok(statement) => found.push(statement),
-                    Err(what) => fault = fault.or(Some(Error::Statement { path: file.path(), what })),
+                    Err(what) => {
+                        fault = fault.or(Some(Error::Statement { path: file.path(), what }))
+                    }
                 },
-                Ok(bytes) => found.extend(KeyStatement::parse(&bytes).ok().filter(|s| s.hostid() == *hostid && s.verified().is_some())),
-                Err(error) if is_named => fault = fault.or_else(|| Some(Error::Statement { path: file.path(), what: error.to_string() })),
+                Ok(bytes) => found.extend(
+                    KeyStatement::parse(&bytes)
+                        .ok()
+                        .filter(|s| s.hostid() == *hostid && s.verified().is_some()),
+                ),
+                Err(error) if is_named => {
+                    fault = fault.or_else(|| {
+                        Some(Error::Statement { path: file.path(), what: error.to_string() })
+                    })
+                }
                 Err(error) => tracing::warn!("{}: {error}", file.path().display()),
             }
         }
@@ -84,9 +99,14 @@ pub(crate) fn from_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeySta
 }
 
 /// Boxed: a refresh of that tree reads statements too.
-pub(crate) fn from_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
+pub(crate) fn from_tree<'a>(
+    source: &'a CertificateTree,
+    hostid: &'a HostId,
+) -> BoxFuture<'a, Vec<KeyStatement>> {
     async move {
-        let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };
+        let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else {
+            return Vec::new();
+        };
         let read = timeout(TREE_READ_MAX, read_from_tree(&tree, &source.path, hostid));
         match read.await {
             Ok(Ok(found)) => return found,
@@ -98,7 +118,11 @@ pub(crate) fn from_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> 
     .boxed()
 }
 
-async fn read_from_tree(tree: &std::sync::Arc<Tree>, path: &[u8], hostid: &HostId) -> Result<Vec<KeyStatement>> {
+async fn read_from_tree(
+    tree: &std::sync::Arc<Tree>,
+    path: &[u8],
+    hostid: &HostId,
+) -> Result<Vec<KeyStatement>> {
     let name = hostid.to_string();
     let dir = tree.lookup_path(tree.revision()?.root(), path).await?;
     let mut found = Vec::new();
@@ -106,13 +130,22 @@ async fn read_from_tree(tree: &std::sync::Arc<Tree>, path: &[u8], hostid: &HostI
         found.extend(read_statement(tree, &entry.inode, hostid).await?);
     }
     let listing = tree.list(&dir, Position::After(name.as_bytes())).await?;
-    for entry in listing.entries().iter().take_while(|e| is_named_by(e.name.as_bytes(), &name)).take(FILES_MAX) {
+    for entry in listing
+        .entries()
+        .iter()
+        .take_while(|e| is_named_by(e.name.as_bytes(), &name))
+        .take(FILES_MAX)
+    {
         found.extend(read_statement(tree, &entry.inode, hostid).await?);
     }
     Ok(found)
 }
 
-async fn read_statement(tree: &Tree, inode: &Inode, hostid: &HostId) -> Result<Option<KeyStatement>> {
+async fn read_statement(
+    tree: &Tree,
+    inode: &Inode,
+    hostid: &HostId,
+) -> Result<Option<KeyStatement>> {
     match &inode.content {
         Content::Regular { blob, .. } if blob.size <= FILE_LEN_MAX as u64 => {
             let bytes = tree.read(blob, 0, FILE_LEN_MAX).await?;
@@ -145,7 +178,9 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Must be about `hostid` and signed by its key.
 fn statement(bytes: &[u8], hostid: &HostId) -> std::result::Result<KeyStatement, String> {
     match KeyStatement::parse(bytes) {
-        Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Ok(statement),
+        Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => {
+            Ok(statement)
+        }
         Ok(_) => Err("the key statement is not signed by the key in the file's name".to_owned()),
         Err(error) => Err(format!("not a key statement: {error}")),
     }

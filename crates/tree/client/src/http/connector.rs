@@ -61,21 +61,34 @@ impl HttpConnector {
 }
 
 impl Connector for HttpConnector {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         if is_url(host) {
             // Placeholder: the HTTP client or its proxy resolves the host at each connection.
-            return ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)])).boxed();
+            return ready(Ok(vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port)]))
+                .boxed();
         }
         TcpConnector.resolve(replica_tls::host_of(host).unwrap_or(host), port)
     }
 
-    fn connect<'a>(&'a self, host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+    fn connect<'a>(
+        &'a self,
+        host: &'a str,
+        address: SocketAddr,
+    ) -> BoxFuture<'a, io::Result<Link>> {
         if !is_url(host) {
             return match replica_tls::host_of(host) {
                 None if !self.sessions.is_required() => TcpConnector.connect(host, address),
-                name => {
-                    async move { self.sessions.open(name.unwrap_or(host), connector::tcp(address).await?).await.map(Link::Stream) }.boxed()
+                name => async move {
+                    self.sessions
+                        .open(name.unwrap_or(host), connector::tcp(address).await?)
+                        .await
+                        .map(Link::Stream)
                 }
+                .boxed(),
             };
         }
         async move {

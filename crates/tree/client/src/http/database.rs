@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use parking_lot::Mutex;
 use vouch_tree::protocol::{
-    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure, PutStatementResult,
+    COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult,
+    Procedure, PutStatementResult,
 };
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 use vouch_tree_store::{RemoteFile, RemoteFrame, RemoteSearch, RemoteView};
@@ -34,14 +35,22 @@ pub(super) enum ReadError {
 
 impl ReadError {
     pub(super) fn is_wrong_object(&self) -> bool {
-        matches!(self, Self::Fetch(FetchError::WrongObject(..) | FetchError::NotFound(..)) | Self::Store(_))
+        matches!(
+            self,
+            Self::Fetch(FetchError::WrongObject(..) | FetchError::NotFound(..)) | Self::Store(_)
+        )
     }
 }
 
 impl HttpDatabase {
     pub(super) fn new(fetcher: Fetcher) -> Self {
         let fetcher = Arc::new(fetcher);
-        Self { slices: Slices::new(Arc::clone(&fetcher)), fetcher, view: Mutex::default(), is_new: AtomicBool::new(false) }
+        Self {
+            slices: Slices::new(Arc::clone(&fetcher)),
+            fetcher,
+            view: Mutex::default(),
+            is_new: AtomicBool::new(false),
+        }
     }
 
     pub(super) async fn connect(&self) -> Result<(), ReadError> {
@@ -56,7 +65,9 @@ impl HttpDatabase {
             Some(view) if self.is_new.swap(false, Ordering::Relaxed) => view,
             _ => self.refresh().await?,
         };
-        let Some(head) = view.head().filter(|_| *view.hostid() == asked.hostid) else { return Ok(GetFsinfoResult::NoTree.to_xdr()) };
+        let Some(head) = view.head().filter(|_| *view.hostid() == asked.hostid) else {
+            return Ok(GetFsinfoResult::NoTree.to_xdr());
+        };
         let mut companions = Vec::new();
         if asked.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
@@ -72,11 +83,19 @@ impl HttpDatabase {
             };
             let _ = self.pass(&view, &handles, places, &mut 0, &mut take).await;
         }
-        let offer = FsinfoOffer { signed_fsinfo: head.to_vec(), statements: view.statements().to_vec(), companions };
+        let offer = FsinfoOffer {
+            signed_fsinfo: head.to_vec(),
+            statements: view.statements().to_vec(),
+            companions,
+        };
         Ok(GetFsinfoResult::Ok(offer).to_xdr())
     }
 
-    async fn deliver(&self, handles: &[BlockHandle], take: &mut TakeFrame<'_>) -> Result<(), ReadError> {
+    async fn deliver(
+        &self,
+        handles: &[BlockHandle],
+        take: &mut TakeFrame<'_>,
+    ) -> Result<(), ReadError> {
         let cached = self.view.lock().clone();
         let mut view = match cached {
             Some(view) => view,
@@ -86,13 +105,19 @@ impl HttpDatabase {
         loop {
             let left = &handles[delivered..];
             let outcome = match self.places(&view, left).await {
-                Ok(places) if is_newest || !places.contains(&Place::Missing) => self.pass(&view, left, places, &mut delivered, take).await,
+                Ok(places) if is_newest || !places.contains(&Place::Missing) => {
+                    self.pass(&view, left, places, &mut delivered, take).await
+                }
                 // A commit removes what its manifest no longer names: then a newer manifest names
                 // the rest. Otherwise the index may be wrong.
                 Ok(places) => {
-                    let missing = left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
+                    let missing =
+                        left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
                     missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
-                    Err(ReadError::Fetch(FetchError::NotFound("index".into(), "frames are missing".into())))
+                    Err(ReadError::Fetch(FetchError::NotFound(
+                        "index".into(),
+                        "frames are missing".into(),
+                    )))
                 }
                 Err(error) => Err(error),
             };
@@ -116,10 +141,14 @@ impl HttpDatabase {
         take: &mut TakeFrame<'_>,
     ) -> Result<(), ReadError> {
         let frames = places.iter().filter_map(Place::frame);
-        let slices = self.slices.start(&frames.map(|frame| (&frame.file, frame.range.clone())).collect::<Vec<_>>());
+        let slices = self
+            .slices
+            .start(&frames.map(|frame| (&frame.file, frame.range.clone())).collect::<Vec<_>>());
         for (handle, place) in handles.iter().zip(&places) {
             let is_right = take(match place {
-                Place::At(frame) => Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?),
+                Place::At(frame) => {
+                    Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?)
+                }
                 Place::Wrong => Some(Bytes::new()),
                 Place::Missing => None,
             });
@@ -147,38 +176,55 @@ impl HttpDatabase {
     async fn refresh(&self) -> Result<Arc<RemoteView>, ReadError> {
         let fetcher = Arc::clone(&self.fetcher);
         let fetch = async move { fetcher.manifest().await };
-        let ended = |error: tokio::task::JoinError| Err(FetchError::Other("request".into(), error.to_string().into()));
+        let ended = |error: tokio::task::JoinError| {
+            Err(FetchError::Other("request".into(), error.to_string().into()))
+        };
         let (_, view) = tokio::spawn(fetch).await.unwrap_or_else(ended)?;
         let view = Arc::new(view);
         *self.view.lock() = Some(Arc::clone(&view));
         Ok(view)
     }
 
-    async fn places(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Place>, ReadError> {
+    async fn places(
+        &self,
+        view: &RemoteView,
+        handles: &[BlockHandle],
+    ) -> Result<Vec<Place>, ReadError> {
         let place = |found: &Lookup| match found {
             Lookup::Missing => Place::Missing,
             Lookup::Wrong => Place::Wrong,
             Lookup::Record(record) => match view.frame(record) {
-                Ok(frame) if frame.range.end - frame.range.start <= FRAME_LEN_MAX as u64 => Place::At(frame),
+                Ok(frame) if frame.range.end - frame.range.start <= FRAME_LEN_MAX as u64 => {
+                    Place::At(frame)
+                }
                 _ => Place::Wrong,
             },
         };
         Ok(self.locate(view, handles).await?.iter().map(place).collect())
     }
 
-    async fn locate(&self, view: &RemoteView, handles: &[BlockHandle]) -> Result<Vec<Lookup>, ReadError> {
+    async fn locate(
+        &self,
+        view: &RemoteView,
+        handles: &[BlockHandle],
+    ) -> Result<Vec<Lookup>, ReadError> {
         let mut found = vec![Lookup::Missing; handles.len()];
         for segment in view.segments().into_iter().take(SEGMENTS_MAX) {
-            let missing: Vec<usize> = (0..handles.len()).filter(|at| found[*at] == Lookup::Missing).collect();
+            let missing: Vec<usize> =
+                (0..handles.len()).filter(|at| found[*at] == Lookup::Missing).collect();
             if missing.is_empty() {
                 break;
             }
-            let guesses: Vec<_> = missing.iter().map(|at| (&segment, RemoteView::first_guess(&segment, &handles[*at]))).collect();
+            let guesses: Vec<_> = missing
+                .iter()
+                .map(|at| (&segment, RemoteView::first_guess(&segment, &handles[*at])))
+                .collect();
             let read = self.slices.read_many(&guesses).await;
-            let searches = missing.iter().zip(guesses).zip(read).map(|((at, (_, range)), bytes)| {
-                let (segment, handle) = (&segment, &handles[*at]);
-                async move { self.search(segment, handle, range, bytes?).await }
-            });
+            let searches =
+                missing.iter().zip(guesses).zip(read).map(|((at, (_, range)), bytes)| {
+                    let (segment, handle) = (&segment, &handles[*at]);
+                    async move { self.search(segment, handle, range, bytes?).await }
+                });
             for (at, record) in missing.iter().zip(join_all(searches).await) {
                 found[*at] = record?;
             }
@@ -210,7 +256,11 @@ impl HttpDatabase {
 }
 
 impl LocalReplica for HttpDatabase {
-    fn call<'a>(&'a self, procedure: Procedure, args: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    fn call<'a>(
+        &'a self,
+        procedure: Procedure,
+        args: &'a [u8],
+    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
         async move {
             match procedure {
                 Procedure::Null | Procedure::GetData => Ok(Vec::new()),
@@ -224,8 +274,13 @@ impl LocalReplica for HttpDatabase {
         .boxed()
     }
 
-    fn data<'a>(&'a self, args: &'a GetDataArgs, take: &'a mut TakeFrame<'_>) -> BoxFuture<'a, Result<(), String>> {
-        async move { self.deliver(&args.handles, take).await.map_err(|error| error.to_string()) }.boxed()
+    fn data<'a>(
+        &'a self,
+        args: &'a GetDataArgs,
+        take: &'a mut TakeFrame<'_>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        async move { self.deliver(&args.handles, take).await.map_err(|error| error.to_string()) }
+            .boxed()
     }
 
     fn received(&self) -> u64 {

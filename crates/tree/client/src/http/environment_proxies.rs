@@ -36,7 +36,9 @@ impl EnvironmentProxies {
     }
 
     fn new(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let value = |name: &str| variable(name).or_else(|| variable(&name.to_uppercase())).unwrap_or_default();
+        let value = |name: &str| {
+            variable(name).or_else(|| variable(&name.to_uppercase())).unwrap_or_default()
+        };
         let all = proxy_url(&value("all_proxy"));
         let of_scheme = |name| proxy_url(&value(name)).or_else(|| all.clone());
         let exceptions = value("no_proxy").split([',', ' ']).filter_map(Exception::parse).collect();
@@ -81,8 +83,12 @@ impl Exception {
         let host = url.host_str().unwrap_or_default().trim_end_matches('.');
         match &self.hosts {
             Hosts::All => true,
-            Hosts::Domain(name) => host.strip_suffix(name.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.')),
-            Hosts::Network(network, bits) => parse_address(host).is_some_and(|address| is_in(address, *network, *bits)),
+            Hosts::Domain(name) => host
+                .strip_suffix(name.as_str())
+                .is_some_and(|before| before.is_empty() || before.ends_with('.')),
+            Hosts::Network(network, bits) => {
+                parse_address(host).is_some_and(|address| is_in(address, *network, *bits))
+            }
         }
     }
 }
@@ -98,10 +104,12 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 fn parse_network(text: &str) -> Option<Hosts> {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let (address, bits) =
+        text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address = parse_address(address)?;
     let bits_max = if address.is_ipv4() { 32 } else { 128 };
-    let bits = bits.map_or(Some(bits_max), |bits| bits.parse().ok().filter(|bits| *bits <= bits_max))?;
+    let bits =
+        bits.map_or(Some(bits_max), |bits| bits.parse().ok().filter(|bits| *bits <= bits_max))?;
     Some(Hosts::Network(address, bits))
 }
 
@@ -119,13 +127,21 @@ mod tests {
     use super::*;
 
     fn proxy_of(variables: &[(&str, &str)], url: &str) -> Option<String> {
-        let value = |name: &str| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_owned());
-        EnvironmentProxies::new(value).proxy_of(&Url::parse(url).unwrap()).map(|proxy| proxy.to_string())
+        let value = |name: &str| {
+            variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_owned())
+        };
+        EnvironmentProxies::new(value)
+            .proxy_of(&Url::parse(url).unwrap())
+            .map(|proxy| proxy.to_string())
     }
 
     #[test]
     fn proxy_is_chosen_by_scheme() {
-        let variables = [("http_proxy", "cache:3128"), ("ALL_PROXY", "socks5h://all"), ("HTTP_PROXY", "http://upper")];
+        let variables = [
+            ("http_proxy", "cache:3128"),
+            ("ALL_PROXY", "socks5h://all"),
+            ("HTTP_PROXY", "http://upper"),
+        ];
         assert_eq!(proxy_of(&variables, "http://a/").as_deref(), Some("http://cache:3128/"));
         assert_eq!(proxy_of(&variables, "https://a/").as_deref(), Some("socks5h://all"));
         assert_eq!(proxy_of(&variables[2..], "http://a/").as_deref(), Some("http://upper/"));

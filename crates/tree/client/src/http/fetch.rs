@@ -58,7 +58,14 @@ impl<'a> Wanted<'a> {
     /// `range`: not empty. Caches keep whole small files also where they keep no parts.
     pub(super) fn part(file: &'a RemoteFile, range: &Range<u64>, is_anew: bool) -> Self {
         let range = (*range != (0..file.len)).then(|| range.clone());
-        Self { path: &file.path, is_mutable: false, is_anew, range, len: file.len..=file.len, magic: b"" }
+        Self {
+            path: &file.path,
+            is_mutable: false,
+            is_anew,
+            range,
+            len: file.len..=file.len,
+            magic: b"",
+        }
     }
 }
 
@@ -143,27 +150,47 @@ struct Route {
 
 impl Fetcher {
     pub(super) fn new(url: &str, options: &HttpOptions) -> Result<Self> {
-        let path = |why| Error::Path { path: format!("'{}'", without_userinfo(url)).into_bytes(), why };
+        let path =
+            |why| Error::Path { path: format!("'{}'", without_userinfo(url)).into_bytes(), why };
         let base = super::url::parse(url).map_err(path)?;
         if options.tls.is_required() && base.scheme() != "https" {
             return Err(path("in clear text, but TLS is required; give an https:// URL"));
         }
-        let names = if options.proxies.is_empty() { vec!["environment".to_owned()] } else { options.proxies.clone() };
+        let names = if options.proxies.is_empty() {
+            vec!["environment".to_owned()]
+        } else {
+            options.proxies.clone()
+        };
         let connect_timeout = connect_timeout(options, names.len());
         let script_of = |name: &str| {
-            let strict = name.strip_prefix(proxy_script::PREFIX_STRICT).map(|place| (place.to_owned(), true));
-            strict.or_else(|| name.strip_prefix(proxy_script::PREFIX).map(|place| (place.to_owned(), false)))
+            let strict = name
+                .strip_prefix(proxy_script::PREFIX_STRICT)
+                .map(|place| (place.to_owned(), true));
+            strict.or_else(|| {
+                name.strip_prefix(proxy_script::PREFIX).map(|place| (place.to_owned(), false))
+            })
         };
         let source = |name: String| match script_of(&name) {
             Some((place, is_strict)) => {
                 let script = ProxyScript::new(&place, is_strict, options)?;
-                Ok(RouteSource::Script(Box::new(ScriptedRoutes { script, options: options.clone(), known: Mutex::default() })))
+                Ok(RouteSource::Script(Box::new(ScriptedRoutes {
+                    script,
+                    options: options.clone(),
+                    known: Mutex::default(),
+                })))
             }
             None => Ok(RouteSource::Fixed(Arc::new(Route::new(name, connect_timeout, options)?))),
         };
         let routes = names.into_iter().map(source).collect::<Result<_>>()?;
         let (requests, received) = (Semaphore::new(REQUESTS_MAX), AtomicU64::new(0));
-        Ok(Self { base, routes, requests, received, timeout: options.timeout, clock: Arc::clone(&options.clock) })
+        Ok(Self {
+            base,
+            routes,
+            requests,
+            received,
+            timeout: options.timeout,
+            clock: Arc::clone(&options.clock),
+        })
     }
 
     async fn routes(&self) -> Vec<Arc<Route>> {
@@ -208,7 +235,11 @@ impl Fetcher {
 
     /// Passes the bytes of a file to `sink` as they arrive. After an error the sink has a part of
     /// them. Another object is fetched a second time, past all caches.
-    pub(super) async fn get_into(&self, mut wanted: Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
+    pub(super) async fn get_into(
+        &self,
+        mut wanted: Wanted<'_>,
+        sink: &mut impl Sink,
+    ) -> std::result::Result<(), FetchError> {
         match self.get_once(&wanted, sink).await {
             Err(FetchError::WrongObject(..) | FetchError::NotFound(..)) if !wanted.is_anew => {
                 wanted.is_anew = true;
@@ -225,18 +256,30 @@ impl Fetcher {
         let mut url = self.base.join(wanted.path).map_err(|error| other(wanted.path, error))?;
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let again = if wanted.is_mutable && wanted.is_anew { "&again" } else { "" };
-        url.set_query((wanted.is_mutable || wanted.is_anew).then(|| format!("at={minute}{again}")).as_deref());
+        url.set_query(
+            (wanted.is_mutable || wanted.is_anew).then(|| format!("at={minute}{again}")).as_deref(),
+        );
         Ok(url)
     }
 
-    async fn get_once(&self, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), FetchError> {
+    async fn get_once(
+        &self,
+        wanted: &Wanted<'_>,
+        sink: &mut impl Sink,
+    ) -> std::result::Result<(), FetchError> {
         let path = wanted.path;
-        let Ok(_permit) = self.requests.acquire().await else { return Err(other(path, "the client is closing")) };
+        let Ok(_permit) = self.requests.acquire().await else {
+            return Err(other(path, "the client is closing"));
+        };
         let url = self.url_of(wanted)?;
         let mut failure = None;
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
-            let request = HttpRequest { url: url.clone(), range: wanted.range.clone(), is_anew: wanted.is_anew };
+            let request = HttpRequest {
+                url: url.clone(),
+                range: wanted.range.clone(),
+                is_anew: wanted.is_anew,
+            };
             let response = match self.ask(route, request, more).await {
                 Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => response,
                 Ok(response) => {
@@ -260,17 +303,26 @@ impl Fetcher {
                 Ok(()) => return Ok(()),
             }
         }
-        Err(failure.unwrap_or_else(|| other(path, "the proxy script names no way to the server; the log says why")))
+        Err(failure.unwrap_or_else(|| {
+            other(path, "the proxy script names no way to the server; the log says why")
+        }))
     }
 
     /// A proxy that says nothing leaves time for the routes after it.
-    async fn ask(&self, route: &Route, request: HttpRequest, routes_left: usize) -> std::result::Result<HttpResponse, String> {
+    async fn ask(
+        &self,
+        route: &Route,
+        request: HttpRequest,
+        routes_left: usize,
+    ) -> std::result::Result<HttpResponse, String> {
         let answer = route.transport.get(request);
         if routes_left == 0 {
             return answer.await;
         }
         let limit = (self.timeout / (routes_left as u32 + 1)).min(ANSWER_TIME_MAX);
-        timeout(limit, answer).await.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
+        timeout(limit, answer)
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
     }
 
     /// `query`: changes each second, so that no cache answers with an old date.
@@ -279,25 +331,51 @@ impl Fetcher {
         url.set_query(Some(&format!("at={query}")));
         let routes = self.routes().await;
         for (route, more) in routes.iter().zip((0..routes.len()).rev()) {
-            match self.ask(route, HttpRequest { url: url.clone(), range: Some(0..1), is_anew: false }, more).await {
-                Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => return response.date,
+            match self
+                .ask(
+                    route,
+                    HttpRequest { url: url.clone(), range: Some(0..1), is_anew: false },
+                    more,
+                )
+                .await
+            {
+                Ok(response) if !route.is_proxy() || !is_from_proxy(status(&response)) => {
+                    return response.date;
+                }
                 _ => {}
             }
         }
         None
     }
 
-    async fn read(&self, response: HttpResponse, wanted: &Wanted<'_>, sink: &mut impl Sink) -> std::result::Result<(), ReadError> {
-        let refuse = |what: &dyn std::fmt::Display| Err(ReadError::Answer(wrong(wanted.path, what)));
+    async fn read(
+        &self,
+        response: HttpResponse,
+        wanted: &Wanted<'_>,
+        sink: &mut impl Sink,
+    ) -> std::result::Result<(), ReadError> {
+        let refuse =
+            |what: &dyn std::fmt::Display| Err(ReadError::Answer(wrong(wanted.path, what)));
         // A server without range requests sends the whole file.
         let (mut skip, want) = match (status(&response), wanted.range.as_ref()) {
             (StatusCode::OK, None) => (0, None),
-            (StatusCode::PARTIAL_CONTENT, Some(range)) if response.range_start == Some(range.start) => (0, Some(range.end - range.start)),
-            (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => (range.start, Some(range.end - range.start)),
-            (StatusCode::OK, Some(_)) => return refuse(&"the server does not answer range requests"),
+            (StatusCode::PARTIAL_CONTENT, Some(range))
+                if response.range_start == Some(range.start) =>
+            {
+                (0, Some(range.end - range.start))
+            }
+            (StatusCode::OK, Some(range)) if range.end <= SKIPPED_LEN_MAX => {
+                (range.start, Some(range.end - range.start))
+            }
+            (StatusCode::OK, Some(_)) => {
+                return refuse(&"the server does not answer range requests");
+            }
             (StatusCode::PARTIAL_CONTENT, _) => return refuse(&"the server sent another range"),
             (status @ (StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN), _) => {
-                return Err(ReadError::Answer(FetchError::NotFound(wanted.path.to_owned(), format!("the server answers {status}"))));
+                return Err(ReadError::Answer(FetchError::NotFound(
+                    wanted.path.to_owned(),
+                    format!("the server answers {status}"),
+                )));
             }
             (status, _) if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                 return Err(ReadError::Answer(other(wanted.path, status)));
@@ -308,7 +386,9 @@ impl Fetcher {
         let mut len = sink.begin(want);
         skip += len;
         while want.is_none_or(|want| len < want) {
-            let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else { break };
+            let Some(mut chunk) = body.next().await.transpose().map_err(ReadError::Broken)? else {
+                break;
+            };
             self.received.fetch_add(chunk.len() as u64, Ordering::Relaxed);
             let skipped = chunk.split_to(skip.min(chunk.len() as u64) as usize);
             skip -= skipped.len() as u64;
@@ -326,7 +406,11 @@ impl Fetcher {
             }
             sink.take(chunk);
         }
-        if len < want.unwrap_or(*wanted.len.start()) { refuse(&"the file is shorter than the manifest says") } else { Ok(()) }
+        if len < want.unwrap_or(*wanted.len.start()) {
+            refuse(&"the file is shorter than the manifest says")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -350,12 +434,17 @@ impl Route {
             tracing::warn!(proxy = %without_userinfo(&self.name), "the proxy failed: {what}; trying the next one for {} s", RETRY_AFTER.as_secs());
         }
         *until = Some(now + RETRY_AFTER);
-        if self.is_proxy() { other(path, format_args!("through {}: {what}", without_userinfo(&self.name))) } else { other(path, what) }
+        if self.is_proxy() {
+            other(path, format_args!("through {}: {what}", without_userinfo(&self.name)))
+        } else {
+            other(path, what)
+        }
     }
 }
 
 fn is_from_proxy(status: StatusCode) -> bool {
-    status.is_server_error() || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+    status.is_server_error()
+        || matches!(status, StatusCode::FORBIDDEN | StatusCode::PROXY_AUTHENTICATION_REQUIRED)
 }
 
 enum ReadError {

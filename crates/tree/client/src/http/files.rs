@@ -35,8 +35,16 @@ impl DatabaseFiles {
 
     /// Bytes `range` of a file. [`Error::Unreachable`] also for another length. `is_anew`: past all
     /// caches, after wrong bytes.
-    pub async fn read(&self, file: &RemoteFile, range: &Range<u64>, is_anew: bool) -> Result<Bytes> {
-        self.fetcher.get(Wanted::part(file, range, is_anew)).await.map_err(|error| self.unreachable(&error))
+    pub async fn read(
+        &self,
+        file: &RemoteFile,
+        range: &Range<u64>,
+        is_anew: bool,
+    ) -> Result<Bytes> {
+        self.fetcher
+            .get(Wanted::part(file, range, is_anew))
+            .await
+            .map_err(|error| self.unreachable(&error))
     }
 
     fn unreachable(&self, error: &FetchError) -> Error {
@@ -49,9 +57,15 @@ pub(super) fn database_url(location: &str, hostid: &HostId, tls: &ReplicaTls) ->
         return Ok(location.to_owned());
     }
     let over_tls = replica_tls::host_of(location);
-    let parsed = TreeName::new(over_tls.unwrap_or(location), *hostid)
-        .map_err(|_| Error::Path { path: format!("'{location}'").into_bytes(), why: NOT_A_REPLICA })?;
+    let parsed = TreeName::new(over_tls.unwrap_or(location), *hostid).map_err(|_| Error::Path {
+        path: format!("'{location}'").into_bytes(),
+        why: NOT_A_REPLICA,
+    })?;
     let scheme = if over_tls.is_some() || tls.is_required() { "https" } else { "http" };
-    let host = if parsed.host().contains(':') { format!("[{}]", parsed.host()) } else { parsed.host().to_owned() };
+    let host = if parsed.host().contains(':') {
+        format!("[{}]", parsed.host())
+    } else {
+        parsed.host().to_owned()
+    };
     Ok(format!("{scheme}://{host}:{}/{hostid}/", parsed.port()))
 }

@@ -53,11 +53,18 @@ impl Slices {
         Self { fetcher, kept: Mutex::default() }
     }
 
-    pub(super) async fn read(&self, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
+    pub(super) async fn read(
+        &self,
+        file: &RemoteFile,
+        range: &Range<u64>,
+    ) -> Result<Bytes, FetchError> {
         self.bytes(&self.start(&[(file, range.clone())]), file, range).await
     }
 
-    pub(super) async fn read_many(&self, wanted: &[(&RemoteFile, Range<u64>)]) -> Vec<Result<Bytes, FetchError>> {
+    pub(super) async fn read_many(
+        &self,
+        wanted: &[(&RemoteFile, Range<u64>)],
+    ) -> Vec<Result<Bytes, FetchError>> {
         let started = self.start(wanted);
         let mut results = Vec::with_capacity(wanted.len());
         for (file, range) in wanted {
@@ -67,9 +74,17 @@ impl Slices {
     }
 
     /// Waits for these bytes only, not for the rest of the started slices.
-    pub(super) async fn bytes(&self, started: &Started, file: &RemoteFile, range: &Range<u64>) -> Result<Bytes, FetchError> {
+    pub(super) async fn bytes(
+        &self,
+        started: &Started,
+        file: &RemoteFile,
+        range: &Range<u64>,
+    ) -> Result<Bytes, FetchError> {
         if range.end > file.len || range.end.saturating_sub(range.start) > READ_LEN_MAX {
-            return Err(FetchError::Other(file.path.clone(), "a record leads beyond the end".into()));
+            return Err(FetchError::Other(
+                file.path.clone(),
+                "a record leads beyond the end".into(),
+            ));
         }
         let (len, path) = (slice_len(file), Arc::<str>::from(file.path.as_str()));
         let mut whole = Vec::with_capacity((range.end - range.start) as usize);
@@ -77,7 +92,9 @@ impl Slices {
         while at < range.end {
             let key = (Arc::clone(&path), at / len);
             let end = range.end.min((key.1 + 1) * len);
-            let Some(transfer) = started.0.get(&key) else { return Err(FetchError::NotFound(file.path.clone(), "not requested".into())) };
+            let Some(transfer) = started.0.get(&key) else {
+                return Err(FetchError::NotFound(file.path.clone(), "not requested".into()));
+            };
             if let Err(error) = transfer.read(&(at..end), &mut whole).await {
                 self.forget(file, &key, transfer);
                 return Err(error);
@@ -131,7 +148,9 @@ impl Slices {
             }
             match missing.last_mut() {
                 Some((last, numbers))
-                    if *last == file && numbers.end == number && (number - numbers.start + 1) * slice_len(file) <= TRANSFER_LEN_MAX =>
+                    if *last == file
+                        && numbers.end == number
+                        && (number - numbers.start + 1) * slice_len(file) <= TRANSFER_LEN_MAX =>
                 {
                     numbers.end += 1;
                 }
@@ -143,7 +162,9 @@ impl Slices {
             let path = Arc::<str>::from(file.path.as_str());
             slices.extend(numbers.map(|number| ((Arc::clone(&path), number), transfer.clone())));
         }
-        for (file, number) in demands.into_iter().filter(|(file, _)| file.is_data && slice_len(file) < file.len) {
+        for (file, number) in
+            demands.into_iter().filter(|(file, _)| file.is_data && slice_len(file) < file.len)
+        {
             for next in kept.ahead(file, number) {
                 self.fetch(&mut kept, file, next..next + 1);
             }
@@ -155,10 +176,16 @@ impl Slices {
         let len = slice_len(file);
         let range = numbers.start * len..(numbers.end * len).min(file.len);
         let path = Arc::<str>::from(file.path.as_str());
-        let is_doubted = numbers.clone().any(|number| kept.pool(file).doubted.contains_key(&(Arc::clone(&path), number)));
+        let is_doubted = numbers
+            .clone()
+            .any(|number| kept.pool(file).doubted.contains_key(&(Arc::clone(&path), number)));
         let transfer = Transfer::start(&self.fetcher, file, range.clone(), is_doubted);
         for number in numbers {
-            kept.pool(file).add((Arc::clone(&path), number), transfer.clone(), len.min(range.end - number * len));
+            kept.pool(file).add(
+                (Arc::clone(&path), number),
+                transfer.clone(),
+                len.min(range.end - number * len),
+            );
         }
         transfer
     }
@@ -174,7 +201,11 @@ impl Kept {
             self.ahead.clear();
         }
         let path = Arc::<str>::from(file.path.as_str());
-        let mut ahead = self.ahead.entry(Arc::clone(&path)).or_default().on_demand(number, file.len.div_ceil(slice_len(file)));
+        let mut ahead = self
+            .ahead
+            .entry(Arc::clone(&path))
+            .or_default()
+            .on_demand(number, file.len.div_ceil(slice_len(file)));
         ahead.retain(|number| !self.data.slices.contains_key(&(Arc::clone(&path), *number)));
         ahead
     }

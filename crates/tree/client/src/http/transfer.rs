@@ -36,7 +36,12 @@ struct Progress {
 impl Transfer {
     /// `is_anew`: no cache answers from what it keeps.
     /// The request goes on if nobody waits, so that a silent proxy counts as failed.
-    pub(super) fn start(fetcher: &Arc<Fetcher>, file: &RemoteFile, range: Range<u64>, is_anew: bool) -> Self {
+    pub(super) fn start(
+        fetcher: &Arc<Fetcher>,
+        file: &RemoteFile,
+        range: Range<u64>,
+        is_anew: bool,
+    ) -> Self {
         let shared = Arc::<Shared>::default();
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
         let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
@@ -56,7 +61,11 @@ impl Transfer {
         self.shared.progress.lock().end.as_ref().is_some_and(Result::is_err)
     }
 
-    pub(super) async fn read(&self, range: &Range<u64>, to: &mut Vec<u8>) -> Result<(), FetchError> {
+    pub(super) async fn read(
+        &self,
+        range: &Range<u64>,
+        to: &mut Vec<u8>,
+    ) -> Result<(), FetchError> {
         let range = range.start - self.start..range.end - self.start;
         loop {
             let mut changed = pin!(self.shared.changed.notified());
@@ -76,11 +85,16 @@ impl Progress {
     fn parts(&self, range: &Range<u64>) -> Option<Result<Vec<Bytes>, FetchError>> {
         if self.len < range.end {
             let end = self.end.as_ref()?.clone();
-            return Some(Err(end.err().unwrap_or_else(|| FetchError::Other("request".into(), "the response is too short".into()))));
+            return Some(Err(end.err().unwrap_or_else(|| {
+                FetchError::Other("request".into(), "the response is too short".into())
+            })));
         }
-        let first = self.chunks.partition_point(|(start, chunk)| start + chunk.len() as u64 <= range.start);
+        let first =
+            self.chunks.partition_point(|(start, chunk)| start + chunk.len() as u64 <= range.start);
         let chunks = self.chunks[first..].iter().take_while(|(start, _)| *start < range.end);
-        Some(Ok(chunks.map(|(start, chunk)| chunk.slice(within(*start, chunk.len(), range))).collect()))
+        Some(Ok(chunks
+            .map(|(start, chunk)| chunk.slice(within(*start, chunk.len(), range)))
+            .collect()))
     }
 }
 
@@ -170,7 +184,9 @@ mod tests {
         }
         chunks.flush();
         chunks.end(Ok(()));
-        for (start, end) in [(0, 1), (0, 60_000), (4095, 4097), (59_999, 60_000), (12_345, 54_321), (7, 7)] {
+        for (start, end) in
+            [(0, 1), (0, 60_000), (4095, 4097), (59_999, 60_000), (12_345, 54_321), (7, 7)]
+        {
             let mut read = Vec::new();
             transfer.read(&(1000 + start as u64..1000 + end as u64), &mut read).await.unwrap();
             assert_eq!(read, whole[start..end], "{start}..{end}");

@@ -53,7 +53,12 @@ pub(super) struct Network {
 
 impl Network {
     /// `proxy`: `environment`, `DIRECT` or the URL of a proxy. `timeout` limits pauses.
-    pub(super) fn new(proxy: &str, connect_timeout: Duration, timeout: Duration, tls: &ReplicaTls) -> crate::Result<Self> {
+    pub(super) fn new(
+        proxy: &str,
+        connect_timeout: Duration,
+        timeout: Duration,
+        tls: &ReplicaTls,
+    ) -> crate::Result<Self> {
         // The process may have chosen a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = Client::builder()
@@ -66,18 +71,24 @@ impl Network {
             .user_agent(concat!("vouch/", env!("CARGO_PKG_VERSION")));
         let builder = match tls.authorities() {
             None => builder,
-            Some(found) => builder.tls_certs_only(found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok())),
+            Some(found) => builder.tls_certs_only(
+                found.iter().filter_map(|one| reqwest::Certificate::from_der(one).ok()),
+            ),
         };
         let builder = match proxy {
             "environment" => match EnvironmentProxies::of_process() {
                 proxies if proxies.is_empty() => builder.no_proxy(),
-                proxies => builder.no_proxy().proxy(Proxy::custom(move |url| proxies.proxy_of(url))),
+                proxies => {
+                    builder.no_proxy().proxy(Proxy::custom(move |url| proxies.proxy_of(url)))
+                }
             },
             "DIRECT" => builder.no_proxy(),
             url => {
                 let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: or pac-strict: and the URL or file of a script";
-                let proxy = parse_proxy(url)
-                    .ok_or_else(|| Error::Path { path: format!("'{}'", super::url::without_userinfo(url)).into_bytes(), why })?;
+                let proxy = parse_proxy(url).ok_or_else(|| Error::Path {
+                    path: format!("'{}'", super::url::without_userinfo(url)).into_bytes(),
+                    why,
+                })?;
                 builder.no_proxy().proxy(proxy)
             }
         };
@@ -94,9 +105,13 @@ impl Network {
     fn explain(&self, host: &str, error: &reqwest::Error) -> String {
         let text = chain(error);
         match text.split_once(RESOLVER_ERROR) {
-            Some((_, why)) if self.is_proxied => format!("the name of the proxy does not resolve: {why}"),
+            Some((_, why)) if self.is_proxied => {
+                format!("the name of the proxy does not resolve: {why}")
+            }
             Some((_, why)) if self.may_be_proxied => {
-                format!("the name {host}, or that of the proxy in the environment, does not resolve: {why}")
+                format!(
+                    "the name {host}, or that of the proxy in the environment, does not resolve: {why}"
+                )
             }
             Some((_, why)) => format!("the name {host} does not resolve: {why}"),
             None => text,
@@ -117,10 +132,14 @@ impl HttpTransport for Network {
             }
             let response = builder.send().await.map_err(|error| self.explain(&host, &error))?;
             let field = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-            let (range, date) = (field(CONTENT_RANGE), field(DATE).and_then(|text| httpdate::parse_http_date(text).ok()));
+            let (range, date) = (
+                field(CONTENT_RANGE),
+                field(DATE).and_then(|text| httpdate::parse_http_date(text).ok()),
+            );
             Ok(HttpResponse {
                 status: response.status().as_u16(),
-                range_start: range.and_then(|text| text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()),
+                range_start: range
+                    .and_then(|text| text.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()),
                 date: date.and_then(|date| Some(date.duration_since(UNIX_EPOCH).ok()?.as_secs())),
                 body: try_unfold(response, |mut response| async move {
                     let chunk = response.chunk().await.map_err(|error| chain(&error))?;
@@ -134,8 +153,9 @@ impl HttpTransport for Network {
 }
 
 fn parse_proxy(url: &str) -> Option<Proxy> {
-    let parsed =
-        Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https" | "socks4" | "socks5" | "socks5h") && url.has_host())?;
+    let parsed = Url::parse(url).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https" | "socks4" | "socks5" | "socks5h") && url.has_host()
+    })?;
     Proxy::all(parsed).ok()
 }
 

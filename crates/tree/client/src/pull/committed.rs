@@ -28,11 +28,15 @@ impl CommittedRevision {
         let Some(mut page) = top_page(dir) else { return Ok(None) };
         loop {
             match self.frame(page.kind(), &page.handle)? {
-                Some(Frame::DirLeaf(leaf)) => return Ok(leaf.find(name).map(|entry| entry.inode.clone())),
-                Some(Frame::DirInterior(interior)) => match interior.child_for(name).and_then(|i| interior.page(i)) {
-                    Some(next) if next.height < page.height => page = next,
-                    _ => return Ok(None),
-                },
+                Some(Frame::DirLeaf(leaf)) => {
+                    return Ok(leaf.find(name).map(|entry| entry.inode.clone()));
+                }
+                Some(Frame::DirInterior(interior)) => {
+                    match interior.child_for(name).and_then(|i| interior.page(i)) {
+                        Some(next) if next.height < page.height => page = next,
+                        _ => return Ok(None),
+                    }
+                }
                 _ => return Ok(None),
             }
         }
@@ -41,7 +45,9 @@ impl CommittedRevision {
     pub(crate) fn has_page(&self, dir: &Inode, first: &[u8], wanted: &PageRef) -> Result<bool> {
         let Some(mut page) = top_page(dir) else { return Ok(false) };
         while page.height > wanted.height {
-            let Some(Frame::DirInterior(interior)) = self.frame(page.kind(), &page.handle)? else { return Ok(false) };
+            let Some(Frame::DirInterior(interior)) = self.frame(page.kind(), &page.handle)? else {
+                return Ok(false);
+            };
             match interior.child_for(first).and_then(|i| interior.page(i)) {
                 Some(next) if next.height < page.height => page = next,
                 _ => return Ok(false),
@@ -63,7 +69,8 @@ impl CommittedRevision {
             return found.map(Some);
         }
         let Some(stored) = self.writer.get(handle)? else { return Ok(None) };
-        vouch_tree::frame::verify(&self.writer.iv(), handle, &stored).map_err(|e| Error::frame(handle, e))?;
+        vouch_tree::frame::verify(&self.writer.iv(), handle, &stored)
+            .map_err(|e| Error::frame(handle, e))?;
         let frame = Frame::decode(kind, handle, &Bytes::from(stored))?;
         self.pages.insert(COMMITTED, handle, frame.clone());
         Ok(Some(frame))

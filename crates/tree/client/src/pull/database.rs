@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use vouch_tree_store::{Database, FrameSink, NewRevision, PutCounts, Retention, WriteOptions, Writer};
+use vouch_tree_store::{
+    Database, FrameSink, NewRevision, PutCounts, Retention, WriteOptions, Writer,
+};
 
 use super::PullOptions;
 use crate::revision::Revision;
@@ -26,7 +28,10 @@ pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<
     let (lock_wait, pack_len_max) = (options.lock_wait, options.pack_len_max);
     let writer = blocking(move || {
         Database::ensure(&db, hostid, iv, lock_wait)?;
-        Ok(Database::open_write(&db, WriteOptions { lock_wait, pack_len_max, ..WriteOptions::default() })?)
+        Ok(Database::open_write(
+            &db,
+            WriteOptions { lock_wait, pack_len_max, ..WriteOptions::default() },
+        )?)
     });
     let writer = writer.await?;
     if writer.hostid() != hostid {
@@ -71,7 +76,11 @@ pub(super) fn commit(
     Ok(counts)
 }
 
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|e| Err(Error::local("write", Path::new("the database"), std::io::Error::other(e))))
+    done.unwrap_or_else(|e| {
+        Err(Error::local("write", Path::new("the database"), std::io::Error::other(e)))
+    })
 }

@@ -26,8 +26,19 @@ const WATCH_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// Brings the database to the newest revision of `name`. After a failure or kill, the database has
 /// its previous revision, and the next pull uses the frames fetched so far.
-pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
-    progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
+pub async fn pull(
+    client: &Arc<Client>,
+    name: &TreeName,
+    options: &PullOptions,
+    progress: &PullProgressFn,
+) -> Result<PullReport> {
+    progress(PullProgress {
+        phase: PullPhase::Connecting,
+        frames_done: 0,
+        frames_known: 0,
+        bytes: 0,
+        frames_present: 0,
+    });
     let tree = statements::open(client, name, options).await?;
     let pulled = pull_tree(&tree, options, progress).await;
     if let Err(error) = &pulled {
@@ -55,7 +66,9 @@ pub async fn pull_watch(
                 None => statements::open(client, name, options).await?,
             };
             let news = open.insert(Arc::clone(&tree)).watch();
-            pull_tree(&tree, options, progress).await.map(|(report, order)| (report, order, news, tree))
+            pull_tree(&tree, options, progress)
+                .await
+                .map(|(report, order)| (report, order, news, tree))
         };
         match outcome.await {
             Ok((report, order, mut news, tree)) => {
@@ -82,10 +95,15 @@ pub async fn pull_watch(
 }
 
 fn is_permanent(error: &Error) -> bool {
-    matches!(error, Error::Revoked { .. } | Error::Forwarded { .. }) || matches!(error.class(), ErrorClass::Busy | ErrorClass::Local)
+    matches!(error, Error::Revoked { .. } | Error::Forwarded { .. })
+        || matches!(error.class(), ErrorClass::Busy | ErrorClass::Local)
 }
 
-async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgressFn) -> Result<(PullReport, RevisionOrder)> {
+async fn pull_tree(
+    tree: &Arc<Tree>,
+    options: &PullOptions,
+    progress: &PullProgressFn,
+) -> Result<(PullReport, RevisionOrder)> {
     let begun = Instant::now();
     let writer = open_database(tree, options).await?;
     let pulled = pull_newest(tree, &writer, options, progress).await;
@@ -101,10 +119,18 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
         });
         let (db, lock_wait) = (options.db.clone(), options.lock_wait.max(Duration::from_secs(10)));
         let pack_len_max = options.pack_len_max;
-        let collected =
-            blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, pack_len_max, ..CollectOptions::default() })?)).await;
+        let collected = blocking(move || {
+            Ok(Database::collect(
+                &db,
+                CollectOptions { lock_wait, pack_len_max, ..CollectOptions::default() },
+            )?)
+        })
+        .await;
         match collected {
-            Ok(collected) => report.collected_bytes = collected.bytes_before.saturating_sub(collected.bytes_after),
+            Ok(collected) => {
+                report.collected_bytes =
+                    collected.bytes_before.saturating_sub(collected.bytes_after)
+            }
             // The pull has succeeded, and the next one collects too.
             Err(error) => tracing::warn!(db = %options.db.display(), "collecting: {error}"),
         }
@@ -123,7 +149,9 @@ async fn pull_newest(
     loop {
         let revision = tree.revision()?;
         match pull_revision(tree, &revision, writer, options, progress).await {
-            Err(Error::Missing { .. } | Error::Lied { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
+            Err(Error::Missing { .. } | Error::Lied { .. })
+                if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) =>
+            {
                 restarts += 1;
                 tracing::info!(tree = %tree.name(), "the replicas have moved on to revision {}", tree.newest().number());
             }
@@ -145,7 +173,11 @@ async fn pull_revision(
             let writer = Arc::clone(writer);
             blocking(move || Ok(writer.set_statements(statements)?)).await?;
         }
-        return Ok(PullReport { revision: revision.number(), was_current: true, ..PullReport::default() });
+        return Ok(PullReport {
+            revision: revision.number(),
+            was_current: true,
+            ..PullReport::default()
+        });
     }
     let head = writer.head().and_then(|head| SignedFsinfo::from_xdr(&head).ok());
     let committed = head.as_ref().and_then(|head| head.unverified().ok());
@@ -193,15 +225,28 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
         if count == HISTORY_MAX || writer.contains(&handle)? {
             break;
         }
-        let want = FrameRequest { handle, iv: tree.iv(), decode: None, len_expected: 1024, priority: Priority::Background };
-        let stored = match tree.replicas_set().fetch(want, Instant::now() + tree.operation_max(), tree.operation_max()).await {
+        let want = FrameRequest {
+            handle,
+            iv: tree.iv(),
+            decode: None,
+            len_expected: 1024,
+            priority: Priority::Background,
+        };
+        let stored = match tree
+            .replicas_set()
+            .fetch(want, Instant::now() + tree.operation_max(), tree.operation_max())
+            .await
+        {
             Ok(fetched) => fetched.stored,
             // No replica kept this revision.
             Err(Error::Missing { .. } | Error::Lied { .. }) => break,
             Err(error) => return Err(error),
         };
-        let payload = vouch_tree::frame::payload(FrameKind::Fsinfo, &stored).map_err(|e| Error::frame(&handle, e))?;
-        let older = SignedFsinfo::from_xdr(&payload).and_then(|signed| signed.unverified()).map_err(|e| Error::malformed(&handle, e))?;
+        let payload = vouch_tree::frame::payload(FrameKind::Fsinfo, &stored)
+            .map_err(|e| Error::frame(&handle, e))?;
+        let older = SignedFsinfo::from_xdr(&payload)
+            .and_then(|signed| signed.unverified())
+            .map_err(|e| Error::malformed(&handle, e))?;
         let writer = Arc::clone(writer);
         blocking(move || Ok(writer.put(&handle, &stored)?)).await?;
         next = older.previous;

@@ -13,7 +13,11 @@ use crate::{Error, Result, Tree};
 
 /// Stores a statement that forbids the tree, and returns the error. Follows no forwarding pointer:
 /// a database holds one tree.
-pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOptions) -> Result<Arc<Tree>> {
+pub(super) async fn open(
+    client: &Arc<Client>,
+    name: &TreeName,
+    options: &PullOptions,
+) -> Result<Arc<Tree>> {
     let own = TreeOptions { refuse_forwarding: true, ..options.tree.clone() };
     let opened = client.open(name, &own).await;
     if let Err(error) = &opened {
@@ -22,18 +26,25 @@ pub(super) async fn open(client: &Arc<Client>, name: &TreeName, options: &PullOp
     opened
 }
 
-pub(super) async fn store_statements_if_blocked(client: &Arc<Client>, name: &TreeName, options: &PullOptions, error: &Error) -> Result<()> {
+pub(super) async fn store_statements_if_blocked(
+    client: &Arc<Client>,
+    name: &TreeName,
+    options: &PullOptions,
+    error: &Error,
+) -> Result<()> {
     if !matches!(error, Error::Revoked { .. } | Error::Forwarded { .. } | Error::Refused { .. }) {
         return Ok(());
     }
     let (seen, hostid) = (Arc::clone(&client.seen), *name.hostid());
     let (db, lock_wait) = (options.db.clone(), options.lock_wait);
     blocking(move || {
-        let statements: Vec<Vec<u8>> = seen.load(&hostid)?.statements.iter().map(Xdr::to_xdr).collect();
+        let statements: Vec<Vec<u8>> =
+            seen.load(&hostid)?.statements.iter().map(Xdr::to_xdr).collect();
         if statements.is_empty() || !Database::exists(&db) {
             return Ok(());
         }
-        let writer = Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?;
+        let writer =
+            Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?;
         if writer.hostid() == hostid && writer.statements() != statements {
             writer.set_statements(statements)?;
             tracing::warn!(db = %db.display(), "the mirror now serves new key statements");

@@ -39,7 +39,9 @@ impl PullVisitor {
         Self {
             committed: CommittedRevision::new(Arc::clone(&writer)),
             writer,
-            committed_root: committed.map_or(Counterpart::None, |fsinfo| Counterpart::Directory(Arc::new(fsinfo.root.clone()))),
+            committed_root: committed.map_or(Counterpart::None, |fsinfo| {
+                Counterpart::Directory(Arc::new(fsinfo.root.clone()))
+            }),
             visited: Mutex::default(),
             pending_leaves: Mutex::default(),
             frames: AtomicU64::new(0),
@@ -57,7 +59,10 @@ impl PullVisitor {
             return Vec::new();
         }
         let xattrs = PendingFrame::blob(&root.xattrs, Counterpart::None);
-        PendingFrame::directory(root, self.committed_root.clone()).into_iter().chain(xattrs).collect()
+        PendingFrame::directory(root, self.committed_root.clone())
+            .into_iter()
+            .chain(xattrs)
+            .collect()
     }
 
     pub(crate) fn progress_now(&self, phase: PullPhase) -> PullProgress {
@@ -83,9 +88,16 @@ impl PullVisitor {
         Ok(self.pending_leaves.lock().insert(work.handle))
     }
 
-    fn children_of_entry(&self, entry: &DirEntry, committed_dir: Option<&Inode>, found: &mut Vec<PendingFrame<Counterpart>>) -> Result<()> {
+    fn children_of_entry(
+        &self,
+        entry: &DirEntry,
+        committed_dir: Option<&Inode>,
+        found: &mut Vec<PendingFrame<Counterpart>>,
+    ) -> Result<()> {
         let inode = &entry.inode;
-        let names_frames = PendingFrame::directory(inode, ()).is_some() || blob_of(inode).top().is_some() || inode.xattrs.top().is_some();
+        let names_frames = PendingFrame::directory(inode, ()).is_some()
+            || blob_of(inode).top().is_some()
+            || inode.xattrs.top().is_some();
         if !names_frames {
             return Ok(());
         }
@@ -96,8 +108,10 @@ impl PullVisitor {
         match &committed {
             Some(committed) if same_directory(committed, inode) => {}
             _ => {
-                let counterpart =
-                    committed.clone().filter(Inode::is_directory).map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::new(dir)));
+                let counterpart = committed
+                    .clone()
+                    .filter(Inode::is_directory)
+                    .map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::new(dir)));
                 found.extend(PendingFrame::directory(inode, counterpart));
             }
         }
@@ -114,14 +128,17 @@ impl PullVisitor {
     ) -> Result<()> {
         for (index, child) in page.children().iter().enumerate() {
             let committed = match (committed_dir, page.page(index)) {
-                (Some(dir), Some(pending_leaves)) => self.committed.has_page(dir, child.first.as_bytes(), &pending_leaves)?,
+                (Some(dir), Some(pending_leaves)) => {
+                    self.committed.has_page(dir, child.first.as_bytes(), &pending_leaves)?
+                }
                 _ => false,
             };
             if committed {
                 self.present.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let counterpart = committed_dir.map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::clone(dir)));
+            let counterpart = committed_dir
+                .map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::clone(dir)));
             found.push(PendingFrame::page_child(child, page.height(), counterpart));
         }
         Ok(())
@@ -134,7 +151,9 @@ impl PullVisitor {
         found: &mut Vec<PendingFrame<Counterpart>>,
     ) -> Result<()> {
         let committed = match committed {
-            Some(handle) => self.committed.indirect(handle)?.filter(|committed| committed.depth == page.depth),
+            Some(handle) => {
+                self.committed.indirect(handle)?.filter(|committed| committed.depth == page.depth)
+            }
             None => None,
         };
         for (index, child) in page.children.iter().enumerate() {
@@ -163,7 +182,9 @@ impl Visitor for PullVisitor {
         }
         let Some(stored) = self.writer.get(&work.handle)? else { return Ok(None) };
         if let Err(error) = frame::verify(&self.writer.iv(), &work.handle, &stored) {
-            return Err(Error::Damaged { what: format!("the database {}: {error}", self.writer.path().display()) });
+            return Err(Error::Damaged {
+                what: format!("the database {}: {error}", self.writer.path().display()),
+            });
         }
         self.present.fetch_add(1, Ordering::Relaxed);
         Ok(Some(Bytes::from(stored)))
@@ -179,7 +200,11 @@ impl Visitor for PullVisitor {
         Ok(())
     }
 
-    fn children(&self, work: &PendingFrame<Counterpart>, frame: &Frame) -> Result<Vec<PendingFrame<Counterpart>>> {
+    fn children(
+        &self,
+        work: &PendingFrame<Counterpart>,
+        frame: &Frame,
+    ) -> Result<Vec<PendingFrame<Counterpart>>> {
         let mut found = Vec::new();
         let committed_dir = match &work.context {
             Counterpart::Directory(dir) => Some(dir),
@@ -191,9 +216,13 @@ impl Visitor for PullVisitor {
                     self.children_of_entry(entry, committed_dir.map(|dir| &**dir), &mut found)?;
                 }
             }
-            Frame::DirInterior(page) => self.children_of_interior(page, committed_dir, &mut found)?,
+            Frame::DirInterior(page) => {
+                self.children_of_interior(page, committed_dir, &mut found)?
+            }
             Frame::Indirect(page) => match &work.context {
-                Counterpart::Indirect(committed) => self.children_of_indirect(page, Some(committed), &mut found)?,
+                Counterpart::Indirect(committed) => {
+                    self.children_of_indirect(page, Some(committed), &mut found)?
+                }
                 _ => self.children_of_indirect(page, None, &mut found)?,
             },
             Frame::Leaf(_) | Frame::Fsinfo(_) => {}
@@ -216,12 +245,19 @@ impl Visitor for PullVisitor {
     }
 }
 
-fn child_of_blob(blob: &Blob, committed: Option<&Blob>, found: &mut Vec<PendingFrame<Counterpart>>) {
-    if committed.is_some_and(|committed| committed.top().is_some() && committed.top() == blob.top()) {
+fn child_of_blob(
+    blob: &Blob,
+    committed: Option<&Blob>,
+    found: &mut Vec<PendingFrame<Counterpart>>,
+) {
+    if committed.is_some_and(|committed| committed.top().is_some() && committed.top() == blob.top())
+    {
         return;
     }
     let counterpart = match (committed.map(|committed| &committed.body), &blob.body) {
-        (Some(BlobBody::Tree { depth: committed_depth, top }), BlobBody::Tree { depth, .. }) if committed_depth == depth => {
+        (Some(BlobBody::Tree { depth: committed_depth, top }), BlobBody::Tree { depth, .. })
+            if committed_depth == depth =>
+        {
             Counterpart::Indirect(*top)
         }
         _ => Counterpart::None,
@@ -239,7 +275,9 @@ fn blob_of(inode: &Inode) -> &Blob {
 
 fn same_directory(committed: &Inode, inode: &Inode) -> bool {
     match (&committed.content, &inode.content) {
-        (Content::Directory { top: committed, .. }, Content::Directory { top, .. }) => committed == top,
+        (Content::Directory { top: committed, .. }, Content::Directory { top, .. }) => {
+            committed == top
+        }
         _ => false,
     }
 }

@@ -59,13 +59,17 @@ async fn next_batch(
 
 async fn call(replica: &Replica, batch: Vec<QueuedRequest>) {
     let asked = Instant::now();
-    let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.frame.handle).collect() };
+    let args = GetDataArgs {
+        hostid: replica.hostid,
+        handles: batch.iter().map(|r| r.frame.handle).collect(),
+    };
     let mut waiting = batch.into_iter();
     // Recorded once per call, before any lie: an answer resets earlier failures.
     let mut not_recorded = true;
     let outcome = replica.call_data(&args, |found| {
         let Some(request) = waiting.next() else { return true };
-        let answer = found.ok_or(FetchFailure::Missing).and_then(|stored| verify(replica, &request, stored));
+        let answer =
+            found.ok_or(FetchFailure::Missing).and_then(|stored| verify(replica, &request, stored));
         let lie = match &answer {
             Err(FetchFailure::Lied(proof)) => Some(proof),
             _ => None,
@@ -85,15 +89,24 @@ async fn call(replica: &Replica, batch: Vec<QueuedRequest>) {
     }
 }
 
-fn verify(replica: &Replica, request: &QueuedRequest, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
+fn verify(
+    replica: &Replica,
+    request: &QueuedRequest,
+    stored: Bytes,
+) -> Result<FetchedFrame, FetchFailure> {
     let begun = std::time::Instant::now();
     let verdict = frame::verify(&request.frame.iv, &request.frame.handle, &stored);
     replica.counters.verified(stored.len(), begun.elapsed());
     if verdict.is_err() {
         let got = request.frame.iv.handle_of(&stored);
-        return Err(FetchFailure::Lied(format!("asked for frame {}, got {} bytes that hash to {got}", request.frame.handle, stored.len())));
+        return Err(FetchFailure::Lied(format!(
+            "asked for frame {}, got {} bytes that hash to {got}",
+            request.frame.handle,
+            stored.len()
+        )));
     }
-    let decoded = request.frame.decode.map(|kind| Frame::decode(kind, &request.frame.handle, &stored));
+    let decoded =
+        request.frame.decode.map(|kind| Frame::decode(kind, &request.frame.handle, &stored));
     Ok(FetchedFrame { stored, decoded })
 }
 

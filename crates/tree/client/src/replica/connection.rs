@@ -19,7 +19,8 @@ pub(crate) enum CallFailure {
 
 impl std::fmt::Display for CallFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Unconnected(why) | Self::Closed(why) | Self::Garbage(why) | Self::Declined(why)) = self;
+        let (Self::Unconnected(why) | Self::Closed(why) | Self::Garbage(why) | Self::Declined(why)) =
+            self;
         f.write_str(why)
     }
 }
@@ -65,16 +66,25 @@ impl Connection {
     pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
         match self {
             Self::Stream(connection) => connection.call(procedure, args).await,
-            Self::Local(connection) => connection.until_closed(connection.replica.call(procedure, args)).await.map(Bytes::from),
+            Self::Local(connection) => connection
+                .until_closed(connection.replica.call(procedure, args))
+                .await
+                .map(Bytes::from),
         }
     }
 
     /// Passes each result to `take` as it arrives, in the order of the handles. The caller bounds
     /// the time.
-    pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut TakeFrame<'_>) -> Result<(), CallFailure> {
+    pub(crate) async fn call_data(
+        &self,
+        args: &GetDataArgs,
+        take: &mut TakeFrame<'_>,
+    ) -> Result<(), CallFailure> {
         match self {
             Self::Stream(connection) => connection.call_data(args, take).await,
-            Self::Local(connection) => connection.until_closed(connection.replica.data(args, take)).await,
+            Self::Local(connection) => {
+                connection.until_closed(connection.replica.data(args, take)).await
+            }
         }
     }
 }
@@ -88,7 +98,12 @@ pub(crate) struct LocalConnection {
 
 impl LocalConnection {
     fn new(replica: Arc<dyn LocalReplica>) -> Self {
-        Self { replica, is_closed: AtomicBool::new(false), closed: Notify::new(), reason: Mutex::default() }
+        Self {
+            replica,
+            is_closed: AtomicBool::new(false),
+            closed: Notify::new(),
+            reason: Mutex::default(),
+        }
     }
 
     fn close(&self, why: &str) {
@@ -97,7 +112,10 @@ impl LocalConnection {
         self.closed.notify_waiters();
     }
 
-    async fn until_closed<T>(&self, call: impl Future<Output = Result<T, String>>) -> Result<T, CallFailure> {
+    async fn until_closed<T>(
+        &self,
+        call: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, CallFailure> {
         let closed = self.closed.notified();
         let failure = || CallFailure::Closed(self.reason.lock().clone());
         if self.is_closed.load(Ordering::Acquire) {

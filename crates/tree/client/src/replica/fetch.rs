@@ -41,7 +41,12 @@ enum Verdict {
 }
 
 impl ReplicaSet {
-    pub(crate) async fn fetch(&self, request: FrameRequest, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
+    pub(crate) async fn fetch(
+        &self,
+        request: FrameRequest,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<FetchedFrame> {
         if self.len() == 0 {
             self.resolve_by(deadline).await;
         }
@@ -87,7 +92,13 @@ impl ReplicaSet {
         }
     }
 
-    async fn next_replica(&self, search: &mut Search, request: &FrameRequest, deadline: Instant, limit: Duration) -> Result<ReplicaId> {
+    async fn next_replica(
+        &self,
+        search: &mut Search,
+        request: &FrameRequest,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<ReplicaId> {
         loop {
             let now = self.now();
             let choice = self.scores().lock().choose(now, |id| search.done.contains_key(&id));
@@ -100,11 +111,19 @@ impl ReplicaSet {
                     search.forget_failures();
                     self.scores().lock().shorten_pauses(now + RETRY_PAUSE_MAX, now);
                 }
-                Choice::Wait(at) => self.pause(at.saturating_sub(now), search, deadline, limit).await?,
-                Choice::Nobody if search.done.is_empty() => self.pause(RETRY_PAUSE_MAX, search, deadline, limit).await?,
+                Choice::Wait(at) => {
+                    self.pause(at.saturating_sub(now), search, deadline, limit).await?
+                }
+                Choice::Nobody if search.done.is_empty() => {
+                    self.pause(RETRY_PAUSE_MAX, search, deadline, limit).await?
+                }
                 Choice::Nobody => {
                     if search.done.values().all(|verdict| *verdict == Verdict::Lacks) {
-                        return Err(Error::Missing { handle: request.handle, asked: search.done.len(), refused: self.offers_refused() });
+                        return Err(Error::Missing {
+                            handle: request.handle,
+                            asked: search.done.len(),
+                            refused: self.offers_refused(),
+                        });
                     }
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.all_lied(search));
@@ -116,7 +135,13 @@ impl ReplicaSet {
     }
 
     /// Then looks up names again: a name may have failed before, or may have another address now.
-    async fn pause(&self, pause: Duration, search: &Search, deadline: Instant, limit: Duration) -> Result<()> {
+    async fn pause(
+        &self,
+        pause: Duration,
+        search: &Search,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<()> {
         let until = Instant::now() + pause + Duration::from_millis(1);
         sleep_until(until.min(deadline)).await;
         if until >= deadline {
@@ -139,7 +164,9 @@ impl ReplicaSet {
         }
         let now = self.now();
         let mut scores = self.scores().lock();
-        let busy = |id: ReplicaId| search.done.contains_key(&id) || search.running.iter().any(|r| r.0 == id);
+        let busy = |id: ReplicaId| {
+            search.done.contains_key(&id) || search.running.iter().any(|r| r.0 == id)
+        };
         match scores.choose(now, busy) {
             Choice::Ask(id) if !scores.is_excluded(id, now) && (scores.take_hedge() || overdue) => {
                 CounterCells::add(&self.counters().hedges, 1);
@@ -157,18 +184,33 @@ impl ReplicaSet {
         }
     }
 
-    async fn attempt(&self, id: ReplicaId, request: FrameRequest) -> (ReplicaId, std::result::Result<FetchedFrame, FetchFailure>) {
-        let Some(replica) = self.replica(id) else { return (id, Err(FetchFailure::Failed("gone".into()))) };
+    async fn attempt(
+        &self,
+        id: ReplicaId,
+        request: FrameRequest,
+    ) -> (ReplicaId, std::result::Result<FetchedFrame, FetchFailure>) {
+        let Some(replica) = self.replica(id) else {
+            return (id, Err(FetchFailure::Failed("gone".into())));
+        };
         self.scores().lock().started(id);
         let _ended = AttemptGuard { set: self, id };
         let received = |_: &()| replica.open_connection().map_or(0, |c| c.received());
         let mut before = received(&());
         let (answer, mut answered) = oneshot::channel();
-        let queue = if request.priority == Priority::Foreground { &replica.queues().foreground } else { &replica.queues().background };
+        let queue = if request.priority == Priority::Foreground {
+            &replica.queues().foreground
+        } else {
+            &replica.queues().background
+        };
         match timeout(ATTEMPT_MAX, queue.send(QueuedRequest { frame: request, answer })).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return (id, Err(task_ended(&replica))),
-            Err(_) => return (id, Err(FetchFailure::Failed("the request queue of this replica is full".into()))),
+            Err(_) => {
+                return (
+                    id,
+                    Err(FetchFailure::Failed("the request queue of this replica is full".into())),
+                );
+            }
         }
         loop {
             match timeout(ATTEMPT_MAX, &mut answered).await {
@@ -195,7 +237,9 @@ impl ReplicaSet {
 
     fn only_liars_are_left(&self, search: &Search) -> bool {
         let now = self.now();
-        self.all().iter().all(|replica| search.is_final(replica.id()) || self.scores().lock().is_excluded(replica.id(), now))
+        self.all().iter().all(|replica| {
+            search.is_final(replica.id()) || self.scores().lock().is_excluded(replica.id(), now)
+        })
     }
 
     fn all_lied(&self, search: &Search) -> Error {
@@ -215,8 +259,14 @@ impl ReplicaSet {
             .all()
             .iter()
             .map(|replica| {
-                let waiting = search.running.iter().any(|r| r.0 == replica.id()).then(|| "no answer yet".to_owned());
-                let reason = waiting.or_else(|| search.reasons.get(&replica.id()).cloned()).or_else(|| replica.last_error());
+                let waiting = search
+                    .running
+                    .iter()
+                    .any(|r| r.0 == replica.id())
+                    .then(|| "no answer yet".to_owned());
+                let reason = waiting
+                    .or_else(|| search.reasons.get(&replica.id()).cloned())
+                    .or_else(|| replica.last_error());
                 format!("{replica}: {}", reason.unwrap_or_else(|| "not asked".into()))
             })
             .collect();

@@ -70,7 +70,13 @@ impl fmt::Display for Replica {
 }
 
 impl Replica {
-    pub(super) fn new(id: ReplicaId, address: SocketAddr, host: &str, shared: &Shared, queues: Queues) -> Self {
+    pub(super) fn new(
+        id: ReplicaId,
+        address: SocketAddr,
+        host: &str,
+        shared: &Shared,
+        queues: Queues,
+    ) -> Self {
         Self {
             hostid: shared.hostid,
             address,
@@ -98,7 +104,9 @@ impl Replica {
             return self.host == host;
         }
         let is_over_tls = |host: &str| replica_tls::host_of(host).is_some();
-        self.address == address && !url::is_url(&self.host) && is_over_tls(&self.host) == is_over_tls(host)
+        self.address == address
+            && !url::is_url(&self.host)
+            && is_over_tls(&self.host) == is_over_tls(host)
     }
 
     fn shown_host(&self) -> String {
@@ -109,14 +117,23 @@ impl Replica {
         *self.revision.lock()
     }
 
-    pub(super) fn status(&self, health: ReplicaHealth, newest: (u64, u64), fastest: Duration) -> ReplicaStatus {
+    pub(super) fn status(
+        &self,
+        health: ReplicaHealth,
+        newest: (u64, u64),
+        fastest: Duration,
+    ) -> ReplicaStatus {
         let revision = self.revision();
         let state = match health.latency {
             _ if health.is_excluded => ReplicaState::Liar,
             _ if health.failing => ReplicaState::Down,
             None => ReplicaState::Untried,
             Some(_) if revision.1 != 0 && revision < newest => ReplicaState::Stale,
-            Some(latency) if latency > fastest * SLOW_FACTOR && latency > Duration::from_millis(5) => ReplicaState::Slow,
+            Some(latency)
+                if latency > fastest * SLOW_FACTOR && latency > Duration::from_millis(5) =>
+            {
+                ReplicaState::Slow
+            }
             Some(_) => ReplicaState::Up,
         };
         ReplicaStatus {
@@ -141,10 +158,16 @@ impl Replica {
     }
 
     /// Retries once on a reused connection: the peer may have closed it.
-    pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
+    pub(crate) async fn call(
+        &self,
+        procedure: Procedure,
+        args: &[u8],
+    ) -> Result<Bytes, CallFailure> {
         let (connection, reused) = self.connection().await?;
         match connection.call(procedure, args).await {
-            Err(CallFailure::Closed(_)) if reused => self.connection().await?.0.call(procedure, args).await,
+            Err(CallFailure::Closed(_)) if reused => {
+                self.connection().await?.0.call(procedure, args).await
+            }
             done => done,
         }
     }
@@ -176,16 +199,29 @@ impl Replica {
         }
         // Concurrent callers share the attempt and its failure.
         if self.is_paused() {
-            return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
+            return Err(CallFailure::Unconnected(
+                self.last_error.lock().clone().unwrap_or_default(),
+            ));
         }
-        let link = match timeout(self.reach.connect_timeout, self.reach.connector.connect(&self.host, self.address)).await {
+        let link = match timeout(
+            self.reach.connect_timeout,
+            self.reach.connector.connect(&self.host, self.address),
+        )
+        .await
+        {
             Ok(Ok(link)) => link,
             // Of a web server or of TLS.
-            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => return Err(CallFailure::Declined(error.to_string())),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(CallFailure::Declined(error.to_string()));
+            }
             Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
             Err(_) => {
-                let what = if url::is_url(&self.host) { "no whole manifest" } else { "no connection" };
-                return Err(CallFailure::Unconnected(format!("{what} within {:.1} s", self.reach.connect_timeout.as_secs_f32())));
+                let what =
+                    if url::is_url(&self.host) { "no whole manifest" } else { "no connection" };
+                return Err(CallFailure::Unconnected(format!(
+                    "{what} within {:.1} s",
+                    self.reach.connect_timeout.as_secs_f32()
+                )));
             }
         };
         // Predictable xids are harmless: frames are verified by hash.
@@ -201,7 +237,8 @@ impl Replica {
         let begun = Instant::now();
         let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
         let result = self.call(Procedure::GetFsinfo, &args).await.and_then(|results| {
-            GetFsinfoResult::from_xdr(&results).map_err(|error| CallFailure::Garbage(format!("GETFSINFO results: {error}")))
+            GetFsinfoResult::from_xdr(&results)
+                .map_err(|error| CallFailure::Garbage(format!("GETFSINFO results: {error}")))
         });
         match result {
             Ok(result) => {
@@ -284,7 +321,13 @@ impl Replica {
 
     fn report_fault(&self, kind: FaultKind<'_>, detail: &str) {
         if let Some(FaultReporter { observer, tree }) = &self.reach.reporter {
-            observer.replica_fault(&ReplicaFault { tree, replica: self.address, host: &self.shown_host(), kind, detail });
+            observer.replica_fault(&ReplicaFault {
+                tree,
+                replica: self.address,
+                host: &self.shown_host(),
+                kind,
+                detail,
+            });
         }
     }
 

@@ -54,7 +54,9 @@ impl ReplyParser {
 
     /// Valid after [`ReplyParser::next`] returned `None`.
     pub(super) fn direct_buffer(&mut self) -> Option<(&mut Vec<u8>, usize)> {
-        let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else { return None };
+        let State::Results { part: Part::Frame { bytes, len }, .. } = &mut self.state else {
+            return None;
+        };
         let most = self.marks.left().min(*len - bytes.len());
         (most >= DIRECT_LEN_MIN).then_some((bytes, most))
     }
@@ -69,7 +71,11 @@ impl ReplyParser {
 
     /// `results`: the expected number of results for the xid of a GETDATA call. After an error the
     /// stream is unusable.
-    pub(super) fn next(&mut self, input: &mut &[u8], results: impl Fn(u32) -> Option<usize>) -> Result<Option<ReplyEvent>, RecordError> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut &[u8],
+        results: impl Fn(u32) -> Option<usize>,
+    ) -> Result<Option<ReplyEvent>, RecordError> {
         loop {
             // A direct read may have completed a frame.
             if let Some(frame) = self.take_frame() {
@@ -94,7 +100,11 @@ impl ReplyParser {
         }
     }
 
-    fn take(&mut self, piece: &[u8], results: &impl Fn(u32) -> Option<usize>) -> (usize, Option<ReplyEvent>) {
+    fn take(
+        &mut self,
+        piece: &[u8],
+        results: &impl Fn(u32) -> Option<usize>,
+    ) -> (usize, Option<ReplyEvent>) {
         match &mut self.state {
             State::Whole { bytes, cut } => {
                 let n = if *cut { piece.len().min(HEAD_LEN - bytes.len()) } else { piece.len() };
@@ -108,7 +118,10 @@ impl ReplyParser {
             State::Results { part, left, xid } => match part {
                 Part::Words(_, 0) if *left == 0 => {
                     let xid = *xid;
-                    (piece.len(), Some(self.skip_rest(xid, "more than the results of GETDATA".into())))
+                    (
+                        piece.len(),
+                        Some(self.skip_rest(xid, "more than the results of GETDATA".into())),
+                    )
                 }
                 Part::Words(words, have) => {
                     let wanted = if *have < 4 { 4 } else { 8 };
@@ -128,7 +141,12 @@ impl ReplyParser {
                     *zeros -= n;
                     if piece[..n].iter().any(|&byte| byte != 0) {
                         let xid = *xid;
-                        return (n, Some(self.skip_rest(xid, "GETDATA results: padding is not zero".into())));
+                        return (
+                            n,
+                            Some(
+                                self.skip_rest(xid, "GETDATA results: padding is not zero".into()),
+                            ),
+                        );
                     }
                     (n, None)
                 }
@@ -139,12 +157,16 @@ impl ReplyParser {
 
     fn parse_head(&mut self, results: &impl Fn(u32) -> Option<usize>) -> Option<ReplyEvent> {
         let State::Whole { bytes, .. } = &self.state else { return None };
-        let word = |i: usize| u32::from_be_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]]);
+        let word = |i: usize| {
+            u32::from_be_bytes([bytes[4 * i], bytes[4 * i + 1], bytes[4 * i + 2], bytes[4 * i + 3]])
+        };
         let is_plain = (word(1), word(2), word(4), word(5)) == (1, 0, 0, 0);
         let (xid, count) = (word(0), word(6) as usize);
         let expected = results(xid).filter(|_| is_plain)?;
         if count != expected {
-            return Some(self.skip_rest(xid, format!("answered {expected} handles with {count} results")));
+            return Some(
+                self.skip_rest(xid, format!("answered {expected} handles with {count} results")),
+            );
         }
         self.state = State::Results { xid, left: count, part: START };
         None
@@ -153,7 +175,9 @@ impl ReplyParser {
     fn parse_words(&mut self) -> Option<ReplyEvent> {
         let State::Results { xid, left, part } = &mut self.state else { return None };
         let Part::Words(words, have) = part else { return None };
-        let word = |at: usize| u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
+        let word = |at: usize| {
+            u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
+        };
         let (xid, status) = (*xid, word(0));
         match (status, *have) {
             (NOT_FOUND, _) => {
@@ -168,7 +192,10 @@ impl ReplyParser {
                 None
             }
             (FOUND, _) => {
-                let what = format!("GETDATA results: a frame of {} bytes, over the limit of {FRAME_LEN_MAX}", word(4));
+                let what = format!(
+                    "GETDATA results: a frame of {} bytes, over the limit of {FRAME_LEN_MAX}",
+                    word(4)
+                );
                 Some(self.skip_rest(xid, what))
             }
             _ => Some(self.skip_rest(xid, format!("GETDATA results: status {status}"))),
@@ -196,7 +223,9 @@ impl ReplyParser {
         match std::mem::replace(&mut self.state, BEGINNING) {
             State::Whole { bytes, .. } => Some(ReplyEvent::Reply(Bytes::from(bytes))),
             State::Results { xid, left: 0, part: Part::Words(_, 0) } => Some(ReplyEvent::End(xid)),
-            State::Results { xid, .. } => Some(ReplyEvent::Garbage(xid, "GETDATA results end early".into())),
+            State::Results { xid, .. } => {
+                Some(ReplyEvent::Garbage(xid, "GETDATA results end early".into()))
+            }
             State::Skipped => None,
         }
     }
@@ -212,7 +241,8 @@ pub(crate) fn exercise(input: &[u8]) {
     let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
     let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));
     let same = |stream: &[u8]| {
-        let (slow, quick) = (parse_stream(stream, read_len, count), parse_stream(stream, usize::MAX, count));
+        let (slow, quick) =
+            (parse_stream(stream, read_len, count), parse_stream(stream, usize::MAX, count));
         assert_eq!(slow.is_err(), quick.is_err());
         let quick = quick.unwrap_or_default();
         assert!(slow.is_err() || slow.is_ok_and(|slow| slow == quick), "the reads' lengths show");
@@ -235,7 +265,10 @@ pub(crate) fn exercise(input: &[u8]) {
     assert_eq!(found.pop(), Some(ReplyEvent::Reply(Bytes::from_static(b"next"))));
     match vouch_tree::protocol::GetDataResult::from_xdr(&body) {
         Ok(whole) => {
-            let frames = whole.frames.iter().map(|frame| ReplyEvent::Frame(EXERCISE_XID, frame.map(Bytes::copy_from_slice)));
+            let frames = whole
+                .frames
+                .iter()
+                .map(|frame| ReplyEvent::Frame(EXERCISE_XID, frame.map(Bytes::copy_from_slice)));
             assert!(frames.chain([ReplyEvent::End(EXERCISE_XID)]).eq(found));
         }
         Err(_) => assert!(matches!(found.pop(), Some(ReplyEvent::Garbage(EXERCISE_XID, _)))),
@@ -244,7 +277,11 @@ pub(crate) fn exercise(input: &[u8]) {
 
 const EXERCISE_XID: u32 = 7;
 
-fn parse_stream(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<ReplyEvent>, RecordError> {
+fn parse_stream(
+    stream: &[u8],
+    read_len: usize,
+    count: usize,
+) -> Result<Vec<ReplyEvent>, RecordError> {
     let (mut parser, mut found, mut at) = (ReplyParser::new(), Vec::new(), 0);
     while at < stream.len() {
         let input = match parser.direct_buffer() {
@@ -262,7 +299,9 @@ fn parse_stream(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<Repl
             }
         };
         let mut input = input;
-        while let Some(event) = parser.next(&mut input, |xid| (xid == EXERCISE_XID).then_some(count))? {
+        while let Some(event) =
+            parser.next(&mut input, |xid| (xid == EXERCISE_XID).then_some(count))?
+        {
             found.push(event);
         }
         assert!(input.is_empty());

@@ -54,5 +54,8 @@ pub(crate) struct QueueEnds {
 pub(crate) fn queues() -> (Queues, QueueEnds) {
     let (foreground, foreground_end) = mpsc::channel(QUEUE_LEN_MAX);
     let (background, background_end) = mpsc::channel(QUEUE_LEN_MAX);
-    (Queues { foreground, background }, QueueEnds { foreground: foreground_end, background: background_end })
+    (
+        Queues { foreground, background },
+        QueueEnds { foreground: foreground_end, background: background_end },
+    )
 }

@@ -110,7 +110,10 @@ impl Scores {
         record.latency_us = Some(match record.latency_us {
             None => (sample, sample / 2.0),
             // RFC 6298 §2.
-            Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
+            Some((mean, deviation)) => (
+                mean + (sample - mean) / 8.0,
+                deviation + ((sample - mean).abs() - deviation) / 4.0,
+            ),
         });
         record.last_answer = now;
         record.failures = 0;
@@ -151,7 +154,8 @@ impl Scores {
         match record.latency_us {
             Some((mean, deviation)) => {
                 let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);
-                Duration::from_secs_f64((mean + 4.0 * deviation).max(0.0) * load / 1e6).clamp(HEDGE_MIN, HEDGE_MAX)
+                Duration::from_secs_f64((mean + 4.0 * deviation).max(0.0) * load / 1e6)
+                    .clamp(HEDGE_MIN, HEDGE_MAX)
             }
             None => HEDGE_MAX / 8,
         }
@@ -183,7 +187,9 @@ impl Scores {
     pub(crate) fn health(&self, id: ReplicaId, now: Moment) -> ReplicaHealth {
         let record = &self.records[id.0];
         ReplicaHealth {
-            latency: record.latency_us.map(|(mean, _)| Duration::from_secs_f64(mean.max(0.0) / 1e6)),
+            latency: record
+                .latency_us
+                .map(|(mean, _)| Duration::from_secs_f64(mean.max(0.0) / 1e6)),
             failing: record.failures > 0,
             is_excluded: record.excluded_until > now,
         }

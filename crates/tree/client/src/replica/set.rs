@@ -35,7 +35,12 @@ pub(crate) struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    pub(crate) fn new(hostid: HostId, locations: Vec<Location>, reach: Reach, counters: Arc<CounterCells>) -> Self {
+    pub(crate) fn new(
+        hostid: HostId,
+        locations: Vec<Location>,
+        reach: Reach,
+        counters: Arc<CounterCells>,
+    ) -> Self {
         let scores = Arc::new(Mutex::new(Scores::new(0)));
         Self {
             locations: RwLock::new(locations),
@@ -59,9 +64,15 @@ impl ReplicaSet {
         });
         for (location, found) in futures_util::future::join_all(lookups).await {
             match found {
-                Ok(Ok(addresses)) => addresses.into_iter().for_each(|address| self.add(location, address)),
-                Ok(Err(error)) => self.note_resolve_error(format!("{}: {error}", without_userinfo(&location.host))),
-                Err(_) => self.note_resolve_error(format!("{}: name lookup timed out", without_userinfo(&location.host))),
+                Ok(Ok(addresses)) => {
+                    addresses.into_iter().for_each(|address| self.add(location, address))
+                }
+                Ok(Err(error)) => self
+                    .note_resolve_error(format!("{}: {error}", without_userinfo(&location.host))),
+                Err(_) => self.note_resolve_error(format!(
+                    "{}: name lookup timed out",
+                    without_userinfo(&location.host)
+                )),
             }
         }
         // Without replicas, the next call resolves again.
@@ -95,7 +106,9 @@ impl ReplicaSet {
 
     fn add(&self, location: &Location, address: SocketAddr) {
         let mut replicas = self.replicas.write();
-        if replicas.len() >= REPLICAS_MAX || replicas.iter().any(|r| r.is_at(&location.host, address)) {
+        if replicas.len() >= REPLICAS_MAX
+            || replicas.iter().any(|r| r.is_at(&location.host, address))
+        {
             return;
         }
         let (queues, ends) = queues();
@@ -156,8 +169,14 @@ impl ReplicaSet {
         let (now, replicas) = (self.now(), self.all());
         let newest = replicas.iter().map(|replica| replica.revision()).max().unwrap_or_default();
         let scores = self.shared.scores.lock();
-        let health_of_all = replicas.iter().map(|r| scores.health(r.id(), now)).filter(|h| !h.is_excluded && !h.failing);
+        let health_of_all = replicas
+            .iter()
+            .map(|r| scores.health(r.id(), now))
+            .filter(|h| !h.is_excluded && !h.failing);
         let fastest = health_of_all.filter_map(|health| health.latency).min().unwrap_or_default();
-        replicas.iter().map(|replica| replica.status(scores.health(replica.id(), now), newest, fastest)).collect()
+        replicas
+            .iter()
+            .map(|replica| replica.status(scores.health(replica.id(), now), newest, fastest))
+            .collect()
     }
 }

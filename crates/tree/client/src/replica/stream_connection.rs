@@ -86,7 +86,13 @@ impl Drop for Waiting<'_> {
 impl StreamConnection {
     pub(crate) fn start(stream: Box<dyn Stream>, first_xid: u32) -> Self {
         let shared = Arc::new(Shared {
-            calls: Mutex::new(Calls { waiting: HashMap::new(), first_xid, issued: 0, unawaited: 0, failure: None }),
+            calls: Mutex::new(Calls {
+                waiting: HashMap::new(),
+                first_xid,
+                issued: 0,
+                unawaited: 0,
+                failure: None,
+            }),
             slots: Semaphore::new(CALLS_MAX),
             received: AtomicU64::new(0),
             closed: watch::Sender::new(false),
@@ -120,13 +126,20 @@ impl StreamConnection {
         answered.await.map_err(|_| closed())?
     }
 
-    pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut TakeFrame<'_>) -> Result<(), CallFailure> {
+    pub(crate) async fn call_data(
+        &self,
+        args: &GetDataArgs,
+        take: &mut TakeFrame<'_>,
+    ) -> Result<(), CallFailure> {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
         let (frame, mut frames) = mpsc::channel(args.handles.len() + 1);
         let xid = self.shared.register(Waiter::Frames(args.handles.len(), frame))?;
         let _waiting = Waiting { shared: &self.shared, xid };
-        self.outbox.send(record(xid, Procedure::GetData, &args.to_xdr())).await.map_err(|_| closed())?;
+        self.outbox
+            .send(record(xid, Procedure::GetData, &args.to_xdr()))
+            .await
+            .map_err(|_| closed())?;
         while let Some(found) = frames.recv().await {
             take(found?);
             // Hashing and decompression take up to 100 µs per frame: let other tasks run in
@@ -141,7 +154,8 @@ fn record(xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    Call { xid, program: PROGRAM, version: VERSION, procedure: procedure as u32, cred, verf, args }.encode(&mut w);
+    Call { xid, program: PROGRAM, version: VERSION, procedure: procedure as u32, cred, verf, args }
+        .encode(&mut w);
     let mut bytes = w.into_bytes();
     end_record(&mut bytes, start, 0);
     bytes
@@ -209,23 +223,28 @@ impl Shared {
     }
 
     fn answer(&self, record: &Bytes) -> Result<(), CallFailure> {
-        let reply = Reply::decode(record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
+        let reply = Reply::decode(record)
+            .map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
         match (self.take(reply.xid)?, results(&reply, record)) {
             (None, _) => {}
             (Some(Waiter::Whole(answer)), results) => drop(answer.send(results)),
             (Some(waiter @ Waiter::Frames(..)), Err(failure)) => waiter.fail(failure),
-            (Some(Waiter::Frames(count, frames)), Ok(results)) => match GetDataResult::from_xdr(&results) {
-                Ok(found) if found.frames.len() == count => {
-                    for frame in found.frames {
-                        let _ = frames.try_send(Ok(frame.map(Bytes::copy_from_slice)));
+            (Some(Waiter::Frames(count, frames)), Ok(results)) => {
+                match GetDataResult::from_xdr(&results) {
+                    Ok(found) if found.frames.len() == count => {
+                        for frame in found.frames {
+                            let _ = frames.try_send(Ok(frame.map(Bytes::copy_from_slice)));
+                        }
                     }
+                    Ok(found) => {
+                        let what =
+                            format!("answered {count} handles with {} results", found.frames.len());
+                        Waiter::Frames(count, frames).fail(CallFailure::Garbage(what));
+                    }
+                    Err(error) => Waiter::Frames(count, frames)
+                        .fail(CallFailure::Garbage(format!("GETDATA results: {error}"))),
                 }
-                Ok(found) => {
-                    let what = format!("answered {count} handles with {} results", found.frames.len());
-                    Waiter::Frames(count, frames).fail(CallFailure::Garbage(what));
-                }
-                Err(error) => Waiter::Frames(count, frames).fail(CallFailure::Garbage(format!("GETDATA results: {error}"))),
-            },
+            }
         }
         Ok(())
     }
@@ -249,19 +268,27 @@ impl Shared {
 fn results(reply: &Reply<'_>, record: &Bytes) -> CallResult {
     let outcome = match reply.body {
         ReplyBody::Accepted { outcome, .. } => outcome,
-        ReplyBody::Denied(denied) => return Err(CallFailure::Declined(format!("the call was denied: {denied:?}"))),
+        ReplyBody::Denied(denied) => {
+            return Err(CallFailure::Declined(format!("the call was denied: {denied:?}")));
+        }
     };
     match outcome {
         Accepted::Success(results) => Ok(record.slice_ref(results)),
-        Accepted::ProgUnavail => Err(CallFailure::Declined("the server at this port is not a replica of published trees".into())),
-        Accepted::ProgMismatch { low, high } => {
-            Err(CallFailure::Declined(format!("the replica supports only protocol versions {low} to {high}")))
-        }
+        Accepted::ProgUnavail => Err(CallFailure::Declined(
+            "the server at this port is not a replica of published trees".into(),
+        )),
+        Accepted::ProgMismatch { low, high } => Err(CallFailure::Declined(format!(
+            "the replica supports only protocol versions {low} to {high}"
+        ))),
         other => Err(CallFailure::Declined(format!("the call failed on the replica: {other:?}"))),
     }
 }
 
-async fn write_calls(shared: Arc<Shared>, mut stream: WriteHalf<Box<dyn Stream>>, mut queue: mpsc::Receiver<Vec<u8>>) {
+async fn write_calls(
+    shared: Arc<Shared>,
+    mut stream: WriteHalf<Box<dyn Stream>>,
+    mut queue: mpsc::Receiver<Vec<u8>>,
+) {
     let work = async {
         while let Some(mut bytes) = queue.recv().await {
             while bytes.len() < WRITE_LEN_MAX
@@ -300,7 +327,9 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
     let mut buffer = vec![0; READ_LEN];
     loop {
         let (read, direct_read) = match parser.direct_buffer() {
-            Some((direct_buffer, most)) => (timeout(SILENCE_MAX, stream.read_buf(&mut direct_buffer.limit(most))).await, true),
+            Some((direct_buffer, most)) => {
+                (timeout(SILENCE_MAX, stream.read_buf(&mut direct_buffer.limit(most))).await, true)
+            }
             None => {
                 let most = parser.read_len();
                 (timeout(SILENCE_MAX, stream.read(&mut buffer[..most])).await, false)
@@ -311,7 +340,12 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
             Ok(Ok(n)) => n,
             Ok(Err(error)) => return CallFailure::Closed(format!("read: {error}")),
             Err(_) if !shared.has_waited(SILENCE_MAX) => continue,
-            Err(_) => return CallFailure::Closed(format!("nothing received for {} s", SILENCE_MAX.as_secs())),
+            Err(_) => {
+                return CallFailure::Closed(format!(
+                    "nothing received for {} s",
+                    SILENCE_MAX.as_secs()
+                ));
+            }
         };
         shared.received.fetch_add(n as u64, Ordering::Relaxed);
         let mut input = if direct_read { &[][..] } else { &buffer[..n] };

@@ -102,11 +102,19 @@ struct CheckVisitor {
 impl CheckVisitor {
     fn new(events: mpsc::Sender<Result<VerifyEvent>>) -> Self {
         let zero = || AtomicU64::new(0);
-        Self { events, visited: Mutex::default(), frames: zero(), bytes: zero(), files: zero(), bad: zero() }
+        Self {
+            events,
+            visited: Mutex::default(),
+            frames: zero(),
+            bytes: zero(),
+            files: zero(),
+            bad: zero(),
+        }
     }
 
     fn done(&self) -> VerifyEvent {
-        let [frames, bytes, files, bad] = [&self.frames, &self.bytes, &self.files, &self.bad].map(|n| n.load(Ordering::Relaxed));
+        let [frames, bytes, files, bad] =
+            [&self.frames, &self.bytes, &self.files, &self.bad].map(|n| n.load(Ordering::Relaxed));
         VerifyEvent::Done { frames, bytes, files, bad }
     }
 
@@ -132,25 +140,42 @@ impl Visitor for CheckVisitor {
         Ok(())
     }
 
-    fn children(&self, work: &PendingFrame<Arc<[u8]>>, frame: &Frame) -> Result<Vec<PendingFrame<Arc<[u8]>>>> {
+    fn children(
+        &self,
+        work: &PendingFrame<Arc<[u8]>>,
+        frame: &Frame,
+    ) -> Result<Vec<PendingFrame<Arc<[u8]>>>> {
         let path = &work.context;
         let found = match frame {
             Frame::DirLeaf(page) => {
                 let mut found = Vec::new();
                 for entry in page.entries() {
-                    self.files.fetch_add(u64::from(matches!(entry.inode.content, Content::Regular { .. })), Ordering::Relaxed);
+                    self.files.fetch_add(
+                        u64::from(matches!(entry.inode.content, Content::Regular { .. })),
+                        Ordering::Relaxed,
+                    );
                     let name = entry.name.as_bytes();
-                    let path: Arc<[u8]> = if path.is_empty() { Arc::from(name) } else { Arc::from([path, &b"/"[..], name].concat()) };
+                    let path: Arc<[u8]> = if path.is_empty() {
+                        Arc::from(name)
+                    } else {
+                        Arc::from([path, &b"/"[..], name].concat())
+                    };
                     found.extend(children_of_inode(&entry.inode, &path));
                 }
                 found
             }
-            Frame::DirInterior(page) => {
-                page.children().iter().map(|child| PendingFrame::page_child(child, page.height(), Arc::clone(path))).collect()
-            }
+            Frame::DirInterior(page) => page
+                .children()
+                .iter()
+                .map(|child| PendingFrame::page_child(child, page.height(), Arc::clone(path)))
+                .collect(),
             Frame::Indirect(page) => {
                 let children = page.children.iter().flatten();
-                children.map(|child| PendingFrame::indirect_child(page.child_kind(), *child, Arc::clone(path))).collect()
+                children
+                    .map(|child| {
+                        PendingFrame::indirect_child(page.child_kind(), *child, Arc::clone(path))
+                    })
+                    .collect()
             }
             Frame::Leaf(_) | Frame::Fsinfo(_) => Vec::new(),
         };
@@ -167,12 +192,16 @@ impl Visitor for CheckVisitor {
     }
 
     fn progress(&self, waiting: u64) {
-        let (frames, bytes) = (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
+        let (frames, bytes) =
+            (self.frames.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         let _ = self.events.try_send(Ok(VerifyEvent::Progress { frames, bytes, waiting }));
     }
 }
 
-fn children_of_inode(inode: &Inode, path: &Arc<[u8]>) -> impl Iterator<Item = PendingFrame<Arc<[u8]>>> {
+fn children_of_inode(
+    inode: &Inode,
+    path: &Arc<[u8]>,
+) -> impl Iterator<Item = PendingFrame<Arc<[u8]>>> {
     let content = match &inode.content {
         Content::Regular { blob, .. } => PendingFrame::blob(blob, Arc::clone(path)),
         _ => PendingFrame::directory(inode, Arc::clone(path)),

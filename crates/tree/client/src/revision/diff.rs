@@ -104,7 +104,11 @@ impl Diff {
     /// Compares two revisions, each with the tree that reads it.
     pub fn new(old: (&Arc<Tree>, &Arc<Revision>), new: (&Arc<Tree>, &Arc<Revision>)) -> Self {
         let (old_root, new_root) = (old.1.root(), new.1.root());
-        let mut diff = Self { levels: Vec::new(), first: compare(Vec::new(), old_root, new_root), failed: false };
+        let mut diff = Self {
+            levels: Vec::new(),
+            first: compare(Vec::new(), old_root, new_root),
+            failed: false,
+        };
         diff.descend(Vec::new(), Some((old.0, old_root)), Some((new.0, new_root)));
         diff
     }
@@ -147,33 +151,67 @@ impl Diff {
         };
         let old = old.filter(|_| order.is_le());
         let new = new.filter(|_| order.is_ge());
-        let Some(name) = old.as_ref().or(new.as_ref()).map(|e| e.name.as_bytes()) else { return Ok(None) };
-        let path = if level.path.is_empty() { name.to_vec() } else { [&level.path[..], b"/", name].concat() };
-        let trees = [&mut level.old, &mut level.new].map(|side| side.as_ref().map(|c| Arc::clone(&c.tree)));
-        [(&mut level.old, old.is_some()), (&mut level.new, new.is_some())].into_iter().for_each(|(side, used)| {
-            if let (Some(cursor), true) = (side, used) {
-                cursor.advance();
-            }
-        });
+        let Some(name) = old.as_ref().or(new.as_ref()).map(|e| e.name.as_bytes()) else {
+            return Ok(None);
+        };
+        let path = if level.path.is_empty() {
+            name.to_vec()
+        } else {
+            [&level.path[..], b"/", name].concat()
+        };
+        let trees =
+            [&mut level.old, &mut level.new].map(|side| side.as_ref().map(|c| Arc::clone(&c.tree)));
+        [(&mut level.old, old.is_some()), (&mut level.new, new.is_some())].into_iter().for_each(
+            |(side, used)| {
+                if let (Some(cursor), true) = (side, used) {
+                    cursor.advance();
+                }
+            },
+        );
         let [old_tree, new_tree] = &trees;
-        let below = |tree: &Option<Arc<Tree>>, entry: &Option<Entry>| Some((tree.clone()?, entry.as_ref()?.inode.clone()));
+        let below = |tree: &Option<Arc<Tree>>, entry: &Option<Entry>| {
+            Some((tree.clone()?, entry.as_ref()?.inode.clone()))
+        };
         let (old_below, new_below) = (below(old_tree, &old), below(new_tree, &new));
-        self.descend(path.clone(), old_below.as_ref().map(|(t, i)| (t, i)), new_below.as_ref().map(|(t, i)| (t, i)));
+        self.descend(
+            path.clone(),
+            old_below.as_ref().map(|(t, i)| (t, i)),
+            new_below.as_ref().map(|(t, i)| (t, i)),
+        );
         Ok(match (old, new) {
             (Some(old), Some(new)) => compare(path, &old.inode, &new.inode),
-            (Some(old), None) => Some(Change { path, kind: ChangeKind::Removed, old: Some(old.inode.clone()), new: None }),
-            (None, Some(new)) => Some(Change { path, kind: ChangeKind::Added, old: None, new: Some(new.inode.clone()) }),
+            (Some(old), None) => Some(Change {
+                path,
+                kind: ChangeKind::Removed,
+                old: Some(old.inode.clone()),
+                new: None,
+            }),
+            (None, Some(new)) => Some(Change {
+                path,
+                kind: ChangeKind::Added,
+                old: None,
+                new: Some(new.inode.clone()),
+            }),
             (None, None) => None,
         })
     }
 
-    fn descend(&mut self, path: Vec<u8>, old: Option<(&Arc<Tree>, &Inode)>, new: Option<(&Arc<Tree>, &Inode)>) {
-        let top = |side: Option<(&Arc<Tree>, &Inode)>| match side.map(|(tree, inode)| (tree.iv(), &inode.content)) {
+    fn descend(
+        &mut self,
+        path: Vec<u8>,
+        old: Option<(&Arc<Tree>, &Inode)>,
+        new: Option<(&Arc<Tree>, &Inode)>,
+    ) {
+        let top = |side: Option<(&Arc<Tree>, &Inode)>| match side
+            .map(|(tree, inode)| (tree.iv(), &inode.content))
+        {
             Some((iv, Content::Directory { top: Some(page), .. })) => Some((iv, *page)),
             _ => None,
         };
         // An opaque directory hides its names.
-        if top(old) == top(new) || [old, new].into_iter().flatten().any(|(_, inode)| is_opaque(inode)) {
+        if top(old) == top(new)
+            || [old, new].into_iter().flatten().any(|(_, inode)| is_opaque(inode))
+        {
             return;
         }
         let [old, new] = [old, new].map(|side| {
@@ -190,7 +228,12 @@ const fn is_opaque(inode: &Inode) -> bool {
 
 fn compare(path: Vec<u8>, old: &Inode, new: &Inode) -> Option<Change> {
     let fields = ChangedFields::of(old, new);
-    (!fields.is_empty()).then(|| Change { path, kind: ChangeKind::Changed(fields), old: Some(old.clone()), new: Some(new.clone()) })
+    (!fields.is_empty()).then(|| Change {
+        path,
+        kind: ChangeKind::Changed(fields),
+        old: Some(old.clone()),
+        new: Some(new.clone()),
+    })
 }
 
 async fn skip_equal_pages(old: &mut Cursor, new: &mut Cursor) -> Result<bool> {

@@ -64,7 +64,8 @@ impl Tree {
         if newest.signed == signed {
             return Ok(newest);
         }
-        let damaged = |what: String| Error::Damaged { what: format!("the revision that was shown: {what}") };
+        let damaged =
+            |what: String| Error::Damaged { what: format!("the revision that was shown: {what}") };
         let decoded = SignedFsinfo::from_xdr(signed).map_err(|error| damaged(error.to_string()))?;
         let fsinfo = decoded.open(self.hostid()).map_err(|error| damaged(error.to_string()))?;
         if fsinfo.iv != self.iv() {
@@ -77,13 +78,20 @@ impl Tree {
 
     async fn older(&self, handle: BlockHandle, than: u64) -> Result<Arc<Revision>> {
         let deadline = Instant::now() + self.operation_max();
-        let Frame::Fsinfo(signed) = self.frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline).await? else {
+        let Frame::Fsinfo(signed) = self
+            .frame_by(FrameKind::Fsinfo, &handle, LEN_EXPECTED, Priority::Foreground, deadline)
+            .await?
+        else {
             return Err(Error::Damaged { what: format!("frame {handle} is not an fsinfo") });
         };
         let decoded = SignedFsinfo::from_xdr(&signed).map_err(|e| Error::malformed(&handle, e))?;
-        let fsinfo = decoded.open(self.hostid()).map_err(|e| Error::Damaged { what: format!("the revision before {than}: {e}") })?;
+        let fsinfo = decoded
+            .open(self.hostid())
+            .map_err(|e| Error::Damaged { what: format!("the revision before {than}: {e}") })?;
         if fsinfo.revision.checked_add(1) != Some(than) {
-            return Err(Error::Damaged { what: format!("the revision before {than} has number {}", fsinfo.revision) });
+            return Err(Error::Damaged {
+                what: format!("the revision before {than} has number {}", fsinfo.revision),
+            });
         }
         let cert = decoded.cert();
         let expires = fsinfo.end().min(cert.not_after);

@@ -20,20 +20,33 @@ impl Tree {
     /// `path`: names joined by `/`. Does not follow symbolic links.
     pub fn prove(self: &Arc<Self>, revision: &Revision, path: &[u8]) -> Result<Proof> {
         let walk = Walk::begin(self.iv(), revision.root(), path, &mut |_| {});
-        let walk = walk.map_err(|_| Error::Path { path: path.to_vec(), why: "a proof needs names joined by '/', without '..'" })?;
+        let walk = walk.map_err(|_| Error::Path {
+            path: path.to_vec(),
+            why: "a proof needs names joined by '/', without '..'",
+        })?;
         let path: Vec<&[u8]> = walk.names().iter().map(|name| name.as_bytes()).collect();
-        let header = ProofHeader { signed_fsinfo: revision.signed.to_vec(), path: path.join(&b'/') };
+        let header =
+            ProofHeader { signed_fsinfo: revision.signed.to_vec(), path: path.join(&b'/') };
         Ok(Proof { tree: Arc::clone(self), header, walk })
     }
 
     async fn stored_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Bytes> {
         let cached = self.client().disk.as_ref().and_then(|disk| disk.get(handle));
-        if let Some(stored) = cached.filter(|stored| frame::verify(&self.iv(), handle, stored).is_ok()) {
+        if let Some(stored) =
+            cached.filter(|stored| frame::verify(&self.iv(), handle, stored).is_ok())
+        {
             return Ok(stored.into());
         }
         let deadline = Instant::now() + self.operation_max();
-        let len_expected = if kind.is_metadata() { PAGE_LEN_EXPECTED } else { vouch_tree::LEAF_LEN_MAX };
-        let request = FrameRequest { handle: *handle, iv: self.iv(), decode: None, len_expected, priority: Priority::Foreground };
+        let len_expected =
+            if kind.is_metadata() { PAGE_LEN_EXPECTED } else { vouch_tree::LEAF_LEN_MAX };
+        let request = FrameRequest {
+            handle: *handle,
+            iv: self.iv(),
+            decode: None,
+            len_expected,
+            priority: Priority::Foreground,
+        };
         Ok(self.replicas_set().fetch(request, deadline, self.operation_max()).await?.stored)
     }
 }

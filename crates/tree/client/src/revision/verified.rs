@@ -30,7 +30,13 @@ impl Revision {
         Self { fsinfo, signed, handle, cert_serial, expires }
     }
 
-    pub(crate) const fn old(fsinfo: Fsinfo, signed: Bytes, cert_serial: u64, expires: u64, handle: BlockHandle) -> Self {
+    pub(crate) const fn old(
+        fsinfo: Fsinfo,
+        signed: Bytes,
+        cert_serial: u64,
+        expires: u64,
+        handle: BlockHandle,
+    ) -> Self {
         Self { fsinfo, signed, handle, cert_serial, expires }
     }
 

@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use vouch_tree::TreeName;
 use vouch_tree::statement::{Body, KeyStatement};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions,
+};
 use vouch_xdr::Xdr;
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{DURATION_S, NOW, Node, Publisher, TestClock, dir, options, text};
 
-fn client_with(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, change: impl FnOnce(&mut ClientOptions)) -> Arc<Client> {
+fn client_with(
+    network: &Arc<TestNetwork>,
+    clock: &Arc<TestClock>,
+    change: impl FnOnce(&mut ClientOptions),
+) -> Arc<Client> {
     let mut options = ClientOptions { clock: Arc::clone(clock) as Arc<_>, ..options(network) };
     change(&mut options);
     Client::new(options).unwrap()
@@ -46,18 +52,26 @@ fn remembering(dir: &Path) -> impl FnOnce(&mut ClientOptions) {
 async fn refuses_rollback_after_restart() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(20);
-    let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
+    let (old, new) =
+        (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
     let replica = TestReplica::new(&new, Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
     let open = || client_with(&network, &clock, remembering(state.path()));
-    assert_eq!(open().open(&publisher.name(), &TreeOptions::default()).await.unwrap().newest().number(), 2);
+    assert_eq!(
+        open().open(&publisher.name(), &TreeOptions::default()).await.unwrap().newest().number(),
+        2
+    );
     replica.serve_revision(&old);
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     assert_eq!(tree.newest().number(), 2, "uses the stored revision");
     assert!(tree.refresh().await.is_err());
     // Refused, not damaged: the replica lacks the newer frame.
     let error = tree.lookup_path(tree.newest().root(), b"file").await.err().unwrap();
-    assert!(error.class() == ErrorClass::Refused && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"), "{error}");
+    assert!(
+        error.class() == ErrorClass::Refused
+            && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"),
+        "{error}"
+    );
     clock.set(NOW + u64::from(DURATION_S));
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
     assert!(error.to_string().contains("old revision 1"), "{error}");
@@ -71,7 +85,10 @@ async fn restarts_without_replicas_from_stored_revision() {
     let open = || {
         client_with(&network, &clock, |options| {
             remembering(&state.path().join("state"))(options);
-            options.disk_cache = Some(vouch_tree_client::DiskCacheOptions { dir: cache.clone(), quota_bytes: 8 << 20 });
+            options.disk_cache = Some(vouch_tree_client::DiskCacheOptions {
+                dir: cache.clone(),
+                quota_bytes: 8 << 20,
+            });
         })
     };
     let client = open();
@@ -81,14 +98,21 @@ async fn restarts_without_replicas_from_stored_revision() {
     drop((tree, client));
     replica.set_fault(Fault::Refuse);
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
-    assert_eq!(tree.try_lookup_path(tree.newest().root(), b"file").unwrap().unwrap().size(), 1, "from the disk cache");
+    assert_eq!(
+        tree.try_lookup_path(tree.newest().root(), b"file").unwrap().unwrap().size(),
+        1,
+        "from the disk cache"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn expired_revision_fails_closed() {
     let clock = TestClock::at(NOW);
     let (mut publisher, replica, network) = publisher_of_one_replica(22);
-    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = client_with(&network, &clock, |_| {})
+        .open(&publisher.name(), &TreeOptions::default())
+        .await
+        .unwrap();
     let root = tree.revision().unwrap().root().clone();
     assert!(tree.lookup_path(&root, b"file").await.is_ok());
     clock.set(NOW + u64::from(DURATION_S));
@@ -108,7 +132,10 @@ async fn expired_revision_fails_closed() {
 async fn revision_expires_even_if_clock_stops() {
     let clock = TestClock::at(NOW);
     let (publisher, _, network) = publisher_of_one_replica(23);
-    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = client_with(&network, &clock, |_| {})
+        .open(&publisher.name(), &TreeOptions::default())
+        .await
+        .unwrap();
     clock.set(NOW - 1_000_000);
     tokio::time::sleep(Duration::from_secs(u64::from(DURATION_S) + 1)).await;
     assert!(matches!(tree.revision(), Err(Error::Expired { .. })));
@@ -138,30 +165,45 @@ async fn fast_clock_does_not_expire_later_revisions() {
     assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
     clock.set(NOW + 5);
     replica.serve_revision(&next);
-    assert_eq!(open().await.unwrap().newest().number(), 2, "the next revision ends after the expired one");
+    assert_eq!(
+        open().await.unwrap().newest().number(),
+        2,
+        "the next revision ends after the expired one"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn background_refresh_announces_new_revision() {
     let clock = TestClock::at(NOW);
     let (mut publisher, replica, network) = publisher_of_one_replica(24);
-    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = client_with(&network, &clock, |_| {})
+        .open(&publisher.name(), &TreeOptions::default())
+        .await
+        .unwrap();
     let old = tree.revision().unwrap();
     let mut news = tree.watch();
     replica.serve_revision(&publisher.publish(&text("yy"), NOW + 1));
     tokio::time::timeout(Duration::from_secs(2 * 3600), news.changed()).await.unwrap().unwrap();
     assert_eq!(tree.newest().number(), 2);
     assert_eq!(tree.lookup_path(tree.newest().root(), b"file").await.unwrap().size(), 2);
-    assert_eq!(tree.lookup_path(old.root(), b"file").await.unwrap().size(), 1, "the old revision is usable while it is served");
+    assert_eq!(
+        tree.lookup_path(old.root(), b"file").await.unwrap().size(),
+        1,
+        "the old revision is usable while it is served"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn newest_offer_wins_and_others_are_stale() {
     let mut publisher = Publisher::new(25);
-    let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
+    let (old, new) =
+        (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
     let replicas = [&old, &new, &old].map(|published| TestReplica::new(published, Fault::None, 1));
     let network = TestNetwork::of(&publisher.location, &replicas);
-    let tree = client_with(&network, &TestClock::at(NOW), |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = client_with(&network, &TestClock::at(NOW), |_| {})
+        .open(&publisher.name(), &TreeOptions::default())
+        .await
+        .unwrap();
     assert_eq!(tree.newest().number(), 2);
     let states: Vec<_> = tree.replicas().iter().map(|r| r.state).collect();
     assert_eq!(states, [ReplicaState::Stale, ReplicaState::Up, ReplicaState::Stale]);
@@ -175,13 +217,17 @@ async fn revocation_is_permanent() {
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
     tree.lookup_path(&root, b"file").await.unwrap();
-    let revocation = KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
+    let revocation =
+        KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
     replica.alter(|served| served.statements = vec![revocation.to_xdr()]);
     assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
     assert!(matches!(tree.try_lookup_path(&root, b"file"), Some(Err(Error::Revoked { .. }))));
     replica.alter(|served| served.statements.clear());
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
-    assert!(matches!(error, Error::Revoked { .. }), "a stored statement must count without the replica: {error}");
+    assert!(
+        matches!(error, Error::Revoked { .. }),
+        "a stored statement must count without the replica: {error}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,36 +235,62 @@ async fn reads_statements_from_directories_and_trees() {
     let (dir_of_certs, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(27);
     let published = publisher.publish(&text("x"), NOW);
-    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
-    let revocation = KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
+    let network =
+        TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let revocation =
+        KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
     let file = format!("{}.revoked", publisher.hostid());
     std::fs::write(dir_of_certs.path().join(&file), revocation.to_text()).unwrap();
     std::fs::write(dir_of_certs.path().join("README"), b"noise").unwrap();
-    let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
-    assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
+    let client = client_with(&network, &clock, |options| {
+        options.certificate_dirs = vec![dir_of_certs.path().into()]
+    });
+    assert!(matches!(
+        client.open(&publisher.name(), &TreeOptions::default()).await,
+        Err(Error::Revoked { .. })
+    ));
 
     // May be a truncated revocation. A file named after another key is not about this one.
     let path = dir_of_certs.path().join(&file);
     for damaged in [&b""[..], b"noise", &revocation.to_text().as_bytes()[..40]] {
         std::fs::write(&path, damaged).unwrap();
-        let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
+        let client = client_with(&network, &clock, |options| {
+            options.certificate_dirs = vec![dir_of_certs.path().into()]
+        });
         let error = client.open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
-        assert!(matches!(&error, Error::Statement { path: found, .. } if *found == path) && error.class() == ErrorClass::Input, "{error}");
+        assert!(
+            matches!(&error, Error::Statement { path: found, .. } if *found == path)
+                && error.class() == ErrorClass::Input,
+            "{error}"
+        );
     }
-    std::fs::rename(&path, dir_of_certs.path().join(format!("{}.revoked", Publisher::new(29).hostid()))).unwrap();
-    let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
+    std::fs::rename(
+        &path,
+        dir_of_certs.path().join(format!("{}.revoked", Publisher::new(29).hostid())),
+    )
+    .unwrap();
+    let client = client_with(&network, &clock, |options| {
+        options.certificate_dirs = vec![dir_of_certs.path().into()]
+    });
     client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
 
     let mut authority = Publisher::new(28);
     authority.location = "authority.test".into();
-    let listed = Node::Dir([(file.into_bytes(), Node::File(revocation.to_text().into_bytes()))].into());
-    network.add("authority.test", &TestReplica::new(&authority.publish(&dir([("certs", listed)]), NOW), Fault::None, 1));
+    let listed =
+        Node::Dir([(file.into_bytes(), Node::File(revocation.to_text().into_bytes()))].into());
+    network.add(
+        "authority.test",
+        &TestReplica::new(&authority.publish(&dir([("certs", listed)]), NOW), Fault::None, 1),
+    );
     let client = client_with(&network, &clock, |_| {});
     let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     let authority_tree = client.open(&authority.name(), &TreeOptions::default()).await.unwrap();
     client.add_certificate_tree(&authority_tree, b"certs");
     assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
-    assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
+    assert!(matches!(
+        client.open(&publisher.name(), &TreeOptions::default()).await,
+        Err(Error::Revoked { .. })
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,14 +302,21 @@ async fn follows_forwarding_but_no_cycle() {
     let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
     let new_replica = TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1);
     network.add("new.test", &new_replica);
-    let point = |from: &Publisher, to: TreeName| KeyStatement::issue(&from.root, NOW, Body::Forwarding { to }).to_xdr();
-    replica.alter(|served| (served.statements, served.signed) = (vec![point(&old, new.name())], Vec::new()));
+    let point = |from: &Publisher, to: TreeName| {
+        KeyStatement::issue(&from.root, NOW, Body::Forwarding { to }).to_xdr()
+    };
+    replica.alter(|served| {
+        (served.statements, served.signed) = (vec![point(&old, new.name())], Vec::new())
+    });
     let open = |options: TreeOptions| {
         let (client, name) = (client_with(&network, &clock, |_| {}), old.name());
         async move { client.open(&name, &options).await }
     };
     assert_eq!(open(TreeOptions::default()).await.unwrap().name(), &new.name());
-    let refused = open(TreeOptions { refuse_forwarding: true, ..TreeOptions::default() }).await.err().unwrap();
+    let refused = open(TreeOptions { refuse_forwarding: true, ..TreeOptions::default() })
+        .await
+        .err()
+        .unwrap();
     assert!(matches!(refused, Error::Forwarded { to } if to == new.name()));
     new_replica.alter(|served| served.statements = vec![point(&new, old.name())]);
     assert!(matches!(open(TreeOptions::default()).await, Err(Error::Forwarded { .. })));
@@ -248,22 +327,30 @@ async fn required_state_must_be_writable() {
     let state = tempfile::NamedTempFile::new().unwrap();
     let mut publisher = Publisher::new(31);
     let published = publisher.publish(&text("x"), NOW);
-    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let network =
+        TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
     let strict = client_with(&network, &TestClock::at(NOW), remembering(state.path()));
-    assert!(matches!(strict.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::StateUnreadable { .. })));
-    let lenient = client_with(&network, &TestClock::at(NOW), |options| options.state_dir = Some(state.path().into()));
+    assert!(matches!(
+        strict.open(&publisher.name(), &TreeOptions::default()).await,
+        Err(Error::StateUnreadable { .. })
+    ));
+    let lenient = client_with(&network, &TestClock::at(NOW), |options| {
+        options.state_dir = Some(state.path().into())
+    });
     assert!(lenient.open(&publisher.name(), &TreeOptions::default()).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn forwarded_key_may_still_revoke_or_redirect() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
-    let (mut old, mut new, mut newer) = (Publisher::new(42), Publisher::new(43), Publisher::new(44));
+    let (mut old, mut new, mut newer) =
+        (Publisher::new(42), Publisher::new(43), Publisher::new(44));
     (new.location, newer.location) = ("new.test".into(), "newer.test".into());
     let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
     let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
     network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
-    network.add("newer.test", &TestReplica::new(&newer.publish(&text("newer"), NOW), Fault::None, 1));
+    network
+        .add("newer.test", &TestReplica::new(&newer.publish(&text("newer"), NOW), Fault::None, 1));
     let say = |time, body| {
         let statement = KeyStatement::issue(&old.root, time, body).to_xdr();
         replica.alter(|served| served.statements = vec![statement]);
@@ -283,7 +370,10 @@ async fn forwarded_key_may_still_revoke_or_redirect() {
 
     say(NOW + 2, Body::Revocation { reason: "stolen".into() });
     let revoked = again.refresh().await;
-    assert!(matches!(&revoked, Err(Error::Revoked { hostid, .. }) if *hostid == old.hostid()), "{revoked:?}");
+    assert!(
+        matches!(&revoked, Err(Error::Revoked { hostid, .. }) if *hostid == old.hostid()),
+        "{revoked:?}"
+    );
     assert!(matches!(again.revision(), Err(Error::Revoked { .. })));
     let refused = open().await.err().unwrap();
     assert!(matches!(refused, Error::Revoked { .. }), "{refused}");

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_tree::SignedFsinfo;
-use vouch_tree_client::{ChangeKind, Client, Diff, Error, ErrorClass, PullOptions, PullReport, Tree, VerifyEvent, pull, pull_watch};
+use vouch_tree_client::{
+    ChangeKind, Client, Diff, Error, ErrorClass, PullOptions, PullReport, Tree, VerifyEvent, pull,
+    pull_watch,
+};
 use vouch_tree_store::{Database, FrameSource};
 use vouch_xdr::Xdr;
 
@@ -17,11 +20,23 @@ use crate::fixture::{self, NOW, Node, Published, Publisher, client, dir, noise};
 const CHILD_DB: &str = "VOUCH_TEST_PULL_INTO";
 
 fn files(seed: u64, count: u64) -> BTreeMap<Vec<u8>, Node> {
-    (0..count).map(|n| (format!("file-{n:05}").into_bytes(), Node::File(noise(seed + n, 2000 + (n % 7) as usize * 900)))).collect()
+    (0..count)
+        .map(|n| {
+            (
+                format!("file-{n:05}").into_bytes(),
+                Node::File(noise(seed + n, 2000 + (n % 7) as usize * 900)),
+            )
+        })
+        .collect()
 }
 
 fn large_tree() -> Node {
-    let dirs = (0..6u64).map(|n| (format!("dir-{n}").into_bytes(), Node::Dir(files(n * 100_000, if n == 0 { 900 } else { 40 }))));
+    let dirs = (0..6u64).map(|n| {
+        (
+            format!("dir-{n}").into_bytes(),
+            Node::Dir(files(n * 100_000, if n == 0 { 900 } else { 40 })),
+        )
+    });
     let mut root: BTreeMap<Vec<u8>, Node> = dirs.collect();
     root.insert(b"big".to_vec(), Node::File(noise(9, 5 << 20)));
     root.insert(b"twin".to_vec(), Node::File(noise(9, 5 << 20)));
@@ -30,7 +45,9 @@ fn large_tree() -> Node {
 
 fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     let Node::Dir(mut root) = tree.clone() else { unreachable!("roots are directories") };
-    let Some(Node::Dir(dir)) = root.get_mut(path[0].as_bytes()) else { unreachable!("the test names a directory") };
+    let Some(Node::Dir(dir)) = root.get_mut(path[0].as_bytes()) else {
+        unreachable!("the test names a directory")
+    };
     match node {
         Some(node) => drop(dir.insert(path[1].as_bytes().to_vec(), node)),
         None => drop(dir.remove(path[1].as_bytes())),
@@ -42,7 +59,11 @@ fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
     PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
 }
 
-async fn pull_quietly(client: &Arc<Client>, publisher: &Publisher, options: &PullOptions) -> Result<PullReport, Error> {
+async fn pull_quietly(
+    client: &Arc<Client>,
+    publisher: &Publisher,
+    options: &PullOptions,
+) -> Result<PullReport, Error> {
     pull(client, &publisher.name(), options, &|_| {}).await
 }
 
@@ -51,7 +72,12 @@ fn assert_whole(db: &Path, published: &Published) {
     assert_eq!(snapshot.head().as_deref(), Some(&published.signed[..]));
     let verified = Database::verify(db, None).unwrap();
     assert!(verified.is_sound(), "{verified:?}");
-    assert!(snapshot.get(&published.fsinfo.previous.unwrap_or_else(|| snapshot.revisions()[0].fsinfo)).unwrap().is_some());
+    assert!(
+        snapshot
+            .get(&published.fsinfo.previous.unwrap_or_else(|| snapshot.revisions()[0].fsinfo))
+            .unwrap()
+            .is_some()
+    );
 }
 
 #[tokio::test]
@@ -108,13 +134,22 @@ fn dir_of(len: usize, seed: u64) -> Node {
 
 #[tokio::test(start_paused = true)]
 async fn one_honest_replica_suffices() {
-    for (seed, fault) in
-        [Fault::FlipFrame, Fault::Withhold, Fault::HalfAnswer, Fault::Stall, Fault::Swap, Fault::Garbage].into_iter().enumerate()
+    for (seed, fault) in [
+        Fault::FlipFrame,
+        Fault::Withhold,
+        Fault::HalfAnswer,
+        Fault::Stall,
+        Fault::Swap,
+        Fault::Garbage,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let dir = tempfile::tempdir().unwrap();
         let mut publisher = Publisher::new(42 + seed as u8);
         let published = publisher.publish(&Node::Dir(files(1, 300)), NOW);
-        let replicas = [TestReplica::new(&published, fault, 3), TestReplica::new(&published, Fault::None, 4)];
+        let replicas =
+            [TestReplica::new(&published, fault, 3), TestReplica::new(&published, Fault::None, 4)];
         let network = TestNetwork::of(&publisher.location, &replicas);
         let options = into(dir.path().join("db"));
         pull_quietly(&client(&network), &publisher, &options).await.unwrap();
@@ -131,7 +166,12 @@ async fn incomplete_pull_is_not_committed_and_resumes() {
     let published = publisher.publish(&large_tree(), NOW);
     let replica = TestReplica::new(&published, Fault::None, 1);
     let last = published.fsinfo.root.clone();
-    let missing = published.frames.iter().find(|(_, frame)| frame.len() > 4000 && frame[0] == 1).map(|(handle, _)| *handle).unwrap();
+    let missing = published
+        .frames
+        .iter()
+        .find(|(_, frame)| frame.len() > 4000 && frame[0] == 1)
+        .map(|(handle, _)| *handle)
+        .unwrap();
     replica.alter(|served| {
         let mut frames = (*served.frames).clone();
         frames.remove(&missing);
@@ -141,7 +181,10 @@ async fn incomplete_pull_is_not_committed_and_resumes() {
     let options = into(dir.path().join("db"));
     let error = pull_quietly(&client(&network), &publisher, &options).await.unwrap_err();
     assert!(matches!(error, Error::Missing { handle, .. } if handle == missing), "{error}");
-    assert!(Database::open_read(&options.db).unwrap().head().is_none(), "an incomplete revision is not committed");
+    assert!(
+        Database::open_read(&options.db).unwrap().head().is_none(),
+        "an incomplete revision is not committed"
+    );
     replica.serve_revision(&published);
     let report = pull_quietly(&client(&network), &publisher, &options).await.unwrap();
     assert!(report.present_frames > 0, "{report:?}");
@@ -175,7 +218,10 @@ async fn watch_keeps_database_current() {
     let reports = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&reports);
     let watcher = tokio::spawn(async move {
-        pull_watch(&client, &name, &options, &|_| {}, &move |report| sink.lock().push(report.unwrap().revision)).await
+        pull_watch(&client, &name, &options, &|_| {}, &move |report| {
+            sink.lock().push(report.unwrap().revision)
+        })
+        .await
     });
     for revision in 2..5 {
         while reports.lock().last() != Some(&(revision - 1)) {
@@ -203,12 +249,26 @@ async fn child_that_is_killed() {
     *replica.delay.lock() = Duration::from_millis(4);
     let network = TestNetwork::of(&publisher.location, &[replica]);
     println!("pulling");
-    pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..into(db) }).await.unwrap();
+    pull_quietly(
+        &client(&network),
+        &publisher,
+        &PullOptions { in_flight_bytes: 1 << 20, ..into(db) },
+    )
+    .await
+    .unwrap();
 }
 
 fn bytes_below(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-    entries.map(|e| if e.path().is_dir() { bytes_below(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
+    entries
+        .map(|e| {
+            if e.path().is_dir() {
+                bytes_below(&e.path())
+            } else {
+                e.metadata().map_or(0, |m| m.len())
+            }
+        })
+        .sum()
 }
 
 #[tokio::test]
@@ -227,7 +287,10 @@ async fn killed_pull_resumes() {
             .unwrap();
         let target = round * 1_100_000;
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
-        while bytes_below(&db) <= target && tokio::time::Instant::now() < until && child.try_wait().unwrap().is_none() {
+        while bytes_below(&db) <= target
+            && tokio::time::Instant::now() < until
+            && child.try_wait().unwrap().is_none()
+        {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         child.kill().unwrap();
@@ -244,7 +307,10 @@ async fn killed_pull_resumes() {
     let network = TestNetwork::of(&publisher.location, &[replica]);
     let report = pull_quietly(&client(&network), &publisher, &into(&db)).await.unwrap();
     assert!(report.was_current == (offered > 0));
-    assert!(offered > 0 || report.present_frames > 0, "frames of the killed pulls are used: {report:?}");
+    assert!(
+        offered > 0 || report.present_frames > 0,
+        "frames of the killed pulls are used: {report:?}"
+    );
     assert!(Database::verify(&db, None).unwrap().is_sound());
 }
 
@@ -272,7 +338,8 @@ async fn verification_names_files_with_missing_frames() {
     let (bad, files, frames) = run(&open_tree).await;
     assert_eq!((bad.len(), files), (0, 3));
     assert!(frames >= 7, "{frames}");
-    let leaf = vouch_tree::frame::build(vouch_tree::FrameKind::Leaf, &noise(2, 5000), i32::from(55 % 2u8));
+    let leaf =
+        vouch_tree::frame::build(vouch_tree::FrameKind::Leaf, &noise(2, 5000), i32::from(55 % 2u8));
     replica.alter(|served| {
         let mut frames = (*served.frames).clone();
         assert!(frames.remove(&publisher.iv.handle_of(&leaf)).is_some());
@@ -284,14 +351,18 @@ async fn verification_names_files_with_missing_frames() {
 #[tokio::test(start_paused = true)]
 async fn history_goes_back_as_far_as_kept() {
     let mut publisher = Publisher::new(56);
-    let published: Vec<Published> = (1..=5).map(|n| publisher.publish(&dir_of(10, n), NOW - 100 + n)).collect();
+    let published: Vec<Published> =
+        (1..=5).map(|n| publisher.publish(&dir_of(10, n), NOW - 100 + n)).collect();
     let replica = TestReplica::new(&published[4], Fault::None, 1);
     let tree = open(&publisher, &replica).await;
     let mut history = tree.history();
     for n in (1..=5).rev() {
         let revision = history.next().await.unwrap().unwrap();
         assert_eq!((revision.number(), revision.fsinfo.start), (n, NOW - 100 + n));
-        assert_eq!(SignedFsinfo::from_xdr(&revision.signed).unwrap().unverified().unwrap(), revision.fsinfo);
+        assert_eq!(
+            SignedFsinfo::from_xdr(&revision.signed).unwrap().unverified().unwrap(),
+            revision.fsinfo
+        );
     }
     assert!(history.next().await.is_none());
     assert_eq!(tree.revision_at(2).await.unwrap().unwrap().number(), 2);
@@ -344,5 +415,9 @@ async fn diff_reports_each_change_once_in_order() {
         "type dir-3/file-00003",
     ];
     assert_eq!(lines, expected);
-    assert!(tree.counters().network_frames - before < 30, "{}", tree.counters().network_frames - before);
+    assert!(
+        tree.counters().network_frames - before < 30,
+        "{}",
+        tree.counters().network_frames - before
+    );
 }

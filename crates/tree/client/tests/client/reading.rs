@@ -22,18 +22,28 @@ fn blob(inode: &Inode) -> &Blob {
 #[tokio::test]
 async fn reads_files_of_every_shape() {
     let lens = [0, 1, 1024, 1025, 128 * 1024, 128 * 1024 + 1, 3 * MIB + 5];
-    let files: BTreeMap<Vec<u8>, Node> =
-        lens.iter().map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len)))).collect();
+    let files: BTreeMap<Vec<u8>, Node> = lens
+        .iter()
+        .map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len))))
+        .collect();
     let mut publisher = Publisher::new(2);
     let published = publisher.publish(&dir([("sub", Node::Dir(files))]), NOW);
     let tree = open(&publisher, &published).await;
     let revision = tree.revision().unwrap();
     for len in lens {
         let whole = noise(len as u64, len);
-        let inode = tree.lookup_path(revision.root(), format!("/sub/f{len}").as_bytes()).await.unwrap();
+        let inode =
+            tree.lookup_path(revision.root(), format!("/sub/f{len}").as_bytes()).await.unwrap();
         assert_eq!(inode.size(), len as u64);
         assert_eq!(tree.read(blob(&inode), 0, len + 10).await.unwrap(), whole);
-        for (offset, n) in [(0, 1), (1, 8192), (len / 2, 100), (len.saturating_sub(3), 10), (len, 5), (130_000, 4000)] {
+        for (offset, n) in [
+            (0, 1),
+            (1, 8192),
+            (len / 2, 100),
+            (len.saturating_sub(3), 10),
+            (len, 5),
+            (130_000, 4000),
+        ] {
             let want = &whole[offset.min(len)..(offset + n).min(len)];
             assert_eq!(tree.read(blob(&inode), offset as u64, n).await.unwrap(), want);
             assert_eq!(tree.try_read(blob(&inode), offset as u64, n).unwrap().unwrap(), want);
@@ -46,14 +56,18 @@ async fn reads_files_of_every_shape() {
             at += piece.len();
         }
         let xattrs = tree.xattrs(&inode).await.unwrap();
-        assert_eq!(xattrs.get(b"user.len").map(<[u8]>::to_vec), (len % 7 == 3).then(|| noise(len as u64, len % 3000)));
+        assert_eq!(
+            xattrs.get(b"user.len").map(<[u8]>::to_vec),
+            (len % 7 == 3).then(|| noise(len as u64, len % 3000))
+        );
     }
 }
 
 #[tokio::test]
 async fn lists_large_directory_from_any_position() {
-    let names: BTreeMap<Vec<u8>, Node> =
-        (0..20_000).map(|n| (format!("name-{:07}", n * 2).into_bytes(), Node::File(vec![n as u8; n % 50]))).collect();
+    let names: BTreeMap<Vec<u8>, Node> = (0..20_000)
+        .map(|n| (format!("name-{:07}", n * 2).into_bytes(), Node::File(vec![n as u8; n % 50])))
+        .collect();
     let mut publisher = Publisher::new(3);
     let published = publisher.publish(&Node::Dir(names.clone()), NOW);
     let tree = open(&publisher, &published).await;
@@ -71,12 +85,20 @@ async fn lists_large_directory_from_any_position() {
     assert!(listed.iter().eq(names.keys()));
     for n in [0usize, 1, 777, 9_999, 19_999] {
         let name = format!("name-{:07}", n * 2);
-        assert_eq!(tree.lookup(root, name.as_bytes()).await.unwrap().unwrap().name.as_bytes(), name.as_bytes());
-        assert!(tree.lookup(root, format!("name-{:07}", n * 2 + 1).as_bytes()).await.unwrap().is_none());
+        assert_eq!(
+            tree.lookup(root, name.as_bytes()).await.unwrap().unwrap().name.as_bytes(),
+            name.as_bytes()
+        );
+        assert!(
+            tree.lookup(root, format!("name-{:07}", n * 2 + 1).as_bytes()).await.unwrap().is_none()
+        );
         for from in [Position::Number(n as u64 + 1), Position::After(name.as_bytes())] {
             let listing = tree.list(root, from).await.unwrap();
             assert_eq!(listing.number, n as u64 + 1);
-            assert_eq!(listing.entries().first().map(|e| e.name.as_bytes()), listed.get(n + 1).map(Vec::as_slice));
+            assert_eq!(
+                listing.entries().first().map(|e| e.name.as_bytes()),
+                listed.get(n + 1).map(Vec::as_slice)
+            );
         }
     }
     for past in [Position::Number(20_000), Position::Number(u64::MAX), Position::After(b"zzz")] {
@@ -86,7 +108,10 @@ async fn lists_large_directory_from_any_position() {
     assert!(tree.lookup(root, b"a").await.unwrap().is_none());
     assert!(tree.lookup(root, b"zzz").await.unwrap().is_none());
     assert!(matches!(tree.lookup_path(root, b"x/y").await, Err(Error::NotFound { .. })));
-    assert!(matches!(tree.lookup_path(root, b"name-0000000/y").await, Err(Error::NotADirectory { .. })));
+    assert!(matches!(
+        tree.lookup_path(root, b"name-0000000/y").await,
+        Err(Error::NotADirectory { .. })
+    ));
     assert!(matches!(tree.lookup_path(root, b"../y").await, Err(Error::Path { .. })));
 }
 
@@ -94,7 +119,8 @@ async fn lists_large_directory_from_any_position() {
 async fn holes_read_as_zeros_without_fetches() {
     let (size, at) = (40u64 << 30, (13u64 << 30) + 5);
     let mut publisher = Publisher::new(4);
-    let published = publisher.publish(&dir([("sparse", Node::Sparse(size, at)), ("empty", Node::File(vec![]))]), NOW);
+    let published = publisher
+        .publish(&dir([("sparse", Node::Sparse(size, at)), ("empty", Node::File(vec![]))]), NOW);
     let tree = open(&publisher, &published).await;
     let inode = tree.lookup_path(tree.revision().unwrap().root(), b"sparse").await.unwrap();
     let blob = blob(&inode);
@@ -113,22 +139,37 @@ async fn holes_read_as_zeros_without_fetches() {
 async fn resolves_links_inside_and_returns_links_outside() {
     let link = |target: &str| Node::Link(target.as_bytes().to_vec());
     let mut publisher = Publisher::new(5);
-    let inner =
-        dir([("file", Node::File(b"x".to_vec())), ("up", link("../b/./file2")), ("loop", link("loop")), ("out", link("../../etc"))]);
+    let inner = dir([
+        ("file", Node::File(b"x".to_vec())),
+        ("up", link("../b/./file2")),
+        ("loop", link("loop")),
+        ("out", link("../../etc")),
+    ]);
     let published = publisher.publish(
-        &dir([("a", inner), ("b", dir([("file2", Node::File(b"y".to_vec()))])), ("abs", link("/vouch/@h,x")), ("dir", link("a"))]),
+        &dir([
+            ("a", inner),
+            ("b", dir([("file2", Node::File(b"y".to_vec()))])),
+            ("abs", link("/vouch/@h,x")),
+            ("dir", link("a")),
+        ]),
         NOW,
     );
     let tree = open(&publisher, &published).await;
     let revision = tree.revision().unwrap();
     let walk = async |path: &str| tree.resolve_path(revision.root(), path.as_bytes()).await;
-    assert!(matches!(walk("dir/up").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2"));
-    assert!(matches!(walk("dir/../b//file2").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2"));
+    assert!(
+        matches!(walk("dir/up").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2")
+    );
+    assert!(
+        matches!(walk("dir/../b//file2").await, Ok(ResolvedPath::Inside { path, .. }) if path == b"b/file2")
+    );
     assert!(matches!(walk("a/loop").await, Err(Error::SymlinkLoop { .. })));
     assert!(
         matches!(walk("dir/out/passwd").await, Ok(ResolvedPath::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd")
     );
-    assert!(matches!(walk("abs/q/r").await, Ok(ResolvedPath::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r"));
+    assert!(
+        matches!(walk("abs/q/r").await, Ok(ResolvedPath::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r")
+    );
     assert!(matches!(walk("a/nope").await, Err(Error::NotFound { path }) if path == b"a/nope"));
     assert!(matches!(walk("..").await, Err(Error::Path { .. })));
 }
@@ -157,6 +198,11 @@ async fn concurrent_readers_share_one_fetch() {
     let inode = tree.lookup_path(tree.revision().unwrap().root(), b"f").await.unwrap();
     let before = tree.counters().network_frames;
     let reads = (0..50).map(|_| tree.read(blob(&inode), 0, 100_000));
-    assert!(futures_util::future::join_all(reads).await.into_iter().all(|bytes| bytes.unwrap() == noise(1, 100_000)));
+    assert!(
+        futures_util::future::join_all(reads)
+            .await
+            .into_iter()
+            .all(|bytes| bytes.unwrap() == noise(1, 100_000))
+    );
     assert_eq!(tree.counters().network_frames - before, 1);
 }

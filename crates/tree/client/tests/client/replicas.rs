@@ -43,7 +43,8 @@ async fn read_all(tree: &Tree, numbers: std::ops::Range<u64>) {
 async fn open_from(seed: u8, faults: &[Fault]) -> (Arc<Tree>, Vec<Arc<TestReplica>>) {
     let mut publisher = Publisher::new(seed);
     let published = published(&mut publisher, 10);
-    let replicas: Vec<_> = (1..).zip(faults).map(|(seed, fault)| TestReplica::new(&published, *fault, seed)).collect();
+    let replicas: Vec<_> =
+        (1..).zip(faults).map(|(seed, fault)| TestReplica::new(&published, *fault, seed)).collect();
     (open(&publisher, &replicas).await, replicas)
 }
 
@@ -79,14 +80,19 @@ async fn slow_replica_is_hedged_and_asked_less() {
     let before = calls(&replicas[0]);
     read_all(&tree, 60..100).await;
     assert!(calls(&replicas[0]) - before < 10, "{} of 40", calls(&replicas[0]) - before);
-    assert!(tree.replicas().iter().all(|r| !matches!(r.state, ReplicaState::Down | ReplicaState::Liar)), "{:?}", tree.replicas());
+    assert!(
+        tree.replicas().iter().all(|r| !matches!(r.state, ReplicaState::Down | ReplicaState::Liar)),
+        "{:?}",
+        tree.replicas()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn lying_replica_is_excluded() {
     let mut publisher = Publisher::new(61);
     let published = published(&mut publisher, 10);
-    let replicas = [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 5));
+    let replicas =
+        [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 5));
     delay(&replicas[1], 20);
     let tree = open(&publisher, &replicas).await;
     read_all(&tree, 0..10).await;
@@ -105,7 +111,11 @@ async fn dead_replicas_cost_little_time() {
         let begun = Instant::now();
         let (tree, _) = open_from(62, &[fault, fault, Fault::None]).await;
         read_all(&tree, 0..100).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?} with two replicas that {fault:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "{:?} with two replicas that {fault:?}",
+            begun.elapsed()
+        );
     }
 }
 
@@ -120,13 +130,21 @@ async fn reads_try_until_deadline_and_recover_soon() {
             let error = read(&tree, n).await.unwrap_err();
             assert_eq!((error.class(), error.errno()), (ErrorClass::Unreachable, 5), "{error}");
             assert!(error.to_string().contains("10.0.0.1:4340: "), "{error}");
-            assert!((30..=31).contains(&begun.elapsed().as_secs()), "{fault:?}: {:?}", begun.elapsed());
+            assert!(
+                (30..=31).contains(&begun.elapsed().as_secs()),
+                "{fault:?}: {:?}",
+                begun.elapsed()
+            );
         }
         read(&tree, 0).await.unwrap();
         set_fault_later(&replicas[0], 12_000, Fault::None);
         let begun = Instant::now();
         read(&tree, 1).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-        assert!(begun.elapsed() <= Duration::from_millis(14_500), "{fault:?}: {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() <= Duration::from_millis(14_500),
+            "{fault:?}: {:?}",
+            begun.elapsed()
+        );
     }
 }
 
@@ -138,14 +156,25 @@ async fn reads_from_stalled_replica_end_in_time() {
         for n in 0..5 {
             let begun = Instant::now();
             assert!(read(&tree, n).await.is_err(), "{fault:?}");
-            assert!(begun.elapsed() <= Duration::from_secs(31), "{:?} of {fault:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() <= Duration::from_secs(31),
+                "{:?} of {fault:?}",
+                begun.elapsed()
+            );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn reads_fail_soon_if_all_replicas_lie() {
-    for fault in [Fault::FlipFrame, Fault::Truncate, Fault::WrongHandle, Fault::Garbage, Fault::FewResults, Fault::Oversize] {
+    for fault in [
+        Fault::FlipFrame,
+        Fault::Truncate,
+        Fault::WrongHandle,
+        Fault::Garbage,
+        Fault::FewResults,
+        Fault::Oversize,
+    ] {
         for count in [1, 3] {
             let (tree, replicas) = open_from(76, &[Fault::None; 3][..count]).await;
             replicas.iter().for_each(|replica| replica.set_fault(fault));
@@ -154,7 +183,11 @@ async fn reads_fail_soon_if_all_replicas_lie() {
                 let error = read(&tree, n).await.unwrap_err();
                 assert!(matches!(error, Error::Lied { .. }), "{fault:?} of {count}: {error}");
                 assert_eq!((error.class(), error.errno()), (ErrorClass::Refused, 5), "{error}");
-                assert!(begun.elapsed() < Duration::from_secs(3), "{:?} of {fault:?} of {count}", begun.elapsed());
+                assert!(
+                    begun.elapsed() < Duration::from_secs(3),
+                    "{:?} of {fault:?} of {count}",
+                    begun.elapsed()
+                );
             }
         }
     }
@@ -167,7 +200,10 @@ async fn waits_for_failed_replica_beside_lying_one() {
     replicas[1].set_fault(Fault::Withhold);
     let begun = Instant::now();
     let error = read(&tree, 1).await.unwrap_err();
-    assert!(matches!(error, Error::Lied { .. }) && error.to_string().contains("lacks the frame"), "{error}");
+    assert!(
+        matches!(error, Error::Lied { .. }) && error.to_string().contains("lacks the frame"),
+        "{error}"
+    );
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     replicas[1].set_fault(Fault::Decline);
     set_fault_later(&replicas[1], 1000, Fault::None);
@@ -201,9 +237,15 @@ async fn verification_against_faulty_replica_ends_in_time() {
             last = Some(event);
         }
         match last.unwrap() {
-            Ok(event) => assert!(fault == Fault::FlipFrame && matches!(event, VerifyEvent::Done { bad: 1.., .. }), "{fault:?}: {event:?}"),
+            Ok(event) => assert!(
+                fault == Fault::FlipFrame && matches!(event, VerifyEvent::Done { bad: 1.., .. }),
+                "{fault:?}: {event:?}"
+            ),
             Err(error) => {
-                assert!(error.class() == ErrorClass::Unreachable && fault != Fault::FlipFrame, "{fault:?}: {error}");
+                assert!(
+                    error.class() == ErrorClass::Unreachable && fault != Fault::FlipFrame,
+                    "{fault:?}: {error}"
+                );
                 assert!(error.to_string().contains("10.0.0.1:4340: "), "{fault:?}: {error}");
             }
         }
@@ -217,7 +259,10 @@ async fn opening_against_lying_replica_fails_soon() {
     let published = published(&mut publisher, 10);
     for fault in [Fault::Garbage, Fault::Oversize] {
         let begun = Instant::now();
-        let error = fixture::open(&publisher, &[TestReplica::new(&published, fault, 1)]).await.err().unwrap();
+        let error = fixture::open(&publisher, &[TestReplica::new(&published, fault, 1)])
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(error, Error::Lied { .. }), "{fault:?}: {error}");
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     }
@@ -227,15 +272,23 @@ async fn opening_against_lying_replica_fails_soon() {
 async fn error_names_replicas_without_answer() {
     let mut publisher = Publisher::new(81);
     let published = published(&mut publisher, 10);
-    let replicas = [TestReplica::new(&published, Fault::Stall, 1), TestReplica::new(&published, Fault::NoTree, 2)];
+    let replicas = [
+        TestReplica::new(&published, Fault::Stall, 1),
+        TestReplica::new(&published, Fault::NoTree, 2),
+    ];
     let error = fixture::open(&publisher, &replicas).await.err().unwrap();
     let said = error.to_string();
-    assert!(said.contains("10.0.0.1:4340: no answer within") && said.contains("10.0.0.2:4340: does not serve this tree"), "{said}");
+    assert!(
+        said.contains("10.0.0.1:4340: no answer within")
+            && said.contains("10.0.0.2:4340: does not serve this tree"),
+        "{said}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn frame_is_missing_only_if_all_replicas_say_so() {
-    let (tree, replicas) = open_from(65, &[Fault::Withhold, Fault::Withhold, Fault::Withhold, Fault::None]).await;
+    let (tree, replicas) =
+        open_from(65, &[Fault::Withhold, Fault::Withhold, Fault::Withhold, Fault::None]).await;
     read(&tree, 1).await.unwrap();
     replicas[3].set_fault(Fault::Withhold);
     let begun = Instant::now();
@@ -256,7 +309,10 @@ async fn batches_requests_and_spreads_them() {
     assert!(tree.read(&blob, 0, 8 << 20).await.unwrap() == whole[..8 << 20]);
     let file = tree.open_file(blob);
     for offset in (8 << 20..24 << 20).step_by(128 * 1024) {
-        assert!(file.read(offset, 128 * 1024).await.unwrap() == whole[offset as usize..offset as usize + 128 * 1024]);
+        assert!(
+            file.read(offset, 128 * 1024).await.unwrap()
+                == whole[offset as usize..offset as usize + 128 * 1024]
+        );
     }
     let made = [0, 1].map(|n| calls(&replicas[n]) - before[n]);
     assert!(made.iter().sum::<u64>() < 100, "{made:?} calls for 192 leaves");
@@ -274,7 +330,13 @@ async fn connection_closed_after_each_answer_is_no_failure() {
 
 #[test]
 fn ended_runtime_is_an_error() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .unwrap()
+    };
     let mut publisher = Publisher::new(75);
     let replica = TestReplica::new(&published(&mut publisher, 10), Fault::None, 1);
     let first = runtime();

@@ -5,7 +5,10 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Content, Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, PullOptions, PullReport, Tree, TreeOptions, pull, pull_watch};
+use vouch_tree_client::{
+    Client, ClientOptions, Error, ErrorClass, PullOptions, PullReport, Tree, TreeOptions, pull,
+    pull_watch,
+};
 use vouch_tree_store::Database;
 
 use crate::fixture::network::TestNetwork;
@@ -22,7 +25,13 @@ fn with_thief(seed: u8, number: u64) -> (Publisher, Published, Publisher) {
 
 fn certify(publisher: &mut Publisher) {
     publisher.signing = SecretKey::from_seed(&[222; 32]);
-    publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
+    publisher.cert = SigningCert::issue(
+        &publisher.root,
+        publisher.signing.public(),
+        2,
+        NOW - 1_000_000,
+        NOW + 100_000_000,
+    );
 }
 
 fn pull_options(dir: &TempDir) -> PullOptions {
@@ -44,7 +53,11 @@ async fn watch(
 }
 
 async fn read(tree: &Arc<Tree>) -> Result<Vec<u8>, Error> {
-    let Content::Regular { blob, .. } = tree.lookup_path(tree.newest().root(), b"file").await?.content else { panic!("no file") };
+    let Content::Regular { blob, .. } =
+        tree.lookup_path(tree.newest().root(), b"file").await?.content
+    else {
+        panic!("no file")
+    };
     Ok(tree.read(&blob, 0, 100).await?.to_vec())
 }
 
@@ -108,7 +121,11 @@ async fn mirror_recovers_from_stolen_key() {
         assert_eq!((report.revision, report.was_current), (2, false));
         let snapshot = Database::open_read(&options.db).unwrap();
         assert_eq!(snapshot.head().as_deref(), Some(&mended.signed[..]));
-        assert_eq!(snapshot.revisions().iter().map(|r| r.number).collect::<Vec<_>>(), [1, 2], "the thief's revision is removed");
+        assert_eq!(
+            snapshot.revisions().iter().map(|r| r.number).collect::<Vec<_>>(),
+            [1, 2],
+            "the thief's revision is removed"
+        );
         assert!(Database::verify(&options.db, None).unwrap().is_sound());
     }
 }
@@ -147,7 +164,10 @@ async fn watching_mirror_waits_out_changed_iv() {
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
     let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
-    assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
+    assert!(
+        matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused,
+        "{error}"
+    );
     watch(&client(&network), &name, &options, async |outcomes| {
         assert!(matches!(outcomes.recv().await, Some(Err(Error::OtherIv { .. }))));
         assert_eq!(head(), first.signed, "the mirror keeps its revision");
@@ -156,7 +176,9 @@ async fn watching_mirror_waits_out_changed_iv() {
         replica.serve_revision(&mended);
         loop {
             match outcomes.recv().await {
-                Some(Ok(report)) => break assert_eq!((report.revision, report.was_current), (2, false)),
+                Some(Ok(report)) => {
+                    break assert_eq!((report.revision, report.was_current), (2, false));
+                }
                 Some(Err(Error::OtherIv { .. })) => {}
                 other => panic!("{other:?}"),
             }

@@ -55,21 +55,47 @@ impl Site {
 
     fn publish(&self, pack_len_max: u32) {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        let writer = Database::open_write(&self.db(), WriteOptions { pack_len_max, ..WriteOptions::default() }).unwrap();
-        let options = Options { level: 0, ..Options::new(self.dir.path().join("source"), self.name.clone(), now, 100_000) };
-        publish(&writer, &Signer { key: &self.key, cert: self.cert }, &options, &Progress::default()).unwrap();
+        let writer = Database::open_write(
+            &self.db(),
+            WriteOptions { pack_len_max, ..WriteOptions::default() },
+        )
+        .unwrap();
+        let options = Options {
+            level: 0,
+            ..Options::new(self.dir.path().join("source"), self.name.clone(), now, 100_000)
+        };
+        publish(
+            &writer,
+            &Signer { key: &self.key, cert: self.cert },
+            &options,
+            &Progress::default(),
+        )
+        .unwrap();
     }
 
     fn db(&self) -> std::path::PathBuf {
         self.dir.path().join("db")
     }
 
-    async fn open(&self, server: &WebServer, timeout: Duration) -> vouch_tree_client::Result<Arc<Tree>> {
-        let connector = HttpConnector::new(HttpOptions { timeout, proxies: vec!["DIRECT".into()], ..HttpOptions::default() })?;
-        let options =
-            ClientOptions { connector: Arc::new(connector), deadline: 2 * timeout, connect_timeout: timeout, ..ClientOptions::default() };
+    async fn open(
+        &self,
+        server: &WebServer,
+        timeout: Duration,
+    ) -> vouch_tree_client::Result<Arc<Tree>> {
+        let connector = HttpConnector::new(HttpOptions {
+            timeout,
+            proxies: vec!["DIRECT".into()],
+            ..HttpOptions::default()
+        })?;
+        let options = ClientOptions {
+            connector: Arc::new(connector),
+            deadline: 2 * timeout,
+            connect_timeout: timeout,
+            ..ClientOptions::default()
+        };
         let replicas = vec![format!("http://{}/", server.address)];
-        let options_of_tree = TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() };
+        let options_of_tree =
+            TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() };
         Client::new(options)?.open(&self.name, &options_of_tree).await
     }
 }
@@ -87,7 +113,9 @@ fn content(number: usize) -> Vec<u8> {
 async fn read(tree: &Tree, number: usize) -> vouch_tree_client::Result<Vec<u8>> {
     let path = format!("dir{}/file{number}", number % 4);
     let inode = tree.lookup_path(tree.revision()?.root(), path.as_bytes()).await?;
-    let Content::Regular { blob, .. } = &inode.content else { panic!("{path} is not a regular file") };
+    let Content::Regular { blob, .. } = &inode.content else {
+        panic!("{path} is not a regular file")
+    };
     Ok(tree.read(blob, 0, blob.size as usize).await?.to_vec())
 }
 
@@ -97,24 +125,35 @@ async fn read_all(tree: &Tree) -> Vec<vouch_tree_client::Result<Vec<u8>>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_is_read_whole_with_few_requests() {
-    for (pack_len_max, fault, requests_max) in
-        [(32 << 20, Fault::None, 10), (256 << 10, Fault::None, 25), (32 << 20, Fault::RangeIgnored, 12)]
-    {
+    for (pack_len_max, fault, requests_max) in [
+        (32 << 20, Fault::None, 10),
+        (256 << 10, Fault::None, 25),
+        (32 << 20, Fault::RangeIgnored, 12),
+    ] {
         let site = Site::new(pack_len_max);
         let server = WebServer::start(&site.db(), fault, 0, 0);
         let tree = site.open(&server, Duration::from_secs(10)).await.unwrap();
         for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
-            assert!(bytes.unwrap() == content(number), "file {number} with packs of {pack_len_max} and {fault:?}");
+            assert!(
+                bytes.unwrap() == content(number),
+                "file {number} with packs of {pack_len_max} and {fault:?}"
+            );
         }
         let requests = server.requests();
-        assert!(requests <= requests_max, "{requests} requests with packs of {pack_len_max} and {fault:?}");
+        assert!(
+            requests <= requests_max,
+            "{requests} requests with packs of {pack_len_max} and {fault:?}"
+        );
     }
 }
 
 /// Environment: `VOUCH_WEB_LIE_CASES`.
 #[tokio::test(flavor = "multi_thread")]
 async fn lies_and_failures_end_as_errors_in_time() {
-    let cases: u64 = std::env::var("VOUCH_WEB_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(140);
+    let cases: u64 = std::env::var("VOUCH_WEB_LIE_CASES")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(140);
     let sites = [Arc::new(Site::new(32 << 20)), Arc::new(Site::new(256 << 10))];
     let (mut refused, mut right) = (0, 0);
     for first in (0..cases).step_by(14) {
@@ -129,12 +168,19 @@ async fn lies_and_failures_end_as_errors_in_time() {
                     Ok(tree) => read_all(&tree).await,
                     Err(error) => vec![Err(error)],
                 };
-                assert!(began.elapsed() < Duration::from_secs(20), "case {case}, {fault:?}: {:?}", began.elapsed());
+                assert!(
+                    began.elapsed() < Duration::from_secs(20),
+                    "case {case}, {fault:?}: {:?}",
+                    began.elapsed()
+                );
                 let mut counts = (0, 0);
                 for (number, result) in results.into_iter().enumerate() {
                     match result {
                         Ok(bytes) => {
-                            assert!(bytes == content(number), "case {case}, {fault:?}: wrong bytes of file {number}");
+                            assert!(
+                                bytes == content(number),
+                                "case {case}, {fault:?}: wrong bytes of file {number}"
+                            );
                             counts.0 += 1;
                         }
                         Err(_) => counts.1 += 1,
@@ -154,11 +200,17 @@ async fn lies_and_failures_end_as_errors_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_honest_server_is_used_beside_a_liar() {
     let site = Site::new(32 << 20);
-    let (liar, honest) = (WebServer::start(&site.db(), Fault::FlippedByte, 1, 77), WebServer::start(&site.db(), Fault::None, 0, 0));
+    let (liar, honest) = (
+        WebServer::start(&site.db(), Fault::FlippedByte, 1, 77),
+        WebServer::start(&site.db(), Fault::None, 0, 0),
+    );
     let connector = Arc::new(HttpConnector::new(HttpOptions::default()).unwrap());
     let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
     let replicas = [&liar, &honest].map(|server| format!("http://{}", server.address)).to_vec();
-    let tree = client.open(&site.name, &TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() }).await.unwrap();
+    let tree = client
+        .open(&site.name, &TreeOptions { replicas, only_replicas: true, ..TreeOptions::default() })
+        .await
+        .unwrap();
     for (number, bytes) in read_all(&tree).await.into_iter().enumerate() {
         assert!(bytes.unwrap() == content(number), "file {number}");
     }
@@ -170,8 +222,18 @@ async fn bad_urls_are_refused() {
     for url in ["http://", "https://host/db?x=1", "http://host/#x", "http://ho st/"] {
         let connector = Arc::new(HttpConnector::new(HttpOptions::default()).unwrap());
         let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();
-        let options = TreeOptions { replicas: vec![url.into()], only_replicas: true, ..TreeOptions::default() };
+        let options = TreeOptions {
+            replicas: vec![url.into()],
+            only_replicas: true,
+            ..TreeOptions::default()
+        };
         assert!(client.open(&site.name, &options).await.is_err(), "{url}");
     }
-    assert!(HttpConnector::new(HttpOptions { proxies: vec!["ftp//x".into()], ..HttpOptions::default() }).is_err());
+    assert!(
+        HttpConnector::new(HttpOptions {
+            proxies: vec!["ftp//x".into()],
+            ..HttpOptions::default()
+        })
+        .is_err()
+    );
 }

@@ -4,7 +4,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use vouch_tree::TreeName;
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
+    TreeOptions,
+};
 
 use crate::seeded_lies::{Files, files_of, response};
 use crate::{Site, content, read_all};
@@ -23,7 +26,11 @@ impl HttpTransport for WebHost {
             Ok(match (file, request.range) {
                 (None, _) => response(404, None, Bytes::new()),
                 (Some(whole), None) => response(200, None, whole.clone()),
-                (Some(whole), Some(range)) => response(206, Some(range.start), whole.slice(range.start as usize..range.end as usize)),
+                (Some(whole), Some(range)) => response(
+                    206,
+                    Some(range.start),
+                    whole.slice(range.start as usize..range.end as usize),
+                ),
             })
         }
         .boxed()
@@ -33,9 +40,13 @@ impl HttpTransport for WebHost {
 #[tokio::test]
 async fn name_with_port_of_web_server_needs_no_replica_option() {
     let site = Site::new(32 << 20);
-    for (location, url) in [("store.example:443", "https://store.example/"), ("store.example:80", "http://store.example/")] {
+    for (location, url) in [
+        ("store.example:443", "https://store.example/"),
+        ("store.example:80", "http://store.example/"),
+    ] {
         let name = TreeName::new(location, *site.name.hostid()).unwrap();
-        let host = Arc::new(WebHost { base: format!("{url}{}/", name.hostid()), files: files_of(&site) });
+        let host =
+            Arc::new(WebHost { base: format!("{url}{}/", name.hostid()), files: files_of(&site) });
         let make = move |_: &str, _: Duration| Arc::clone(&host) as Arc<dyn HttpTransport>;
         let options = HttpOptions { transport: Some(Arc::new(make)), ..HttpOptions::default() };
         let connector = Arc::new(HttpConnector::new(options).unwrap());

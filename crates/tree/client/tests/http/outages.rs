@@ -55,14 +55,22 @@ impl HttpTransport for Store {
             };
             let range = request.range.clone().unwrap_or(0..whole.len() as u64);
             let body = whole.slice(range.start as usize..range.end as usize);
-            let right = response(if request.range.is_some() { 206 } else { 200 }, request.range.map(|range| range.start), body);
+            let right = response(
+                if request.range.is_some() { 206 } else { 200 },
+                request.range.map(|range| range.start),
+                body,
+            );
             match self.outage {
                 _ if !is_away => Ok(right),
                 Outage::Fails(why) => Err(why.to_owned()),
-                Outage::Answers(status) => Ok(response(status, None, Bytes::from_static(b"<html>try again</html>"))),
-                Outage::ResetsBody => {
-                    Ok(HttpResponse { body: stream::iter([Err("Connection reset by peer (os error 104)".to_owned())]).boxed(), ..right })
+                Outage::Answers(status) => {
+                    Ok(response(status, None, Bytes::from_static(b"<html>try again</html>")))
                 }
+                Outage::ResetsBody => Ok(HttpResponse {
+                    body: stream::iter([Err("Connection reset by peer (os error 104)".to_owned())])
+                        .boxed(),
+                    ..right
+                }),
             }
         }
         .boxed()
@@ -78,16 +86,30 @@ async fn reads_wait_for_server_until_deadline() {
             let tree = open_through(&site, store.clone(), proxy).await.unwrap();
             store.leave(12);
             let begun = Instant::now();
-            let bytes = read(&tree, 0).await.unwrap_or_else(|error| panic!("{outage:?} of {proxy}: {error}"));
+            let bytes = read(&tree, 0)
+                .await
+                .unwrap_or_else(|error| panic!("{outage:?} of {proxy}: {error}"));
             assert!(bytes == content(0), "{outage:?} of {proxy}");
-            assert!(begun.elapsed() <= Duration::from_millis(14_500), "{outage:?} of {proxy}: {:?}", begun.elapsed());
+            assert!(
+                begun.elapsed() <= Duration::from_millis(14_500),
+                "{outage:?} of {proxy}: {:?}",
+                begun.elapsed()
+            );
             // The default limit of an operation is 30 s.
             store.leave(3600);
             for _ in 0..2 {
                 let begun = Instant::now();
                 let error = read(&tree, 7).await.unwrap_err();
-                assert_eq!(error.class(), ErrorClass::Unreachable, "{outage:?} of {proxy}: {error}");
-                assert!((30..=31).contains(&begun.elapsed().as_secs()), "{outage:?} of {proxy}: {:?}", begun.elapsed());
+                assert_eq!(
+                    error.class(),
+                    ErrorClass::Unreachable,
+                    "{outage:?} of {proxy}: {error}"
+                );
+                assert!(
+                    (30..=31).contains(&begun.elapsed().as_secs()),
+                    "{outage:?} of {proxy}: {:?}",
+                    begun.elapsed()
+                );
             }
         }
     }
@@ -100,13 +122,23 @@ async fn opening_waits_for_server_until_deadline() {
         let store = Store::start(&site, outage);
         store.leave(25);
         let begun = Instant::now();
-        open_through(&site, store.clone(), "DIRECT").await.unwrap_or_else(|error| panic!("{outage:?}: {error}"));
-        assert!(begun.elapsed() <= Duration::from_millis(27_500), "{outage:?}: {:?}", begun.elapsed());
+        open_through(&site, store.clone(), "DIRECT")
+            .await
+            .unwrap_or_else(|error| panic!("{outage:?}: {error}"));
+        assert!(
+            begun.elapsed() <= Duration::from_millis(27_500),
+            "{outage:?}: {:?}",
+            begun.elapsed()
+        );
         store.leave(3600);
         let begun = Instant::now();
         let error = open_through(&site, store, "DIRECT").await.err().unwrap();
         assert_eq!(error.class(), ErrorClass::Unreachable, "{outage:?}: {error}");
-        assert!((27..=31).contains(&begun.elapsed().as_secs()), "{outage:?}: {:?}", begun.elapsed());
+        assert!(
+            (27..=31).contains(&begun.elapsed().as_secs()),
+            "{outage:?}: {:?}",
+            begun.elapsed()
+        );
     }
 }
 
@@ -123,7 +155,11 @@ async fn traversal_waits_for_server_until_deadline() {
         while let Some(event) = verification.next().await {
             last = Some(event);
         }
-        assert_eq!(matches!(last, Some(Ok(VerifyEvent::Done { bad: 0, .. }))), ends_well, "{last:?}");
+        assert_eq!(
+            matches!(last, Some(Ok(VerifyEvent::Done { bad: 0, .. }))),
+            ends_well,
+            "{last:?}"
+        );
         assert!((20..=33).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
         store.leave(0);
     }

@@ -13,7 +13,10 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
+    TreeOptions,
+};
 
 use crate::{FILES, Site, content, read_all, wrong_slices};
 
@@ -97,13 +100,16 @@ impl LyingStore {
         let lie = self.lie(&request);
         let whole = match lie {
             Some(Lie::OldHead) => Some(&self.old_manifest),
-            Some(Lie::OtherObject) => self.files.values().nth(self.random() as usize % self.files.len()),
+            Some(Lie::OtherObject) => {
+                self.files.values().nth(self.random() as usize % self.files.len())
+            }
             _ => self.files.get(request.url.path().trim_start_matches('/')),
         };
         let Some(whole) = whole else { return Ok(response(404, None, Bytes::new())) };
         let len = whole.len() as u64;
         let range = request.range.filter(|_| !matches!(lie, Some(Lie::RangeIgnored)));
-        let (mut start, mut end) = range.as_ref().map_or((0, len), |range| (range.start.min(len), range.end.min(len)));
+        let (mut start, mut end) =
+            range.as_ref().map_or((0, len), |range| (range.start.min(len), range.end.min(len)));
         let mut named = start;
         match lie {
             Some(Lie::OtherRange) => {
@@ -125,24 +131,43 @@ impl LyingStore {
             }
             Some(Lie::Truncated) => body.truncate(self.random() as usize % body.len().max(1)),
             Some(Lie::Empty) => body.clear(),
-            Some(Lie::ErrorPage) => return Ok(response(200, None, Bytes::from_static(b"<html>Your session has expired.</html>"))),
-            Some(Lie::Status(status)) => return Ok(response(status, None, Bytes::from_static(b"no"))),
+            Some(Lie::ErrorPage) => {
+                return Ok(response(
+                    200,
+                    None,
+                    Bytes::from_static(b"<html>Your session has expired.</html>"),
+                ));
+            }
+            Some(Lie::Status(status)) => {
+                return Ok(response(status, None, Bytes::from_static(b"no")));
+            }
             Some(Lie::Endless) => {
                 let chunk = Bytes::from_static(&[0x5a; 65_536]);
-                return Ok(HttpResponse { status, range_start: named, date: None, body: stream::repeat(chunk).map(Ok).boxed() });
+                return Ok(HttpResponse {
+                    status,
+                    range_start: named,
+                    date: None,
+                    body: stream::repeat(chunk).map(Ok).boxed(),
+                });
             }
             Some(Lie::Stalled) => {
                 sleep(TIMEOUT).await;
                 return Err("timed out".into());
             }
             Some(Lie::StalledBody | Lie::Broken) => {
-                let pause = if matches!(lie, Some(Lie::StalledBody)) { TIMEOUT } else { Duration::ZERO };
+                let pause =
+                    if matches!(lie, Some(Lie::StalledBody)) { TIMEOUT } else { Duration::ZERO };
                 body.truncate(body.len() / 2);
                 let rest = stream::once(async move {
                     sleep(pause).await;
                     Err("the connection broke".to_owned())
                 });
-                return Ok(HttpResponse { status, range_start: named, date: None, body: stream::iter([Ok(body)]).chain(rest).boxed() });
+                return Ok(HttpResponse {
+                    status,
+                    range_start: named,
+                    date: None,
+                    body: stream::iter([Ok(body)]).chain(rest).boxed(),
+                });
             }
             Some(Lie::RedirectLoop) => return Err("too many redirects".into()),
             _ => {}
@@ -214,19 +239,39 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
         poisoned: Mutex::default(),
     });
     let make = move |_: &str, _: Duration| Arc::clone(&transport) as Arc<dyn HttpTransport>;
-    let options =
-        HttpOptions { proxies: vec!["DIRECT".into()], timeout: TIMEOUT, transport: Some(Arc::new(make)), ..HttpOptions::default() };
+    let options = HttpOptions {
+        proxies: vec!["DIRECT".into()],
+        timeout: TIMEOUT,
+        transport: Some(Arc::new(make)),
+        ..HttpOptions::default()
+    };
     let connector = Arc::new(HttpConnector::new(options).unwrap());
-    let options = ClientOptions { connector, deadline: DEADLINE, connect_timeout: TIMEOUT, seed: Some(case), ..ClientOptions::default() };
+    let options = ClientOptions {
+        connector,
+        deadline: DEADLINE,
+        connect_timeout: TIMEOUT,
+        seed: Some(case),
+        ..ClientOptions::default()
+    };
     let began = Instant::now();
-    let options_of_tree = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };
+    let options_of_tree = TreeOptions {
+        replicas: vec!["http://store/".into()],
+        only_replicas: true,
+        ..TreeOptions::default()
+    };
     let opened = Client::new(options).unwrap().open(&tree.site.name, &options_of_tree).await;
     let Ok(opened) = opened else {
-        assert!(began.elapsed() <= DEADLINE + TIMEOUT, "case {case}: opening took {:?}", began.elapsed());
+        assert!(
+            began.elapsed() <= DEADLINE + TIMEOUT,
+            "case {case}: opening took {:?}",
+            began.elapsed()
+        );
         return (0, 1);
     };
     let before = opened.newest().number();
-    let check_time = |began: Instant| assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: {:?}", began.elapsed());
+    let check_time = |began: Instant| {
+        assert!(began.elapsed() <= 2 * DEADLINE + TIMEOUT, "case {case}: {:?}", began.elapsed())
+    };
     let began = Instant::now();
     let results = read_all(&opened).await;
     check_time(began);
@@ -235,7 +280,12 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
     for (file, result) in results.into_iter().enumerate() {
         match result {
             Ok(bytes) => {
-                assert!([before, after].iter().any(|revision| bytes == content(number_of(file, *revision))), "case {case}: file {file}");
+                assert!(
+                    [before, after]
+                        .iter()
+                        .any(|revision| bytes == content(number_of(file, *revision))),
+                    "case {case}: file {file}"
+                );
                 counts.0 += 1;
             }
             Err(_) => counts.1 += 1,
@@ -257,8 +307,14 @@ async fn run(case: u64, tree: &TwoRevisions) -> (usize, usize) {
 
 #[test]
 fn seeded_lies_give_no_wrong_byte_and_end_in_time() {
-    let cases: u64 = std::env::var("VOUCH_SEEDED_LIE_CASES").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
-    let (trees, large) = ([TwoRevisions::new(32 << 20), TwoRevisions::new(256 << 10)], TwoRevisions::with_large_files(6));
+    let cases: u64 = std::env::var("VOUCH_SEEDED_LIE_CASES")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(400);
+    let (trees, large) = (
+        [TwoRevisions::new(32 << 20), TwoRevisions::new(256 << 10)],
+        TwoRevisions::with_large_files(6),
+    );
     let (next, right, refused) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -269,8 +325,16 @@ fn seeded_lies_give_no_wrong_byte_and_end_in_time() {
                         return;
                     }
                     // A runtime of its own ends all tasks of the case.
-                    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-                    let tree = if case / 8 % LARGE_EVERY == 0 { &large } else { &trees[(case / 8 % 2) as usize] };
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_all()
+                        .start_paused(true)
+                        .build()
+                        .unwrap();
+                    let tree = if case / 8 % LARGE_EVERY == 0 {
+                        &large
+                    } else {
+                        &trees[(case / 8 % 2) as usize]
+                    };
                     let counts = runtime.block_on(run(case, tree));
                     right.fetch_add(counts.0 as u64, Ordering::Relaxed);
                     refused.fetch_add(counts.1 as u64, Ordering::Relaxed);

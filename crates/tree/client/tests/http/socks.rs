@@ -17,7 +17,8 @@ struct SocksProxy {
 impl SocksProxy {
     fn start() -> SocksProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
+        let (address, asked) =
+            (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
         let names = asked.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -40,7 +41,8 @@ fn forward(mut client: TcpStream, names: &Mutex<Vec<String>>) -> io::Result<()> 
     let (name, port) = if version == 5 { request_5(&mut client)? } else { request_4(&mut client)? };
     names.lock().push(name);
     let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    let reply: &[u8] = if version == 5 { &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0] } else { &[0, 90, 0, 0, 0, 0, 0, 0] };
+    let reply: &[u8] =
+        if version == 5 { &[5, 0, 0, 1, 0, 0, 0, 0, 0, 0] } else { &[0, 90, 0, 0, 0, 0, 0, 0] };
     client.write_all(reply)?;
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
     std::thread::spawn(move || {
@@ -99,8 +101,16 @@ async fn trees_are_read_through_socks_proxies() {
         // Its own proxy, because connections of the case before may still come.
         let proxy = SocksProxy::start();
         let at = proxy.address;
-        std::fs::write(&script, format!("function FindProxyForURL(url, host) {{ return 'SOCKS5 {at}'; }}")).unwrap();
-        let proxies = if kind == "pac" { format!("pac:{}", script.display()) } else { format!("{kind}://{at}") };
+        std::fs::write(
+            &script,
+            format!("function FindProxyForURL(url, host) {{ return 'SOCKS5 {at}'; }}"),
+        )
+        .unwrap();
+        let proxies = if kind == "pac" {
+            format!("pac:{}", script.display())
+        } else {
+            format!("{kind}://{at}")
+        };
         let options = HttpOptions { proxies: vec![proxies.clone()], ..HttpOptions::default() };
         let connector = Arc::new(HttpConnector::new(options).unwrap());
         let client = Client::new(ClientOptions { connector, ..ClientOptions::default() }).unwrap();

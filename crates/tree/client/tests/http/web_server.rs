@@ -65,7 +65,9 @@ impl WebServer {
         let stop = is_stopped.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (Ok(stream), root, counter) = (stream, root.clone(), counter.clone()) else { return };
+                let (Ok(stream), root, counter) = (stream, root.clone(), counter.clone()) else {
+                    return;
+                };
                 if stop.load(Ordering::SeqCst) {
                     return;
                 }
@@ -110,18 +112,36 @@ fn request(input: &mut BufReader<TcpStream>) -> Option<(String, Option<(u64, u64
     }
 }
 
-fn answer(output: &mut TcpStream, root: &Path, path: &str, range: Option<(u64, u64)>, fault: Fault, place: u64) -> Option<()> {
+fn answer(
+    output: &mut TcpStream,
+    root: &Path,
+    path: &str,
+    range: Option<(u64, u64)>,
+    fault: Fault,
+    place: u64,
+) -> Option<()> {
     let mut file: PathBuf = root.join(path.trim_start_matches('/'));
     if fault == Fault::OtherFile {
-        file = root.join(if path.ends_with("manifest") { "index/00000001.segment" } else { "manifest" });
+        file = root.join(if path.ends_with("manifest") {
+            "index/00000001.segment"
+        } else {
+            "manifest"
+        });
     }
-    let simple =
-        |status: &str, body: &[u8]| [format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), body].concat();
+    let simple = |status: &str, body: &[u8]| {
+        [format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), body]
+            .concat()
+    };
     let reply = match fault {
         Fault::NotFound => simple("404 Not Found", b"no"),
         Fault::ServerError => simple("503 Service Unavailable", b"busy"),
-        Fault::ErrorPageWithStatus200 => simple("200 OK", b"<html><body>Your session has expired.</body></html>"),
-        Fault::RedirectLoop => format!("HTTP/1.1 302 Found\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n").into_bytes(),
+        Fault::ErrorPageWithStatus200 => {
+            simple("200 OK", b"<html><body>Your session has expired.</body></html>")
+        }
+        Fault::RedirectLoop => {
+            format!("HTTP/1.1 302 Found\r\nLocation: {path}\r\nContent-Length: 0\r\n\r\n")
+                .into_bytes()
+        }
         Fault::Garbage => b"\x16\x03\x01 not HTTP at all\r\n\r\n".to_vec(),
         Fault::Closed => return None,
         Fault::Stall => {
@@ -140,10 +160,13 @@ fn answer(output: &mut TcpStream, root: &Path, path: &str, range: Option<(u64, u
 }
 
 fn file_reply(file: &Path, range: Option<(u64, u64)>, fault: Fault, place: u64) -> Vec<u8> {
-    let Ok(whole) = std::fs::read(file) else { return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec() };
+    let Ok(whole) = std::fs::read(file) else {
+        return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_vec();
+    };
     let len = whole.len() as u64;
     let range = range.filter(|_| fault != Fault::RangeIgnored);
-    let (mut start, mut end) = range.map_or((0, len), |(start, end)| (start.min(len), end.min(len)));
+    let (mut start, mut end) =
+        range.map_or((0, len), |(start, end)| (start.min(len), end.min(len)));
     let mut named = start;
     if fault == Fault::OtherRange {
         (start, end) = (start.saturating_sub(1), end.saturating_sub(1));

@@ -9,7 +9,10 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use vouch_tree::Content;
-use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
+    Tree, TreeOptions,
+};
 
 use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
@@ -48,7 +51,9 @@ impl HttpTransport for Store {
     fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
         async move {
             let path = request.url.path().trim_start_matches('/').to_owned();
-            let Some(whole) = self.files.get(&path) else { return Ok(response(404, None, Bytes::new())) };
+            let Some(whole) = self.files.get(&path) else {
+                return Ok(response(404, None, Bytes::new()));
+            };
             let range = request.range.clone().unwrap_or(0..whole.len() as u64);
             let is_first = self.count(&path, &range) == 0;
             let mut body = whole.slice(range.start as usize..range.end as usize);
@@ -80,21 +85,39 @@ pub(crate) fn site_with_large_files(count: usize) -> Site {
     })
 }
 
-async fn open(site: &Site, transport: Arc<dyn HttpTransport>) -> vouch_tree_client::Result<Arc<Tree>> {
+async fn open(
+    site: &Site,
+    transport: Arc<dyn HttpTransport>,
+) -> vouch_tree_client::Result<Arc<Tree>> {
     open_through(site, transport, "DIRECT").await
 }
 
-pub(crate) async fn open_through(site: &Site, transport: Arc<dyn HttpTransport>, proxy: &str) -> vouch_tree_client::Result<Arc<Tree>> {
+pub(crate) async fn open_through(
+    site: &Site,
+    transport: Arc<dyn HttpTransport>,
+    proxy: &str,
+) -> vouch_tree_client::Result<Arc<Tree>> {
     let make = move |_: &str, _: Duration| Arc::clone(&transport);
-    let options = HttpOptions { proxies: vec![proxy.into()], transport: Some(Arc::new(make)), ..HttpOptions::default() };
+    let options = HttpOptions {
+        proxies: vec![proxy.into()],
+        transport: Some(Arc::new(make)),
+        ..HttpOptions::default()
+    };
     let connector = Arc::new(HttpConnector::new(options).unwrap());
-    let client = Client::new(ClientOptions { connector, seed: Some(1), ..ClientOptions::default() }).unwrap();
-    let options = TreeOptions { replicas: vec!["http://store/".into()], only_replicas: true, ..TreeOptions::default() };
+    let client =
+        Client::new(ClientOptions { connector, seed: Some(1), ..ClientOptions::default() })
+            .unwrap();
+    let options = TreeOptions {
+        replicas: vec!["http://store/".into()],
+        only_replicas: true,
+        ..TreeOptions::default()
+    };
     client.open(&site.name, &options).await
 }
 
 pub(crate) async fn read(tree: &Tree, number: usize) -> vouch_tree_client::Result<Bytes> {
-    let inode = tree.lookup_path(tree.revision()?.root(), format!("large{number}").as_bytes()).await?;
+    let inode =
+        tree.lookup_path(tree.revision()?.root(), format!("large{number}").as_bytes()).await?;
     let Content::Regular { blob, .. } = &inode.content else { panic!("not a regular file") };
     tree.read(blob, 0, FILE_LEN).await
 }
@@ -102,7 +125,11 @@ pub(crate) async fn read(tree: &Tree, number: usize) -> vouch_tree_client::Resul
 #[tokio::test(start_paused = true)]
 async fn wrong_slice_is_fetched_twice_at_most() {
     let site = site_with_large_files(FILES);
-    let store = Arc::new(Store { files: files_of(&site), lies: Lies::AllContent, fetched: Mutex::default() });
+    let store = Arc::new(Store {
+        files: files_of(&site),
+        lies: Lies::AllContent,
+        fetched: Mutex::default(),
+    });
     let tree = open(&site, store.clone()).await.unwrap();
     for _ in 0..3 {
         for number in 0..FILES {
@@ -110,7 +137,8 @@ async fn wrong_slice_is_fetched_twice_at_most() {
         }
     }
     let fetched = store.fetched.lock();
-    let content: Vec<_> = fetched.iter().filter(|((path, _), _)| path.starts_with("packs/d-")).collect();
+    let content: Vec<_> =
+        fetched.iter().filter(|((path, _), _)| path.starts_with("packs/d-")).collect();
     assert!(content.len() as u64 >= (FILES * FILE_LEN) as u64 / SLICE_LEN, "{content:?}");
     assert!(content.iter().all(|(_, count)| **count <= 2), "{content:?}");
 }
@@ -118,7 +146,8 @@ async fn wrong_slice_is_fetched_twice_at_most() {
 #[tokio::test(start_paused = true)]
 async fn slices_that_come_right_the_second_time_are_read() {
     let site = site_with_large_files(FILES);
-    let store = Arc::new(Store { files: files_of(&site), lies: Lies::First, fetched: Mutex::default() });
+    let store =
+        Arc::new(Store { files: files_of(&site), lies: Lies::First, fetched: Mutex::default() });
     let tree = open(&site, store).await.unwrap();
     for number in 0..FILES {
         assert!(read(&tree, number).await.unwrap() == content(number), "file {number}");
@@ -143,5 +172,9 @@ async fn manifest_that_begins_wrong_is_refused_at_once() {
     let store = Arc::new(EndlessManifest(AtomicU64::new(0)));
     let began = tokio::time::Instant::now();
     assert!(open(&site, store.clone()).await.is_err());
-    assert!(store.0.load(Ordering::SeqCst) > 1 && began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        store.0.load(Ordering::SeqCst) > 1 && began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }

@@ -47,9 +47,12 @@ impl MountImage {
         };
         let start = start_now()?;
         let len = file.metadata()?.len();
-        let body_len = len.checked_sub(start).ok_or(JournalError::Damaged("it ends before its first record"))?;
+        let body_len = len
+            .checked_sub(start)
+            .ok_or(JournalError::Damaged("it ends before its first record"))?;
         // This mount's own process wrote the frame into memory.
-        let mut body = vec![0; usize::try_from(body_len).map_err(|_| JournalError::Damaged("too long"))?];
+        let mut body =
+            vec![0; usize::try_from(body_len).map_err(|_| JournalError::Damaged("too long"))?];
         file.read_exact_at(&mut body, start)?;
         if start_now()? != start {
             // The serving process has written a snapshot meanwhile.
@@ -76,7 +79,8 @@ impl MountImage {
             let Some((frame, rest)) = rest.split_at_checked(len) else { break };
             let mut reader = Reader::new(frame);
             while reader.remaining() > 0 {
-                let record = Record::decode(&mut reader).map_err(|_| JournalError::Damaged("a record"))?;
+                let record =
+                    Record::decode(&mut reader).map_err(|_| JournalError::Damaged("a record"))?;
                 has_mount |= matches!(record, Record::Mount(_));
                 image.apply(record);
             }
@@ -101,10 +105,18 @@ impl MountImage {
                 }
             }
             Record::Gone(id) => drop(self.nodes.remove(&id)),
-            Record::Missing { volume, directory, name, is_cached: true } => drop(self.missing.insert((volume, directory, name))),
-            Record::Missing { volume, directory, name, is_cached: false } => drop(self.missing.remove(&(volume, directory, name))),
-            Record::MissingDropped { volume, directory } => self.missing.retain(|(v, d, _)| (*v, *d) != (volume, directory)),
-            Record::Referenced { volume, directory, name } => drop(self.referenced.insert((volume, directory, name))),
+            Record::Missing { volume, directory, name, is_cached: true } => {
+                drop(self.missing.insert((volume, directory, name)))
+            }
+            Record::Missing { volume, directory, name, is_cached: false } => {
+                drop(self.missing.remove(&(volume, directory, name)))
+            }
+            Record::MissingDropped { volume, directory } => {
+                self.missing.retain(|(v, d, _)| (*v, *d) != (volume, directory))
+            }
+            Record::Referenced { volume, directory, name } => {
+                drop(self.referenced.insert((volume, directory, name)))
+            }
             Record::OlderDirectory { volume, id, inode } => {
                 self.older_directories.push_back((volume, id, inode));
                 if self.older_directories.len() > OLDER_MAX {
@@ -123,7 +135,8 @@ impl MountImage {
             return Err(JournalError::Damaged("no root directory"));
         }
         for node in self.nodes.values() {
-            let mut directories = node.other_paths.iter().map(|(directory, _)| directory).chain([&node.parent]);
+            let mut directories =
+                node.other_paths.iter().map(|(directory, _)| directory).chain([&node.parent]);
             if !directories.all(|directory| self.nodes.contains_key(directory)) {
                 return Err(JournalError::Damaged("a file without its directory"));
             }
@@ -145,13 +158,22 @@ impl MountImage {
 
 fn start_of(header: &[u8; HEADER_LEN as usize]) -> Result<u64, JournalError> {
     let mut reader = Reader::new(header);
-    let mut field = || Some((reader.opaque_fixed::<8>().ok()?, reader.u32().ok()?, reader.u32().ok()?, reader.u64().ok()?));
+    let mut field = || {
+        Some((
+            reader.opaque_fixed::<8>().ok()?,
+            reader.u32().ok()?,
+            reader.u32().ok()?,
+            reader.u64().ok()?,
+        ))
+    };
     let (magic, version, _, start) = field().ok_or(JournalError::Damaged("no header"))?;
     match (magic, version, start) {
         (magic, ..) if magic != MAGIC => Err(JournalError::Damaged("no journal of a mount")),
         (_, found, _) if found != VERSION => Err(JournalError::Version { found }),
         (_, _, 0) => Err(JournalError::Incomplete),
-        (_, _, start) if start < HEADER_LEN => Err(JournalError::Damaged("place of the first record")),
+        (_, _, start) if start < HEADER_LEN => {
+            Err(JournalError::Damaged("place of the first record"))
+        }
         (_, _, start) => Ok(start),
     }
 }

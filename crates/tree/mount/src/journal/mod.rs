@@ -58,7 +58,15 @@ impl Journal {
     /// Cuts off what follows `end`: a killed process wrote it in part.
     pub(crate) fn open(file: File, end: u64) -> io::Result<Self> {
         file.set_len(end)?;
-        let inner = Inner { file, end, pending: Vec::new(), snapshot_len: 0, since_snapshot: 0, state: State::Active, has_missed: false };
+        let inner = Inner {
+            file,
+            end,
+            pending: Vec::new(),
+            snapshot_len: 0,
+            since_snapshot: 0,
+            state: State::Active,
+            has_missed: false,
+        };
         Ok(Self { inner: Mutex::new(inner), wants_snapshot: AtomicBool::new(false) })
     }
 
@@ -107,7 +115,12 @@ impl Journal {
         // Without this, only the unmount frees the memory.
         let hole = (snapshot.start & !(PAGE_LEN - 1)).saturating_sub(PAGE_LEN);
         if hole > 0 {
-            let _ = fallocate(&inner.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, PAGE_LEN, hole);
+            let _ = fallocate(
+                &inner.file,
+                FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+                PAGE_LEN,
+                hole,
+            );
         }
     }
 
@@ -177,7 +190,9 @@ impl Inner {
     }
 
     fn break_off(&mut self, error: &io::Error) {
-        tracing::warn!("writing the mount journal: {error}; this mount can't be taken over by another process any more");
+        tracing::warn!(
+            "writing the mount journal: {error}; this mount can't be taken over by another process any more"
+        );
         self.state = State::Broken;
         self.pending = Vec::new();
         let _ = Journal::write_header(&self.file, 0);

@@ -183,14 +183,25 @@ impl Xdr for Record {
             3 => Self::Node(NodeRecord::decode(r)?),
             4 => Self::Lookups { id: NodeId(r.u64()?), lookups: r.u64()? },
             5 => Self::Gone(NodeId(r.u64()?)),
-            6 => Self::Missing { volume: r.u32()?, directory: NodeId(r.u64()?), name: name(r)?, is_cached: r.bool()? },
+            6 => Self::Missing {
+                volume: r.u32()?,
+                directory: NodeId(r.u64()?),
+                name: name(r)?,
+                is_cached: r.bool()?,
+            },
             7 => Self::MissingDropped { volume: r.u32()?, directory: NodeId(r.u64()?) },
             8 => Self::Referenced { volume: r.u32()?, directory: NodeId(r.u64()?), name: name(r)? },
-            9 => Self::OlderDirectory { volume: r.u32()?, id: NodeId(r.u64()?), inode: Arc::new(decode_inode(r)?) },
+            9 => Self::OlderDirectory {
+                volume: r.u32()?,
+                id: NodeId(r.u64()?),
+                inode: Arc::new(decode_inode(r)?),
+            },
             10 => Self::Open(OpenRecord {
                 id: NodeId(r.u64()?),
                 count: r.u64()?,
-                backing: r.optional(|r| Ok(BackingRecord { id: r.u32()?, blob: Blob::decode(r)?, inode: r.u64()? }))?,
+                backing: r.optional(|r| {
+                    Ok(BackingRecord { id: r.u32()?, blob: Blob::decode(r)?, inode: r.u64()? })
+                })?,
             }),
             11 => Self::Handle(HandleRecord::decode(r)?),
             12 => Self::HandleClosed(r.u64()?),
@@ -206,7 +217,13 @@ impl Xdr for MountRecord {
         w.u32(self.kernel.major);
         w.u32(self.kernel.minor);
         w.u64(self.kernel.flags);
-        for flag in [self.without_xattrs, self.passthrough, self.observed, self.is_namespace, self.is_pinned] {
+        for flag in [
+            self.without_xattrs,
+            self.passthrough,
+            self.observed,
+            self.is_namespace,
+            self.is_pinned,
+        ] {
             w.bool(flag);
         }
         w.optional(self.only_user.as_ref(), |w, uid| w.u32(*uid));
@@ -255,7 +272,17 @@ impl Xdr for NodeRecord {
         }
         let (link_group, lookups, is_removed) = (r.u64()?, r.u64()?, r.bool()?);
         let inode = Arc::new(decode_inode(r)?);
-        Ok(Self { id, volume, parent, name: first, other_paths, link_group, lookups, is_removed, inode })
+        Ok(Self {
+            id,
+            volume,
+            parent,
+            name: first,
+            other_paths,
+            link_group,
+            lookups,
+            is_removed,
+            inode,
+        })
     }
 }
 

@@ -5,7 +5,9 @@ use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_xdr::Xdr as _;
 
 use super::image::{JournalError, MountImage};
-use super::record::{BackingRecord, HandleRecord, MountRecord, NodeRecord, OpenRecord, Record, VolumeRecord};
+use super::record::{
+    BackingRecord, HandleRecord, MountRecord, NodeRecord, OpenRecord, Record, VolumeRecord,
+};
 use super::{HEADER_LEN, Journal};
 use crate::attributes::tests::file;
 use crate::attributes::without_inline;
@@ -25,14 +27,24 @@ fn node(id: u64, lookups: u64) -> NodeRecord {
 }
 
 fn volume() -> VolumeRecord {
-    VolumeRecord { number: 3, label: "@host,id".into(), root: NodeId::ROOT, signed: vec![1, 2, 3], is_updating: true }
+    VolumeRecord {
+        number: 3,
+        label: "@host,id".into(),
+        root: NodeId::ROOT,
+        signed: vec![1, 2, 3],
+        is_updating: true,
+    }
 }
 
 fn begun() -> (std::fs::File, Journal) {
     let file = Journal::create().unwrap();
     let journal = Journal::open(file.try_clone().unwrap(), HEADER_LEN).unwrap();
     let snapshot = journal.begin_snapshot();
-    journal.append([Record::Mount(MountRecord::default()), Record::Volume(volume()), Record::Node(node(1, 1))]);
+    journal.append([
+        Record::Mount(MountRecord::default()),
+        Record::Volume(volume()),
+        Record::Node(node(1, 1)),
+    ]);
     journal.finish_snapshot(&snapshot);
     (file, journal)
 }
@@ -42,15 +54,27 @@ fn replay_gives_the_last_state() {
     let (file, journal) = begun();
     journal.append([Record::Node(node(5, 1)), Record::Node(node(6, 1))]);
     journal.append([Record::Lookups { id: NodeId(5), lookups: 7 }, Record::Gone(NodeId(6))]);
-    let missing = |name: &[u8], is_cached| Record::Missing { volume: 3, directory: NodeId::ROOT, name: name.into(), is_cached };
+    let missing = |name: &[u8], is_cached| Record::Missing {
+        volume: 3,
+        directory: NodeId::ROOT,
+        name: name.into(),
+        is_cached,
+    };
     journal.append([missing(b"a", true), missing(b"b", true), missing(b"a", false)]);
     let backing = BackingRecord { id: 4, blob: vouch_tree::Blob::empty(), inode: 8 };
-    journal.append([Record::Open(OpenRecord { id: NodeId(5), count: 2, backing: Some(backing.clone()) })]);
+    journal.append([Record::Open(OpenRecord {
+        id: NodeId(5),
+        count: 2,
+        backing: Some(backing.clone()),
+    })]);
     journal.append_later([Record::HandleClosed(1)]);
     journal.freeze().unwrap();
     let image = MountImage::read(&file).unwrap();
     assert_eq!(image.nodes.get(&NodeId(5)), Some(&node(5, 7)));
-    assert_eq!((image.node_count(), image.missing.len(), image.open_files[&NodeId(5)].backing.as_ref()), (2, 1, Some(&backing)));
+    assert_eq!(
+        (image.node_count(), image.missing.len(), image.open_files[&NodeId(5)].backing.as_ref()),
+        (2, 1, Some(&backing))
+    );
     assert_eq!(image.volumes[&3], volume());
 }
 
@@ -62,7 +86,11 @@ fn snapshot_replaces_earlier_records() {
     }
     assert!(journal.wants_snapshot());
     let snapshot = journal.begin_snapshot();
-    journal.append([Record::Mount(MountRecord::default()), Record::Volume(volume()), Record::Node(node(1, 3))]);
+    journal.append([
+        Record::Mount(MountRecord::default()),
+        Record::Volume(volume()),
+        Record::Node(node(1, 3)),
+    ]);
     journal.finish_snapshot(&snapshot);
     assert!(!journal.wants_snapshot());
     let image = MountImage::read(&file).unwrap();
@@ -114,9 +142,24 @@ fn records_round_trip() {
         failed: 8,
         passes_through: true,
     };
-    let mount = MountRecord { point: b"/mnt".to_vec(), only_user: Some(7), observed: true, ..MountRecord::default() };
-    let older = Record::OlderDirectory { volume: 1, id: NodeId(2), inode: Arc::new(without_inline(&file(0, 0))) };
-    for record in [Record::Mount(mount), Record::Volume(volume()), Record::Node(node(5, 2)), Record::Handle(handle), older] {
+    let mount = MountRecord {
+        point: b"/mnt".to_vec(),
+        only_user: Some(7),
+        observed: true,
+        ..MountRecord::default()
+    };
+    let older = Record::OlderDirectory {
+        volume: 1,
+        id: NodeId(2),
+        inode: Arc::new(without_inline(&file(0, 0))),
+    };
+    for record in [
+        Record::Mount(mount),
+        Record::Volume(volume()),
+        Record::Node(node(5, 2)),
+        Record::Handle(handle),
+        older,
+    ] {
         assert_eq!(Record::from_xdr(&record.to_xdr()).unwrap(), record);
     }
 }

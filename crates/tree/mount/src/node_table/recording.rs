@@ -10,20 +10,34 @@ use crate::journal::record::{NodeRecord, Record};
 
 impl<V: Owner> NodeTable<V> {
     /// Nodes of a missing tree are kept, and every use fails.
-    pub(crate) fn restore(&self, nodes: impl Iterator<Item = NodeRecord>, volume_of: impl Fn(u32) -> Option<Arc<V>>) {
+    pub(crate) fn restore(
+        &self,
+        nodes: impl Iterator<Item = NodeRecord>,
+        volume_of: impl Fn(u32) -> Option<Arc<V>>,
+    ) {
         let mut inner = self.inner.lock();
         for node in nodes {
             let volume = node.volume.and_then(&volume_of);
             let is_lost = node.volume.is_some() && volume.is_none();
-            for directory in node.other_paths.iter().map(|(directory, _)| *directory).chain([node.parent]) {
+            for directory in
+                node.other_paths.iter().map(|(directory, _)| *directory).chain([node.parent])
+            {
                 if node.id != NodeId::ROOT {
                     inner.children.entry(directory).or_default().insert(node.id);
                 }
             }
-            let view = NodeView { volume, inode: node.inode, parent: node.parent, is_removed: node.is_removed || is_lost };
+            let view = NodeView {
+                volume,
+                inode: node.inode,
+                parent: node.parent,
+                is_removed: node.is_removed || is_lost,
+            };
             let (id, is_pinned) = (node.id, node.id == NodeId::ROOT);
             let NodeRecord { name, other_paths, link_group, lookups, .. } = node;
-            inner.nodes.insert(id, Box::new(Node { view, name, other_paths, link_group, lookups, is_pinned }));
+            inner.nodes.insert(
+                id,
+                Box::new(Node { view, name, other_paths, link_group, lookups, is_pinned }),
+            );
         }
     }
 
@@ -68,7 +82,9 @@ impl<V: Owner> Inner<V> {
             Some(node) => node.record(*id),
             None => Record::Gone(*id),
         });
-        let counted = self.counted.iter().filter_map(|id| Some(Record::Lookups { id: *id, lookups: self.nodes.get(id)?.lookups }));
+        let counted = self.counted.iter().filter_map(|id| {
+            Some(Record::Lookups { id: *id, lookups: self.nodes.get(id)?.lookups })
+        });
         append(journal, changed.chain(counted).collect());
         self.changed.clear();
         self.counted.clear();

@@ -17,11 +17,23 @@ impl Owner for Tree {
 
 fn directory(mtime: i64) -> Inode {
     let content = Content::Directory { entries: 1, subdirs: 0, opaque: false, top: None };
-    Inode { mode: 0o755, uid: 0, gid: 0, mtime: Timestamp { s: mtime, ns: 0 }, nlink: 2, link_group: 0, xattrs: Blob::empty(), content }
+    Inode {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        mtime: Timestamp { s: mtime, ns: 0 },
+        nlink: 2,
+        link_group: 0,
+        xattrs: Blob::empty(),
+        content,
+    }
 }
 
 fn table() -> (NodeTable<Tree>, Arc<Tree>) {
-    let (table, tree) = (NodeTable::default(), Arc::new(Tree(InodeNumbering::of_tree(&HostId::of_root_key(&[1; 32])))));
+    let (table, tree) = (
+        NodeTable::default(),
+        Arc::new(Tree(InodeNumbering::of_tree(&HostId::of_root_key(&[1; 32])))),
+    );
     table.insert_root(Some(tree.clone()), Arc::new(directory(0)));
     (table, tree)
 }
@@ -63,13 +75,22 @@ fn random_lookups_and_forgets_leak_nothing() {
         state as usize % n
     };
     for _ in 0..20_000 {
-        let directories: Vec<NodeId> =
-            held.iter().filter(|(_, is_directory)| *is_directory).map(|(id, _)| *id).chain([NodeId::ROOT]).collect();
+        let directories: Vec<NodeId> = held
+            .iter()
+            .filter(|(_, is_directory)| *is_directory)
+            .map(|(id, _)| *id)
+            .chain([NodeId::ROOT])
+            .collect();
         let parent = directories[draw(directories.len())];
         match draw(5) {
-            0 if directories.len() < 50 => held.push((insert(&table, parent, &format!("d{}", draw(5)), &directory(0)), true)),
+            0 if directories.len() < 50 => {
+                held.push((insert(&table, parent, &format!("d{}", draw(5)), &directory(0)), true))
+            }
             1 => held.push((insert(&table, parent, &format!("f{}", draw(9)), &file(3, 0)), false)),
-            2 => held.push((insert(&table, parent, &format!("l{}", draw(9)), &file(3, 1 + draw(4) as u64)), false)),
+            2 => held.push((
+                insert(&table, parent, &format!("l{}", draw(9)), &file(3, 1 + draw(4) as u64)),
+                false,
+            )),
             _ if !held.is_empty() => table.forget(held.swap_remove(draw(held.len())).0, 1),
             _ => {}
         }
@@ -106,7 +127,10 @@ fn node_follows_path_until_type_changes() {
     let f = insert(&table, NodeId::ROOT, "f", &file(1, 0));
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&file(9, 0))), Updated::Same);
     assert_eq!(table.get(f).unwrap().inode.size(), 9);
-    assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&directory(0))), Updated::Gone);
+    assert_eq!(
+        table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&directory(0))),
+        Updated::Gone
+    );
     assert!(table.get(f).unwrap().is_removed);
     assert_eq!(table.update(&tree, NodeId::ROOT, &known(f, "f"), Some(&file(2, 0))), Updated::Same);
     assert!(!table.get(f).unwrap().is_removed, "the entry exists again");

@@ -15,11 +15,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Runtime;
 use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
+use vouch_tree::protocol::{
+    FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
+};
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Link, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Clock, Connector, DiskCacheOptions, Link, Tree, TreeOptions,
+};
 use vouch_tree_mount::{
-    MountConfig, MountImage, MountOptions, Mounted, NamespaceTrees, Predecessor, mount_namespace, mount_tree, take_over_tree,
+    MountConfig, MountImage, MountOptions, Mounted, NamespaceTrees, Predecessor, mount_namespace,
+    mount_tree, take_over_tree,
 };
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
@@ -55,12 +60,14 @@ pub struct Site {
 
 impl Site {
     pub fn new(host: &str, seed: u8) -> Arc<Self> {
-        let (root, signing) = (SecretKey::from_seed(&[seed; 32]), SecretKey::from_seed(&[seed + 100; 32]));
+        let (root, signing) =
+            (SecretKey::from_seed(&[seed; 32]), SecretKey::from_seed(&[seed + 100; 32]));
         let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX / 2);
         let name = TreeName::new(host, root.public().hostid()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("source")).unwrap();
-        Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([seed; 32])).unwrap();
+        Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([seed; 32]))
+            .unwrap();
         let (signer, db) = (Mutex::new((signing, cert)), Mutex::new("db"));
         Arc::new(Self {
             dir,
@@ -126,18 +133,29 @@ impl Site {
                 let asked = GetFsinfoArgs::from_xdr(call.args).unwrap();
                 match database.head().filter(|_| asked.hostid == *self.name.hostid()) {
                     Some(signed) => {
-                        let companions = database.companions().iter().filter_map(|h| database.get(h).unwrap()).collect();
+                        let companions = database
+                            .companions()
+                            .iter()
+                            .filter_map(|h| database.get(h).unwrap())
+                            .collect();
                         let statements = self.statements.lock().clone();
-                        GetFsinfoResult::Ok(FsinfoOffer { signed_fsinfo: signed.to_vec(), statements, companions }).to_xdr()
+                        GetFsinfoResult::Ok(FsinfoOffer {
+                            signed_fsinfo: signed.to_vec(),
+                            statements,
+                            companions,
+                        })
+                        .to_xdr()
                     }
                     None => GetFsinfoResult::NoTree.to_xdr(),
                 }
             }
             Some(Procedure::GetData) => {
                 let asked = GetDataArgs::from_xdr(call.args).unwrap();
-                let frames: Vec<Option<Vec<u8>>> = asked.handles.iter().map(|handle| database.get(handle).unwrap()).collect();
+                let frames: Vec<Option<Vec<u8>>> =
+                    asked.handles.iter().map(|handle| database.get(handle).unwrap()).collect();
                 let mut w = Writer::new();
-                GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }.encode(&mut w);
+                GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }
+                    .encode(&mut w);
                 w.into_bytes()
             }
             _ => Vec::new(),
@@ -185,15 +203,32 @@ impl Site {
 pub struct Network(Vec<Arc<Site>>);
 
 impl Connector for Network {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+    fn resolve<'a>(
+        &'a self,
+        host: &'a str,
+        port: u16,
+    ) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         let found = self.0.iter().position(|site| site.name.host() == host);
-        let address = move |n: usize| vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1)), port)];
-        async move { found.map(address).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host")) }.boxed()
+        let address = move |n: usize| {
+            vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1)), port)]
+        };
+        async move {
+            found
+                .map(address)
+                .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host"))
+        }
+        .boxed()
     }
 
-    fn connect<'a>(&'a self, _host: &'a str, address: SocketAddr) -> BoxFuture<'a, io::Result<Link>> {
+    fn connect<'a>(
+        &'a self,
+        _host: &'a str,
+        address: SocketAddr,
+    ) -> BoxFuture<'a, io::Result<Link>> {
         async move {
-            let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
+            let IpAddr::V4(ip) = address.ip() else {
+                return Err(io::ErrorKind::AddrNotAvailable.into());
+            };
             let site = self.0[usize::from(ip.octets()[3]) - 1].clone();
             if !site.is_up.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
@@ -225,11 +260,24 @@ impl TestMount {
         Self::mounting(Self::start(vec![site.clone()], |_| {})?, site, choose)
     }
 
-    pub fn of_tree_with_cache(site: &Arc<Site>, cache: DiskCacheOptions, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
-        Self::mounting(Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?, site, choose)
+    pub fn of_tree_with_cache(
+        site: &Arc<Site>,
+        cache: DiskCacheOptions,
+        choose: impl FnOnce(&mut MountOptions),
+    ) -> Option<Self> {
+        Self::mounting(
+            Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?,
+            site,
+            choose,
+        )
     }
 
-    pub fn of_tree_on_disk(site: &Arc<Site>, disk: &Path, quota_bytes: u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+    pub fn of_tree_on_disk(
+        site: &Arc<Site>,
+        disk: &Path,
+        quota_bytes: u64,
+        choose: impl FnOnce(&mut MountOptions),
+    ) -> Option<Self> {
         let mount = Self::start(vec![site.clone()], |client| {
             client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });
             client.state_dir = Some(disk.join("state"));
@@ -238,9 +286,14 @@ impl TestMount {
         Self::mounting(mount, site, choose)
     }
 
-    fn mounting(mut mount: Self, site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+    fn mounting(
+        mut mount: Self,
+        site: &Arc<Site>,
+        choose: impl FnOnce(&mut MountOptions),
+    ) -> Option<Self> {
         let config = mount.config(choose);
-        let tree = mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
+        let tree =
+            mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
         mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
         mount.tree = Some(tree);
         Some(mount)
@@ -250,7 +303,8 @@ impl TestMount {
         let mut mount = Self::start(vec![site.clone()], |_| {})?;
         mount.point = point;
         let config = mount.config(|_| {});
-        let tree = mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
+        let tree =
+            mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
         mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree)).unwrap());
         Some(mount)
     }
@@ -271,8 +325,15 @@ impl TestMount {
         if !has_fuse() {
             return None;
         }
-        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_test_writer().try_init();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .try_init();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let clock = Arc::new(TestClock(AtomicI64::new(NOW)));
         let mut options = ClientOptions {
             connector: Arc::new(Network(sites)),
@@ -293,7 +354,11 @@ impl TestMount {
     }
 
     fn config(&self, choose: impl FnOnce(&mut MountOptions)) -> MountConfig {
-        let mut options = MountOptions { clock: self.clock.clone(), deadline: Duration::from_secs(8), ..MountOptions::default() };
+        let mut options = MountOptions {
+            clock: self.clock.clone(),
+            deadline: Duration::from_secs(8),
+            ..MountOptions::default()
+        };
         choose(&mut options);
         MountConfig { point: self.point.clone(), options }
     }
@@ -302,10 +367,12 @@ impl TestMount {
         let before = self.mounted.take().unwrap();
         let device = before.device().unwrap();
         std::mem::forget(before);
-        let tree = self.runtime.block_on(self.client.open(&site.name, &TreeOptions::default())).unwrap();
+        let tree =
+            self.runtime.block_on(self.client.open(&site.name, &TreeOptions::default())).unwrap();
         let options = self.config(|options| options.journal = Some(journal.clone())).options;
         let _entered = self.runtime.enter();
-        let predecessor = Predecessor { image: MountImage::read(journal).unwrap(), device, was_killed };
+        let predecessor =
+            Predecessor { image: MountImage::read(journal).unwrap(), device, was_killed };
         self.mounted = Some(take_over_tree(options, &tree, predecessor).unwrap().begin().unwrap());
         self.tree = Some(tree);
     }
@@ -373,15 +440,25 @@ pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {
         } else {
             format!("{} {} {}", m.size(), m.rdev(), m.file_type().is_fifo())
         };
-        let line =
-            format!("{:o} {}:{} {}.{:09} {} {content} {}", m.mode(), m.uid(), m.gid(), m.mtime(), m.mtime_nsec(), m.nlink(), xattrs(&path));
+        let line = format!(
+            "{:o} {}:{} {}.{:09} {} {content} {}",
+            m.mode(),
+            m.uid(),
+            m.gid(),
+            m.mtime(),
+            m.mtime_nsec(),
+            m.nlink(),
+            xattrs(&path)
+        );
         found.insert(path.strip_prefix(dir).unwrap().to_owned(), line);
     }
     found
 }
 
 fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 fn xattrs(path: &Path) -> String {

@@ -54,7 +54,9 @@ fn expired_tree_fails_and_recovers() {
     // The kernel drops its caches within two seconds.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     assert!(is_eio(reread()), "also from the page cache");
-    assert!(is_eio(fs::read_dir(&mount.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))));
+    assert!(is_eio(
+        fs::read_dir(&mount.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))
+    ));
     site.publish(NOW + 3500, 3600);
     mount.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
     mount.until(|| fs::read(mount.path("d/tiny")).is_ok());

@@ -53,8 +53,11 @@ fn full_disk_does_not_stop_reads_or_updates() {
             fs::write(site.source().join(format!("file-{n}")), noise(n + 1, 2 << 20)).unwrap();
         }
         site.publish(NOW, 3600);
-        let choose = |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
-        let Some(mount) = TestMount::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else { return };
+        let choose =
+            |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
+        let Some(mount) = TestMount::of_tree_on_disk(&site, disk.path(), 64 << 20, choose) else {
+            return;
+        };
         for _ in 0..2 {
             assert_eq!(survey(&mount.point), survey(&site.source()));
         }
@@ -73,7 +76,10 @@ fn full_disk_does_not_stop_reads_or_updates() {
         site.publish(NOW + 2, 3600);
         mount.refresh();
         assert_eq!(survey(&mount.point), survey(&site.source()));
-        let seen = fs::read_dir(disk.path().join("state")).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).max();
+        let seen = fs::read_dir(disk.path().join("state"))
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len())
+            .max();
         assert!(seen > Some(0), "the newest revision was not recorded");
     }
 }

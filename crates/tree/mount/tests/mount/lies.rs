@@ -9,15 +9,18 @@ const ROUNDS: u8 = 8;
 
 fn content(seed: u8, n: u64) -> BTreeMap<String, Vec<u8>> {
     let own = u64::from(seed) << 32;
-    let mut files: BTreeMap<String, Vec<u8>> =
-        (0..12u64).map(|file| (format!("f{file}"), noise(own | file, (file * file * 3_000) as usize))).collect();
+    let mut files: BTreeMap<String, Vec<u8>> = (0..12u64)
+        .map(|file| (format!("f{file}"), noise(own | file, (file * file * 3_000) as usize)))
+        .collect();
     files.insert("changing".into(), noise(own | (100 + n), 50_000 + n as usize));
     files.insert("big".into(), noise(own | 200, 1_500_000));
     files
 }
 
 fn publish(site: &Site, seed: u8, n: u64) {
-    content(seed, n).into_iter().for_each(|(name, bytes)| fs::write(site.source().join(name), bytes).unwrap());
+    content(seed, n)
+        .into_iter()
+        .for_each(|(name, bytes)| fs::write(site.source().join(name), bytes).unwrap());
     site.publish(NOW - 100 + n as i64, 3600);
 }
 
@@ -40,7 +43,11 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
         publish(&site, seed, 1);
         let dir = cache.path().join((seed % 4).to_string());
         let disk = DiskCacheOptions { dir, quota_bytes: 64 << 20 };
-        let mount = if seed % 2 == 0 { TestMount::of_tree(&site) } else { TestMount::of_tree_with_cache(&site, disk, |_| {}) };
+        let mount = if seed % 2 == 0 {
+            TestMount::of_tree(&site)
+        } else {
+            TestMount::of_tree_with_cache(&site, disk, |_| {})
+        };
         let Some(mount) = mount else { return };
         for (pass, odds) in [64, 128, 16, 0].into_iter().enumerate() {
             site.lies.store(odds, Ordering::SeqCst);
@@ -50,12 +57,19 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
             }
             let truths = [content(seed, 1), content(seed, 2)];
             let before = refused;
-            let names = fs::read_dir(&mount.point).and_then(|dir| dir.map(|entry| Ok(entry?.file_name().into_string().unwrap())).collect());
-            let is_listing = |names: &Vec<String>| names.len() == truths[0].len() && names.iter().all(|name| truths[0].contains_key(name));
+            let names = fs::read_dir(&mount.point).and_then(|dir| {
+                dir.map(|entry| Ok(entry?.file_name().into_string().unwrap())).collect()
+            });
+            let is_listing = |names: &Vec<String>| {
+                names.len() == truths[0].len()
+                    && names.iter().all(|name| truths[0].contains_key(name))
+            };
             check(names, is_listing, "the listing", &mut refused);
             right += 1;
             for name in truths[0].keys() {
-                let is_true = |bytes: &Vec<u8>| truths[..=usize::from(pass >= 2)].iter().any(|truth| truth[name] == *bytes);
+                let is_true = |bytes: &Vec<u8>| {
+                    truths[..=usize::from(pass >= 2)].iter().any(|truth| truth[name] == *bytes)
+                };
                 check(fs::read(mount.path(name)), is_true, name, &mut refused);
                 right += 1;
             }
@@ -64,5 +78,8 @@ fn no_lie_reaches_a_reader_through_the_kernel() {
         lies += mount.tree.as_ref().unwrap().counters().lies;
     }
     println!("{right} right answers, {refused} refused, {lies} lies detected");
-    assert!(right > u64::from(ROUNDS) * 14 && lies > u64::from(ROUNDS), "{right} right answers, {lies} lies: too few");
+    assert!(
+        right > u64::from(ROUNDS) * 14 && lies > u64::from(ROUNDS),
+        "{right} right answers, {lies} lies: too few"
+    );
 }

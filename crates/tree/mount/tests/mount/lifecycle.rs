@@ -18,13 +18,22 @@ fn either_side_can_unmount() {
     let point = mount.point.clone();
     assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    assert!(mounts.contains(&format!(" {} fuse.vouch ro,nosuid,nodev", point.display())), "{mounts}");
+    assert!(
+        mounts.contains(&format!(" {} fuse.vouch ro,nosuid,nodev", point.display())),
+        "{mounts}"
+    );
     assert!(matches!(clear_dead_mount(&point), Err(MountError::Busy { .. })));
     let mounted = mount.mounted.take().unwrap();
     unmount_point(&point).unwrap();
     mount
         .runtime
-        .block_on(async { tokio::time::timeout(Duration::from_secs(10), mounted.serve_until(std::future::pending())).await })
+        .block_on(async {
+            tokio::time::timeout(
+                Duration::from_secs(10),
+                mounted.serve_until(std::future::pending()),
+            )
+            .await
+        })
         .unwrap()
         .unwrap();
     assert!(!point.join("file").exists());
@@ -42,7 +51,12 @@ fn stop_signal_unmounts() {
     let site = site(42);
     let Some(mut mount) = TestMount::of_tree(&site) else { return };
     let mounted = mount.mounted.take().unwrap();
-    mount.runtime.block_on(async { mounted.serve_until(tokio::time::sleep(Duration::from_millis(50))).await }).unwrap();
+    mount
+        .runtime
+        .block_on(async {
+            mounted.serve_until(tokio::time::sleep(Duration::from_millis(50))).await
+        })
+        .unwrap();
     assert!(!mount.path("file").exists());
 }
 
@@ -71,7 +85,10 @@ fn next_mount_removes_dead_mount() {
     mount.until(|| point.join("file").exists());
     victim.kill().unwrap();
     victim.wait().unwrap();
-    assert_eq!(fs::read_dir(&point).and_then(|mut d| d.next().unwrap()).unwrap_err().kind(), std::io::ErrorKind::NotConnected);
+    assert_eq!(
+        fs::read_dir(&point).and_then(|mut d| d.next().unwrap()).unwrap_err().kind(),
+        std::io::ErrorKind::NotConnected
+    );
     let again = TestMount::of_tree_at(&site, point.clone()).unwrap();
     assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
     drop(again);
@@ -87,8 +104,16 @@ fn refuses_unusable_mount_points() {
     fs::write(&file, b"").unwrap();
     for (point, exists) in [(file, true), (dir.path().join("missing"), false)] {
         let config = vouch_tree_mount::MountConfig { point, options: Default::default() };
-        let refused = mount.runtime.block_on(vouch_tree_mount::mount_tree(config, tree.clone())).err().unwrap();
-        let is_expected = if exists { matches!(refused, MountError::Point { .. }) } else { matches!(refused, MountError::NoPoint { .. }) };
+        let refused = mount
+            .runtime
+            .block_on(vouch_tree_mount::mount_tree(config, tree.clone()))
+            .err()
+            .unwrap();
+        let is_expected = if exists {
+            matches!(refused, MountError::Point { .. })
+        } else {
+            matches!(refused, MountError::NoPoint { .. })
+        };
         assert!(is_expected, "{refused}");
     }
 }

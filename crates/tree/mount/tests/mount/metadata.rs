@@ -24,7 +24,14 @@ fn odd_source(site: &Site) {
     fs::write(root.join(OsStr::from_bytes(&[b'n'; 255])), b"long").unwrap();
     mknodat(CWD, root.join("fifo"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
     if rustix::process::geteuid().is_root() {
-        mknodat(CWD, root.join("null"), FileType::CharacterDevice, Mode::from_raw_mode(0o666), rustix::fs::makedev(259, 70_000)).unwrap();
+        mknodat(
+            CWD,
+            root.join("null"),
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o666),
+            rustix::fs::makedev(259, 70_000),
+        )
+        .unwrap();
         std::os::unix::fs::chown(root.join("f1"), Some(12_345), Some(54_321)).unwrap();
     }
     let sparse = File::create(root.join("sparse")).unwrap();
@@ -34,8 +41,14 @@ fn odd_source(site: &Site) {
     let _ = setxattr(root.join("f1"), "user.small", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("a"), "user.of-directory", b"value", XattrFlags::empty());
     let _ = setxattr(root.join("f4096"), "user.large", &noise(1, 2000), XattrFlags::empty());
-    File::open(root.join("f4096")).unwrap().set_modified(UNIX_EPOCH - Duration::new(86_400, 123_456_789)).unwrap();
-    File::open(root.join("f1025")).unwrap().set_modified(UNIX_EPOCH + Duration::new(5_000_000_000, 1)).unwrap();
+    File::open(root.join("f4096"))
+        .unwrap()
+        .set_modified(UNIX_EPOCH - Duration::new(86_400, 123_456_789))
+        .unwrap();
+    File::open(root.join("f1025"))
+        .unwrap()
+        .set_modified(UNIX_EPOCH + Duration::new(5_000_000_000, 1))
+        .unwrap();
 }
 
 #[test]
@@ -106,7 +119,8 @@ fn lists_large_directory_completely() {
     site.publish(NOW, 3600);
     let Some(mount) = TestMount::of_tree(&site) else { return };
     for _ in 0..2 {
-        let mut names: Vec<_> = fs::read_dir(mount.path("big")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            fs::read_dir(mount.path("big")).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names.len(), COUNT);
         assert!(names.iter().enumerate().all(|(n, name)| *name == *format!("name-{n:07}")));
@@ -127,10 +141,14 @@ fn refuses_writes_and_checks_modes() {
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let refused = fs::write(mount.path("file"), b"y").unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::ROFS.raw_os_error()));
-    assert!(fs::remove_file(mount.path("file")).is_err() && fs::create_dir(mount.path("new")).is_err());
+    assert!(
+        fs::remove_file(mount.path("file")).is_err() && fs::create_dir(mount.path("new")).is_err()
+    );
     if rustix::process::geteuid().is_root() {
-        let nobody =
-            Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"]).arg(mount.path("private")).output();
+        let nobody = Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "ls"])
+            .arg(mount.path("private"))
+            .output();
         assert!(nobody.is_ok_and(|output| !output.status.success()));
     }
 }
@@ -151,7 +169,8 @@ fn parallel_and_interrupted_reads_are_right() {
                 for n in 0..200 {
                     let at = (n * 7_919_001 + reader * 1_234_567) % (whole.len() - 9000);
                     let mut bytes = vec![0; 8192];
-                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, at as u64).unwrap();
+                    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, at as u64)
+                        .unwrap();
                     assert!(bytes == whole[at..at + 8192]);
                 }
             });
@@ -159,7 +178,8 @@ fn parallel_and_interrupted_reads_are_right() {
         let script = "trap : USR1; (for i in 1 2 3 4 5 6 7 8; do kill -USR1 $$; sleep 0.02; done) & cksum < \"$0\"";
         let interrupted = Command::new("sh").arg("-c").arg(script).arg(&path).output().unwrap();
         assert!(interrupted.status.success() || interrupted.status.code().is_some());
-        let mut killed = Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut killed =
+            Command::new("cat").arg(&path).stdout(std::process::Stdio::null()).spawn().unwrap();
         killed.kill().unwrap();
         killed.wait().unwrap();
     });

@@ -58,7 +58,12 @@ impl Watcher {
     }
 
     fn sights(&self, operation: Operation, path: &str) -> Vec<Seen> {
-        self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
+        self.seen
+            .lock()
+            .iter()
+            .filter(|sight| sight.operation == operation && sight.path == path)
+            .cloned()
+            .collect()
     }
 
     fn closes(&self, mount: &TestMount, path: &str, count: usize) -> Vec<Seen> {
@@ -98,7 +103,9 @@ impl Observer for Watcher {
 
     fn tree_event(&self, news: &TreeEvent<'_>) {
         self.news.lock().push(match news {
-            TreeEvent::Shown { revision, before, .. } => format!("shown {revision} after {before:?}"),
+            TreeEvent::Shown { revision, before, .. } => {
+                format!("shown {revision} after {before:?}")
+            }
             TreeEvent::Withdrawn { class, .. } => format!("withdrawn {class:?}"),
             TreeEvent::Restored { revision, .. } => format!("back {revision}"),
             TreeEvent::NotOpened { class, .. } => format!("not opened {class:?}"),
@@ -112,7 +119,11 @@ fn site(seed: u8) -> Arc<Site> {
     fs::write(site.source().join("d/e/file"), noise(1, 200_000)).unwrap();
     fs::hard_link(site.source().join("d/e/file"), site.source().join("other")).unwrap();
     fs::write(site.source().join("tool"), "#!/bin/true\n").unwrap();
-    fs::set_permissions(site.source().join("tool"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        site.source().join("tool"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     std::os::unix::fs::symlink("d/e/file", site.source().join("link")).unwrap();
     site.publish(NOW, 3600);
     site
@@ -131,7 +142,8 @@ fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Outp
         return None;
     }
     let who = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
-    let parent = path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
+    let parent =
+        path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
     fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv").args(who).args(program).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -148,7 +160,8 @@ fn observes_opens_reads_and_closes_of_each_user() {
     let closes = watcher.closes(&mount, "/d/e/file", 1);
     assert_eq!((closes[0].uid, closes[0].read, closes[0].has_length), (me, Some(200_000), true));
     assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
-    let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
+    let read: u64 =
+        watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
     assert_eq!(read, 200_000);
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
     assert_eq!(watcher.closes(&mount, "/d/e/file", 2)[1].read, Some(0));
@@ -175,7 +188,11 @@ fn observes_listings_links_and_executions() {
     let missing = watcher.sights(Operation::Lookup, "/missing");
     assert_eq!((missing.len(), missing[0].errno, missing[0].number), (1, 2, None));
     assert!(Command::new(mount.path("tool")).status().unwrap().success());
-    assert!(watcher.sights(Operation::Open, "/tool").iter().any(|sight| sight.executes), "{:?}", watcher.seen.lock());
+    assert!(
+        watcher.sights(Operation::Open, "/tool").iter().any(|sight| sight.executes),
+        "{:?}",
+        watcher.seen.lock()
+    );
 }
 
 #[test]
@@ -210,7 +227,11 @@ fn observes_failed_reads() {
     site.is_up.store(false, Ordering::SeqCst);
     let mut bytes = Vec::new();
     assert_eq!(file.read_to_end(&mut bytes).unwrap_err().raw_os_error(), Some(5));
-    let failed: Vec<_> = watcher.sights(Operation::Read, "/d/e/file").into_iter().filter(|sight| sight.errno == 5).collect();
+    let failed: Vec<_> = watcher
+        .sights(Operation::Read, "/d/e/file")
+        .into_iter()
+        .filter(|sight| sight.errno == 5)
+        .collect();
     assert!(!failed.is_empty() && failed[0].words.contains("10.0.0.1"), "{failed:?}");
     drop(file);
     let closed = &watcher.closes(&mount, "/d/e/file", 1)[0];
@@ -249,7 +270,16 @@ fn observes_revisions_and_expiry() {
     let mut news = watcher.news.lock().clone();
     news.sort();
     let expired = format!("withdrawn {:?}", ErrorClass::Expired);
-    assert_eq!(news, ["back 3", "shown 1 after None", "shown 2 after Some(1)", "shown 3 after Some(2)", &expired]);
+    assert_eq!(
+        news,
+        [
+            "back 3",
+            "shown 1 after None",
+            "shown 2 after Some(1)",
+            "shown 3 after Some(2)",
+            &expired
+        ]
+    );
 }
 
 #[test]

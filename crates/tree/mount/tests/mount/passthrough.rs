@@ -24,13 +24,19 @@ fn mount_with_cache(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<
     mount_with(site, cache, quota_bytes, Passthrough::Always)
 }
 
-fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Passthrough) -> Option<TestMount> {
+fn mount_with(
+    site: &Arc<Site>,
+    cache: &Path,
+    quota_bytes: u64,
+    passthrough: Passthrough,
+) -> Option<TestMount> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: passthrough needs root");
         return None;
     }
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
-    let mount = TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
+    let mount =
+        TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
     fs::metadata(mount.path("small")).ok();
     if !mount.mounted.as_ref().unwrap().status().passthrough {
         println!("skipped: this kernel has no FUSE passthrough");
@@ -108,7 +114,10 @@ fn passed_files_follow_new_revision() {
     mount.publish(&site);
     assert!(reread(&one) == longer, "through the file that was open");
     assert_eq!(reread(&two), b"tiny now");
-    assert!(fs::read(mount.path("one")).unwrap() == longer, "a new open while the old one is there");
+    assert!(
+        fs::read(mount.path("one")).unwrap() == longer,
+        "a new open while the old one is there"
+    );
     assert_eq!(fs::read(mount.path("two")).unwrap(), b"tiny now");
     drop((one, two));
     mount.until(|| passed_through(&mount) == 0);
@@ -127,7 +136,10 @@ fn copies_keep_quota_and_open_files() {
     for n in 1..8 {
         let file = open_through(&mount, &format!("f{n}"));
         assert!(reread(&file) == noise(n, LEN));
-        let used: u64 = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().blocks() * 512).sum();
+        let used: u64 = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().blocks() * 512)
+            .sum();
         assert!(used <= quota, "{used} bytes after {n}");
     }
     assert!(copies(dir.path()).len() <= 2);
@@ -156,7 +168,12 @@ fn damaged_copy_is_detected_after_restart() {
         assert!(reread(&open_through(&mount, name)) == true_bytes, "{name} by the kernel");
     }
     drop(mount);
-    let numbers = |paths: &[PathBuf]| paths.iter().map(|p| fs::metadata(p).unwrap().ino()).collect::<std::collections::BTreeSet<_>>();
+    let numbers = |paths: &[PathBuf]| {
+        paths
+            .iter()
+            .map(|p| fs::metadata(p).unwrap().ino())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
     let before = numbers(&copies(dir.path()));
     let mount = mount_with_cache(&site, dir.path(), 64 << 20).unwrap();
     for name in ["one", "two"] {
@@ -172,7 +189,12 @@ fn modified_copy_is_not_used() {
     drop(open_through(&mount, "one"));
     mount.until(|| passed_through(&mount) == 0);
     let path = copies(dir.path()).remove(0);
-    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"not so", 2_000_000).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .unwrap()
+        .write_all_at(b"not so", 2_000_000)
+        .unwrap();
     for _ in 0..20 {
         assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     }
@@ -205,7 +227,11 @@ fn opens_of_small_files_turn_passthrough_off() {
 #[test]
 fn no_passthrough_without_disk_cache() {
     let site = site(42);
-    let Some(mount) = TestMount::of_tree_with(&site, |options| options.passthrough = Passthrough::Always) else { return };
+    let Some(mount) =
+        TestMount::of_tree_with(&site, |options| options.passthrough = Passthrough::Always)
+    else {
+        return;
+    };
     assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     assert!(!mount.mounted.as_ref().unwrap().status().passthrough);
 }

@@ -34,11 +34,14 @@ fn open_files_follow_their_path() {
     let site = site(11);
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let names = ["tiny", "leaf", "tree", "d/e/tiny", "d/e/leaf", "d/e/tree", "same/tree"];
-    let mut open: Vec<File> = names.iter().map(|name| File::open(mount.path(name)).unwrap()).collect();
+    let mut open: Vec<File> =
+        names.iter().map(|name| File::open(mount.path(name)).unwrap()).collect();
     open.iter_mut().for_each(|file| drop(reread(file).unwrap()));
     let before = survey(&mount.point);
     let ino = fs::metadata(mount.path("d/e/leaf")).unwrap().ino();
-    assert!(fs::metadata(mount.path("d/e/new")).is_err() && fs::metadata(mount.path("new")).is_err());
+    assert!(
+        fs::metadata(mount.path("d/e/new")).is_err() && fs::metadata(mount.path("new")).is_err()
+    );
 
     fs::write(site.source().join("tiny"), b"tiny 2").unwrap();
     fs::write(site.source().join("d/e/tiny"), b"tiny two").unwrap();
@@ -53,8 +56,15 @@ fn open_files_follow_their_path() {
     mount.refresh();
 
     for (name, file) in names.iter().zip(&mut open) {
-        assert!(reread(file).unwrap() == fs::read(site.source().join(name)).unwrap(), "{name} through the open file");
-        assert_eq!(file.metadata().unwrap().size(), fs::metadata(site.source().join(name)).unwrap().size(), "{name}");
+        assert!(
+            reread(file).unwrap() == fs::read(site.source().join(name)).unwrap(),
+            "{name} through the open file"
+        );
+        assert_eq!(
+            file.metadata().unwrap().size(),
+            fs::metadata(site.source().join(name)).unwrap().size(),
+            "{name}"
+        );
     }
     assert_eq!(fs::metadata(mount.path("d/e/leaf")).unwrap().ino(), ino);
     assert_eq!(survey(&mount.point), survey(&site.source()));
@@ -126,7 +136,8 @@ fn keeps_old_files_while_new_revision_is_unreadable() {
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let mut open = File::open(mount.path("d/e/leaf")).unwrap();
     let before = reread(&mut open).unwrap();
-    (0..5000).for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
+    (0..5000)
+        .for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
     fs::remove_file(site.source().join("d/e/leaf")).unwrap();
     site.publish(NOW, 3600);
     let tree = mount.tree.as_ref().unwrap();
@@ -157,7 +168,9 @@ fn listing_continues_in_its_version() {
     names.extend(listing.map(|e| e.unwrap().file_name()));
     let all: std::collections::BTreeSet<_> = names.iter().collect();
     assert_eq!(all.len(), names.len(), "no duplicate name");
-    let missing = (1000..4000).filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}")))).count();
+    let missing = (1000..4000)
+        .filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}"))))
+        .count();
     assert_eq!(missing, 0, "no unchanged name is missing");
     assert_eq!(survey(&mount.point), survey(&site.source()));
 }
@@ -167,17 +180,31 @@ fn read_moves_on_if_replicas_dropped_revision() {
     let site = Site::new("a.example", 19);
     fs::create_dir(site.source().join("d")).unwrap();
     for (name, seed) in [("leaf", 1), ("d/leaf", 2), ("d/large", 3)] {
-        fs::write(site.source().join(name), noise(seed, if name == "d/large" { 400_000 } else { 50_000 })).unwrap();
+        fs::write(
+            site.source().join(name),
+            noise(seed, if name == "d/large" { 400_000 } else { 50_000 }),
+        )
+        .unwrap();
     }
     site.publish(NOW, 3600);
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let mut open = File::open(mount.path("d/large")).unwrap();
     for (name, seed) in [("leaf", 4), ("d/leaf", 5), ("d/large", 6)] {
-        fs::write(site.source().join(name), noise(seed, if name == "d/large" { 400_000 } else { 50_000 })).unwrap();
+        fs::write(
+            site.source().join(name),
+            noise(seed, if name == "d/large" { 400_000 } else { 50_000 }),
+        )
+        .unwrap();
     }
-    site.publish_with(Options { keep: Some(1), ..Options::new(site.source(), site.name.clone(), NOW as u64, 3600) });
+    site.publish_with(Options {
+        keep: Some(1),
+        ..Options::new(site.source(), site.name.clone(), NOW as u64, 3600)
+    });
     site.collect();
-    assert!(fs::read(mount.path("leaf")).unwrap() == noise(4, 50_000), "the first read returns the new content");
+    assert!(
+        fs::read(mount.path("leaf")).unwrap() == noise(4, 50_000),
+        "the first read returns the new content"
+    );
     assert!(reread(&mut open).unwrap() == noise(6, 400_000));
     assert!(fs::read(mount.path("d/leaf")).unwrap() == noise(5, 50_000));
 }
@@ -236,16 +263,23 @@ fn new_xattrs_restrict_file_until_next_mount() {
     }
     site.publish(NOW, 3600);
     let Some(mount) = TestMount::of_tree(&site) else { return };
-    let mode = |mount: &TestMount, name: &str| fs::metadata(mount.path(name)).unwrap().mode() & 0o7777;
+    let mode =
+        |mount: &TestMount, name: &str| fs::metadata(mount.path(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode(&mount, "plain"), mode(&mount, "listed")), (0o644, 0o644));
     // With an ACL, the group bits of the mode are its mask and may exceed the granted rights.
     setxattr(site.source().join("listed"), "user.any", b"value", XattrFlags::empty()).unwrap();
     mount.publish(&site);
     mount.until(|| mode(&mount, "listed") == 0o600);
     assert_eq!(mode(&mount, "plain"), 0o644);
-    let listed = fs::read_dir(&mount.point).unwrap().map(|entry| entry.unwrap().metadata().unwrap().mode() & 0o7777);
+    let listed = fs::read_dir(&mount.point)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().mode() & 0o7777);
     assert_eq!(listed.collect::<std::collections::BTreeSet<_>>(), [0o600, 0o644].into());
     drop(mount);
     let Some(mount) = TestMount::of_tree(&site) else { return };
-    assert_eq!((mode(&mount, "plain"), mode(&mount, "listed")), (0o644, 0o644), "the kernel reads ACLs on this mount");
+    assert_eq!(
+        (mode(&mount, "plain"), mode(&mount, "listed")),
+        (0o644, 0o644),
+        "the kernel reads ACLs on this mount"
+    );
 }

@@ -15,7 +15,11 @@ fn files_and_revisions_survive_changes_of_the_process() {
     fs::hard_link(site.source().join("d/tiny"), site.source().join("link")).unwrap();
     site.publish(NOW, 3600);
     let journal = Arc::new(create_journal().unwrap());
-    let Some(mut mount) = TestMount::of_tree_with(&site, |options| options.journal = Some(journal.clone())) else { return };
+    let Some(mut mount) =
+        TestMount::of_tree_with(&site, |options| options.journal = Some(journal.clone()))
+    else {
+        return;
+    };
     let held = File::open(mount.path("d/e/file")).unwrap();
     let ino = held.metadata().unwrap().ino();
     for round in 2..6 {
@@ -35,8 +39,14 @@ fn files_and_revisions_survive_changes_of_the_process() {
         held.read_exact_at(&mut bytes, 400_000).unwrap();
         assert_eq!(bytes, noise(round, 500_000)[400_000..401_000]);
         assert_eq!(fs::read_to_string(mount.path("new")).unwrap(), format!("new {round}"));
-        assert_eq!((held.metadata().unwrap().ino(), fs::metadata(mount.path("d/e/file")).unwrap().ino()), (ino, ino));
-        assert_eq!(fs::metadata(mount.path("link")).unwrap().ino(), fs::metadata(mount.path("d/tiny")).unwrap().ino());
+        assert_eq!(
+            (held.metadata().unwrap().ino(), fs::metadata(mount.path("d/e/file")).unwrap().ino()),
+            (ino, ino)
+        );
+        assert_eq!(
+            fs::metadata(mount.path("link")).unwrap().ino(),
+            fs::metadata(mount.path("d/tiny")).unwrap().ino()
+        );
     }
     let image = MountImage::read(&journal).unwrap();
     assert_eq!(image.node_count(), mount.mounted.as_ref().unwrap().status().nodes);
@@ -49,6 +59,9 @@ fn mount_that_cannot_stop_serves_on() {
     site.publish(NOW, 3600);
     let Some(mount) = TestMount::of_tree(&site) else { return };
     let handle = mount.mounted.as_ref().unwrap().handle();
-    assert!(matches!(mount.runtime.block_on(handle.stop_serving()), Err(MountError::TakeOver { .. })), "it has no journal");
+    assert!(
+        matches!(mount.runtime.block_on(handle.stop_serving()), Err(MountError::TakeOver { .. })),
+        "it has no journal"
+    );
     assert_eq!(fs::read(mount.path("file")).unwrap(), noise(1, 500_000));
 }

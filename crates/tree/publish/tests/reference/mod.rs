@@ -14,7 +14,10 @@ use vouch_tree::blob::{Blob, BlobBody, Indirect};
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::xattr::Xattrs;
-use vouch_tree::{BlockHandle, Content, DirEntry, FrameKind, Fsinfo, Inode, Iv, LEAF_LEN_MAX, PageRef, SignedFsinfo, TreeName, frame};
+use vouch_tree::{
+    BlockHandle, Content, DirEntry, FrameKind, Fsinfo, Inode, Iv, LEAF_LEN_MAX, PageRef,
+    SignedFsinfo, TreeName, frame,
+};
 use vouch_tree_publish::{Error, Options, Progress, Signer, Summary, publish};
 use vouch_tree_store::{Database, FrameSource as _, Snapshot, WriteOptions};
 use vouch_xdr::Xdr as _;
@@ -29,13 +32,23 @@ pub(crate) struct Publisher {
 impl Publisher {
     pub(crate) fn new() -> Self {
         let publisher = Self::empty();
-        Database::create(&publisher.db(), publisher.root.public().hostid(), Iv::from_bytes([9; 32])).unwrap();
+        Database::create(
+            &publisher.db(),
+            publisher.root.public().hostid(),
+            Iv::from_bytes([9; 32]),
+        )
+        .unwrap();
         publisher
     }
 
     fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self { dir, root: SecretKey::from_seed(&[1; 32]), signing: SecretKey::from_seed(&[2; 32]), start: 1_000_000 }
+        Self {
+            dir,
+            root: SecretKey::from_seed(&[1; 32]),
+            signing: SecretKey::from_seed(&[2; 32]),
+            start: 1_000_000,
+        }
     }
 
     pub(crate) fn db(&self) -> PathBuf {
@@ -61,7 +74,11 @@ impl Publisher {
         self.publish_watched(options, &Progress::default())
     }
 
-    pub(crate) fn publish_watched(&self, options: &Options, progress: &Progress) -> Result<Summary, Error> {
+    pub(crate) fn publish_watched(
+        &self,
+        options: &Options,
+        progress: &Progress,
+    ) -> Result<Summary, Error> {
         publish_into(&self.db(), options, progress)
     }
 
@@ -76,7 +93,11 @@ impl Publisher {
     }
 }
 
-pub(crate) fn publish_into(db: &Path, options: &Options, progress: &Progress) -> Result<Summary, Error> {
+pub(crate) fn publish_into(
+    db: &Path,
+    options: &Options,
+    progress: &Progress,
+) -> Result<Summary, Error> {
     let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
     let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX);
     let writer = Database::open_write(db, WriteOptions::default()).unwrap();
@@ -97,11 +118,17 @@ impl Tree {
     }
 
     fn payload(&self, kind: FrameKind, handle: &BlockHandle) -> Vec<u8> {
-        let stored = self.snapshot.get(handle).unwrap().expect("every frame that is named is there");
+        let stored =
+            self.snapshot.get(handle).unwrap().expect("every frame that is named is there");
         frame::open(&self.snapshot.iv(), handle, kind, &stored).unwrap().into_owned()
     }
 
-    pub(crate) fn pages(&self, top: PageRef, handles: &mut Vec<BlockHandle>, entries: &mut Vec<DirEntry>) {
+    pub(crate) fn pages(
+        &self,
+        top: PageRef,
+        handles: &mut Vec<BlockHandle>,
+        entries: &mut Vec<DirEntry>,
+    ) {
         handles.push(top.handle);
         let payload = self.payload(top.kind(), &top.handle);
         if top.height == 0 {
@@ -109,23 +136,32 @@ impl Tree {
             return;
         }
         let page = InteriorPage::from_xdr(&payload).unwrap();
-        (0..page.children().len()).for_each(|i| self.pages(page.page(i).unwrap(), handles, entries));
+        (0..page.children().len())
+            .for_each(|i| self.pages(page.page(i).unwrap(), handles, entries));
     }
 
     pub(crate) fn entries(&self, inode: &Inode) -> Vec<DirEntry> {
-        let Content::Directory { entries: count, subdirs, top, .. } = &inode.content else { panic!("a directory") };
+        let Content::Directory { entries: count, subdirs, top, .. } = &inode.content else {
+            panic!("a directory")
+        };
         let (mut handles, mut entries) = (Vec::new(), Vec::new());
         if let Some(top) = top {
             self.pages(*top, &mut handles, &mut entries);
         }
         assert_eq!(entries.len() as u64, *count);
-        assert_eq!(entries.iter().filter(|e| e.inode.is_directory()).count() as u64, u64::from(*subdirs));
+        assert_eq!(
+            entries.iter().filter(|e| e.inode.is_directory()).count() as u64,
+            u64::from(*subdirs)
+        );
         entries
     }
 
     pub(crate) fn find(&self, path: &str) -> Option<Inode> {
         path.split('/').filter(|c| !c.is_empty()).try_fold(self.fsinfo.root.clone(), |dir, name| {
-            self.entries(&dir).into_iter().find(|e| e.name.as_bytes() == name.as_bytes()).map(|e| e.inode)
+            self.entries(&dir)
+                .into_iter()
+                .find(|e| e.name.as_bytes() == name.as_bytes())
+                .map(|e| e.inode)
         })
     }
 
@@ -139,7 +175,13 @@ impl Tree {
         leaves
     }
 
-    fn below(&self, depth: u8, handle: &BlockHandle, first: u64, leaves: &mut Vec<(u64, BlockHandle)>) {
+    fn below(
+        &self,
+        depth: u8,
+        handle: &BlockHandle,
+        first: u64,
+        leaves: &mut Vec<(u64, BlockHandle)>,
+    ) {
         let page = Indirect::from_xdr(&self.payload(FrameKind::Indirect, handle)).unwrap();
         assert_eq!(page.depth, depth);
         for (i, child) in page.children.iter().enumerate() {
@@ -174,14 +216,23 @@ impl Tree {
         assert_eq!(seen, self.fsinfo.counts);
     }
 
-    fn compare_directory(&self, inode: &Inode, path: &Path, links: &mut HashMap<(u64, u64), Inode>, seen: &mut vouch_tree::Counts) {
+    fn compare_directory(
+        &self,
+        inode: &Inode,
+        path: &Path,
+        links: &mut HashMap<(u64, u64), Inode>,
+        seen: &mut vouch_tree::Counts,
+    ) {
         let entries = self.entries(inode);
-        let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-        let published: Vec<_> = entries.iter().map(|e| OsStr::from_bytes(e.name.as_bytes()).to_owned()).collect();
+        let published: Vec<_> =
+            entries.iter().map(|e| OsStr::from_bytes(e.name.as_bytes()).to_owned()).collect();
         assert_eq!(published, names, "{}", path.display());
         let dir = File::open(path).unwrap();
-        let here = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
+        let here =
+            PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&dir)));
         for entry in &entries {
             let path = here.join(OsStr::from_bytes(entry.name.as_bytes()));
             self.compare_inode(&entry.inode, &path, links);
@@ -206,7 +257,11 @@ impl Tree {
         let what = path.display();
         assert_eq!(u32::from(inode.mode), meta.mode() & 0o7777, "mode of {what}");
         assert_eq!((inode.uid, inode.gid), (meta.uid(), meta.gid()), "owner of {what}");
-        assert_eq!((inode.mtime.s, i64::from(inode.mtime.ns)), (meta.mtime(), meta.mtime_nsec()), "mtime of {what}");
+        assert_eq!(
+            (inode.mtime.s, i64::from(inode.mtime.ns)),
+            (meta.mtime(), meta.mtime_nsec()),
+            "mtime of {what}"
+        );
         assert_eq!(u64::from(inode.nlink), meta.nlink(), "links of {what}");
         assert_eq!(self.xattrs(inode), xattrs_of(path), "xattrs of {what}");
         let linked = meta.nlink() > 1 && !meta.is_dir();
@@ -223,20 +278,32 @@ impl Tree {
                 self.compare_content(blob, *space, path);
             }
             Content::Directory { .. } => assert!(kind.is_dir(), "{what}"),
-            Content::Symlink(target) => assert_eq!(fs::read_link(path).unwrap().as_os_str().as_bytes(), target, "{what}"),
+            Content::Symlink(target) => {
+                assert_eq!(fs::read_link(path).unwrap().as_os_str().as_bytes(), target, "{what}")
+            }
             Content::Fifo => assert!(kind.is_fifo(), "{what}"),
             Content::Socket => assert!(kind.is_socket(), "{what}"),
             Content::CharDevice(n) => {
-                assert!(kind.is_char_device() && rustix::fs::makedev(n.major, n.minor) == meta.rdev(), "{what}");
+                assert!(
+                    kind.is_char_device() && rustix::fs::makedev(n.major, n.minor) == meta.rdev(),
+                    "{what}"
+                );
             }
             Content::BlockDevice(n) => {
-                assert!(kind.is_block_device() && rustix::fs::makedev(n.major, n.minor) == meta.rdev(), "{what}");
+                assert!(
+                    kind.is_block_device() && rustix::fs::makedev(n.major, n.minor) == meta.rdev(),
+                    "{what}"
+                );
             }
         }
     }
 
     pub(crate) fn xattrs(&self, inode: &Inode) -> Xattrs {
-        if inode.xattrs.size == 0 { Xattrs::default() } else { Xattrs::from_xdr(&self.read(&inode.xattrs)).unwrap() }
+        if inode.xattrs.size == 0 {
+            Xattrs::default()
+        } else {
+            Xattrs::from_xdr(&self.read(&inode.xattrs)).unwrap()
+        }
     }
 
     fn compare_content(&self, blob: &Blob, space: u64, path: &Path) {
@@ -253,8 +320,16 @@ impl Tree {
             let len = (blob.size - n * leaf).min(leaf) as usize;
             file.read_exact_at(&mut buffer[..len], n * leaf).unwrap();
             match stored.get(&n) {
-                Some(handle) => assert!(self.payload(FrameKind::Leaf, handle) == buffer[..len], "leaf {n} of {}", path.display()),
-                None => assert!(buffer[..len].iter().all(|b| *b == 0), "leaf {n} of {} is no hole", path.display()),
+                Some(handle) => assert!(
+                    self.payload(FrameKind::Leaf, handle) == buffer[..len],
+                    "leaf {n} of {}",
+                    path.display()
+                ),
+                None => assert!(
+                    buffer[..len].iter().all(|b| *b == 0),
+                    "leaf {n} of {} is no hole",
+                    path.display()
+                ),
             }
         };
         for n in stored.keys() {
@@ -265,7 +340,9 @@ impl Tree {
         let mut at = 0;
         while let Ok(start) = rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Data(at)) {
             let end = rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Hole(start)).unwrap();
-            (start / leaf..end.div_ceil(leaf)).filter(|n| !stored.contains_key(n)).for_each(&mut compare);
+            (start / leaf..end.div_ceil(leaf))
+                .filter(|n| !stored.contains_key(n))
+                .for_each(&mut compare);
             at = end;
         }
     }

@@ -45,7 +45,9 @@ impl Replica {
     /// `/HOSTID/FILE`; `/FILE` with one tree only.
     pub(super) fn find(&self, path: &str) -> Found {
         let path = path.trim_start_matches('/');
-        let by_hostid = path.split_once('/').and_then(|(first, rest)| Some((first.parse::<HostId>().ok()?, rest)));
+        let by_hostid = path
+            .split_once('/')
+            .and_then(|(first, rest)| Some((first.parse::<HostId>().ok()?, rest)));
         let (tree, name) = match by_hostid {
             Some((hostid, name)) => (self.trees.get(&hostid), name),
             None => (self.trees.only(), path),
@@ -57,13 +59,19 @@ impl Replica {
 fn file_of(tree: &Arc<Tree>, name: &str) -> Found {
     if name == "manifest" {
         let offer = tree.newest_offer();
-        return Found::File(WebFile { body: Body::Manifest(offer.manifest.clone()), tag: offer.manifest_tag.clone() });
+        return Found::File(WebFile {
+            body: Body::Manifest(offer.manifest.clone()),
+            tag: offer.manifest_tag.clone(),
+        });
     }
     if let Some(cache) = &tree.cache
         && let Some(len) = tree.snapshot().pack_len(name)
     {
         let Some(tag) = cache.tag(name) else { return Found::Missing };
-        return Found::File(WebFile { body: Body::Cached(tree.clone(), name.to_owned(), len), tag: format!("\"{tag}\"") });
+        return Found::File(WebFile {
+            body: Body::Cached(tree.clone(), name.to_owned(), len),
+            tag: format!("\"{tag}\""),
+        });
     }
     let open = || -> vouch_tree_store::Result<Option<WebFile>> {
         let Some((file, len)) = tree.snapshot().file(name)? else { return Ok(None) };

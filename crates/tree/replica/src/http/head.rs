@@ -81,13 +81,23 @@ impl<'a> RequestHead<'a> {
         let path = path_of(request.path?)?;
         // RFC 9112 §9.3: persistent by default since HTTP/1.1.
         let is_persistent = request.version? == 1;
-        let mut head = Self { method, path, is_persistent, has_body: false, range: None, if_range: None, if_none_match: Vec::new() };
+        let mut head = Self {
+            method,
+            path,
+            is_persistent,
+            has_body: false,
+            range: None,
+            if_range: None,
+            if_none_match: Vec::new(),
+        };
         for field in request.headers {
             // No field that matters has other bytes.
             let Ok(value) = std::str::from_utf8(field.value).map(str::trim) else { continue };
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             if is("connection") {
-                let has = |option: &str| value.split(',').any(|found| found.trim().eq_ignore_ascii_case(option));
+                let has = |option: &str| {
+                    value.split(',').any(|found| found.trim().eq_ignore_ascii_case(option))
+                };
                 head.is_persistent = !has("close") && (head.is_persistent || has("keep-alive"));
             } else if is("transfer-encoding") || is("content-length") && value != "0" {
                 head.has_body = true;
@@ -104,7 +114,11 @@ impl<'a> RequestHead<'a> {
 
     /// `If-None-Match` names the tag. RFC 9110 §13.1.2: weak comparison.
     pub(crate) fn has_current(&self, tag: &str) -> bool {
-        let names = |list: &str| list.split(',').map(str::trim).any(|found| found == "*" || found.trim_start_matches("W/") == tag);
+        let names = |list: &str| {
+            list.split(',')
+                .map(str::trim)
+                .any(|found| found == "*" || found.trim_start_matches("W/") == tag)
+        };
         self.if_none_match.iter().any(|list| names(list))
     }
 
@@ -113,7 +127,9 @@ impl<'a> RequestHead<'a> {
         // RFC 9110 §13.1.5: strong comparison; a date never matches here.
         let is_of_this = self.if_range.is_none_or(|found| found == tag);
         match self.range {
-            Some(range) if is_of_this && self.method == Method::Get => RequestedRange::parse(range, len),
+            Some(range) if is_of_this && self.method == Method::Get => {
+                RequestedRange::parse(range, len)
+            }
             _ => RequestedRange::Whole,
         }
     }
@@ -131,7 +147,12 @@ impl RequestedRange {
     fn parse(value: &str, len: u64) -> Self {
         let parsed = || {
             let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
-            let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok()).flatten();
+            let number = |text: &str| {
+                text.bytes()
+                    .all(|byte| byte.is_ascii_digit())
+                    .then(|| text.parse::<u64>().ok())
+                    .flatten()
+            };
             Some(match (first.trim(), last.trim()) {
                 ("", last) => {
                     let n = number(last)?.min(len);
@@ -189,7 +210,11 @@ mod tests {
         let stream = format!("\r\n{one}{two}\r\n{one}");
         for read_len in 1..stream.len() {
             let mut reader = HeadReader::default();
-            let heads: Vec<_> = stream.as_bytes().chunks(read_len).flat_map(|read| cut(&mut reader, read).unwrap()).collect();
+            let heads: Vec<_> = stream
+                .as_bytes()
+                .chunks(read_len)
+                .flat_map(|read| cut(&mut reader, read).unwrap())
+                .collect();
             assert_eq!(heads, [one.as_bytes(), two.as_bytes(), one.as_bytes()]);
             assert!(reader.at_boundary() && reader.held_len() == 0);
         }
@@ -229,7 +254,9 @@ mod tests {
 
     #[test]
     fn targets_of_proxies_are_understood() {
-        for (target, path) in [("/a?at=7", "/a"), ("http://host:80/db/a", "/db/a"), ("http://host", "/")] {
+        for (target, path) in
+            [("/a?at=7", "/a"), ("http://host:80/db/a", "/db/a"), ("http://host", "/")]
+        {
             assert_eq!(path_of(target), Some(path));
         }
         assert_eq!(path_of("host:443"), None);
@@ -239,10 +266,16 @@ mod tests {
     fn conditions_and_connection_options_are_read() {
         let text = "GET / HTTP/1.1\r\nIf-None-Match: W/\"a\", \"b\"\r\nCONNECTION: x, Close\r\nContent-Length: 3\r\n\r\n";
         let head = RequestHead::parse(text.as_bytes()).unwrap();
-        assert!(head.has_current("\"a\"") && head.has_current("\"b\"") && !head.has_current("\"c\""));
+        assert!(
+            head.has_current("\"a\"") && head.has_current("\"b\"") && !head.has_current("\"c\"")
+        );
         assert!(!head.is_persistent && head.has_body);
         assert!(!RequestHead::parse(b"GET / HTTP/1.0\r\n\r\n").unwrap().is_persistent);
-        assert!(RequestHead::parse(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap().is_persistent);
+        assert!(
+            RequestHead::parse(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+                .unwrap()
+                .is_persistent
+        );
         assert_eq!(RequestHead::parse(b"GET /\r\n\r\n"), None);
     }
 

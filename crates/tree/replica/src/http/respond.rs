@@ -12,20 +12,30 @@ use crate::output::{Output, Span};
 use crate::trees::ServedFile;
 
 impl Replica {
-    pub(crate) fn respond(&self, head: &[u8], fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> After {
+    pub(crate) fn respond(
+        &self,
+        head: &[u8],
+        fetch: &mut Fetch<'_>,
+        output: &mut Output<ServedFile>,
+    ) -> After {
         let Some(request) = RequestHead::parse(head) else {
             return self.refuse("400 Bad Request", "not an HTTP/1 request", false, output);
         };
         if request.has_body || request.method == Method::Other {
             // The unread body ends the connection.
-            let status = if request.method == Method::Other { "405 Method Not Allowed" } else { "400 Bad Request" };
+            let status = if request.method == Method::Other {
+                "405 Method Not Allowed"
+            } else {
+                "400 Bad Request"
+            };
             return self.refuse(status, "only GET and HEAD, without a body", false, output);
         }
         match self.find(request.path) {
             Found::File(file) => self.send(&request, file, fetch, output),
             Found::Missing => {
                 self.counters.request(Request::HttpNotFound);
-                let text = "no such file; a database is at /HOSTID/, with manifest, index/ and packs/";
+                let text =
+                    "no such file; a database is at /HOSTID/, with manifest, index/ and packs/";
                 error("404 Not Found", text, &request, output)
             }
             Found::Failed => {
@@ -35,7 +45,13 @@ impl Replica {
         }
     }
 
-    fn send(&self, request: &RequestHead<'_>, file: WebFile, fetch: &mut Fetch<'_>, output: &mut Output<ServedFile>) -> After {
+    fn send(
+        &self,
+        request: &RequestHead<'_>,
+        file: WebFile,
+        fetch: &mut Fetch<'_>,
+        output: &mut Output<ServedFile>,
+    ) -> After {
         let (len, tag) = (file.len(), &file.tag);
         let cached = format!("ETag: {tag}\r\nCache-Control: {}\r\n", file.cache_control());
         if request.has_current(tag) {
@@ -46,7 +62,9 @@ impl Replica {
         if let Body::Manifest(bytes) = &file.body {
             // Whole, whatever the range (RFC 9110 §14.2): clients read all of it.
             self.counters.request(Request::HttpOk);
-            let fields = format!("Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}");
+            let fields = format!(
+                "Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}"
+            );
             output.push_bytes(head("200 OK", &fields, request.is_persistent).as_bytes());
             if request.method == Method::Get {
                 output.push_shared(bytes.clone(), 0);
@@ -56,13 +74,16 @@ impl Replica {
         let (status, range, extra) = match request.range_of(len, tag) {
             RequestedRange::Whole => ("200 OK", 0..len, String::new()),
             RequestedRange::Part(range) => {
-                let extra = format!("Content-Range: bytes {}-{}/{len}\r\n", range.start, range.end - 1);
+                let extra =
+                    format!("Content-Range: bytes {}-{}/{len}\r\n", range.start, range.end - 1);
                 ("206 Partial Content", range, extra)
             }
             RequestedRange::Unsatisfiable => {
                 self.counters.request(Request::HttpRejected);
                 let fields = format!("Content-Range: bytes */{len}\r\nContent-Length: 0\r\n");
-                output.push_bytes(head("416 Range Not Satisfiable", &fields, request.is_persistent).as_bytes());
+                output.push_bytes(
+                    head("416 Range Not Satisfiable", &fields, request.is_persistent).as_bytes(),
+                );
                 return After::of(request.is_persistent);
             }
         };
@@ -71,10 +92,17 @@ impl Replica {
             Body::Cached(tree, path, _) if request.method == Method::Get => {
                 match tree.cache.as_ref().map(|cache| cache.cover(path, &range)) {
                     Some(Cover::Ready(file)) => Some(ServedFile(file)),
-                    Some(Cover::Absent(wanted)) if fetch.start(tree, vec![wanted.clone()]) => return After::Again,
+                    Some(Cover::Absent(wanted)) if fetch.start(tree, vec![wanted.clone()]) => {
+                        return After::Again;
+                    }
                     _ => {
                         self.counters.request(Request::HttpFailed);
-                        return error("504 Gateway Timeout", "no replica has sent the data in time", request, output);
+                        return error(
+                            "504 Gateway Timeout",
+                            "no replica has sent the data in time",
+                            request,
+                            output,
+                        );
                     }
                 }
             }
@@ -82,8 +110,9 @@ impl Replica {
         };
         self.counters.request(Request::HttpOk);
         let body_len = range.end - range.start;
-        let fields =
-            format!("Content-Type: application/octet-stream\r\nContent-Length: {body_len}\r\nAccept-Ranges: bytes\r\n{extra}{cached}");
+        let fields = format!(
+            "Content-Type: application/octet-stream\r\nContent-Length: {body_len}\r\nAccept-Ranges: bytes\r\n{extra}{cached}"
+        );
         output.push_bytes(head(status, &fields, request.is_persistent).as_bytes());
         if let Some(file) = body {
             output.push_span(Span { file, offset: range.start, len: body_len });
@@ -91,7 +120,13 @@ impl Replica {
         After::of(request.is_persistent)
     }
 
-    fn refuse(&self, status: &str, text: &str, is_persistent: bool, output: &mut Output<ServedFile>) -> After {
+    fn refuse(
+        &self,
+        status: &str,
+        text: &str,
+        is_persistent: bool,
+        output: &mut Output<ServedFile>,
+    ) -> After {
         self.counters.request(Request::HttpRejected);
         let fields = format!("Allow: GET, HEAD\r\n{}", text_fields(text));
         output.push_bytes(format!("{}{text}\n", head(status, &fields, is_persistent)).as_bytes());
@@ -99,7 +134,12 @@ impl Replica {
     }
 }
 
-fn error(status: &str, text: &str, request: &RequestHead<'_>, output: &mut Output<ServedFile>) -> After {
+fn error(
+    status: &str,
+    text: &str,
+    request: &RequestHead<'_>,
+    output: &mut Output<ServedFile>,
+) -> After {
     let mut response = head(status, &text_fields(text), request.is_persistent);
     if request.method == Method::Get {
         let _ = writeln!(response, "{text}");
@@ -109,7 +149,10 @@ fn error(status: &str, text: &str, request: &RequestHead<'_>, output: &mut Outpu
 }
 
 fn text_fields(text: &str) -> String {
-    format!("Content-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: no-store\r\n", text.len() + 1)
+    format!(
+        "Content-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: no-store\r\n",
+        text.len() + 1
+    )
 }
 
 fn head(status: &str, fields: &str, is_persistent: bool) -> String {

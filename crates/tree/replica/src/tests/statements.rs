@@ -35,7 +35,8 @@ fn valid_statements_are_stored_and_served_after_restart() {
     made.commit(1, u32::MAX);
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("statements");
-    let taking = || start(ServeConfig { statements: Some(place.clone()), ..config(vec![made.path()]) });
+    let taking =
+        || start(ServeConfig { statements: Some(place.clone()), ..config(vec![made.path()]) });
     let server = taking();
     let mut client = server.connect();
     let (first, later, revoked) = (pointer(1, 10), pointer(1, 20), revocation(1, "stolen"));
@@ -57,9 +58,15 @@ fn valid_statements_are_stored_and_served_after_restart() {
     }
     assert_eq!(client.statements(), [revoked.clone(), later.clone()]);
     let (status, health) = server.http("/health");
-    assert!(status == 503 && health.contains("\"revoked\"") && health.contains("stolen"), "{health}");
+    assert!(
+        status == 503 && health.contains("\"revoked\"") && health.contains("stolen"),
+        "{health}"
+    );
     assert_eq!(server.metric(&format!("vouch_tree_revoked{{tree=\"{}\"}}", hostid(1))), 1);
-    assert_eq!(server.metric("vouch_requests_total{procedure=\"putstatement\",result=\"refused\"}"), 3);
+    assert_eq!(
+        server.metric("vouch_requests_total{procedure=\"putstatement\",result=\"refused\"}"),
+        3
+    );
     drop(server);
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 2);
     let server = taking();
@@ -77,12 +84,17 @@ fn statements_are_refused_unless_the_replica_takes_them() {
 fn flood_of_forged_statements_is_bounded() {
     let made = TestTree::new(1);
     let directory = tempfile::tempdir().unwrap();
-    let server = start(ServeConfig { statements: Some(directory.path().to_owned()), ..config(vec![made.path()]) });
+    let server = start(ServeConfig {
+        statements: Some(directory.path().to_owned()),
+        ..config(vec![made.path()])
+    });
     let mut client = server.connect();
     let mut forged = revocation(1, "");
     *forged.last_mut().unwrap() ^= 1;
     let results: Vec<_> = (0..2000).map(|_| client.put(&forged)).collect();
-    assert!(results.iter().all(|result| [PutStatementResult::Invalid, PutStatementResult::TryLater].contains(result)));
+    assert!(results.iter().all(|result| {
+        [PutStatementResult::Invalid, PutStatementResult::TryLater].contains(result)
+    }));
     assert!(results.contains(&PutStatementResult::TryLater));
     std::thread::sleep(Duration::from_millis(1100));
     assert_eq!(client.put(&revocation(1, "")), PutStatementResult::Stored);

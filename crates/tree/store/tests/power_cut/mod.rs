@@ -211,7 +211,10 @@ impl NameChange {
     }
 
     fn is_in(&self, dir: &Path) -> bool {
-        self.removed.iter().chain(self.added.iter().map(|(path, _)| path)).any(|path| path.parent() == Some(dir))
+        self.removed
+            .iter()
+            .chain(self.added.iter().map(|(path, _)| path))
+            .any(|path| path.parent() == Some(dir))
     }
 }
 
@@ -236,7 +239,8 @@ impl DiskState {
             }
             Step::Remove(path) => self.change(Some(path.clone()), None),
             Step::SyncDir(dir) => {
-                let (synced, pending) = self.pending.drain(..).partition(|change| change.is_in(dir));
+                let (synced, pending) =
+                    self.pending.drain(..).partition(|change| change.is_in(dir));
                 self.pending = pending;
                 let synced: Vec<NameChange> = synced;
                 synced.iter().for_each(|change| change.apply(&mut self.durable));
@@ -263,9 +267,13 @@ pub(crate) fn durable_manifests(steps: &[Step], root: &Path) -> Vec<Vec<u8>> {
     for step in steps {
         match step {
             Step::Create(path, id) if *path == root.join("manifest.next") => written = Some(*id),
-            Step::Append(id, bytes) if Some(*id) == written => contents.entry(*id).or_default().extend_from_slice(bytes),
+            Step::Append(id, bytes) if Some(*id) == written => {
+                contents.entry(*id).or_default().extend_from_slice(bytes)
+            }
             Step::Rename(_, to) if *to == root.join("manifest") => renamed = written,
-            Step::SyncDir(dir) if dir == root => durable.extend(renamed.take().and_then(|id| contents.remove(&id))),
+            Step::SyncDir(dir) if dir == root => {
+                durable.extend(renamed.take().and_then(|id| contents.remove(&id)))
+            }
             _ => {}
         }
     }
@@ -290,7 +298,11 @@ pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
             Name::Dir => std::fs::create_dir_all(&path).unwrap(),
             Name::File(id) => {
                 if path.parent().is_some_and(Path::is_dir) {
-                    std::fs::write(&path, bytes_after_power_cut(&platter.files[&id], fate, &mut random)).unwrap();
+                    std::fs::write(
+                        &path,
+                        bytes_after_power_cut(&platter.files[&id], fate, &mut random),
+                    )
+                    .unwrap();
                 }
             }
         }

@@ -45,7 +45,10 @@ impl DirectoryBuilder {
         inode: Inode,
         put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
     ) -> Result<(), E> {
-        assert!(self.last.as_ref().is_none_or(|last| *last < name), "entries come in the order of their names");
+        assert!(
+            self.last.as_ref().is_none_or(|last| *last < name),
+            "entries come in the order of their names"
+        );
         self.last = Some(name.clone());
         self.entries += 1;
         let entry = DirEntry { name, inode };
@@ -53,7 +56,10 @@ impl DirectoryBuilder {
     }
 
     /// `None` for an empty directory.
-    pub fn finish<E>(mut self, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<Option<PageRef>, E> {
+    pub fn finish<E>(
+        mut self,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<Option<PageRef>, E> {
         let mut height = 0;
         while height < self.levels.len() {
             let level = &self.levels[height];
@@ -80,11 +86,16 @@ impl DirectoryBuilder {
         entries: u64,
         put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
     ) -> Result<(), E> {
-        assert!(height <= usize::from(HEIGHT_MAX), "a directory of this fan-out outgrows every file system first");
+        assert!(
+            height <= usize::from(HEIGHT_MAX),
+            "a directory of this fan-out outgrows every file system first"
+        );
         if self.levels.len() <= height {
             self.levels.push(PageInProgress::default());
         }
-        if self.levels[height].count > 0 && HEADER_LEN + self.levels[height].items.len() + xdr.len() > PAGE_LEN_MAX {
+        if self.levels[height].count > 0
+            && HEADER_LEN + self.levels[height].items.len() + xdr.len() > PAGE_LEN_MAX
+        {
             self.close(height, put)?;
         }
         let level = &mut self.levels[height];
@@ -98,15 +109,24 @@ impl DirectoryBuilder {
         Ok(())
     }
 
-    fn close<E>(&mut self, height: usize, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<(), E> {
-        let first = self.levels[height].first.clone().expect("a page closes only with an item in it");
+    fn close<E>(
+        &mut self,
+        height: usize,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<(), E> {
+        let first =
+            self.levels[height].first.clone().expect("a page closes only with an item in it");
         let entries = self.levels[height].entries;
         let handle = self.store(height, put)?;
         let child = Child { first, handle, entries };
         self.append(height + 1, &child.first, &child.to_xdr(), entries, put)
     }
 
-    fn store<E>(&mut self, height: usize, put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>) -> Result<BlockHandle, E> {
+    fn store<E>(
+        &mut self,
+        height: usize,
+        put: &mut impl FnMut(FrameKind, &[u8]) -> Result<BlockHandle, E>,
+    ) -> Result<BlockHandle, E> {
         let level = &mut self.levels[height];
         let mut page = Writer::new();
         if height > 0 {
@@ -116,7 +136,11 @@ impl DirectoryBuilder {
         page.raw(level.items.as_bytes());
         let kind = if height == 0 { FrameKind::DirLeaf } else { FrameKind::DirInterior };
         let handle = put(kind, page.as_bytes())?;
-        *level = PageInProgress { closed: level.closed + 1, last_closed: Some(handle), ..PageInProgress::default() };
+        *level = PageInProgress {
+            closed: level.closed + 1,
+            last_closed: Some(handle),
+            ..PageInProgress::default()
+        };
         Ok(handle)
     }
 }
@@ -183,7 +207,13 @@ mod tests {
 
         fn list(&self, page: PageRef, into: &mut Vec<FileName>) {
             if page.height == 0 {
-                into.extend(LeafPage::from_xdr(&self.0[&page.handle]).unwrap().entries().iter().map(|e| e.name.clone()));
+                into.extend(
+                    LeafPage::from_xdr(&self.0[&page.handle])
+                        .unwrap()
+                        .entries()
+                        .iter()
+                        .map(|e| e.name.clone()),
+                );
                 return;
             }
             let interior = InteriorPage::from_xdr(&self.0[&page.handle]).unwrap();
@@ -197,7 +227,9 @@ mod tests {
     }
 
     fn names(count: u64, step: u64) -> BTreeMap<FileName, u64> {
-        (0..count).map(|n| (FileName::parse(format!("file-{:08}", n * step).as_bytes()).unwrap(), n)).collect()
+        (0..count)
+            .map(|n| (FileName::parse(format!("file-{:08}", n * step).as_bytes()).unwrap(), n))
+            .collect()
     }
 
     #[test]
@@ -211,7 +243,10 @@ mod tests {
             pages.list(top, &mut list);
             assert!(list.iter().eq(names.keys()));
             for n in (0..count).step_by(1 + count as usize / 50) {
-                assert_eq!(pages.find(top, format!("file-{:08}", n * 2).as_bytes()), Some(inode(n)));
+                assert_eq!(
+                    pages.find(top, format!("file-{:08}", n * 2).as_bytes()),
+                    Some(inode(n))
+                );
                 assert_eq!(pages.find(top, format!("file-{:08}", n * 2 + 1).as_bytes()), None);
             }
             assert_eq!(pages.find(top, b"a"), None);

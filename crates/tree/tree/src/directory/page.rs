@@ -30,7 +30,10 @@ impl Xdr for PageRef {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        let height = u8::try_from(r.u32()?).ok().filter(|&h| h <= HEIGHT_MAX).ok_or(XdrError::Invalid("page height"))?;
+        let height = u8::try_from(r.u32()?)
+            .ok()
+            .filter(|&h| h <= HEIGHT_MAX)
+            .ok_or(XdrError::Invalid("page height"))?;
         Ok(Self { height, handle: BlockHandle::from_bytes(r.opaque_fixed()?) })
     }
 }
@@ -69,7 +72,10 @@ impl LeafPage {
 
     /// `None` proves absence if this page covers the name.
     pub fn find(&self, name: &[u8]) -> Option<&DirEntry> {
-        self.entries.binary_search_by(|e| e.name.as_bytes().cmp(name)).ok().map(|i| &self.entries[i])
+        self.entries
+            .binary_search_by(|e| e.name.as_bytes().cmp(name))
+            .ok()
+            .map(|i| &self.entries[i])
     }
 
     /// Index of the first entry behind `name`, which need not exist.
@@ -94,7 +100,11 @@ impl Xdr for LeafPage {
             }
             entries.push(entry);
         }
-        if entries.is_empty() { Err(XdrError::Invalid("empty directory page")) } else { Ok(Self { entries }) }
+        if entries.is_empty() {
+            Err(XdrError::Invalid("empty directory page"))
+        } else {
+            Ok(Self { entries })
+        }
     }
 }
 
@@ -117,7 +127,11 @@ impl Xdr for Child {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Ok(Self { first: FileName::decode(r)?, handle: BlockHandle::from_bytes(r.opaque_fixed()?), entries: r.u64()? })
+        Ok(Self {
+            first: FileName::decode(r)?,
+            handle: BlockHandle::from_bytes(r.opaque_fixed()?),
+            entries: r.u64()?,
+        })
     }
 }
 
@@ -183,10 +197,16 @@ impl Xdr for InteriorPage {
                 return Err(XdrError::Invalid("order of directory pages"));
             }
             // Fits a u64, so callers add without overflow.
-            entries_below = entries_below.checked_add(child.entries).ok_or(XdrError::Invalid("count of directory entries"))?;
+            entries_below = entries_below
+                .checked_add(child.entries)
+                .ok_or(XdrError::Invalid("count of directory entries"))?;
             children.push(child);
         }
-        if children.is_empty() { Err(XdrError::Invalid("empty directory page")) } else { Ok(Self { height: height as u8, children }) }
+        if children.is_empty() {
+            Err(XdrError::Invalid("empty directory page"))
+        } else {
+            Ok(Self { height: height as u8, children })
+        }
     }
 }
 
@@ -200,14 +220,18 @@ mod tests {
             handle: BlockHandle::from_bytes([i as u8; 32]),
             entries,
         };
-        InteriorPage { height: 1, children: entries.iter().enumerate().map(child).collect() }.to_xdr()
+        InteriorPage { height: 1, children: entries.iter().enumerate().map(child).collect() }
+            .to_xdr()
     }
 
     #[test]
     fn refuses_overflow_of_entry_counts() {
         assert!(InteriorPage::from_xdr(&page(&[u64::MAX - 1, 1])).is_ok());
         for entries in [[u64::MAX, 1], [1 << 63, 1 << 63]] {
-            assert_eq!(InteriorPage::from_xdr(&page(&entries)), Err(XdrError::Invalid("count of directory entries")));
+            assert_eq!(
+                InteriorPage::from_xdr(&page(&entries)),
+                Err(XdrError::Invalid("count of directory entries"))
+            );
         }
         assert!(InteriorPage::from_xdr(&page(&[1, 0])).is_err());
     }

@@ -32,7 +32,8 @@ impl Krb5 {
     pub(super) fn name(&self, principal: Handle) -> Option<Vec<u8>> {
         let mut text = null_mut();
         // SAFETY: the principal is of a ticket that lives.
-        check(unsafe { (self.gss.functions.unparse_name)(self.handle, principal, &mut text) }).ok()?;
+        check(unsafe { (self.gss.functions.unparse_name)(self.handle, principal, &mut text) })
+            .ok()?;
         // SAFETY: a text of the library's with a terminator, freed below.
         let name = unsafe { CStr::from_ptr(text) }.to_bytes().to_vec();
         // SAFETY: it is the library's, and nothing borrows from it.
@@ -47,7 +48,8 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     let len = c_int::try_from(name.len()).ok()?;
     // SAFETY: the library writes at most `len` bytes with the terminator, and fails if they are too
     // few.
-    check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
+    check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) })
+        .ok()?;
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
 }
 
@@ -80,8 +82,14 @@ impl Drop for Keytab<'_> {
 
 /// `keytab`: default is the system's. `is_such` gets the principal and the type of each key. The
 /// library wipes keys, but not the stack.
-pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8], i32) -> bool) -> Result<bool, Status> {
-    any_entry(gss, keytab, |krb5, entry| krb5.name(entry.principal).is_some_and(|name| is_such(&name, entry.key.enctype)))
+pub(crate) fn holds_key(
+    gss: &'static Gss,
+    keytab: Option<&CStr>,
+    is_such: impl Fn(&[u8], i32) -> bool,
+) -> Result<bool, Status> {
+    any_entry(gss, keytab, |krb5, entry| {
+        krb5.name(entry.principal).is_some_and(|name| is_such(&name, entry.key.enctype))
+    })
 }
 
 /// True: a key of a principal that `is_such` accepts decrypts this part of a ticket.
@@ -92,11 +100,17 @@ pub(crate) fn opens_ticket(
     is_such: impl Fn(&[u8]) -> bool,
 ) -> Result<bool, Status> {
     any_entry(gss, keytab, |krb5, entry| {
-        entry.key.enctype == enctype && krb5.name(entry.principal).is_some_and(|name| is_such(&name)) && krb5.opens(&entry.key, cipher)
+        entry.key.enctype == enctype
+            && krb5.name(entry.principal).is_some_and(|name| is_such(&name))
+            && krb5.opens(&entry.key, cipher)
     })
 }
 
-fn any_entry(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&Krb5, &KeytabEntry) -> bool) -> Result<bool, Status> {
+fn any_entry(
+    gss: &'static Gss,
+    keytab: Option<&CStr>,
+    is_such: impl Fn(&Krb5, &KeytabEntry) -> bool,
+) -> Result<bool, Status> {
     const END: i32 = -1_765_328_202;
     let krb5 = Krb5::new(gss)?;
     let keytab = Keytab::new(&krb5, keytab)?;
@@ -107,7 +121,9 @@ fn any_entry(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&Krb5, &
     let found = loop {
         let mut entry = MaybeUninit::<KeytabEntry>::zeroed();
         // SAFETY: the cursor is of this keytab and not ended; pointers outlive the call.
-        match unsafe { (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor) } {
+        match unsafe {
+            (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor)
+        } {
             0 => {}
             END => break Ok(false),
             code => break check(code).map(|()| false),
@@ -148,7 +164,8 @@ impl MemoryCache {
     pub(crate) fn new(gss: &'static Gss) -> Result<Self, Status> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let krb5 = Krb5::new(gss)?;
-        let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed))).expect("our own words hold no zero byte");
+        let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+            .expect("our own words hold no zero byte");
         let mut handle = null_mut();
         // SAFETY: the call copies the name; the pointer outlives it.
         check(unsafe { (gss.functions.cc_resolve)(krb5.handle, name.as_ptr(), &mut handle) })?;
@@ -198,7 +215,8 @@ impl Opened {
         check(unsafe { (functions.decode_ticket)(&data(request.ticket)?, &mut ticket) }).ok()?;
         let opened = Keytab::new(&krb5, keytab).ok().and_then(|keys| {
             // SAFETY: ticket and keytab are the library's, and live.
-            let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
+            let decrypted =
+                check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
             // SAFETY: the library filled in a structure of its own, which lives as long as the
             // ticket.
             let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
@@ -217,13 +235,22 @@ impl Krb5 {
         self.decrypt(key, TICKET, (key.enctype, cipher)).is_some()
     }
 
-    fn decrypt(&self, key: *const Keyblock, usage: i32, (enctype, cipher): (i32, &[u8])) -> Option<Zeroizing<Vec<u8>>> {
+    fn decrypt(
+        &self,
+        key: *const Keyblock,
+        usage: i32,
+        (enctype, cipher): (i32, &[u8]),
+    ) -> Option<Zeroizing<Vec<u8>>> {
         let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
         let mut text = Zeroizing::new(vec![0; cipher.len()]);
-        let mut plain = Data { magic: 0, length: text.len() as u32, data: text.as_mut_ptr().cast() };
+        let mut plain =
+            Data { magic: 0, length: text.len() as u32, data: text.as_mut_ptr().cast() };
         // SAFETY: the caller's key lives; pointers outlive the call, and the output has its stated
         // length.
-        check(unsafe { (self.gss.functions.decrypt)(self.handle, key, usage, null(), &sealed, &mut plain) }).ok()?;
+        check(unsafe {
+            (self.gss.functions.decrypt)(self.handle, key, usage, null(), &sealed, &mut plain)
+        })
+        .ok()?;
         text.truncate(plain.length as usize);
         Some(text)
     }
@@ -248,7 +275,11 @@ impl Krb5 {
 }
 
 fn data(bytes: &[u8]) -> Option<Data> {
-    Some(Data { magic: 0, length: bytes.len().try_into().ok()?, data: bytes.as_ptr().cast_mut().cast() })
+    Some(Data {
+        magic: 0,
+        length: bytes.len().try_into().ok()?,
+        data: bytes.as_ptr().cast_mut().cast(),
+    })
 }
 
 pub(super) fn check(code: i32) -> Result<(), Status> {

@@ -24,7 +24,11 @@ pub(crate) struct TicketCache {
 
 impl TicketCache {
     /// The ticket is forwardable, which delegation needs.
-    pub(crate) fn with_keytab(gss: &'static Gss, principal: &CStr, keytab: &CStr) -> Result<Self, Status> {
+    pub(crate) fn with_keytab(
+        gss: &'static Gss,
+        principal: &CStr,
+        keytab: &CStr,
+    ) -> Result<Self, Status> {
         let cache = MemoryCache::new(gss)?;
         let (krb5, functions) = (&cache.krb5, &gss.functions);
         let own = Principal::parse(krb5, principal)?;
@@ -37,8 +41,15 @@ impl TicketCache {
         // the credentials if it succeeds.
         let code = unsafe {
             (functions.set_forwardable)(options, 1);
-            let code =
-                (functions.init_creds_keytab)(krb5.handle, creds.as_mut_ptr(), own.handle, keys.handle, 0, std::ptr::null(), options);
+            let code = (functions.init_creds_keytab)(
+                krb5.handle,
+                creds.as_mut_ptr(),
+                own.handle,
+                keys.handle,
+                0,
+                std::ptr::null(),
+                options,
+            );
             (functions.free_init_creds_options)(krb5.handle, options);
             code
         };
@@ -47,8 +58,9 @@ impl TicketCache {
         let end_s = u64::from(unsafe { creds.assume_init_ref() }.times.end_s);
         // SAFETY: all are the library's; the cache copies the credentials.
         let stored = unsafe {
-            check((functions.cc_initialize)(krb5.handle, cache.handle, own.handle))
-                .and_then(|()| check((functions.cc_store_cred)(krb5.handle, cache.handle, creds.as_mut_ptr())))
+            check((functions.cc_initialize)(krb5.handle, cache.handle, own.handle)).and_then(|()| {
+                check((functions.cc_store_cred)(krb5.handle, cache.handle, creds.as_mut_ptr()))
+            })
         };
         // SAFETY: the contents are the library's and are not used again; it wipes the key.
         unsafe { (functions.free_cred_contents)(krb5.handle, creds.as_mut_ptr()) };
@@ -61,13 +73,24 @@ impl TicketCache {
     }
 
     /// S4U2Self: a ticket of the user for our own principal.
-    pub(crate) fn for_user(&self, own: &Principal<'_>, user: &Principal<'_>) -> Result<ServiceCreds<'_>, Status> {
+    pub(crate) fn for_user(
+        &self,
+        own: &Principal<'_>,
+        user: &Principal<'_>,
+    ) -> Result<ServiceCreds<'_>, Status> {
         let mut request = request(user.handle, own.handle);
         let (krb5, mut creds) = (&self.cache.krb5, null_mut());
         // SAFETY: context, cache and principals live; pointers outlive the call, and no certificate
         // is given.
         check(unsafe {
-            (krb5.gss.functions.creds_for_user)(krb5.handle, NO_STORE, self.cache.handle, &mut request, null_mut(), &mut creds)
+            (krb5.gss.functions.creds_for_user)(
+                krb5.handle,
+                NO_STORE,
+                self.cache.handle,
+                &mut request,
+                null_mut(),
+                &mut creds,
+            )
         })?;
         Ok(ServiceCreds { creds, krb5 })
     }
@@ -83,12 +106,19 @@ impl TicketCache {
         let mut request = request(own.handle, service.handle);
         request.times.end_s = end_s;
         let ticket = &evidence.get().ticket;
-        request.second_ticket = Data { magic: ticket.magic, length: ticket.length, data: ticket.data };
+        request.second_ticket =
+            Data { magic: ticket.magic, length: ticket.length, data: ticket.data };
         let (krb5, mut creds) = (&self.cache.krb5, null_mut());
         // SAFETY: as above; the call only reads the evidence.
         check(unsafe {
             let flags = CONSTRAINED_DELEGATION | NO_STORE;
-            (krb5.gss.functions.get_credentials)(krb5.handle, flags, self.cache.handle, &mut request, &mut creds)
+            (krb5.gss.functions.get_credentials)(
+                krb5.handle,
+                flags,
+                self.cache.handle,
+                &mut request,
+                &mut creds,
+            )
         })?;
         Ok(ServiceCreds { creds, krb5 })
     }
@@ -190,7 +220,9 @@ impl ServiceCreds<'_> {
 
     pub(crate) fn written_len_max(&self) -> usize {
         let creds = self.get();
-        4096 + creds.session.length as usize + creds.ticket.length as usize + creds.second_ticket.length as usize
+        4096 + creds.session.length as usize
+            + creds.ticket.length as usize
+            + creds.second_ticket.length as usize
     }
 }
 

@@ -15,7 +15,8 @@ pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
     pub(super) data: [*const u8; N],
 }
 
-pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
+pub(super) type HashWide<T, const WORDS: usize, const N: usize> =
+    unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
 
 #[derive(Clone, Copy)]
 struct LaneWork {
@@ -26,7 +27,11 @@ struct LaneWork {
 
 impl LaneWork {
     fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<LaneWork> {
-        (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| LaneWork { item, segment, left: segments[segment].blocks })
+        (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| LaneWork {
+            item,
+            segment,
+            left: segments[segment].blocks,
+        })
     }
 }
 
@@ -146,7 +151,11 @@ pub(super) struct CbcLanes<const N: usize> {
 
 impl<const N: usize> CbcLanes<N> {
     pub(super) fn new(data: [*mut u8; N]) -> CbcLanes<N> {
-        CbcLanes { keys: [const { [const { MaybeUninit::uninit() }; N] }; 15], chain: [[0; 16]; N], data }
+        CbcLanes {
+            keys: [const { [const { MaybeUninit::uninit() }; N] }; 15],
+            chain: [[0; 16]; N],
+            data,
+        }
     }
 
     pub(super) fn set_key(&mut self, lane: usize, key: &AesKey) {

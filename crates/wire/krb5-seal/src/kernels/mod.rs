@@ -16,7 +16,10 @@ mod x86;
 
 use std::sync::OnceLock;
 
-pub(crate) use interface::{CbcItem, HashFew, HashItem, LANES_MAX, SHORTS_MAX, STITCHED_MAX, Segment, StitchOne, Stitched, StitchedOne};
+pub(crate) use interface::{
+    CbcItem, HashFew, HashItem, LANES_MAX, SHORTS_MAX, STITCHED_MAX, Segment, StitchOne, Stitched,
+    StitchedOne,
+};
 use interface::{DecryptKernel, EncryptKernel, HashKernel, StitchedKernel};
 
 /// Kernels for one instruction set. All sets compute the same.
@@ -37,7 +40,8 @@ pub struct Kernels {
 impl Kernels {
     /// The fastest set for this CPU, unless [`Kernels::choose`] came first.
     pub fn best() -> &'static Kernels {
-        CHOSEN.get_or_init(|| Kernels::available().last().expect("the plain kernels run everywhere"))
+        CHOSEN
+            .get_or_init(|| Kernels::available().last().expect("the plain kernels run everywhere"))
     }
 
     /// Makes the whole process use a narrower set, to measure the gain of wide instructions. Call
@@ -46,9 +50,15 @@ impl Kernels {
     /// # Errors
     /// The CPU has no set of that name (the text lists the names), or a set is in use already.
     pub fn choose(name: &str) -> Result<(), String> {
-        let wanted = |kernels: &&Kernels| kernels.name.eq_ignore_ascii_case(name) || (kernels.name == PLAIN && name == "plain");
+        let wanted = |kernels: &&Kernels| {
+            kernels.name.eq_ignore_ascii_case(name) || (kernels.name == PLAIN && name == "plain")
+        };
         let Some(kernels) = Kernels::available().iter().find(wanted) else {
-            let names: Vec<_> = Kernels::available().iter().skip(1).map(|kernels| kernels.name.to_lowercase()).collect();
+            let names: Vec<_> = Kernels::available()
+                .iter()
+                .skip(1)
+                .map(|kernels| kernels.name.to_lowercase())
+                .collect();
             return Err(format!("this CPU has plain, {}", names.join(", ")));
         };
         CHOSEN.set(kernels).map_err(|_| "messages are already being sealed".to_owned())
@@ -78,7 +88,10 @@ impl Kernels {
     /// The kernel of each algorithm, for people.
     pub fn describe(&self) -> String {
         let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
-        format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)
+        format!(
+            "encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}",
+            encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name
+        )
     }
 }
 
@@ -88,7 +101,8 @@ static CHOSEN: OnceLock<&'static Kernels> = OnceLock::new();
 const PLAIN: &str = "RustCrypto (detects the CPU)";
 
 #[cfg(test)]
-pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
+pub(crate) const ALL_NAMES: [&str; 7] =
+    [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
 
 fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
@@ -125,7 +139,10 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         sha1: if sha { &x86::shani::SHA1 } else { &plain::SHA1 },
         sha256: if sha { &x86::shani::SHA256 } else { &plain::SHA256 },
         sha512: &plain::SHA512,
-        stitched: sha.then_some(StitchedKernel { messages_max: x86::stitched::MESSAGES_MAX, seal: x86::stitched::seal }),
+        stitched: sha.then_some(StitchedKernel {
+            messages_max: x86::stitched::MESSAGES_MAX,
+            seal: x86::stitched::seal,
+        }),
         stitched512: None,
     };
     sets.push(sse);
@@ -144,7 +161,12 @@ fn detect_more(sets: &mut Vec<Kernels>) {
     };
     sets.push(avx2);
     let vaes = has!("vaes");
-    let vaes256 = Kernels { name: "VAES-256", encrypt: &x86::vaes256::ENCRYPT, decrypt: &x86::vaes256::DECRYPT, ..avx2 };
+    let vaes256 = Kernels {
+        name: "VAES-256",
+        encrypt: &x86::vaes256::ENCRYPT,
+        decrypt: &x86::vaes256::DECRYPT,
+        ..avx2
+    };
     if vaes {
         sets.push(vaes256);
     }
@@ -166,7 +188,10 @@ fn detect_more(sets: &mut Vec<Kernels>) {
             lanes: LANES_MAX,
             encrypt: &x86::vaes512::ENCRYPT,
             decrypt: &x86::vaes512::DECRYPT,
-            stitched: sha.then_some(StitchedKernel { messages_max: x86::stitched512::MESSAGES_MAX, seal: x86::stitched512::seal }),
+            stitched: sha.then_some(StitchedKernel {
+                messages_max: x86::stitched512::MESSAGES_MAX,
+                seal: x86::stitched512::seal,
+            }),
             ..avx512
         });
     }
@@ -176,7 +201,13 @@ fn detect_more(sets: &mut Vec<Kernels>) {
 fn detect_more(sets: &mut Vec<Kernels>) {
     if std::arch::is_aarch64_feature_detected!("aes") {
         let plain = sets[0];
-        sets.push(Kernels { name: "ARMv8", lanes: 8, encrypt: &aarch64::ENCRYPT, decrypt: &aarch64::DECRYPT, ..plain });
+        sets.push(Kernels {
+            name: "ARMv8",
+            lanes: 8,
+            encrypt: &aarch64::ENCRYPT,
+            decrypt: &aarch64::DECRYPT,
+            ..plain
+        });
     }
 }
 

@@ -7,9 +7,12 @@ use crate::wipe::wipe_cipher;
 
 pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "RustCrypto", many: encrypt };
 pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "RustCrypto", one: decrypt };
-pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "RustCrypto", many: hash::<Sha1>, few: None };
-pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "RustCrypto", many: hash::<Sha256>, few: None };
-pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "RustCrypto", many: hash::<Sha384>, few: None };
+pub(crate) static SHA1: HashKernel<[u32; 5]> =
+    HashKernel { name: "RustCrypto", many: hash::<Sha1>, few: None };
+pub(crate) static SHA256: HashKernel<[u32; 8]> =
+    HashKernel { name: "RustCrypto", many: hash::<Sha256>, few: None };
+pub(crate) static SHA512: HashKernel<[u64; 8]> =
+    HashKernel { name: "RustCrypto", many: hash::<Sha384>, few: None };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     for item in items {
@@ -29,7 +32,9 @@ unsafe fn encrypt_one(item: &mut CbcItem) {
     let cipher = unsafe { &*item.key }.plain();
     for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
         // SAFETY: the caller's promise.
-        let blocks = unsafe { std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks) };
+        let blocks = unsafe {
+            std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks)
+        };
         for block in blocks {
             xor(block, &item.chain);
             cipher.encrypt_block(block);
@@ -61,7 +66,8 @@ unsafe fn hash<D: Digest>(items: &mut [HashItem<D::State>]) {
     for item in items {
         for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
             // SAFETY: the caller's promise.
-            let blocks = unsafe { std::slice::from_raw_parts(segment.start, segment.blocks * D::BLOCK_LEN) };
+            let blocks =
+                unsafe { std::slice::from_raw_parts(segment.start, segment.blocks * D::BLOCK_LEN) };
             D::compress(&mut item.state, blocks);
         }
     }

@@ -11,8 +11,20 @@ use crate::mic::verify_many_with;
 use crate::*;
 
 fn lens() -> impl Strategy<Value = usize> {
-    let near = |block: usize| (0..=4usize, 0..3usize).prop_map(move |(count, off)| (count * block + off).saturating_sub(1));
-    prop_oneof![near(16), near(64), near(128), 0..700usize, 3900..4400usize, 8100..9000usize, Just(65_536), Just(40_001)]
+    let near = |block: usize| {
+        (0..=4usize, 0..3usize)
+            .prop_map(move |(count, off)| (count * block + off).saturating_sub(1))
+    };
+    prop_oneof![
+        near(16),
+        near(64),
+        near(128),
+        0..700usize,
+        3900..4400usize,
+        8100..9000usize,
+        Just(65_536),
+        Just(40_001)
+    ]
 }
 
 fn hash_items<D: Digest>(counts: &[(u8, u8)], data: &mut [Vec<u8>]) -> Vec<HashItem<D::State>> {
@@ -22,7 +34,10 @@ fn hash_items<D: Digest>(counts: &[(u8, u8)], data: &mut [Vec<u8>]) -> Vec<HashI
         .map(|((first, second), data)| {
             let start = data[1..].as_mut_ptr();
             let first = Segment { start, blocks: usize::from(*first) };
-            let second = Segment { start: start.wrapping_add(first.blocks * D::BLOCK_LEN), blocks: usize::from(*second) };
+            let second = Segment {
+                start: start.wrapping_add(first.blocks * D::BLOCK_LEN),
+                blocks: usize::from(*second),
+            };
             HashItem { state: D::INITIAL, segments: [first, second] }
         })
         .collect()
@@ -32,7 +47,9 @@ fn check_hash<D: Digest>(counts: &[(u8, u8)], seed: u64) {
     let mut data: Vec<Vec<u8>> = counts
         .iter()
         .enumerate()
-        .map(|(at, (first, second))| bytes(seed + at as u64, 1 + (usize::from(*first) + usize::from(*second)) * D::BLOCK_LEN))
+        .map(|(at, (first, second))| {
+            bytes(seed + at as u64, 1 + (usize::from(*first) + usize::from(*second)) * D::BLOCK_LEN)
+        })
         .collect();
     let expected: Vec<D::State> = data
         .iter()
@@ -52,12 +69,15 @@ fn check_hash<D: Digest>(counts: &[(u8, u8)], seed: u64) {
 }
 
 fn check_cbc(key_len: usize, one_key: bool, counts: &[(u8, u8)], seed: u64) {
-    let keys: Vec<AesKey> =
-        (0..counts.len()).map(|at| AesKey::new(&bytes(if one_key { seed } else { seed + at as u64 / 2 }, key_len))).collect();
+    let keys: Vec<AesKey> = (0..counts.len())
+        .map(|at| AesKey::new(&bytes(if one_key { seed } else { seed + at as u64 / 2 }, key_len)))
+        .collect();
     let messages: Vec<Vec<u8>> = counts
         .iter()
         .enumerate()
-        .map(|(at, (first, second))| bytes(seed ^ at as u64, 16 * (usize::from(*first) + usize::from(*second))))
+        .map(|(at, (first, second))| {
+            bytes(seed ^ at as u64, 16 * (usize::from(*first) + usize::from(*second)))
+        })
         .collect();
     let run = |kernels: &Kernels| {
         let mut messages = messages.clone();
@@ -68,8 +88,15 @@ fn check_cbc(key_len: usize, one_key: bool, counts: &[(u8, u8)], seed: u64) {
             .map(|(at, ((first, second), message))| {
                 let start = message.as_mut_ptr();
                 let first = Segment { start, blocks: usize::from(*first) };
-                let second = Segment { start: start.wrapping_add(16 * first.blocks), blocks: usize::from(*second) };
-                CbcItem { key: &keys[if one_key { 0 } else { at }], chain: [at as u8; 16], segments: [first, second] }
+                let second = Segment {
+                    start: start.wrapping_add(16 * first.blocks),
+                    blocks: usize::from(*second),
+                };
+                CbcItem {
+                    key: &keys[if one_key { 0 } else { at }],
+                    chain: [at as u8; 16],
+                    segments: [first, second],
+                }
             })
             .collect();
         // SAFETY: each item has a message of its own, and keys of one length.
@@ -83,8 +110,17 @@ fn check_cbc(key_len: usize, one_key: bool, counts: &[(u8, u8)], seed: u64) {
         for (at, message) in expected.0.iter().enumerate() {
             let mut blocks = message.clone();
             let mut chain = [at as u8; 16];
-            (kernels.decrypt.one)(&keys[if one_key { 0 } else { at }], &mut chain, blocks.as_chunks_mut().0);
-            assert!(blocks == messages[at] && chain == expected.1[at], "{} decrypt {} blocks", kernels.name(), blocks.len() / 16);
+            (kernels.decrypt.one)(
+                &keys[if one_key { 0 } else { at }],
+                &mut chain,
+                blocks.as_chunks_mut().0,
+            );
+            assert!(
+                blocks == messages[at] && chain == expected.1[at],
+                "{} decrypt {} blocks",
+                kernels.name(),
+                blocks.len() / 16
+            );
         }
     }
 }
@@ -286,9 +322,14 @@ fn last_set_is_the_best_and_missing_ones_are_printed() {
     assert!(Kernels::available()[0].name().starts_with("RustCrypto"));
     assert!(best.describe().contains(best.encrypt.name));
     let here: Vec<&str> = Kernels::available().iter().map(Kernels::name).collect();
-    let lacking: Vec<&&str> = crate::kernels::ALL_NAMES.iter().filter(|name| !here.contains(name)).collect();
+    let lacking: Vec<&&str> =
+        crate::kernels::ALL_NAMES.iter().filter(|name| !here.contains(name)).collect();
     for name in &lacking {
         println!("not on this CPU: {name}");
     }
-    assert_eq!(here.len() + lacking.len(), crate::kernels::ALL_NAMES.len(), "a set without a name in the list: {here:?}");
+    assert_eq!(
+        here.len() + lacking.len(),
+        crate::kernels::ALL_NAMES.len(),
+        "a set without a name in the list: {here:?}"
+    );
 }

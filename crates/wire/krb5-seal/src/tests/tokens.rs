@@ -4,11 +4,16 @@ use super::{bytes, hex};
 use crate::digest::{HmacPads, Sha1, Sha256, Sha384};
 use crate::*;
 
-const BODY_LENS: [usize; 24] = [0, 1, 5, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 128, 1000, 4096, 4097, 8193, 65_537];
+const BODY_LENS: [usize; 24] = [
+    0, 1, 5, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 95, 96, 97, 128, 1000, 4096, 4097,
+    8193, 65_537,
+];
 
 fn context(enctype: Enctype, acceptor_subkey: bool) -> (ContextKeys, ContextKeys) {
     let key = bytes(enctype as u64, enctype.key_len());
-    let side = |role| ContextKeys::new(enctype, &key, role, acceptor_subkey).expect("the enctype's length");
+    let side = |role| {
+        ContextKeys::new(enctype, &key, role, acceptor_subkey).expect("the enctype's length")
+    };
     (side(Role::Initiator), side(Role::Acceptor))
 }
 
@@ -21,7 +26,14 @@ fn seal(keys: &ContextKeys, seq: u64, body: &[u8]) -> Vec<u8> {
 }
 
 /// RFC 4121 §4.2.4.
-fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u16, rotation: u16) -> Vec<u8> {
+fn make_wrap(
+    keys: &ContextKeys,
+    flags: u8,
+    seq: u64,
+    body: &[u8],
+    filler_len: u16,
+    rotation: u16,
+) -> Vec<u8> {
     use crate::derive::{Purpose, derive};
     let enctype = keys.enctype();
     let key = bytes(enctype as u64, enctype.key_len());
@@ -30,7 +42,9 @@ fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u
     let mac = |purpose, data: &[u8]| {
         let key = derive(enctype, &key, usage, purpose);
         let mac = match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacPads::<Sha1>::new(&key).mac(data),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                HmacPads::<Sha1>::new(&key).mac(data)
+            }
             Enctype::Aes128CtsHmacSha256_128 => HmacPads::<Sha256>::new(&key).mac(data),
             Enctype::Aes256CtsHmacSha384_192 => HmacPads::<Sha384>::new(&key).mac(data),
         };
@@ -42,10 +56,13 @@ fn make_wrap(keys: &ContextKeys, flags: u8, seq: u64, body: &[u8], filler_len: u
     header.extend_from_slice(&seq.to_be_bytes());
     let mut data;
     if sealed {
-        let plaintext = [&bytes(seq ^ 77, 16), body, &bytes(1, usize::from(filler_len)), &header].concat();
+        let plaintext =
+            [&bytes(seq ^ 77, 16), body, &bytes(1, usize::from(filler_len)), &header].concat();
         data = encrypt(&derive(enctype, &key, usage, Purpose::Encryption), &plaintext);
         data.extend(match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => mac(Purpose::Integrity, &plaintext),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                mac(Purpose::Integrity, &plaintext)
+            }
             _ => mac(Purpose::Integrity, &[&[0; 16], data.as_slice()].concat()),
         });
     } else {
@@ -141,11 +158,15 @@ fn unencrypted_tokens_are_distinguished() {
         for len in [0, 1, 16, 37, 64, 300, 5000] {
             let body = bytes(5, len);
             for rotation in [0, 1, 12, 28, 300] {
-                let token = make_wrap(&acceptor, 4, 3, &body, enctype.checksum_len() as u16, rotation);
+                let token =
+                    make_wrap(&acceptor, 4, 3, &body, enctype.checksum_len() as u16, rotation);
                 assert_eq!(acceptor.open(&mut token.clone()), Err(TokenError::NotSealed));
                 let mut copy = token.clone();
                 let opened = acceptor.open_any(&mut copy).expect("a good token");
-                assert_eq!((opened.seq, opened.sealed, &copy[opened.range]), (3, false, body.as_slice()));
+                assert_eq!(
+                    (opened.seq, opened.sealed, &copy[opened.range]),
+                    (3, false, body.as_slice())
+                );
                 let mut short = make_wrap(&acceptor, 4, 3, &body, 11, rotation);
                 assert_eq!(acceptor.open_any(&mut short), Err(TokenError::Malformed));
             }
@@ -175,12 +196,19 @@ fn one_flipped_bit_is_refused() {
             for bit in 0..8 * mic.len() {
                 let mut token = mic.to_vec();
                 token[bit / 8] ^= 1 << (bit % 8);
-                assert!(acceptor.verify_mic(&[&body], &token).is_err(), "{enctype} {len} bit {bit}");
+                assert!(
+                    acceptor.verify_mic(&[&body], &token).is_err(),
+                    "{enctype} {len} bit {bit}"
+                );
             }
             for bit in 0..8 * len {
                 let mut body = body.clone();
                 body[bit / 8] ^= 1 << (bit % 8);
-                assert_eq!(acceptor.verify_mic(&[&body], &mic), Err(TokenError::Checksum), "{enctype} {len} bit {bit}");
+                assert_eq!(
+                    acceptor.verify_mic(&[&body], &mic),
+                    Err(TokenError::Checksum),
+                    "{enctype} {len} bit {bit}"
+                );
             }
         }
     }
@@ -197,11 +225,17 @@ fn truncated_or_extended_token_is_refused() {
             assert!(acceptor.open_any(&mut sealed[..len].to_vec()).is_err());
         }
         for len in 0..mic.len() {
-            assert_eq!(acceptor.verify_mic(&[b"some body"], &mic[..len]), Err(TokenError::Truncated));
+            assert_eq!(
+                acceptor.verify_mic(&[b"some body"], &mic[..len]),
+                Err(TokenError::Truncated)
+            );
         }
         let longer = [sealed.as_slice(), &[0]].concat();
         assert_eq!(acceptor.open(&mut longer.clone()), Err(TokenError::Checksum));
-        assert_eq!(acceptor.verify_mic(&[b"some body"], &[&mic, [0].as_slice()].concat()), Err(TokenError::Malformed));
+        assert_eq!(
+            acceptor.verify_mic(&[b"some body"], &[&mic, [0].as_slice()].concat()),
+            Err(TokenError::Malformed)
+        );
         let mut filled = make_wrap(&acceptor, 2, 3, b"body", 8, 0);
         filled[5] = 0xff;
         assert_eq!(acceptor.open(&mut filled), Err(TokenError::Truncated));
@@ -228,13 +262,19 @@ fn direction_and_subkey_must_match_context() {
         let (other, _) = context(enctype, false);
         let mut own = seal(&acceptor, 1, b"reflected");
         assert_eq!(acceptor.open(&mut own), Err(TokenError::Reflected));
-        assert_eq!(acceptor.verify_mic(&[b"x"], &acceptor.mic(1, &[b"x"])), Err(TokenError::Reflected));
+        assert_eq!(
+            acceptor.verify_mic(&[b"x"], &acceptor.mic(1, &[b"x"])),
+            Err(TokenError::Reflected)
+        );
         let mut without = seal(&other, 1, b"without subkey");
         assert_eq!(acceptor.open(&mut without), Err(TokenError::Subkey));
         assert_eq!(acceptor.verify_mic(&[b"x"], &other.mic(1, &[b"x"])), Err(TokenError::Subkey));
         let mut reserved = make_wrap(&acceptor, 0xfe, 3, b"body", 0, 0);
         assert!(acceptor.open(&mut reserved).is_ok());
-        assert_eq!(initiator.open(&mut make_wrap(&acceptor, 6, 3, b"body", 0, 0)), Err(TokenError::Reflected));
+        assert_eq!(
+            initiator.open(&mut make_wrap(&acceptor, 6, 3, b"body", 0, 0)),
+            Err(TokenError::Reflected)
+        );
     }
 }
 
@@ -276,8 +316,12 @@ fn mic_matches_rfc_4121() {
         let key = bytes(18, 32);
         let keys = ContextKeys::new(enctype, &key, role, true).expect("32 bytes");
         let header = [hex("0404"), vec![flags], hex("ffffffffff 0000000000000102")].concat();
-        let checksum = HmacPads::<Sha1>::new(&derive(enctype, &key, usage, Purpose::Checksum)).mac(&[b"body", header.as_slice()].concat());
-        assert_eq!(keys.mic(0x102, &[b"body"]).to_vec(), [header, checksum[..12].to_vec()].concat());
+        let checksum = HmacPads::<Sha1>::new(&derive(enctype, &key, usage, Purpose::Checksum))
+            .mac(&[b"body", header.as_slice()].concat());
+        assert_eq!(
+            keys.mic(0x102, &[b"body"]).to_vec(),
+            [header, checksum[..12].to_vec()].concat()
+        );
     }
 }
 

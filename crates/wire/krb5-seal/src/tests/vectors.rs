@@ -31,7 +31,9 @@ fn decrypt(kernels: &Kernels, key: &[u8], ciphertext: &[u8]) -> Vec<u8> {
 
 #[test]
 fn aes_of_fips_197() {
-    for (key_len, ciphertext) in [(16, "69c4e0d86a7b0430d8cdb78070b4c55a"), (32, "8ea2b7ca516745bfeafc49904b496089")] {
+    for (key_len, ciphertext) in
+        [(16, "69c4e0d86a7b0430d8cdb78070b4c55a"), (32, "8ea2b7ca516745bfeafc49904b496089")]
+    {
         let key: Vec<u8> = (0..key_len).collect();
         for kernels in Kernels::available() {
             let plaintext = hex("00112233445566778899aabbccddeeff");
@@ -56,7 +58,10 @@ fn n_fold_of_rfc_3961() {
         ("password", "78a07b6caf85fa"),
         ("Rough Consensus, and Running Code", "bb6ed30870b7f0e0"),
         ("password", "59e4a8ca7c0385c3c37b3f6d2000247cb6e6bd5b3e"),
-        ("MASSACHVSETTS INSTITVTE OF TECHNOLOGY", "db3b0d8f0b061e603282b308a50841229ad798fab9540c1b"),
+        (
+            "MASSACHVSETTS INSTITVTE OF TECHNOLOGY",
+            "db3b0d8f0b061e603282b308a50841229ad798fab9540c1b",
+        ),
         ("Q", "518a54a215a8452a518a54a215a8452a518a54a215"),
         ("ba", "fb25d531ae8974499f52fd92ea9857c4ba24cf297e"),
         ("kerberos", "6b65726265726f73"),
@@ -77,16 +82,32 @@ fn cts_of_rfc_3962() {
         (17, "c6353568f2bf8cb4d8a580362da7ff7f97"),
         (31, "fc00783e0efdb2c1d445d4c8eff7ed2297687268d6ecccc0c07b25e25ecfe5"),
         (32, "39312523a78662d5be7fcbcc98ebf5a897687268d6ecccc0c07b25e25ecfe584"),
-        (47, "97687268d6ecccc0c07b25e25ecfe584b3fffd940c16a18c1b5549d2f838029e39312523a78662d5be7fcbcc98ebf5"),
-        (48, "97687268d6ecccc0c07b25e25ecfe5849dad8bbb96c4cdc03bc103e1a194bbd839312523a78662d5be7fcbcc98ebf5a8"),
+        (
+            47,
+            "97687268d6ecccc0c07b25e25ecfe584b3fffd940c16a18c1b5549d2f838029e39312523a78662d5be7fcbcc98ebf5",
+        ),
+        (
+            48,
+            "97687268d6ecccc0c07b25e25ecfe5849dad8bbb96c4cdc03bc103e1a194bbd839312523a78662d5be7fcbcc98ebf5a8",
+        ),
         (
             64,
             "97687268d6ecccc0c07b25e25ecfe58439312523a78662d5be7fcbcc98ebf5a84807efe836ee89a526730dbc2f7bc8409dad8bbb96c4cdc03bc103e1a194bbd8",
         ),
     ] {
         for kernels in Kernels::available() {
-            assert_eq!(encrypt(kernels, key, &plaintext[..len]), hex(ciphertext), "{len} {}", kernels.name());
-            assert_eq!(decrypt(kernels, key, &hex(ciphertext)), &plaintext[..len], "{len} {}", kernels.name());
+            assert_eq!(
+                encrypt(kernels, key, &plaintext[..len]),
+                hex(ciphertext),
+                "{len} {}",
+                kernels.name()
+            );
+            assert_eq!(
+                decrypt(kernels, key, &hex(ciphertext)),
+                &plaintext[..len],
+                "{len} {}",
+                kernels.name()
+            );
         }
     }
 }
@@ -98,7 +119,11 @@ fn derivation_of_mit_and_rfc_8009() {
         (
             Enctype::Aes128CtsHmacSha1_96,
             "42263c6e89f4fc28b8df68ee09799f15",
-            ["34280a382bc92769b2da2f9ef066854b", "5b14fc4e250e14ddf9dccf1af6674f53", "4ed31063621684f09ae8d89991af3e8f"],
+            [
+                "34280a382bc92769b2da2f9ef066854b",
+                "5b14fc4e250e14ddf9dccf1af6674f53",
+                "4ed31063621684f09ae8d89991af3e8f",
+            ],
         ),
         (
             Enctype::Aes256CtsHmacSha1_96,
@@ -112,7 +137,11 @@ fn derivation_of_mit_and_rfc_8009() {
         (
             Enctype::Aes128CtsHmacSha256_128,
             "3705d96080c17728a0e800eab6e0d23c",
-            ["b31a018a48f54776f403e9a396325dc3", "9b197dd1e8c5609d6e67c3e37c62c72e", "9fda0e56ab2d85e1569a688696c26a6c"],
+            [
+                "b31a018a48f54776f403e9a396325dc3",
+                "9b197dd1e8c5609d6e67c3e37c62c72e",
+                "9fda0e56ab2d85e1569a688696c26a6c",
+            ],
         ),
         (
             Enctype::Aes256CtsHmacSha384_192,
@@ -125,18 +154,32 @@ fn derivation_of_mit_and_rfc_8009() {
         ),
     ] {
         for (purpose, result) in [Checksum, Encryption, Integrity].into_iter().zip(results) {
-            assert_eq!(derive(enctype, &hex(key), 2, purpose).to_vec(), hex(result), "{enctype} {:x}", purpose as u8);
+            assert_eq!(
+                derive(enctype, &hex(key), 2, purpose).to_vec(),
+                hex(result),
+                "{enctype} {:x}",
+                purpose as u8
+            );
         }
     }
 }
 
 /// RFC 3961 §5.3 and RFC 8009 §5.
-fn message(kernels: &Kernels, enctype: Enctype, key: &[u8], usage: u32, plaintext: &[u8]) -> Vec<u8> {
+fn message(
+    kernels: &Kernels,
+    enctype: Enctype,
+    key: &[u8],
+    usage: u32,
+    plaintext: &[u8],
+) -> Vec<u8> {
     let integrity = derive(enctype, key, usage, Purpose::Integrity);
-    let mut message = encrypt(kernels, &derive(enctype, key, usage, Purpose::Encryption), plaintext);
+    let mut message =
+        encrypt(kernels, &derive(enctype, key, usage, Purpose::Encryption), plaintext);
     let hashed = [&[0; 16], message.as_slice()].concat();
     let mac = match enctype {
-        Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacPads::<Sha1>::new(&integrity).mac(plaintext),
+        Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+            HmacPads::<Sha1>::new(&integrity).mac(plaintext)
+        }
         Enctype::Aes128CtsHmacSha256_128 => HmacPads::<Sha256>::new(&integrity).mac(&hashed),
         Enctype::Aes256CtsHmacSha384_192 => HmacPads::<Sha384>::new(&integrity).mac(&hashed),
     };
@@ -147,10 +190,23 @@ fn message(kernels: &Kernels, enctype: Enctype, key: &[u8], usage: u32, plaintex
 #[test]
 fn encryption_of_rfc_8009() {
     let aes128 = (Enctype::Aes128CtsHmacSha256_128, "3705d96080c17728a0e800eab6e0d23c");
-    let aes256 = (Enctype::Aes256CtsHmacSha384_192, "6d404d37faf79f9df0d33568d320669800eb4836472ea8a026d16b7182460c52");
+    let aes256 = (
+        Enctype::Aes256CtsHmacSha384_192,
+        "6d404d37faf79f9df0d33568d320669800eb4836472ea8a026d16b7182460c52",
+    );
     for ((enctype, key), confounder, len, expected) in [
-        (aes128, "7e5895eaf2672435bad817f545a37148", 0, "ef85fb890bb8472f4dab20394dca781dad877eda39d50c870c0d5a0a8e48c718"),
-        (aes128, "7bca285e2fd4130fb55b1a5c83bc5b24", 6, "84d7f30754ed987bab0bf3506beb09cfb55402cef7e6877ce99e247e52d16ed4421dfdf8976c"),
+        (
+            aes128,
+            "7e5895eaf2672435bad817f545a37148",
+            0,
+            "ef85fb890bb8472f4dab20394dca781dad877eda39d50c870c0d5a0a8e48c718",
+        ),
+        (
+            aes128,
+            "7bca285e2fd4130fb55b1a5c83bc5b24",
+            6,
+            "84d7f30754ed987bab0bf3506beb09cfb55402cef7e6877ce99e247e52d16ed4421dfdf8976c",
+        ),
         (
             aes128,
             "56ab21713ff62c0a1457200f6fa9948f",
@@ -163,7 +219,12 @@ fn encryption_of_rfc_8009() {
             21,
             "720f73b18d9859cd6ccb4346115cd336c70f58edc0c4437c5573544c31c813bce1e6d072c186b39a413c2f92ca9b8334a287ffcbfc",
         ),
-        (aes256, "f764e9fa15c276478b2c7d0c4e5f58e4", 0, "41f53fa5bfe7026d91faf9be959195a058707273a96a40f0a01960621ac612748b9bbfbe7eb4ce3c"),
+        (
+            aes256,
+            "f764e9fa15c276478b2c7d0c4e5f58e4",
+            0,
+            "41f53fa5bfe7026d91faf9be959195a058707273a96a40f0a01960621ac612748b9bbfbe7eb4ce3c",
+        ),
         (
             aes256,
             "b80d3251c1f6471494256ffe712d0b9a",
@@ -185,7 +246,12 @@ fn encryption_of_rfc_8009() {
     ] {
         let plaintext = [hex(confounder), (0..len).collect()].concat();
         for kernels in Kernels::available() {
-            assert_eq!(message(kernels, enctype, &hex(key), 2, &plaintext), hex(expected), "{enctype} {len} {}", kernels.name());
+            assert_eq!(
+                message(kernels, enctype, &hex(key), 2, &plaintext),
+                hex(expected),
+                "{enctype} {len} {}",
+                kernels.name()
+            );
         }
     }
 }
@@ -225,9 +291,18 @@ fn decryption_of_mit() {
         let (key, ciphertext) = (hex(key), hex(ciphertext));
         for kernels in Kernels::available() {
             let len = ciphertext.len() - enctype.checksum_len();
-            let decrypted = decrypt(kernels, &derive(enctype, &key, usage, Purpose::Encryption), &ciphertext[..len]);
+            let decrypted = decrypt(
+                kernels,
+                &derive(enctype, &key, usage, Purpose::Encryption),
+                &ciphertext[..len],
+            );
             assert_eq!(&decrypted[16..], plaintext.as_bytes(), "{}", kernels.name());
-            assert_eq!(message(kernels, enctype, &key, usage, &decrypted), ciphertext, "{}", kernels.name());
+            assert_eq!(
+                message(kernels, enctype, &key, usage, &decrypted),
+                ciphertext,
+                "{}",
+                kernels.name()
+            );
         }
     }
 }
@@ -250,7 +325,13 @@ fn checksums_of_mit_and_rfc_8009() {
             b"fourteen",
             "e08739e3279e2903ec8e3836",
         ),
-        (Enctype::Aes128CtsHmacSha256_128, "3705d96080c17728a0e800eab6e0d23c", 2, &counted, "d78367186643d67b411cba9139fc1dee"),
+        (
+            Enctype::Aes128CtsHmacSha256_128,
+            "3705d96080c17728a0e800eab6e0d23c",
+            2,
+            &counted,
+            "d78367186643d67b411cba9139fc1dee",
+        ),
         (
             Enctype::Aes256CtsHmacSha384_192,
             "6d404d37faf79f9df0d33568d320669800eb4836472ea8a026d16b7182460c52",
@@ -261,7 +342,9 @@ fn checksums_of_mit_and_rfc_8009() {
     ] {
         let key = derive(enctype, &hex(key), usage, Purpose::Checksum);
         let mac = match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacPads::<Sha1>::new(&key).mac(text),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => {
+                HmacPads::<Sha1>::new(&key).mac(text)
+            }
             Enctype::Aes128CtsHmacSha256_128 => HmacPads::<Sha256>::new(&key).mac(text),
             Enctype::Aes256CtsHmacSha384_192 => HmacPads::<Sha384>::new(&key).mac(text),
         };
@@ -277,15 +360,21 @@ fn digests_of_fips_180() {
         D::compress(&mut state, &message[..whole]);
         let mut tail = [0; 2 * crate::digest::BLOCK_LEN_MAX];
         tail[..message.len() - whole].copy_from_slice(&message[whole..]);
-        let blocks = crate::digest::pad::<D>(&mut tail, message.len() - whole, message.len() as u64);
+        let blocks =
+            crate::digest::pad::<D>(&mut tail, message.len() - whole, message.len() as u64);
         D::compress(&mut state, &tail[..blocks * D::BLOCK_LEN]);
         D::output(&state)[..D::LEN].to_vec()
     }
     assert_eq!(digest::<Sha1>(b"abc"), hex("a9993e364706816aba3e25717850c26c9cd0d89d"));
-    assert_eq!(digest::<Sha256>(b"abc"), hex("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
+    assert_eq!(
+        digest::<Sha256>(b"abc"),
+        hex("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+    );
     assert_eq!(
         digest::<Sha384>(b"abc"),
-        hex("cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7")
+        hex(
+            "cb00753f45a35e8bb5a03d699ac65007272c32ab0eded1631a8b605a43ff5bed8086072ba1e7cc2358baeca134c825a7"
+        )
     );
     let message = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     assert_eq!(digest::<Sha1>(message), hex("84983e441c3bd26ebaae4aa1f95129e5e54670f1"));

@@ -22,7 +22,12 @@ const CHILD: &str = "VOUCH_TEST_HOLDS_KEYS";
 #[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
 fn no_key_copy_outlives_its_context() {
     if let Ok(set) = std::env::var(CHILD) {
-        return hold_keys(Kernels::available().iter().find(|kernels| kernels.name() == set).expect("a set of this CPU"));
+        return hold_keys(
+            Kernels::available()
+                .iter()
+                .find(|kernels| kernels.name() == set)
+                .expect("a set of this CPU"),
+        );
     }
     let left: Vec<String> = Kernels::available().iter().flat_map(left_behind).collect();
     assert!(left.is_empty(), "left in memory:\n{}", left.join("\n"));
@@ -39,7 +44,12 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
         .expect("a child");
     let mut orders = child.stdin.take().expect("piped");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let mut wait_for = |word: &str| assert!(lines.any(|line| line.expect("a line").ends_with(word)), "the child died before {word}");
+    let mut wait_for = |word: &str| {
+        assert!(
+            lines.any(|line| line.expect("a line").ends_with(word)),
+            "the child died before {word}"
+        )
+    };
     for (at, enctype) in Enctype::ALL.into_iter().enumerate() {
         let key = bytes(0x5eed + at as u64, enctype.key_len());
         let (kept, passing) = patterns(enctype, &key);
@@ -47,13 +57,20 @@ fn left_behind(kernels: &Kernels) -> Vec<String> {
         wait_for("held");
         let found = scan(child.id(), &kept);
         for (name, _) in &kept {
-            assert!(found.contains_key(name.as_str()), "{enctype}: the scan does not find {name} while the key is in use");
+            assert!(
+                found.contains_key(name.as_str()),
+                "{enctype}: the scan does not find {name} while the key is in use"
+            );
         }
         orders.write_all(b"d").expect("a child that reads");
         wait_for("dropped");
         let all: Vec<_> = kept.into_iter().chain(passing).collect();
         let found = scan(child.id(), &all);
-        left.extend(found.iter().map(|(name, places)| format!("{}, {enctype}: {name} at {places:x?}", kernels.name())));
+        left.extend(
+            found.iter().map(|(name, places)| {
+                format!("{}, {enctype}: {name} at {places:x?}", kernels.name())
+            }),
+        );
         orders.write_all(b"n").expect("a child that reads");
     }
     drop(orders);
@@ -68,7 +85,8 @@ fn hold_keys(kernels: &Kernels) {
         let enctype = Enctype::ALL[usize::from(order[0])];
         let mut key = Zeroizing::new(vec![0; enctype.key_len()]);
         orders.read_exact(&mut key).expect("a key");
-        let keys = [Role::Initiator, Role::Acceptor].map(|role| ContextKeys::new(enctype, &key, role, true).expect("the enctype's length"));
+        let keys = [Role::Initiator, Role::Acceptor]
+            .map(|role| ContextKeys::new(enctype, &key, role, true).expect("the enctype's length"));
         key.zeroize();
         work(kernels, &keys);
         println!("\nheld");
@@ -80,13 +98,25 @@ fn hold_keys(kernels: &Kernels) {
 }
 
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
-    for (count, len) in [(1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 5000), (40, 300), (12, 200), (3, 200), (1, 100)] {
+    for (count, len) in [
+        (1, 70_000),
+        (3, 5000),
+        (7, 5000),
+        (16, 5000),
+        (40, 5000),
+        (40, 300),
+        (12, 200),
+        (3, 200),
+        (1, 100),
+    ] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
             let mut tokens = vec![vec![7; 32 + len + from.trailer_len()]; count];
-            let mut jobs: Vec<SealJob> = tokens.iter_mut().map(|token| SealJob::new(from, 1, [3; 16], token)).collect();
+            let mut jobs: Vec<SealJob> =
+                tokens.iter_mut().map(|token| SealJob::new(from, 1, [3; 16], token)).collect();
             seal_many_with(kernels, &mut jobs);
             drop(jobs);
-            let mut jobs: Vec<OpenJob> = tokens.iter_mut().map(|token| OpenJob::new(to, token)).collect();
+            let mut jobs: Vec<OpenJob> =
+                tokens.iter_mut().map(|token| OpenJob::new(to, token)).collect();
             open_many_with(kernels, &mut jobs);
             assert!(jobs.iter().all(|job| job.result.is_ok()));
             let body = vec![5; len];
@@ -94,7 +124,8 @@ fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
             let mut jobs: Vec<MicJob> = (0..count).map(|_| MicJob::new(from, 1, &parts)).collect();
             mic_many_with(kernels, &mut jobs);
             let tokens: Vec<Vec<u8>> = jobs.iter().map(|job| job.token.to_vec()).collect();
-            let mut jobs: Vec<VerifyJob> = tokens.iter().map(|token| VerifyJob::new(to, &parts, token)).collect();
+            let mut jobs: Vec<VerifyJob> =
+                tokens.iter().map(|token| VerifyJob::new(to, &parts, token)).collect();
             verify_many_with(kernels, &mut jobs);
             assert!(jobs.iter().all(|job| job.result == Ok(1)));
         }
@@ -110,7 +141,10 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
         let schedule = &direction.cipher;
         for round in 0..=schedule.rounds {
             kept.push((format!("Ke{seal}, round {round}"), schedule.encrypt[round].to_vec()));
-            kept.push((format!("Ke{seal}, inverse round {round}"), schedule.decrypt[round].to_vec()));
+            kept.push((
+                format!("Ke{seal}, inverse round {round}"),
+                schedule.decrypt[round].to_vec(),
+            ));
         }
         for (name, hmac, usage, purpose) in [
             ("Ki", &direction.seal, seal, Purpose::Integrity),
@@ -125,7 +159,9 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
             };
             for (side, words) in ["inner", "outer"].into_iter().zip(pads) {
                 let pad = format!("{name}{usage}, {side} pad");
-                passing.extend(as_in_registers(&words).map(|(how, bytes)| (format!("{pad}, {how}"), bytes)));
+                passing.extend(
+                    as_in_registers(&words).map(|(how, bytes)| (format!("{pad}, {how}"), bytes)),
+                );
                 kept.push((pad, words.concat()));
             }
         }
@@ -133,18 +169,27 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     (kept, passing)
 }
 
-fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<Vec<u8>>; 2]
+fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(
+    pads: &HmacPads<D>,
+    bytes: impl Fn(W) -> [u8; LEN],
+) -> [Vec<Vec<u8>>; 2]
 where
     D: Digest<State = [W; WORDS]>,
 {
-    [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
+    [pads.inner, pads.outer]
+        .map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
 }
 
 /// A state that a kernel may spill: a word of each lane, or words in the order of the SHA
 /// instructions.
 fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
-    let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
-    let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());
+    let lanes = words
+        .iter()
+        .enumerate()
+        .map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
+    let of = |order: [usize; 4]| {
+        (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat())
+    };
     let orders = match words {
         [_, _, _, _, _] => vec![of([3, 2, 1, 0])],
         [first, ..] if first.len() == 4 => vec![of([5, 4, 1, 0]), of([7, 6, 3, 2])],
@@ -162,13 +207,16 @@ fn scan(pid: u32, patterns: &[Pattern]) -> HashMap<String, Vec<u64>> {
     }
     let memory = File::open(format!("/proc/{pid}/mem")).expect("a child's memory");
     let mut found: HashMap<String, Vec<u64>> = HashMap::new();
-    for line in std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a child's maps").lines() {
+    for line in
+        std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a child's maps").lines()
+    {
         let (range, rest) = line.split_once(' ').expect("a map");
         if !rest.starts_with("rw") {
             continue;
         }
         let (start, end) = range.split_once('-').expect("a range");
-        let [start, end] = [start, end].map(|digits| u64::from_str_radix(digits, 16).expect("an address"));
+        let [start, end] =
+            [start, end].map(|digits| u64::from_str_radix(digits, 16).expect("an address"));
         let mut contents = vec![0; (end - start) as usize];
         if memory.read_exact_at(&mut contents, start).is_err() {
             continue;

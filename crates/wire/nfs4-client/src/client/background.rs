@@ -18,13 +18,17 @@ impl State {
             return BackgroundTask::None;
         }
         if !self.denied_calls.is_empty() {
-            if self.is_context_exhausted && self.pending.keys().any(|token| !self.denied_calls.contains(token)) {
+            if self.is_context_exhausted
+                && self.pending.keys().any(|token| !self.denied_calls.contains(token))
+            {
                 return BackgroundTask::None;
             }
             self.is_renewing_context = true;
             return BackgroundTask::RenewContext;
         }
-        match self.is_callback_context_stale && self.next_offer_at.is_none_or(|at| Instant::now() >= at) {
+        match self.is_callback_context_stale
+            && self.next_offer_at.is_none_or(|at| Instant::now() >= at)
+        {
             true => BackgroundTask::OfferContext,
             false => BackgroundTask::None,
         }

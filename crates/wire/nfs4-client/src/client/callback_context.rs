@@ -43,7 +43,8 @@ impl Client {
         let Err(error) = self.offer_callback_context(&security).await else { return };
         if !error.status().is_some_and(is_security_refusal) {
             let mut state = self.shared.state.lock();
-            state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
+            state.is_callback_context_stale =
+                state.callbacks_use_call_context && state.identity.callback_security.is_some();
             state.next_offer_at = Some(Instant::now() + OFFER_RETRY);
         }
     }
@@ -60,7 +61,13 @@ impl State {
     /// Keeps its handle: whichever offer the server processed last is valid.
     fn callback_security_of_calls(&self) -> Option<CallbackSecurity> {
         let own = self.core.callback_security()?;
-        Some(self.identity.callback_security.clone().filter(|known| known.from_server == own.from_server).unwrap_or(own))
+        Some(
+            self.identity
+                .callback_security
+                .clone()
+                .filter(|known| known.from_server == own.from_server)
+                .unwrap_or(own),
+        )
     }
 
     pub(super) fn begin_handshake(&mut self, minor: u32) -> Handshake {
@@ -69,7 +76,9 @@ impl State {
             self.is_callback_context_stale = false;
         }
         self.back.set_security(self.identity.callback_security.clone());
-        Handshake::new(minor).with_state_protection(self.core.has_integrity()).callback_security_optional(self.callbacks_use_call_context)
+        Handshake::new(minor)
+            .with_state_protection(self.core.has_integrity())
+            .callback_security_optional(self.callbacks_use_call_context)
     }
 
     pub(super) fn finish_handshake(&mut self, handshake: &Handshake) {

@@ -52,10 +52,16 @@ impl Shared {
         let mut first_error = None;
         let mut calls = calls.into_iter().peekable();
         for (index, reply) in opened.into_iter().enumerate() {
-            while let Some((_, call)) = calls.next_if(|&(replies_before, _)| replies_before == index) {
+            while let Some((_, call)) =
+                calls.next_if(|&(replies_before, _)| replies_before == index)
+            {
                 state.answer_callback(at, call);
             }
-            match state.core.complete_reply(reply).map(|completion| completion.map(into_owned_reply)) {
+            match state
+                .core
+                .complete_reply(reply)
+                .map(|completion| completion.map(into_owned_reply))
+            {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
                 Err(error) => first_error = first_error.or(Some(error)),
@@ -89,7 +95,9 @@ impl Shared {
     fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))
-                if is_context_denial(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
+                if is_context_denial(*stat)
+                    && self.renewal.is_some()
+                    && pending.denials < DENIALS_MAX =>
             {
                 pending.denials += 1;
                 state.denied_calls.push(token);

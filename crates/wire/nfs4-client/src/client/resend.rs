@@ -21,7 +21,8 @@ impl Shared {
                 let mut state = self.state.lock();
                 state.core.set_protection(protection);
                 state.is_context_exhausted = false;
-                state.is_callback_context_stale = state.callbacks_use_call_context && state.identity.callback_security.is_some();
+                state.is_callback_context_stale =
+                    state.callbacks_use_call_context && state.identity.callback_security.is_some();
                 state.next_offer_at = None;
                 true
             }
@@ -41,7 +42,9 @@ impl Shared {
                 for token in std::mem::take(&mut state.denied_calls) {
                     if !renewed {
                         if let Some(pending) = state.pending.remove(&token) {
-                            let _ = pending.reply.send(Err(Error::Denied(AuthStat::RPCSEC_GSS_CTX_PROBLEM)));
+                            let _ = pending
+                                .reply
+                                .send(Err(Error::Denied(AuthStat::RPCSEC_GSS_CTX_PROBLEM)));
                         }
                     } else if !state.resend_denied_call(token) {
                         state.denied_calls.push(token);
@@ -69,8 +72,14 @@ impl Shared {
         let state = &mut *guard;
         state.connections[at].link = LinkState::Closed;
         match state.connections.iter().position(|connection| connection.link != LinkState::Closed) {
-            Some(other) if state.connections[other].link == LinkState::Up => state.resend(at, other),
-            Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
+            Some(other) if state.connections[other].link == LinkState::Up => {
+                state.resend(at, other)
+            }
+            Some(other) => state
+                .pending
+                .values_mut()
+                .filter(|p| p.connection == at)
+                .for_each(|p| p.connection = other),
             None => state.pending.clear(),
         }
         self.slot_free.notify_waiters();

@@ -19,9 +19,17 @@ impl Client {
         };
         let mut outcome = Ok(());
         if let Some(session) = session {
-            let reply = self.sessionless().op(&Args::DestroySession(DestroySessionArgs { session })).send().await;
+            let reply = self
+                .sessionless()
+                .op(&Args::DestroySession(DestroySessionArgs { session }))
+                .send()
+                .await;
             outcome = reply.and_then(|reply| reply.results().next_ok().map(drop));
-            let reply = self.sessionless().op(&Args::DestroyClientid(DestroyClientidArgs { client })).send().await;
+            let reply = self
+                .sessionless()
+                .op(&Args::DestroyClientid(DestroyClientidArgs { client }))
+                .send()
+                .await;
             outcome = outcome.and(reply.and_then(|reply| reply.results().next_ok().map(drop)));
         }
         self.shared.destroy_context().await;
@@ -34,7 +42,11 @@ impl Shared {
     async fn destroy_context(&self) {
         let answered = {
             let mut state = self.state.lock();
-            let Some(at) = state.connections.iter().position(|connection| connection.link == LinkState::Up) else { return };
+            let Some(at) =
+                state.connections.iter().position(|connection| connection.link == LinkState::Up)
+            else {
+                return;
+            };
             let Some((xid, record)) = state.core.destroy_context() else { return };
             let (tell, answered) = oneshot::channel();
             state.context_end = Some((xid, tell));
@@ -53,7 +65,9 @@ impl State {
     }
 
     pub(super) fn notice_context_end(&mut self, record: &[u8]) {
-        if let Some((_, tell)) = self.context_end.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes())) {
+        if let Some((_, tell)) =
+            self.context_end.take_if(|(xid, _)| record.first_chunk() == Some(&xid.to_be_bytes()))
+        {
             let _ = tell.send(());
         }
     }

@@ -26,7 +26,8 @@ impl Core {
 
     /// Returns the call once, after the last call under the previous context.
     pub(crate) fn destroy_previous_context(&mut self) -> Option<Vec<u8>> {
-        let mut previous_context = self.previous_context.take_if(|previous_context| previous_context.in_flight == 0)?;
+        let mut previous_context =
+            self.previous_context.take_if(|previous_context| previous_context.in_flight == 0)?;
         let xid = self.next_reserved_xid();
         previous_context.protection.destroy_context(xid)
     }

@@ -32,7 +32,10 @@ impl<'a> MatchedReplies<'a> {
         let MatchedReplies { mut opened, received, places } = self;
         for (IncomingReply { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
             let record: &'a [u8] = record;
-            opened[at] = OpenedReply::Reply { xid, results: results.map(|range| &record[range]).map_err(Error::from) };
+            opened[at] = OpenedReply::Reply {
+                xid,
+                results: results.map(|range| &record[range]).map_err(Error::from),
+            };
         }
         opened
     }
@@ -56,14 +59,19 @@ impl Core {
                     opened.push(OpenedReply::Malformed { xid, error: error.into() });
                     continue;
                 }
-                Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome: Accepted::Success(body) } }) => {
-                    (xid, (verf.flavor, VERIFIER_AT..VERIFIER_AT + verf.body.len()), body.len())
-                }
+                Ok(RpcReply {
+                    xid,
+                    body: RpcBody::Accepted { verf, outcome: Accepted::Success(body) },
+                }) => (xid, (verf.flavor, VERIFIER_AT..VERIFIER_AT + verf.body.len()), body.len()),
                 Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }) => {
-                    let verified = self.find_call(xid).map(|(_, call)| self.protection.verify(call.tag, verf));
+                    let verified =
+                        self.find_call(xid).map(|(_, call)| self.protection.verify(call.tag, verf));
                     opened.push(match verified {
                         None => OpenedReply::Unexpected,
-                        Some(Ok(())) => OpenedReply::Reply { xid, results: Err(Error::NotAccepted(not_accepted(&outcome))) },
+                        Some(Ok(())) => OpenedReply::Reply {
+                            xid,
+                            results: Err(Error::NotAccepted(not_accepted(&outcome))),
+                        },
                         Some(Err(error)) => OpenedReply::Reply { xid, results: Err(error.into()) },
                     });
                     continue;
@@ -87,7 +95,11 @@ impl Core {
 
     /// Ends a call without a usable reply. The server may have advanced the slot's sequence number:
     /// the next call on the slot then gets an error or the old reply, and corrects it.
-    pub(crate) fn fail_call(&mut self, xid: Option<u32>, error: Error) -> Option<Completion<'static>> {
+    pub(crate) fn fail_call(
+        &mut self,
+        xid: Option<u32>,
+        error: Error,
+    ) -> Option<Completion<'static>> {
         let (at, call) = self.find_call(xid?)?;
         self.remove_call(at);
         if call.kind != CallKind::Sessionless {
@@ -97,7 +109,10 @@ impl Core {
     }
 
     /// `None` if no call waits for the reply. After an error the call keeps waiting.
-    pub(crate) fn complete_reply<'a>(&mut self, opened: OpenedReply<'a>) -> Result<Option<Completion<'a>>, Error> {
+    pub(crate) fn complete_reply<'a>(
+        &mut self,
+        opened: OpenedReply<'a>,
+    ) -> Result<Option<Completion<'a>>, Error> {
         match opened {
             OpenedReply::Malformed { error, .. } => Err(error),
             OpenedReply::Unexpected => Ok(None),

@@ -88,7 +88,10 @@ fn window_limits_calls_and_reserves_one_for_sessionless_calls() {
     assert_eq!(core.available(), 0);
     let retried = u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap());
     assert_ne!(first, retried);
-    let done = core.reply(&accepted(retried, VALID_VERIFIER, Accepted::SystemErr), &mut Vec::new()).unwrap().map(|done| done.token);
+    let done = core
+        .reply(&accepted(retried, VALID_VERIFIER, Accepted::SystemErr), &mut Vec::new())
+        .unwrap()
+        .map(|done| done.token);
     assert_eq!((done, core.available()), (Some(1), 0), "the sessionless call is still in flight");
     let lost = core.clear_session();
     assert_eq!(lost.len(), 2);
@@ -99,15 +102,26 @@ fn unverified_failure_does_not_complete_call() {
     for outcome in [Accepted::GarbageArgs, Accepted::SystemErr, Accepted::ProcUnavail] {
         let mut core = core();
         let xid = send(&mut core, 1, IN_SESSION).unwrap();
-        let (forged, valid) = (accepted(xid, b"fals", outcome), accepted(xid, VALID_VERIFIER, outcome));
+        let (forged, valid) =
+            (accepted(xid, b"fals", outcome), accepted(xid, VALID_VERIFIER, outcome));
         assert!(matches!(core.reply(&forged, &mut Vec::new()), Err(Error::Protection(_))));
         let (mut forged_copy, mut valid_copy) = (forged.clone(), valid.clone());
         let opened_replies = core.open_replies(vec![&mut forged_copy, &mut valid_copy]);
-        assert!(matches!(&opened_replies[..], [OpenedReply::Reply { results: Err(Error::Protection(_)), .. }, OpenedReply::Reply { .. }]));
-        let mut outcomes =
-            opened_replies.into_iter().map(|opened| core.complete_reply(opened).map(|done| done.map(|done| done.outcome.map(drop))));
+        assert!(matches!(
+            &opened_replies[..],
+            [
+                OpenedReply::Reply { results: Err(Error::Protection(_)), .. },
+                OpenedReply::Reply { .. }
+            ]
+        ));
+        let mut outcomes = opened_replies.into_iter().map(|opened| {
+            core.complete_reply(opened).map(|done| done.map(|done| done.outcome.map(drop)))
+        });
         assert!(matches!(outcomes.next(), Some(Err(Error::Protection(_)))), "{outcome:?}");
-        assert!(matches!(outcomes.next(), Some(Ok(Some(Err(Error::NotAccepted(_)))))), "{outcome:?}");
+        assert!(
+            matches!(outcomes.next(), Some(Ok(Some(Err(Error::NotAccepted(_)))))),
+            "{outcome:?}"
+        );
     }
 }
 
@@ -126,7 +140,13 @@ impl Protection for Destroyable {
         Window.verify(tag, verifier)
     }
 
-    fn open<'a>(&mut self, tag: CallTag, v: OpaqueAuth<'_>, body: &'a [u8], s: &'a mut Vec<u8>) -> Result<&'a [u8], ProtectionError> {
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        v: OpaqueAuth<'_>,
+        body: &'a [u8],
+        s: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
         Window.open(tag, v, body, s)
     }
 }
@@ -137,13 +157,19 @@ fn destroys_context_once_after_its_last_call() {
     core.set_protection(Box::new(Destroyable(b"first")));
     assert_eq!(core.destroy_previous_context(), None, "the window protection has no context");
     let mut w = Writer::new();
-    let mut begin = |core: &mut Core, token| drop(core.begin(token, CallKind::Session { cache: false }, &mut w).unwrap().unwrap());
+    let mut begin = |core: &mut Core, token| {
+        drop(core.begin(token, CallKind::Session { cache: false }, &mut w).unwrap().unwrap())
+    };
     (1..=3).for_each(|token| begin(&mut core, token));
     core.set_protection(Box::new(Destroyable(b"second")));
     begin(&mut core, 4);
     let xid = core.calls.iter().flatten().find(|call| call.token == 1).unwrap().xid;
     assert_eq!(core.destroy_previous_context(), None);
-    assert!(core.complete_reply(OpenedReply::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());
+    assert!(
+        core.complete_reply(OpenedReply::Reply { xid, results: Err(Error::Lost) })
+            .unwrap()
+            .is_some()
+    );
     assert_eq!(core.destroy_previous_context(), None);
     drop(core.begin_again(2, &mut Writer::new()).unwrap().unwrap());
     assert_eq!(core.destroy_previous_context(), None);

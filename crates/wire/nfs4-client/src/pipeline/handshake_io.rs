@@ -84,9 +84,12 @@ mod tests {
     #[test]
     fn exchange_times_out_when_server_is_silent() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut stream =
-            connect(listener.local_addr().expect("a port"), Duration::from_millis(50)).expect("the system accepts the connection");
+        let mut stream = connect(listener.local_addr().expect("a port"), Duration::from_millis(50))
+            .expect("the system accepts the connection");
         let silent = exchange(&mut stream, b"a call", 4096, |_, _| {});
-        assert!(matches!(&silent, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut), "{silent:?}");
+        assert!(
+            matches!(&silent, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut),
+            "{silent:?}"
+        );
     }
 }

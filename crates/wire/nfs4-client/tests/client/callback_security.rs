@@ -3,11 +3,13 @@ use std::time::{Duration, Instant};
 
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
 use vouch_nfs4::Status;
-use vouch_nfs4_client::{CallTag, CallbackSecurity, Client, Config, GssProtection, Plain, Protection, ProtectionError};
+use vouch_nfs4_client::{
+    CallTag, CallbackSecurity, Client, Config, GssProtection, Plain, Protection, ProtectionError,
+};
 use vouch_oncrpc::{Call, OpaqueAuth};
 use vouch_rpcsec_gss::{
-    Accept, CallClass, ContextHandle, ContextLimits, Contexts, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated,
-    Initiation, Initiator, Service, classify,
+    Accept, CallClass, ContextHandle, ContextLimits, Contexts, EstablishedClient,
+    EstablishedContext, HANDLE_LEN, InitStep, Initiated, Initiation, Initiator, Service, classify,
 };
 use vouch_xdr::Writer;
 
@@ -54,7 +56,10 @@ impl Protection for CallbackOnly {
 }
 
 fn keys(role: Role) -> Arc<ContextKeys> {
-    Arc::new(ContextKeys::new(Enctype::ALL[0], &vec![7; Enctype::ALL[0].key_len()], role, true).expect("a key of the right length"))
+    Arc::new(
+        ContextKeys::new(Enctype::ALL[0], &vec![7; Enctype::ALL[0].key_len()], role, true)
+            .expect("a key of the right length"),
+    )
 }
 
 struct OneTokenMechanism;
@@ -66,7 +71,11 @@ impl Initiator for OneTokenMechanism {
         Ok(match token {
             None => InitStep::Continue { token: b"hello".to_vec() },
             Some(_) => {
-                let context = EstablishedClient { keys: keys(Role::Initiator), lifetime_s: 3600, token_seq: 1 << 41 };
+                let context = EstablishedClient {
+                    keys: keys(Role::Initiator),
+                    lifetime_s: 3600,
+                    token_seq: 1 << 41,
+                };
                 InitStep::Established { context, token: None }
             }
         })
@@ -78,14 +87,28 @@ fn context(name: u8) -> GssProtection {
     let mut w = Writer::new();
     initiation.call(1, 100_003, 4, &mut w);
     let record = w.into_bytes();
-    let CallClass::Init(init) = classify(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("expected a context request") };
+    let CallClass::Init(init) = classify(&record, &Call::decode(&record).unwrap(), |_| None) else {
+        panic!("expected a context request")
+    };
     let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
-    let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 1 << 40 };
+    let context = EstablishedContext {
+        keys: keys(Role::Acceptor),
+        principal,
+        service,
+        lifetime_s: 3600,
+        token_seq: 1 << 40,
+    };
     let mut contexts = Contexts::<()>::new(ContextLimits::default());
-    let accepted = contexts.store(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
+    let accepted = contexts.store(
+        Accept::Established { context, token: b"welcome".to_vec() },
+        ContextHandle([name; HANDLE_LEN]),
+        0,
+    );
     let mut w = Writer::new();
     init.reply(accepted, &mut w);
-    let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else { panic!("expected a complete context") };
+    let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else {
+        panic!("expected a complete context")
+    };
     GssProtection::new(context)
 }
 
@@ -108,10 +131,16 @@ async fn repeats_offer_of_callback_context_after_failure() {
     let (client, world) = start_with_renewal(vec![Status::DELAY; 2]).await;
     let began = Instant::now();
     while world.lock().unwrap().offered_handles.len() < 3 {
-        assert!(began.elapsed() < Duration::from_secs(60), "the client repeats the offer with a later reply");
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "the client repeats the offer with a later reply"
+        );
         root(&client).await;
         let offers = world.lock().unwrap().offered_handles.len() as u64;
-        assert!(offers <= 2 + began.elapsed().as_secs(), "the client does not offer the context with each reply");
+        assert!(
+            offers <= 2 + began.elapsed().as_secs(),
+            "the client does not offer the context with each reply"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let end = Instant::now() + Duration::from_millis(1500);
@@ -127,7 +156,9 @@ async fn repeats_offer_of_callback_context_after_failure() {
 async fn offers_callback_context_once_to_server_without_support() {
     let (client, world) = start_with_renewal(vec![Status::NOTSUPP]).await;
     let began = Instant::now();
-    while world.lock().unwrap().offered_handles.is_empty() || began.elapsed() < Duration::from_millis(1500) {
+    while world.lock().unwrap().offered_handles.is_empty()
+        || began.elapsed() < Duration::from_millis(1500)
+    {
         assert!(began.elapsed() < Duration::from_secs(60), "the client offers the context");
         root(&client).await;
         tokio::time::sleep(Duration::from_millis(5)).await;

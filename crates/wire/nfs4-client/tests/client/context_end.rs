@@ -18,7 +18,9 @@ async fn wait_for_destroyed(world: &Shared, count: usize) -> Vec<Vec<u8>> {
 async fn closed_client_destroys_its_context() {
     for minor in [0, 1] {
         let (address, world) = server::start().await;
-        let client = Client::connect(Config::new(address, minor, identity(), CallbackOnly::new(1))).await.unwrap();
+        let client = Client::connect(Config::new(address, minor, identity(), CallbackOnly::new(1)))
+            .await
+            .unwrap();
         root(&client).await;
         assert!(world.lock().unwrap().destroyed_contexts.is_empty());
         client.close().await.unwrap();
@@ -39,7 +41,9 @@ async fn replaced_context_is_destroyed_before_its_successor() {
 #[tokio::test]
 async fn dropped_pipeline_destroys_its_context() {
     let (address, world) = server::start().await;
-    let made = tokio::task::spawn_blocking(move || Pipeline::connect(address, 1, 2, &identity(), Box::new(CallbackOnly::new(1))));
+    let made = tokio::task::spawn_blocking(move || {
+        Pipeline::connect(address, 1, 2, &identity(), Box::new(CallbackOnly::new(1)))
+    });
     let pipeline = made.await.unwrap().unwrap();
     assert!(world.lock().unwrap().destroyed_contexts.is_empty());
     drop(pipeline);

@@ -56,7 +56,9 @@ async fn replaces_exhausted_context_without_failing_calls() {
         let mut config = Config::new(address, minor, identity(), LimitedProtection::new(0, 20));
         config.connections = connections;
         let count = contexts_created.clone();
-        config.renewal = Some(Arc::new(move || Ok(Box::new(LimitedProtection::new(count.fetch_add(1, Ordering::SeqCst) + 1, 20)))));
+        config.renewal = Some(Arc::new(move || {
+            Ok(Box::new(LimitedProtection::new(count.fetch_add(1, Ordering::SeqCst) + 1, 20)))
+        }));
         let client = Client::connect(config).await.unwrap();
         for _ in 0..5 {
             let calls: Vec<_> = (0..16)
@@ -70,14 +72,19 @@ async fn replaces_exhausted_context_without_failing_calls() {
             }
         }
         let contexts_created = contexts_created.load(Ordering::SeqCst);
-        assert!((3..=8).contains(&contexts_created), "4.{minor}: 80 calls and the handshake need 4 more contexts, not {contexts_created}");
+        assert!(
+            (3..=8).contains(&contexts_created),
+            "4.{minor}: 80 calls and the handshake need 4 more contexts, not {contexts_created}"
+        );
     }
 }
 
 #[tokio::test]
 async fn caller_sees_error_when_no_context_can_be_created() {
     let (address, _world) = server::start().await;
-    let client = Client::connect(Config::new(address, 1, identity(), LimitedProtection::new(0, 5))).await.unwrap();
+    let client = Client::connect(Config::new(address, 1, identity(), LimitedProtection::new(0, 5)))
+        .await
+        .unwrap();
     let error = loop {
         if let Err(error) = client.walk(b"/").await {
             break error;

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use vouch_nfs4::op::{Args, GetattrArgs, Op, PutfhArgs, Results, ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Bitmap, Filehandle, Stateid, Status, Verifier, cb};
-use vouch_nfs4_client::{CallTag, Client, Config, Error, Identity, Pipeline, Plain, Protection, ProtectionError};
+use vouch_nfs4_client::{
+    CallTag, Client, Config, Error, Identity, Pipeline, Plain, Protection, ProtectionError,
+};
 use vouch_oncrpc::{AuthSys, OpaqueAuth};
 use vouch_xdr::Writer;
 
@@ -22,7 +24,12 @@ fn identity() -> Identity {
 }
 
 fn config(address: std::net::SocketAddr, minor: u32) -> Config {
-    Config::new(address, minor, identity(), Plain::sys(&AuthSys { uid: 1000, gid: 100, ..AuthSys::default() }))
+    Config::new(
+        address,
+        minor,
+        identity(),
+        Plain::sys(&AuthSys { uid: 1000, gid: 100, ..AuthSys::default() }),
+    )
 }
 
 async fn root(client: &Client) -> Filehandle {
@@ -41,8 +48,13 @@ async fn files_are_written_and_read(minor: u32, connections: usize) {
     assert_eq!(client.read(&file, 50_000, 200_000).await.unwrap(), (data[50_000..].to_vec(), true));
     client.close_file(file).await.unwrap();
     assert_eq!(client.walk(b"/f").await.unwrap().size, 100_000);
-    assert!(matches!(client.walk(b"/g").await, Err(Error::Refused { op: Op::LOOKUP, status: Status::NOENT })));
-    (0..50).for_each(|at| drop(world.lock().unwrap().files.insert(format!("n{at:03}").into_bytes(), Vec::new())));
+    assert!(matches!(
+        client.walk(b"/g").await,
+        Err(Error::Refused { op: Op::LOOKUP, status: Status::NOENT })
+    ));
+    (0..50).for_each(|at| {
+        drop(world.lock().unwrap().files.insert(format!("n{at:03}").into_bytes(), Vec::new()))
+    });
     assert_eq!(client.list(&root, 1000).await.unwrap().len(), 51);
     client.remove(&root, b"f").await.unwrap();
     client.close().await.unwrap();
@@ -63,11 +75,21 @@ async fn reads_and_writes_files_with_4_1_and_4_2() {
 async fn many_tasks_share_slots() {
     let (address, _world) = server::start().await;
     let identity = Identity { slots: 4, ..identity() };
-    let client = Client::connect(Config { connections: 2, identity, ..config(address, 1) }).await.unwrap();
+    let client =
+        Client::connect(Config { connections: 2, identity, ..config(address, 1) }).await.unwrap();
     let tasks: Vec<_> = (0..200)
         .map(|_| {
             let client = client.clone();
-            tokio::spawn(async move { client.compound().putrootfh().getattr(Bitmap::of(&[1])).send().await.unwrap().status() })
+            tokio::spawn(async move {
+                client
+                    .compound()
+                    .putrootfh()
+                    .getattr(Bitmap::of(&[1]))
+                    .send()
+                    .await
+                    .unwrap()
+                    .status()
+            })
         })
         .collect();
     for task in tasks {
@@ -81,7 +103,10 @@ async fn connections_of_a_session_use_all_addresses_that_answer() {
     let (first, world) = server::start().await;
     let second = server::listen(&world).await;
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let client = Client::connect(Config { connections: 6, trunk: vec![second, silent], ..config(first, 1) }).await.unwrap();
+    let client =
+        Client::connect(Config { connections: 6, trunk: vec![second, silent], ..config(first, 1) })
+            .await
+            .unwrap();
     for _ in 0..12 {
         root(&client).await;
     }
@@ -94,7 +119,8 @@ async fn repeats_call_after_lost_reply_without_second_execution() {
     let (address, world) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root = root(&client).await;
-    let file = client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
+    let file =
+        client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
     world.lock().unwrap().dropped_replies = 1;
     assert_eq!(client.write(&file, 0, b"once", StableHow::FileSync).await.unwrap().0, 4);
     assert_eq!(world.lock().unwrap().writes, 1);
@@ -122,7 +148,11 @@ async fn recall_reaches_handler_and_is_answered() {
         other => cb::Results::failure(other.op(), Status::NOTSUPP),
     });
     let client = Client::connect(Config { callbacks, ..config(address, 1) }).await.unwrap();
-    let args = cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() };
+    let args = cb::CbRecallArgs {
+        stateid: Stateid::default(),
+        truncate: false,
+        handle: Filehandle::new(b"f").unwrap(),
+    };
     world.lock().unwrap().recall = Some(args);
     root(&client).await;
     assert_eq!(*seen.lock().unwrap(), Some(args));
@@ -141,7 +171,10 @@ async fn client_renews_session_and_reclaims_open() {
     let (address, world) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root_handle = root(&client).await;
-    let mut file = client.open(&root_handle, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
+    let mut file = client
+        .open(&root_handle, b"f", ShareAccess::BOTH, Some(&Attributes::default()))
+        .await
+        .unwrap();
     let before = client.id();
     world.lock().unwrap().refuses_sessions = true;
     let error = client.walk(b"/").await.unwrap_err();
@@ -155,10 +188,13 @@ async fn client_renews_session_and_reclaims_open() {
 
 #[test]
 fn pipeline_keeps_many_calls_in_flight() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (address, _world) = runtime.block_on(server::start());
     for (minor, connections) in [(0, 1), (1, 2)] {
-        let mut pipeline = Pipeline::connect(address, minor, connections, &identity(), Box::new(Plain::none())).unwrap();
+        let mut pipeline =
+            Pipeline::connect(address, minor, connections, &identity(), Box::new(Plain::none()))
+                .unwrap();
         let operations = |call: &mut vouch_nfs4_client::CallBuilder, w: &mut vouch_xdr::Writer| {
             call.op(w, &Args::Putfh(PutfhArgs { handle: Filehandle::new(b"").unwrap() }));
             call.op(w, &Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1, 4]) }));
@@ -186,20 +222,27 @@ fn pipeline_keeps_many_calls_in_flight() {
 }
 
 fn recalled() -> cb::CbRecallArgs {
-    cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() }
+    cb::CbRecallArgs {
+        stateid: Stateid::default(),
+        truncate: false,
+        handle: Filehandle::new(b"f").unwrap(),
+    }
 }
 
 // RFC 8881 §2.10.3: a connection of a session may carry calls in both directions.
 #[test]
 fn answers_calls_of_server_during_handshake() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (address, world) = runtime.block_on(server::start());
     (world.lock().unwrap().recall, world.lock().unwrap().recalls_always) = (Some(recalled()), true);
-    let mut pipeline = Pipeline::connect(address, 1, 3, &identity(), Box::new(Plain::none())).unwrap();
+    let mut pipeline =
+        Pipeline::connect(address, 1, 3, &identity(), Box::new(Plain::none())).unwrap();
     assert!(pipeline.submitter().submit(0, |_, _| {}).unwrap());
     while pipeline.poll(None, |_, _, outcome| _ = outcome.unwrap()).unwrap() == 0 {}
     runtime.block_on(async {
-        let client = Client::connect(Config { connections: 3, ..config(address, 1) }).await.unwrap();
+        let client =
+            Client::connect(Config { connections: 3, ..config(address, 1) }).await.unwrap();
         root(&client).await;
     });
     assert!(world.lock().unwrap().recall_answer.is_some());
@@ -207,9 +250,11 @@ fn answers_calls_of_server_during_handshake() {
 
 #[test]
 fn unreadable_reply_costs_pipeline_one_call() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (address, world) = runtime.block_on(server::start());
-    let mut pipeline = Pipeline::connect(address, 1, 1, &identity(), Box::new(Plain::none())).unwrap();
+    let mut pipeline =
+        Pipeline::connect(address, 1, 1, &identity(), Box::new(Plain::none())).unwrap();
     world.lock().unwrap().garbled_replies = 1;
     let (mut lost, mut done) = (0, 0);
     for token in 0..8 {
@@ -259,7 +304,8 @@ impl Protection for ClaimedIntegrity {
 // RFC 8881 §2.10.8.3.
 #[tokio::test]
 async fn requests_state_protection_only_with_integrity() {
-    let refused = [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(ProtectionReply::Refused);
+    let refused =
+        [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(ProtectionReply::Refused);
     for answer in [ProtectionReply::Granted, ProtectionReply::Ignored].into_iter().chain(refused) {
         let (address, world) = server::start().await;
         world.lock().unwrap().protection = answer;
@@ -267,16 +313,30 @@ async fn requests_state_protection_only_with_integrity() {
         let client = Client::connect(protected).await.unwrap();
         assert_eq!(client.is_protected(), answer == ProtectionReply::Granted);
         root(&client).await;
-        let expected: &[bool] = if matches!(answer, ProtectionReply::Refused(_)) { &[true, false] } else { &[true] };
-        assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
+        let expected: &[bool] =
+            if matches!(answer, ProtectionReply::Refused(_)) { &[true, false] } else { &[true] };
+        assert_eq!(
+            std::mem::take(&mut world.lock().unwrap().protection_requests),
+            expected,
+            "{answer:?}"
+        );
         client.renew().await.unwrap();
-        assert_eq!(std::mem::take(&mut world.lock().unwrap().protection_requests), expected, "{answer:?}");
+        assert_eq!(
+            std::mem::take(&mut world.lock().unwrap().protection_requests),
+            expected,
+            "{answer:?}"
+        );
         let plain = Client::connect(config(address, 1)).await.unwrap();
         assert!(!plain.is_protected());
         let pipeline = tokio::task::spawn_blocking(move || {
-            Pipeline::connect(address, 1, 2, &identity(), Box::new(ClaimedIntegrity(Plain::none()))).map(drop)
+            Pipeline::connect(address, 1, 2, &identity(), Box::new(ClaimedIntegrity(Plain::none())))
+                .map(drop)
         });
         pipeline.await.unwrap().unwrap();
-        assert_eq!(world.lock().unwrap().protection_requests, [&[false], expected].concat(), "{answer:?}");
+        assert_eq!(
+            world.lock().unwrap().protection_requests,
+            [&[false], expected].concat(),
+            "{answer:?}"
+        );
     }
 }

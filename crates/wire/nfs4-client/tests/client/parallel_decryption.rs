@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use vouch_nfs4::op::Args;
 use vouch_nfs4::{Filehandle, Stateid, cb};
-use vouch_nfs4_client::{CallTag, Client, Config, IncomingReply, Opener, Plain, Protection, ProtectionError};
+use vouch_nfs4_client::{
+    CallTag, Client, Config, IncomingReply, Opener, Plain, Protection, ProtectionError,
+};
 use vouch_oncrpc::OpaqueAuth;
 use vouch_xdr::Writer;
 
@@ -45,7 +47,13 @@ impl Protection for GatedProtection {
         self.0.verify(tag, verifier)
     }
 
-    fn open<'a>(&mut self, tag: CallTag, v: OpaqueAuth<'_>, body: &'a [u8], s: &'a mut Vec<u8>) -> Result<&'a [u8], ProtectionError> {
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        v: OpaqueAuth<'_>,
+        body: &'a [u8],
+        s: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
         self.0.open(tag, v, body, s)
     }
 }
@@ -57,14 +65,16 @@ async fn call_putrootfh(client: Client) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn opens_replies_in_batches_without_blocking_other_connections() {
     let (address, world) = server::start().await;
-    let ((entered_sender, entered), (release, release_receiver)) = (mpsc::channel(), mpsc::channel());
+    let ((entered_sender, entered), (release, release_receiver)) =
+        (mpsc::channel(), mpsc::channel());
     let gate = Arc::new(Gate {
         blocks_next_batch: AtomicBool::new(false),
         entered_sender,
         release_receiver: Mutex::new(release_receiver),
         counts: Mutex::default(),
     });
-    let mut config = Config::new(address, 1, identity(), GatedProtection(Plain::none(), gate.clone()));
+    let mut config =
+        Config::new(address, 1, identity(), GatedProtection(Plain::none(), gate.clone()));
     config.connections = 2;
     let client = Client::connect(config).await.unwrap();
     gate.blocks_next_batch.store(true, Ordering::SeqCst);
@@ -74,7 +84,11 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
     let mut done = tokio::task::JoinSet::new();
     (0..8).for_each(|_| drop(done.spawn(call_putrootfh(client.clone()))));
     for _ in 0..4 {
-        tokio::time::timeout(STEP_TIMEOUT, done.join_next()).await.expect("other connections continue").unwrap().unwrap();
+        tokio::time::timeout(STEP_TIMEOUT, done.join_next())
+            .await
+            .expect("other connections continue")
+            .unwrap()
+            .unwrap();
     }
     assert!(!first.is_finished());
     release.send(()).unwrap();
@@ -83,7 +97,10 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
         answered.unwrap();
     }
     let counts = gate.counts.lock().unwrap();
-    assert!(counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9, "{counts:?}");
+    assert!(
+        counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9,
+        "{counts:?}"
+    );
 }
 
 type CallFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -97,7 +114,12 @@ async fn callback_is_answered_in_order_with_replies() {
         let shared_call = call_in_flight.clone();
         let callbacks = Box::new(move |_: &cb::Args<'_>| {
             let mut shared_call = shared_call.lock().unwrap();
-            let answered = shared_call.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            let answered = shared_call
+                .as_mut()
+                .unwrap()
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready();
             sender.send(answered).unwrap();
             cb::Results::Recall(Ok(()))
         });
@@ -113,15 +135,25 @@ async fn callback_is_answered_in_order_with_replies() {
             config.protection = Box::new(GatedProtection(Plain::none(), Arc::new(gate)));
         }
         let client = Client::connect(config).await.unwrap();
-        let args = cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() };
+        let args = cb::CbRecallArgs {
+            stateid: Stateid::default(),
+            truncate: false,
+            handle: Filehandle::new(b"f").unwrap(),
+        };
         {
             let mut world = world.lock().unwrap();
             (world.recall, world.recall_follows_reply) = (Some(args), after);
         }
         let mut call = Box::pin(call_putrootfh(client.clone()));
-        assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the call is sent and waits");
+        assert!(
+            call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(),
+            "the call is sent and waits"
+        );
         *call_in_flight.lock().unwrap() = Some(call);
-        let answered = tokio::time::timeout(STEP_TIMEOUT, receiver.recv()).await.expect("a callback arrives").unwrap();
+        let answered = tokio::time::timeout(STEP_TIMEOUT, receiver.recv())
+            .await
+            .expect("a callback arrives")
+            .unwrap();
         assert_eq!(answered, after, "with an opener: {opened}");
         let call = call_in_flight.lock().unwrap().take().unwrap();
         if !answered {

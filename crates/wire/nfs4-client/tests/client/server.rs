@@ -9,7 +9,9 @@ use tokio::net::{TcpListener, TcpStream};
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::*;
-use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record};
+use vouch_oncrpc::{
+    Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record,
+};
 use vouch_rpcsec_gss::{Credential, Procedure};
 use vouch_xdr::{Reader, Writer};
 
@@ -126,7 +128,8 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         return false;
     }
     let always = world.recalls_always;
-    let (recalled, after) = (if always { world.recall } else { world.recall.take() }, world.recall_follows_reply);
+    let (recalled, after) =
+        (if always { world.recall } else { world.recall.take() }, world.recall_follows_reply);
     if let Some(args) = recalled.as_ref().filter(|_| always || !after) {
         recall(args, &world, out);
     }
@@ -158,7 +161,16 @@ fn recall(args: &cb::CbRecallArgs, world: &ServerState, out: &mut Writer) {
     cb::Args::Recall(*args).encode(&mut body);
     let start = begin_record(out);
     let none = vouch_oncrpc::OpaqueAuth::NONE;
-    Call { xid: 77, program: 0x4000_0000, version: 1, procedure: 1, cred: none, verf: none, args: body.as_bytes() }.encode(out);
+    Call {
+        xid: 77,
+        program: 0x4000_0000,
+        version: 1,
+        procedure: 1,
+        cred: none,
+        verf: none,
+        args: body.as_bytes(),
+    }
+    .encode(out);
     end_record(out.bytes_mut(), start, 0);
 }
 
@@ -171,7 +183,9 @@ fn compound(args: &[u8], world: &mut ServerState, out: &mut Writer) {
         count += 1;
         let args = Args::decode(head.minor, &mut r).unwrap();
         let results = match &args {
-            Args::Sequence(args) if world.refuses_sessions || args.session != SessionId([world.session; 16]) => {
+            Args::Sequence(args)
+                if world.refuses_sessions || args.session != SessionId([world.session; 16]) =>
+            {
                 Results::Sequence(Err(Status::BADSESSION))
             }
             Args::Sequence(args) => {
@@ -214,13 +228,18 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             world.protection_requests.push(args.state_protect != StateProtect::None);
             let state_protect = match (&args.state_protect, world.protection) {
                 (StateProtect::None, _) | (_, ProtectionReply::Ignored) => StateProtectReply::None,
-                (StateProtect::MachineCred(ops), ProtectionReply::Granted) => StateProtectReply::MachineCred(*ops),
+                (StateProtect::MachineCred(ops), ProtectionReply::Granted) => {
+                    StateProtectReply::MachineCred(*ops)
+                }
                 (_, ProtectionReply::Refused(status)) => return Results::ExchangeId(Err(status)),
-                (StateProtect::Ssv(_), _) => return Results::ExchangeId(Err(Status::ENCR_ALG_UNSUPP)),
+                (StateProtect::Ssv(_), _) => {
+                    return Results::ExchangeId(Err(Status::ENCR_ALG_UNSUPP));
+                }
             };
             world.session += 1;
             let owner = ServerOwner { minor: 0, major: Bytes(b"scripted") };
-            let (client, seq, flags) = (ClientId(u64::from(world.session)), CreateSeq(1), ExchangeIdFlags(0x1_0000));
+            let (client, seq, flags) =
+                (ClientId(u64::from(world.session)), CreateSeq(1), ExchangeIdFlags(0x1_0000));
             Results::ExchangeId(Ok(ExchangeIdOk {
                 client,
                 seq,
@@ -235,21 +254,36 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             world.refuses_sessions = false;
             world.slots = vec![(0, Vec::new()); args.fore.requests_max as usize];
             let (session, seq, flags) = (SessionId([world.session; 16]), args.seq, args.flags);
-            Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
+            Results::CreateSession(Ok(CreateSessionOk {
+                session,
+                seq,
+                flags,
+                fore: args.fore,
+                back: args.back,
+            }))
         }
-        Args::BindConnToSession(_) if world.refuses_sessions => Results::BindConnToSession(Err(Status::BADSESSION)),
-        Args::BindConnToSession(args) => {
-            Results::BindConnToSession(Ok(BindConnOk { session: args.session, dir: ChannelDirServer::Both, rdma: false }))
+        Args::BindConnToSession(_) if world.refuses_sessions => {
+            Results::BindConnToSession(Err(Status::BADSESSION))
         }
+        Args::BindConnToSession(args) => Results::BindConnToSession(Ok(BindConnOk {
+            session: args.session,
+            dir: ChannelDirServer::Both,
+            rdma: false,
+        })),
         Args::BackchannelCtl(args) => {
-            let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else { panic!("expected a GSS context") };
+            let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else {
+                panic!("expected a GSS context")
+            };
             world.offered_handles.push(offer.from_server.0.to_vec());
             Results::BackchannelCtl(world.offer_statuses.pop().map_or(Ok(()), Err))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
         Args::DestroySession(_) => Results::DestroySession(Ok(())),
         Args::DestroyClientid(_) => Results::DestroyClientid(Ok(())),
-        Args::Setclientid(_) => Results::Setclientid(Ok(SetclientidOk { client: ClientId(40), confirm: Verifier([4; 8]) })),
+        Args::Setclientid(_) => Results::Setclientid(Ok(SetclientidOk {
+            client: ClientId(40),
+            confirm: Verifier([4; 8]),
+        })),
         Args::SetclientidConfirm(args) => {
             assert_eq!((args.client, args.confirm), (ClientId(40), Verifier([4; 8])));
             Results::SetclientidConfirm(Ok(()))
@@ -275,18 +309,29 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
                 Some(data) => (FileType::Regular, data.len() as u64),
                 None => (FileType::Directory, 0),
             };
-            let attributes = Attributes { file_type: Some(kind), size: Some(size), mode: Some(0o644), ..Attributes::default() };
+            let attributes = Attributes {
+                file_type: Some(kind),
+                size: Some(size),
+                mode: Some(0o644),
+                ..Attributes::default()
+            };
             let mut w = Writer::new();
             GetattrOk::write(&mut w, args.wanted, &attributes);
             Results::decode(&mut Reader::new(w.into_bytes().leak())).unwrap()
         }
         Args::Open(args) => {
-            let OpenClaim::Null(name) = args.claim else { return Results::Open(Ok(opened(stateid, change, OpenResultFlags(0)))) };
+            let OpenClaim::Null(name) = args.claim else {
+                return Results::Open(Ok(opened(stateid, change, OpenResultFlags(0))));
+            };
             if let OpenHow::Create(_) = args.how {
                 world.files.entry(name.0.to_vec()).or_default();
             }
             *current = name.0.to_vec();
-            let flags = if args.owner.client.0 == 40 { OpenResultFlags::CONFIRM } else { OpenResultFlags(0) };
+            let flags = if args.owner.client.0 == 40 {
+                OpenResultFlags::CONFIRM
+            } else {
+                OpenResultFlags(0)
+            };
             match world.files.contains_key(name.0) {
                 true => Results::Open(Ok(opened(stateid, change, flags))),
                 false => Results::Open(Err(Status::NOENT)),
@@ -302,7 +347,11 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             let end = args.offset as usize + args.data.len();
             data.resize(data.len().max(end), 0);
             data[args.offset as usize..end].copy_from_slice(&args.data);
-            Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
+            Results::Write(Ok(WriteOk {
+                count: args.data.len() as u32,
+                committed: args.stable,
+                verifier: Verifier([1; 8]),
+            }))
         }
         Args::Read(args) => {
             let data = world.files.get(current).cloned().unwrap_or_default().leak();
@@ -320,9 +369,17 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             let mut w = Writer::new();
             let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 200).unwrap();
             let attributes = Attributes { fileid: Some(5), ..Attributes::default() };
-            let rest = world.files.keys().enumerate().skip(args.cookie.0.saturating_sub(2) as usize);
-            let all =
-                rest.fold(true, |fits, (at, name)| fits && list.push(&mut w, Cookie(at as u64 + 3), Name(name), args.wanted, &attributes));
+            let rest =
+                world.files.keys().enumerate().skip(args.cookie.0.saturating_sub(2) as usize);
+            let all = rest.fold(true, |fits, (at, name)| {
+                fits && list.push(
+                    &mut w,
+                    Cookie(at as u64 + 3),
+                    Name(name),
+                    args.wanted,
+                    &attributes,
+                )
+            });
             list.finish(&mut w, all);
             Results::decode(&mut Reader::new(w.into_bytes().leak())).unwrap()
         }

@@ -5,7 +5,10 @@ use vouch_xdr::{Error, Reader, Writer};
 use super::types::*;
 use crate::acl::ACL_WHO_LEN_MAX;
 use crate::component::{CharsetCap, FsLocations, FsLocationsInfo};
-use crate::{Acl, Acl41, AclSupport, Bitmap, Bytes, ChangeId, Filehandle, Fsid, List, SetTime, Status, Time, Wire};
+use crate::{
+    Acl, Acl41, AclSupport, Bitmap, Bytes, ChangeId, Filehandle, Fsid, List, SetTime, Status, Time,
+    Wire,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attr(pub u32);
@@ -178,8 +181,10 @@ attributes! { 'a;
 
 impl Attributes<'_> {
     /// RFC 8881 §5.8 and 5.12; RFC 7862 §12.2; RFC 8275; RFC 9754.
-    pub(crate) const SETTABLE: Bitmap =
-        Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84, 85]);
+    pub(crate) const SETTABLE: Bitmap = Bitmap::of(&[
+        4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84,
+        85,
+    ]);
 
     /// Write-only attributes and rdattr_error.
     pub(crate) const NOT_COMPARABLE: Bitmap = Bitmap::of(&[11, 48, 54, 70, 72, 74, 81, 84, 85]);

@@ -1,7 +1,10 @@
 //! EXCHANGE_ID (RFC 8881 §18.35).
 
 use crate::macros::{wire_bits, wire_struct};
-use crate::{Bytes, ClientId, ClientOwner, CreateSeq, OPAQUE_LIMIT, ServerOwner, StateProtect, StateProtectReply, Time};
+use crate::{
+    Bytes, ClientId, ClientOwner, CreateSeq, OPAQUE_LIMIT, ServerOwner, StateProtect,
+    StateProtectReply, Time,
+};
 
 wire_bits! {
     pub struct ExchangeIdFlags {

@@ -32,7 +32,9 @@ impl<'a> Failure<'a> for Status {
 }
 
 #[inline]
-pub(crate) fn decode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(r: &mut Reader<'a>) -> Result<Result<T, F>, Error> {
+pub(crate) fn decode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(
+    r: &mut Reader<'a>,
+) -> Result<Result<T, F>, Error> {
     match Status(r.u32()?) {
         Status::OK => T::decode(r).map(Ok),
         status => F::decode_body(status, r).map(Err),
@@ -40,7 +42,10 @@ pub(crate) fn decode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(r: &mut Reader<'a>
 }
 
 #[inline]
-pub(crate) fn encode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(outcome: &Result<T, F>, w: &mut Writer) {
+pub(crate) fn encode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(
+    outcome: &Result<T, F>,
+    w: &mut Writer,
+) {
     match outcome {
         Ok(body) => {
             w.u32(Status::OK.0);
@@ -62,7 +67,9 @@ pub(crate) fn outcome_status<'a, T, F: Failure<'a>>(outcome: &Result<T, F>) -> S
 }
 
 #[cfg(test)]
-pub(crate) fn sample_outcome<'a, T: Wire<'a>, F: Failure<'a>>(s: &mut crate::sample::Sampler) -> Result<T, F> {
+pub(crate) fn sample_outcome<'a, T: Wire<'a>, F: Failure<'a>>(
+    s: &mut crate::sample::Sampler,
+) -> Result<T, F> {
     match s.below(4) {
         0 => Err(F::sample(s)),
         _ => Ok(T::sample(s)),

@@ -79,7 +79,11 @@ impl<'a> Wire<'a> for ReaddirOk<'a> {
             w.bool(true);
             DirEntry::sample(s).encode(&mut w);
         }
-        Self { verifier: Verifier::sample(s), entries: DirEntries { packed: w.into_bytes().leak() }, eof: bool::sample(s) }
+        Self {
+            verifier: Verifier::sample(s),
+            entries: DirEntries { packed: w.into_bytes().leak() },
+            eof: bool::sample(s),
+        }
     }
 }
 
@@ -118,7 +122,14 @@ impl ReaddirWriter {
 
     /// With the attributes of `wanted` that have a value. False, without change, if the entry does
     /// not fit.
-    pub fn push(&mut self, w: &mut Writer, cookie: Cookie, name: Name<'_>, wanted: Bitmap, attributes: &Attributes<'_>) -> bool {
+    pub fn push(
+        &mut self,
+        w: &mut Writer,
+        cookie: Cookie,
+        name: Name<'_>,
+        wanted: Bitmap,
+        attributes: &Attributes<'_>,
+    ) -> bool {
         let start = w.len();
         w.bool(true);
         cookie.encode(w);
@@ -159,14 +170,20 @@ mod tests {
         let mut r = Reader::new(w.as_bytes());
         let Ok(Results::Readdir(Ok(ok))) = Results::decode(&mut r) else { panic!("READDIR") };
         assert_eq!((ok.verifier, ok.eof, r.remaining()), (Verifier([3; 8]), true, 0));
-        let read: Vec<_> = ok.entries.iter().map(|e| (e.cookie.0, e.name.0, e.attrs.attributes().unwrap().fileid)).collect();
+        let read: Vec<_> = ok
+            .entries
+            .iter()
+            .map(|e| (e.cookie.0, e.name.0, e.attrs.attributes().unwrap().fileid))
+            .collect();
         assert_eq!(read, [(1, &b"a"[..], Some(101)), (2, b"bcde", Some(102))]);
     }
 
     #[test]
     fn appends_nothing_when_entry_does_not_fit() {
         // An entry has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes, an empty body 16.
-        for (limit, fits) in [(15, None), (16, Some(0)), (51, Some(0)), (52, Some(1)), (87, Some(1)), (88, Some(2))] {
+        for (limit, fits) in
+            [(15, None), (16, Some(0)), (51, Some(0)), (52, Some(1)), (87, Some(1)), (88, Some(2))]
+        {
             let mut w = Writer::new();
             w.u32(9);
             let list = ReaddirWriter::begin(&mut w, Verifier::default(), limit);
@@ -177,7 +194,10 @@ mod tests {
                         Cookie(1),
                         Name(b"abcd"),
                         Bitmap::of(&[1]),
-                        &Attributes { file_type: Some(crate::attr::FileType::Regular), ..Attributes::default() },
+                        &Attributes {
+                            file_type: Some(crate::attr::FileType::Regular),
+                            ..Attributes::default()
+                        },
                     )
                 {}
                 let pushed = list.entries();

@@ -9,7 +9,9 @@ use vouch_xdr::{Writer, pad_len};
 use super::CallWrap;
 use crate::window::WINDOW_LEN;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
-use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service};
+use crate::{
+    ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service,
+};
 
 /// What a client's mechanism has agreed with a server.
 #[derive(Clone)]
@@ -48,16 +50,35 @@ pub struct ClientContext {
 }
 
 impl ClientContext {
-    pub(crate) fn new(established: EstablishedClient, handle: Vec<u8>, service: Service, window: u32) -> Self {
+    pub(crate) fn new(
+        established: EstablishedClient,
+        handle: Vec<u8>,
+        service: Service,
+        window: u32,
+    ) -> Self {
         let EstablishedClient { keys, lifetime_s, token_seq } = established;
         // RFC 2203 §5.3.1: the first number is arbitrary.
         Self { keys, handle, service, window, lifetime_s, next_seq: 1, next_token: token_seq }
     }
 
-    pub(crate) fn of_server(keys: Arc<ContextKeys>, token: u64, handle: Vec<u8>, service: Service, seq: GssSeq) -> Self {
+    pub(crate) fn of_server(
+        keys: Arc<ContextKeys>,
+        token: u64,
+        handle: Vec<u8>,
+        service: Service,
+        seq: GssSeq,
+    ) -> Self {
         // Verifier and body of a call use distinct token numbers; replies use another range.
         let next_token = token.wrapping_shl(1).wrapping_add(BACK_TOKENS);
-        Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
+        Self {
+            keys,
+            handle,
+            service,
+            window: WINDOW_LEN,
+            lifetime_s: 0,
+            next_seq: seq.0,
+            next_token,
+        }
     }
 
     /// The client's end of callbacks in this context (RFC 8881 §2.10.8.3). The client sends
@@ -133,13 +154,20 @@ impl ClientContext {
         Ok(seq)
     }
 
-    fn write_header(&mut self, procedure: Procedure, seq: GssSeq, w: &mut Writer, header_start: usize) {
+    fn write_header(
+        &mut self,
+        procedure: Procedure,
+        seq: GssSeq,
+        w: &mut Writer,
+        header_start: usize,
+    ) {
         let credential = Credential { procedure, seq, service: self.service, handle: &self.handle };
         w.u32(Flavor::RPCSEC_GSS.0);
         w.count(credential.len());
         credential.encode(w);
         debug_assert_eq!(w.len(), header_start + self.header_len());
-        OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &NO_VERIFIER[..self.keys.mic_len()] }.encode(w);
+        OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &NO_VERIFIER[..self.keys.mic_len()] }
+            .encode(w);
     }
 
     pub(super) fn header_len(&self) -> usize {
@@ -204,11 +232,19 @@ impl ClientContext {
         if verifier.flavor != Flavor::RPCSEC_GSS {
             return Err(OpenError::Verifier);
         }
-        self.keys.verify_mic(&[&seq.0.to_be_bytes()], verifier.body).map(drop).map_err(|_| OpenError::Verifier)
+        self.keys
+            .verify_mic(&[&seq.0.to_be_bytes()], verifier.body)
+            .map(drop)
+            .map_err(|_| OpenError::Verifier)
     }
 
     /// `scratch` holds results that can't be opened in place.
-    pub fn open<'a>(&self, seq: GssSeq, body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<&'a [u8], OpenError> {
+    pub fn open<'a>(
+        &self,
+        seq: GssSeq,
+        body: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], OpenError> {
         let results = match self.service {
             Service::None => return Ok(body),
             Service::Integrity => {

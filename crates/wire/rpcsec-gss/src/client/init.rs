@@ -81,22 +81,34 @@ impl<I: Initiator> Initiation<I> {
     pub fn begin(mut initiator: I, service: Service) -> Result<Self, InitError<I::Error>> {
         let (token, established) = match initiator.step(None).map_err(InitError::Mechanism)? {
             InitStep::Continue { token } => (token, None),
-            InitStep::Established { context, token } => {
-                (token.ok_or(InitError::Mismatch("the mechanism produced no token"))?, Some(context))
-            }
+            InitStep::Established { context, token } => (
+                token.ok_or(InitError::Mismatch("the mechanism produced no token"))?,
+                Some(context),
+            ),
         };
         Ok(Self { initiator, service, handle: Vec::new(), token, established })
     }
 
     /// Appends the next call to `w`, without a record mark.
     pub fn call(&self, xid: u32, program: u32, version: u32, w: &mut Writer) {
-        let procedure = if self.handle.is_empty() { Procedure::Init } else { Procedure::ContinueInit };
+        let procedure =
+            if self.handle.is_empty() { Procedure::Init } else { Procedure::ContinueInit };
         let mut body = Writer::new();
-        Credential { procedure, seq: GssSeq(0), service: self.service, handle: &self.handle }.encode(&mut body);
+        Credential { procedure, seq: GssSeq(0), service: self.service, handle: &self.handle }
+            .encode(&mut body);
         let mut args = Writer::new();
         args.opaque(&self.token);
         let cred = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: body.as_bytes() };
-        Call { xid, program, version, procedure: 0, cred, verf: OpaqueAuth::NONE, args: args.as_bytes() }.encode(w);
+        Call {
+            xid,
+            program,
+            version,
+            procedure: 0,
+            cred,
+            verf: OpaqueAuth::NONE,
+            args: args.as_bytes(),
+        }
+        .encode(w);
     }
 
     /// Fails if the server or the mechanism refuses, or if the reply's verifier is invalid.
@@ -107,9 +119,13 @@ impl<I: Initiator> Initiation<I> {
         }
         let (verf, body) = match reply.body {
             ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (verf, body),
-            ReplyBody::Accepted { .. } => return Err(InitError::Mismatch("the call was not accepted")),
+            ReplyBody::Accepted { .. } => {
+                return Err(InitError::Mismatch("the call was not accepted"));
+            }
             ReplyBody::Denied(Denied::AuthError(stat)) => return Err(InitError::Denied(stat)),
-            ReplyBody::Denied(Denied::RpcMismatch { .. }) => return Err(InitError::Mismatch("the server has another version of RPC")),
+            ReplyBody::Denied(Denied::RpcMismatch { .. }) => {
+                return Err(InitError::Mismatch("the server has another version of RPC"));
+            }
         };
         let mut r = Reader::new(body);
         let result = InitResult::decode(&mut r)?;
@@ -135,13 +151,27 @@ impl<I: Initiator> Initiation<I> {
         match (major, self.established.take(), next) {
             (InitResult::COMPLETE, Some(established), None) => {
                 // RFC 2203 §5.2.3.1.1: the window is valid only with its verifier.
-                if verf.flavor != Flavor::RPCSEC_GSS || established.keys.verify_mic(&[&result.window.to_be_bytes()], verf.body).is_err() {
+                if verf.flavor != Flavor::RPCSEC_GSS
+                    || established
+                        .keys
+                        .verify_mic(&[&result.window.to_be_bytes()], verf.body)
+                        .is_err()
+                {
                     return Err(InitError::Verifier);
                 }
-                Ok(Initiated::Done(ClientContext::new(established, self.handle, self.service, result.window)))
+                Ok(Initiated::Done(ClientContext::new(
+                    established,
+                    self.handle,
+                    self.service,
+                    result.window,
+                )))
             }
-            (InitResult::CONTINUE_NEEDED, established, Some(token)) => Ok(Initiated::Again(Self { token, established, ..self })),
-            _ => Err(InitError::Mismatch("client and server disagree whether the context is complete")),
+            (InitResult::CONTINUE_NEEDED, established, Some(token)) => {
+                Ok(Initiated::Again(Self { token, established, ..self }))
+            }
+            _ => Err(InitError::Mismatch(
+                "client and server disagree whether the context is complete",
+            )),
         }
     }
 }

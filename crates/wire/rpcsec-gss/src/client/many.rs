@@ -32,7 +32,12 @@ pub struct ReplyOpen<'a> {
 
 impl<'a> ReplyOpen<'a> {
     /// A reply that is not verified yet.
-    pub fn new(record: &'a mut [u8], seq: GssSeq, verifier: Option<Range<usize>>, body_at: usize) -> Self {
+    pub fn new(
+        record: &'a mut [u8],
+        seq: GssSeq,
+        verifier: Option<Range<usize>>,
+        body_at: usize,
+    ) -> Self {
         Self { record, seq, verifier, body_at, results: Err(OpenError::Verifier) }
     }
 }
@@ -43,7 +48,11 @@ impl ClientContext {
     /// `random` fills its argument with random bytes or returns false. False if a call could not be
     /// protected: then send none.
     #[must_use = "a call that could not be protected must not be sent"]
-    pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
+    pub fn wrap_many(
+        &mut self,
+        calls: &mut [CallWrap<'_>],
+        random: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> bool {
         calls.chunks_mut(CHUNK).all(|calls| {
             self.sign(calls);
             self.service() != Service::Privacy || self.seal(calls, random)
@@ -51,16 +60,22 @@ impl ClientContext {
     }
 
     fn sign(&mut self, calls: &mut [CallWrap<'_>]) {
-        let (header_len, body_at, mic_len) = (self.header_len(), self.body_at(), self.keys().mic_len());
+        let (header_len, body_at, mic_len) =
+            (self.header_len(), self.body_at(), self.keys().mic_len());
         let bodies = if self.service() == Service::Integrity { calls.len() } else { 0 };
         let first = self.tokens(calls.len() + bodies);
         let parts: Vec<[&[u8]; 1]> = calls.iter().map(|call| [&call.bytes[..header_len]]).collect();
         let data: Vec<[&[u8]; 1]> = calls
             .iter()
             .take(bodies)
-            .map(|call| [integrity_body(&call.bytes[body_at..]).map_or(&[][..], |(data, _)| &call.bytes[body_at..][data])])
+            .map(|call| {
+                [integrity_body(&call.bytes[body_at..])
+                    .map_or(&[][..], |(data, _)| &call.bytes[body_at..][data])]
+            })
             .collect();
-        let jobs = (first..).zip(parts.iter().chain(&data)).map(|(token, parts)| MicJob::new(self.keys(), token, parts));
+        let jobs = (first..)
+            .zip(parts.iter().chain(&data))
+            .map(|(token, parts)| MicJob::new(self.keys(), token, parts));
         let mut jobs: Vec<MicJob<'_>> = jobs.collect();
         mic_many(&mut jobs);
         let tokens: Vec<_> = jobs.iter().map(|job| job.token).collect();
@@ -76,7 +91,11 @@ impl ClientContext {
         }
     }
 
-    fn seal(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
+    fn seal(
+        &mut self,
+        calls: &mut [CallWrap<'_>],
+        random: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> bool {
         let body_at = self.body_at();
         let mut confounders = vec![[0; 16]; calls.len()];
         if !random(confounders.as_flattened_mut()) {

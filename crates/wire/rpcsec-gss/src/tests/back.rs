@@ -12,13 +12,18 @@ const NAME: ContextHandle = ContextHandle(*b"name of a client");
 
 fn ends(fixture: &mut Fixture, client: &ClientContext) -> (Arc<ServerContext>, Arc<ServerContext>) {
     let now = fixture.now_ms;
-    (fixture.contexts.find(client.handle(), now).expect("creation succeeded"), client.back_channel(NAME))
+    (
+        fixture.contexts.find(client.handle(), now).expect("creation succeeded"),
+        client.back_channel(NAME),
+    )
 }
 
 fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {
     let bytes = record.to_vec();
     let call = Call::decode(&bytes).expect("a call");
-    let CallClass::Call(call) = classify(&bytes, &call, |handle| (handle == NAME.0).then(|| end.clone())) else {
+    let CallClass::Call(call) =
+        classify(&bytes, &call, |handle| (handle == NAME.0).then(|| end.clone()))
+    else {
         panic!("under the context")
     };
     let mut checks = [Check::new(record, &call)];
@@ -45,7 +50,9 @@ fn server_calls_client_in_clients_context() {
         for xid in 0..20 {
             let mut back = server.back_channel(&NAME.0, service);
             let (mut record, seq) = call(&mut back, xid, b"recall it...");
-            let (gss, Verdict::Genuine(args)) = called(&end, &mut record) else { panic!("{enctype} {service:?}: the call is genuine") };
+            let (gss, Verdict::Genuine(args)) = called(&end, &mut record) else {
+                panic!("{enctype} {service:?}: the call is genuine")
+            };
             assert_eq!((&record[args], gss.service()), (&b"recall it..."[..], service));
             let reply = answer(&gss, b"recalled");
             assert_eq!(open(&back, seq, &reply).unwrap(), b"recalled");
@@ -83,12 +90,17 @@ fn forged_callback_or_answer_is_refused() {
             forged[at] ^= 0x40;
             let status = 20 + server.keys().mic_len()..24 + server.keys().mic_len();
             let proven = service != Service::None || at < status.start;
-            assert!(!proven || status.contains(&at) || open(&back, number, &forged).is_err(), "{enctype} {service:?} {at}");
+            assert!(
+                !proven || status.contains(&at) || open(&back, number, &forged).is_err(),
+                "{enctype} {service:?} {at}"
+            );
         }
         let (mut reflected, _) = call(&mut client, 1, b"data");
         let bytes = reflected.clone();
         let decoded = Call::decode(&bytes).unwrap();
-        let CallClass::Call(gss) = classify(&bytes, &decoded, |_| Some(end.clone())) else { panic!("a call") };
+        let CallClass::Call(gss) = classify(&bytes, &decoded, |_| Some(end.clone())) else {
+            panic!("a call")
+        };
         let mut checks = [Check::new(&mut reflected, &gss)];
         check_many(&mut checks, 0);
         assert!(matches!(checks[0].verdict, Verdict::Refused(_)));

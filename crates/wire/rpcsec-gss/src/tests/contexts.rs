@@ -52,23 +52,42 @@ fn full_table_evicts_least_recently_used() {
 
 #[test]
 fn principal_over_share_evicts_its_own_contexts() {
-    let mut contexts: Contexts<u8> = Contexts::new(ContextLimits { contexts_max: 100, principal_share: 20, ..ContextLimits::default() });
+    let mut contexts: Contexts<u8> = Contexts::new(ContextLimits {
+        contexts_max: 100,
+        principal_share: 20,
+        ..ContextLimits::default()
+    });
     for number in 0..60 {
-        contexts.insert(handle(number), of(&format!("user{}@EXAMPLE.ORG", number % 30)), u64::from(number));
+        contexts.insert(
+            handle(number),
+            of(&format!("user{}@EXAMPLE.ORG", number % 30)),
+            u64::from(number),
+        );
     }
     for number in 1000..2000 {
         contexts.insert(handle(number), of("mallory@EXAMPLE.ORG"), u64::from(number));
     }
     assert_eq!(contexts.len(), 100);
     assert!((0..60).all(|number| contexts.find(&handle(number).0, 2000).is_some()));
-    assert!(contexts.find(&handle(1999).0, 2000).is_some() && contexts.find(&handle(1959).0, 2000).is_none());
+    assert!(
+        contexts.find(&handle(1999).0, 2000).is_some()
+            && contexts.find(&handle(1959).0, 2000).is_none()
+    );
 }
 
 #[test]
 fn largest_principal_makes_room_for_others() {
-    let mut contexts: Contexts<u8> = Contexts::new(ContextLimits { contexts_max: 100, principal_share: 20, ..ContextLimits::default() });
+    let mut contexts: Contexts<u8> = Contexts::new(ContextLimits {
+        contexts_max: 100,
+        principal_share: 20,
+        ..ContextLimits::default()
+    });
     for number in 0..30 {
-        contexts.insert(handle(number), of(&format!("user{number}@EXAMPLE.ORG")), u64::from(number));
+        contexts.insert(
+            handle(number),
+            of(&format!("user{number}@EXAMPLE.ORG")),
+            u64::from(number),
+        );
     }
     for number in 1000..1030 {
         contexts.insert(handle(number), of("carol@EXAMPLE.ORG"), u64::from(number));
@@ -83,13 +102,19 @@ fn largest_principal_makes_room_for_others() {
         for number in (1000..1030).chain(2000..2040) {
             used(contexts, number, now_ms);
         }
-        let mut held = |range: std::ops::Range<u32>| range.filter(|&number| contexts.find(&handle(number).0, now_ms).is_some()).count();
+        let mut held = |range: std::ops::Range<u32>| {
+            range.filter(|&number| contexts.find(&handle(number).0, now_ms).is_some()).count()
+        };
         (held(0..30), held(1000..1030), held(2000..2040))
     };
     for (number, expected) in [(10, (30, 30, 30)), (20, (30, 20, 20)), (15, (15, 20, 20))] {
         for _ in 0..number {
             let others = contexts.len() as u32 + contexts.evicted() as u32;
-            contexts.insert(handle(10_000 + others), of(&format!("other{others}@EXAMPLE.ORG")), 4000);
+            contexts.insert(
+                handle(10_000 + others),
+                of(&format!("other{others}@EXAMPLE.ORG")),
+                4000,
+            );
             left(&mut contexts);
         }
         assert_eq!(left(&mut contexts), expected);
@@ -106,7 +131,9 @@ fn eviction_checks_a_bounded_number_of_contexts() {
     assert!((0..1000).all(|number| used(&mut contexts, number, 20_000 - u64::from(number))));
     for at in 0..10 {
         contexts.insert(handle(5000 + at), established(3600), 30_000);
-        let gone: Vec<u32> = (0..1000).filter(|&number| contexts.find(&handle(number).0, 30_000).is_none()).collect();
+        let gone: Vec<u32> = (0..1000)
+            .filter(|&number| contexts.find(&handle(number).0, 30_000).is_none())
+            .collect();
         assert_eq!(gone, (0..=at).map(|turn| 64 * (turn + 1) - 1).collect::<Vec<_>>());
     }
 }
@@ -116,7 +143,8 @@ fn only_verified_calls_count_as_use() {
     for_each_protection(|enctype, service| {
         for proven in [false, true] {
             let mut fixture = Fixture::new(enctype);
-            fixture.contexts = Contexts::new(ContextLimits { contexts_max: 2, ..ContextLimits::default() });
+            fixture.contexts =
+                Contexts::new(ContextLimits { contexts_max: 2, ..ContextLimits::default() });
             let mut first = fixture.connect(service);
             fixture.now_ms += 1;
             let mut second = fixture.connect(service);
@@ -138,8 +166,16 @@ fn only_verified_calls_count_as_use() {
             }
             fixture.now_ms += 1;
             fixture.connect(service);
-            assert_eq!(fixture.contexts.find(first.handle(), fixture.now_ms).is_some(), proven, "{enctype} {service:?}");
-            assert_eq!(fixture.contexts.find(second.handle(), fixture.now_ms).is_some(), !proven, "{enctype} {service:?}");
+            assert_eq!(
+                fixture.contexts.find(first.handle(), fixture.now_ms).is_some(),
+                proven,
+                "{enctype} {service:?}"
+            );
+            assert_eq!(
+                fixture.contexts.find(second.handle(), fixture.now_ms).is_some(),
+                !proven,
+                "{enctype} {service:?}"
+            );
         }
     });
 }
@@ -147,7 +183,11 @@ fn only_verified_calls_count_as_use() {
 #[test]
 fn removed_keys_are_wiped_when_dropped() {
     let mut contexts = table(2);
-    let held: Vec<_> = (0..4).map(|number| Arc::downgrade(&contexts.insert(handle(number), established(60), u64::from(number)))).collect();
+    let held: Vec<_> = (0..4)
+        .map(|number| {
+            Arc::downgrade(&contexts.insert(handle(number), established(60), u64::from(number)))
+        })
+        .collect();
     contexts.remove(handle(3));
     contexts.expire(60_002);
     assert!(contexts.is_empty() && held.iter().all(|context| context.strong_count() == 1));
@@ -160,7 +200,8 @@ fn removed_partial_state_is_dropped_by_caller() {
     let limits = ContextLimits { partial_max: 2, ..ContextLimits::default() };
     let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
     let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
-    let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
+    let held =
+        |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
     (0..3).for_each(|at| contexts.store_partial(handle(at), kept[at as usize].clone(), 0));
     contexts.store_partial(handle(2), kept[3].clone(), 0);
     assert_eq!(held(&kept), [1, 1, 1, 1, 0]);

@@ -15,7 +15,11 @@ fn every_length_passes_with_every_service() {
             assert!(args.len() < 32 || clear != (service == Service::Privacy));
             let reply = fixture.serve(record).into_record();
             assert_eq!(open(&client, seq, &reply).unwrap(), args, "{enctype} {service:?} {words}");
-            assert!(args.len() < 32 || reply.windows(32).any(|window| window == &args[..32]) != (service == Service::Privacy));
+            assert!(
+                args.len() < 32
+                    || reply.windows(32).any(|window| window == &args[..32])
+                        != (service == Service::Privacy)
+            );
         }
     });
 }
@@ -56,11 +60,18 @@ fn mechanism_with_several_exchanges_creates_context() {
 fn refused_ticket_returns_status_without_context() {
     // RFC 2203 §5.2.3.2.
     let mut fixture = Fixture::new(Enctype::Aes256CtsHmacSha1_96);
-    let initiation = Initiation::begin(TestInitiator { enctype: Enctype::Aes256CtsHmacSha1_96, first: b"liar" }, Service::None).unwrap();
+    let initiation = Initiation::begin(
+        TestInitiator { enctype: Enctype::Aes256CtsHmacSha1_96, first: b"liar" },
+        Service::None,
+    )
+    .unwrap();
     let mut w = vouch_xdr::Writer::new();
     initiation.call(5, PROGRAM, 4, &mut w);
     let reply = fixture.serve(w.into_bytes()).into_record();
-    assert!(matches!(initiation.reply(5, &reply), Err(InitError::Refused { major: 0x9_0000, minor: 42 })));
+    assert!(matches!(
+        initiation.reply(5, &reply),
+        Err(InitError::Refused { major: 0x9_0000, minor: 42 })
+    ));
     assert!(fixture.contexts.is_empty());
 }
 

@@ -11,7 +11,10 @@ pub(super) const PROGRAM: u32 = 100_003;
 const KEY: [u8; 32] = [7; 32];
 
 fn keys(enctype: Enctype, role: Role) -> Arc<ContextKeys> {
-    Arc::new(ContextKeys::new(enctype, &KEY[..enctype.key_len()], role, true).expect("a key of the right length"))
+    Arc::new(
+        ContextKeys::new(enctype, &KEY[..enctype.key_len()], role, true)
+            .expect("a key of the right length"),
+    )
 }
 
 pub(super) struct TestAcceptor {
@@ -61,7 +64,10 @@ impl Initiator for TestInitiator {
             None => Ok(InitStep::Continue { token: self.first.to_vec() }),
             Some(b"welcome") => {
                 let keys = keys(self.enctype, Role::Initiator);
-                Ok(InitStep::Established { context: EstablishedClient { keys, lifetime_s: 3600, token_seq: 1 << 41 }, token: None })
+                Ok(InitStep::Established {
+                    context: EstablishedClient { keys, lifetime_s: 3600, token_seq: 1 << 41 },
+                    token: None,
+                })
             }
             Some(other) => Ok(InitStep::Continue { token: other.to_vec() }),
         }
@@ -93,7 +99,12 @@ impl Answer {
 impl Fixture {
     pub(super) fn new(enctype: Enctype) -> Self {
         let contexts = Contexts::new(ContextLimits::default());
-        Self { contexts, acceptor: TestAcceptor { enctype, rounds: 0 }, now_ms: 1000, next_handle: 0 }
+        Self {
+            contexts,
+            acceptor: TestAcceptor { enctype, rounds: 0 },
+            now_ms: 1000,
+            next_handle: 0,
+        }
     }
 
     pub(super) fn connect(&mut self, service: Service) -> ClientContext {
@@ -123,7 +134,11 @@ impl Fixture {
             let call = match Call::decode(&record) {
                 Ok(call) => call,
                 Err(error) => {
-                    answers[at] = Some(error.reply().map_or(Answer::Closed, |reply| Answer::Record(encode(&reply))));
+                    answers[at] = Some(
+                        error
+                            .reply()
+                            .map_or(Answer::Closed, |reply| Answer::Record(encode(&reply))),
+                    );
                     continue;
                 }
             };
@@ -132,11 +147,15 @@ impl Fixture {
             match classify(&record, &call, |handle| self.contexts.find(handle, now)) {
                 CallClass::Call(call) => calls.push((at, record, call)),
                 CallClass::Init(init) => answers[at] = Some(Answer::Record(self.init(&init))),
-                CallClass::Garbage => answers[at] = Some(Answer::Record(encode(&Reply::accepted(xid, Accepted::GarbageArgs)))),
+                CallClass::Garbage => {
+                    answers[at] =
+                        Some(Answer::Record(encode(&Reply::accepted(xid, Accepted::GarbageArgs))))
+                }
                 CallClass::Refused(stat) => answers[at] = Some(denied(xid, stat)),
             }
         }
-        let mut checks: Vec<Check<'_>> = calls.iter_mut().map(|(_, record, call)| Check::new(record, call)).collect();
+        let mut checks: Vec<Check<'_>> =
+            calls.iter_mut().map(|(_, record, call)| Check::new(record, call)).collect();
         check_many(&mut checks, self.now_ms);
         let verdicts: Vec<Verdict> = checks.into_iter().map(|check| check.verdict).collect();
         let mut replies = Vec::new();
@@ -153,7 +172,8 @@ impl Fixture {
                 Verdict::Dropped => answers[*at] = Some(Answer::Closed),
             }
         }
-        let mut wraps: Vec<Wrap<'_>> = replies.iter_mut().map(|(_, (bytes, envelope))| Wrap::new(bytes, envelope)).collect();
+        let mut wraps: Vec<Wrap<'_>> =
+            replies.iter_mut().map(|(_, (bytes, envelope))| Wrap::new(bytes, envelope)).collect();
         wrap_many(&mut wraps, &mut |bytes| {
             bytes.fill(3);
             true
@@ -163,7 +183,10 @@ impl Fixture {
         for (at, (bytes, _)) in replies {
             answers[at] = Some(Answer::Record(bytes));
         }
-        answers.into_iter().map(|answer| answer.expect("every record is answered or closes")).collect()
+        answers
+            .into_iter()
+            .map(|answer| answer.expect("every record is answered or closes"))
+            .collect()
     }
 
     fn init(&mut self, init: &InitCall) -> Vec<u8> {
@@ -172,7 +195,11 @@ impl Fixture {
             Ok(partial) => {
                 let accept = self.acceptor.accept(partial, &init.token);
                 self.next_handle += 1;
-                let outcome = self.contexts.store(accept, ContextHandle([self.next_handle; HANDLE_LEN]), self.now_ms);
+                let outcome = self.contexts.store(
+                    accept,
+                    ContextHandle([self.next_handle; HANDLE_LEN]),
+                    self.now_ms,
+                );
                 init.reply(outcome, &mut w);
             }
             Err(stat) => init.refuse(stat, &mut w),
@@ -223,7 +250,9 @@ pub(super) fn counted(bytes: &mut [u8]) -> bool {
 
 pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
     let (verifier, body_at) = match Reply::decode(record).expect("a reply").body {
-        ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (20..20 + verf.body.len(), record.len() - body.len()),
+        ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => {
+            (20..20 + verf.body.len(), record.len() - body.len())
+        }
         other => panic!("{other:?}"),
     };
     ReplyOpen::new(record, seq, Some(verifier), body_at)
@@ -249,7 +278,10 @@ pub(super) fn open(client: &ClientContext, seq: GssSeq, record: &[u8]) -> Result
             match outcome {
                 Accepted::Success(body) => {
                     let mut scratch = Vec::new();
-                    client.open(seq, body, &mut scratch).map(<[u8]>::to_vec).map_err(|error| error.to_string())
+                    client
+                        .open(seq, body, &mut scratch)
+                        .map(<[u8]>::to_vec)
+                        .map_err(|error| error.to_string())
                 }
                 other => Err(format!("{other:?}")),
             }
@@ -276,7 +308,9 @@ pub(super) fn for_each_protection(mut each: impl FnMut(Enctype, Service)) {
     }
 }
 
-pub(super) fn with_every_protection(mut each: impl FnMut(Fixture, ClientContext, Enctype, Service)) {
+pub(super) fn with_every_protection(
+    mut each: impl FnMut(Fixture, ClientContext, Enctype, Service),
+) {
     for_each_protection(|enctype, service| {
         let mut fixture = Fixture::new(enctype);
         let client = fixture.connect(service);

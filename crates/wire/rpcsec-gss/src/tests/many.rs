@@ -10,7 +10,8 @@ fn args(xid: u32) -> Vec<u8> {
 
 fn wrapped(client: &mut ClientContext, count: u32) -> Vec<(Vec<u8>, GssSeq)> {
     let mut calls: Vec<_> = (0..count).map(|xid| laid_out(client, xid, &args(xid))).collect();
-    let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|(bytes, _)| CallWrap { bytes }).collect();
+    let mut wraps: Vec<CallWrap<'_>> =
+        calls.iter_mut().map(|(bytes, _)| CallWrap { bytes }).collect();
     assert!(client.wrap_many(&mut wraps, &mut counted));
     calls
 }
@@ -20,12 +21,20 @@ fn batch_of_calls_is_served_and_replies_open_in_batch() {
     with_every_protection(|mut fixture, mut client, enctype, service| {
         for count in [1, 2, 5, 100] {
             let calls = wrapped(&mut client, count);
-            let answers = fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
+            let answers =
+                fixture.serve_many(calls.iter().map(|(bytes, _)| bytes.clone()).collect());
             let mut replies: Vec<Vec<u8>> = answers.into_iter().map(Answer::into_record).collect();
-            let mut opens: Vec<_> = replies.iter_mut().zip(&calls).map(|(reply, (_, seq))| to_open(reply, *seq)).collect();
+            let mut opens: Vec<_> = replies
+                .iter_mut()
+                .zip(&calls)
+                .map(|(reply, (_, seq))| to_open(reply, *seq))
+                .collect();
             client.open_many(&mut opens);
             for (xid, open) in opens.iter().enumerate() {
-                assert!(open.record[open.results.clone().unwrap()] == args(xid as u32), "{enctype} {service:?} {xid}");
+                assert!(
+                    open.record[open.results.clone().unwrap()] == args(xid as u32),
+                    "{enctype} {service:?} {xid}"
+                );
             }
         }
     });
@@ -38,7 +47,11 @@ fn call_protected_alone_equals_one_in_a_batch() {
         let (together, _) = wrapped(&mut client, 4).remove(3);
         assert_eq!(alone.len(), together.len());
         assert_eq!(layout(&alone), layout(&together));
-        assert!([alone, together].into_iter().all(|record| matches!(fixture.serve(record), Answer::Record(_))));
+        assert!(
+            [alone, together]
+                .into_iter()
+                .all(|record| matches!(fixture.serve(record), Answer::Record(_)))
+        );
     });
 }
 
@@ -51,7 +64,8 @@ fn one_bad_reply_does_not_affect_others() {
         let verifier_end = 20 + to_open(&mut replies[0], calls[0].1).verifier.unwrap().len();
         replies[4][verifier_end - 1] ^= 1;
         *replies[9].last_mut().unwrap() ^= 1;
-        let mut opens: Vec<_> = replies.iter_mut().zip(&calls).map(|(reply, (_, seq))| to_open(reply, *seq)).collect();
+        let mut opens: Vec<_> =
+            replies.iter_mut().zip(&calls).map(|(reply, (_, seq))| to_open(reply, *seq)).collect();
         opens[13].seq = calls[12].1;
         client.open_many(&mut opens);
         for (at, open) in opens.iter().enumerate() {

@@ -31,20 +31,31 @@ fn flipped_bit_in_call_is_refused_as_the_rfc_says() {
                 && is_rotation(at, args.start)
             {
                 // RFC 4121 §4.2.5: rotation by the whole length changes nothing.
-                assert!(said == "GarbageArgs" || open(&client, seq, reply).unwrap() == b"some arguments. ");
+                assert!(
+                    said == "GarbageArgs"
+                        || open(&client, seq, reply).unwrap() == b"some arguments. "
+                );
                 &["GarbageArgs", "success"]
             } else {
                 &["GarbageArgs"]
             };
             if at >= args.start {
-                assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
+                assert!(
+                    allowed.contains(&said.as_str()),
+                    "{enctype} {service:?} byte {at} of {}: {said}",
+                    record.len()
+                );
                 fixture = Fixture::new(enctype);
                 client = fixture.connect(service);
                 let again = call(&mut client, 77, b"some arguments. ");
                 assert_eq!((again.0 == record, again.1), (true, seq));
                 continue;
             }
-            assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
+            assert!(
+                allowed.contains(&said.as_str()),
+                "{enctype} {service:?} byte {at} of {}: {said}",
+                record.len()
+            );
         }
         let reply = fixture.serve(record).into_record();
         assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
@@ -56,8 +67,9 @@ fn is_rotation(at: usize, body_at: usize) -> bool {
 }
 
 fn privacy_body_at(reply: &[u8]) -> usize {
-    let vouch_oncrpc::ReplyBody::Accepted { outcome: vouch_oncrpc::Accepted::Success(body), .. } =
-        vouch_oncrpc::Reply::decode(reply).expect("a reply").body
+    let vouch_oncrpc::ReplyBody::Accepted {
+        outcome: vouch_oncrpc::Accepted::Success(body), ..
+    } = vouch_oncrpc::Reply::decode(reply).expect("a reply").body
     else {
         panic!("a success")
     };
@@ -99,7 +111,11 @@ fn truncation_anywhere_is_refused() {
         if service != Service::None {
             for cut in 1..=record.len() - args.start {
                 let (record, _) = call(&mut client, 78, b"some arguments. ");
-                assert_eq!(refusal(&fixture.serve(record[..record.len() - cut].to_vec())), "GarbageArgs", "{cut}");
+                assert_eq!(
+                    refusal(&fixture.serve(record[..record.len() - cut].to_vec())),
+                    "GarbageArgs",
+                    "{cut}"
+                );
             }
         }
     });
@@ -122,7 +138,8 @@ fn replayed_call_is_dropped_from_anywhere() {
 fn calls_may_be_reordered_only_within_window() {
     let mut fixture = Fixture::new(Enctype::Aes128CtsHmacSha1_96);
     let mut client = fixture.connect(Service::Integrity);
-    let mut records: Vec<Vec<u8>> = (0..WINDOW_LEN + 1).map(|xid| call(&mut client, xid, b"data").0).collect();
+    let mut records: Vec<Vec<u8>> =
+        (0..WINDOW_LEN + 1).map(|xid| call(&mut client, xid, b"data").0).collect();
     let oldest = records.remove(0);
     records.reverse();
     for answer in fixture.serve_many(records) {
@@ -164,7 +181,11 @@ fn failed_wrap_sends_nothing() {
     let (mut record, _) = call(&mut client, 1, b"data");
     let now = fixture.now_ms;
     let Ok(decoded) = vouch_oncrpc::Call::decode(&record) else { panic!("a call") };
-    let CallClass::Call(call) = classify(&record, &decoded, |handle| fixture.contexts.find(handle, now)) else { panic!("a call") };
+    let CallClass::Call(call) =
+        classify(&record, &decoded, |handle| fixture.contexts.find(handle, now))
+    else {
+        panic!("a call")
+    };
     let mut checks = [Check::new(&mut record, &call)];
     check_many(&mut checks, now);
     assert!(matches!(checks[0].verdict, Verdict::Genuine(_)));

@@ -14,9 +14,15 @@ pub(super) fn parts(pattern: &[u8]) -> impl Iterator<Item = (PatternPart, &[u8])
     let last = pattern.iter().rposition(|byte| *byte == b'*');
     let found = match first.zip(last) {
         None => [Some((PatternPart::Whole, pattern)), None],
-        Some((first, last)) => [Some((PatternPart::Head, &pattern[..first])), Some((PatternPart::Tail, &pattern[last + 1..]))],
+        Some((first, last)) => [
+            Some((PatternPart::Head, &pattern[..first])),
+            Some((PatternPart::Tail, &pattern[last + 1..])),
+        ],
     };
-    found.into_iter().flatten().filter(|(part, text)| *part == PatternPart::Whole || !text.is_empty())
+    found
+        .into_iter()
+        .flatten()
+        .filter(|(part, text)| *part == PatternPart::Whole || !text.is_empty())
 }
 
 #[derive(Debug, Default)]
@@ -56,8 +62,18 @@ impl Patterns {
 
     /// One look-up per distinct prefix and suffix length.
     pub(super) fn of(&self, name: &[u8], mut each: impl FnMut(&[u32])) {
-        let heads = self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
-        let tails = self.tails.lens.iter().filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));
-        self.whole.get(name).into_iter().chain(heads).chain(tails).for_each(|numbers| each(numbers));
+        let heads =
+            self.heads.lens.iter().filter_map(|len| self.heads.lists.get(name.get(..*len)?));
+        let tails = self
+            .tails
+            .lens
+            .iter()
+            .filter_map(|len| self.tails.lists.get(&name[name.len().checked_sub(*len)?..]));
+        self.whole
+            .get(name)
+            .into_iter()
+            .chain(heads)
+            .chain(tails)
+            .for_each(|numbers| each(numbers));
     }
 }

@@ -10,7 +10,8 @@ pub(super) struct RangeTree<T> {
 
 impl<T: Copy + Ord> RangeTree<T> {
     pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
-        let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
+        let mut bounds: Vec<T> =
+            spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
         bounds.sort_unstable();
         bounds.dedup();
         let mut nodes = vec![Vec::new(); 2 * bounds.len()];

@@ -12,7 +12,11 @@ fn rules(text: &str) -> Rules {
     Rules::parse(text, &TestResolver).unwrap()
 }
 
-fn scan<'r>(rules: &'r Rules, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&'r Rule> {
+fn scan<'r>(
+    rules: &'r Rules,
+    record: &Record<'_>,
+    applies: impl Fn(&Rule) -> bool,
+) -> Option<&'r Rule> {
     rules.rules.iter().find(|rule| applies(rule) && rule.holds(record, &sides(record)))
 }
 
@@ -29,12 +33,23 @@ fn field(kind: usize, value: usize, more: usize) -> String {
         2 => format!("-F uid{compare}{value}"),
         3 => format!("-F auid{compare}{value}"),
         4 => format!("-F gid{compare}{value}"),
-        5 => format!("-F exit{}{}", if value.is_multiple_of(4) && compare == ">" { ">=" } else { compare }, EXITS[value % 4].1),
-        6 => format!("-F principal{equality}{}", ["p1@R", "p*@R", "*@R", "p2*", "*1*", "*"][value % 6]),
+        5 => format!(
+            "-F exit{}{}",
+            if value.is_multiple_of(4) && compare == ">" { ">=" } else { compare },
+            EXITS[value % 4].1
+        ),
+        6 => format!(
+            "-F principal{equality}{}",
+            ["p1@R", "p*@R", "*@R", "p2*", "*1*", "*"][value % 6]
+        ),
         7 => format!("-F client{equality}{}", ["a.example", "*.example", "b*", "*x*"][value % 4]),
         8 => {
             let address = ADDRESSES[value % 5];
-            let lens = if address.contains(':') { ["", "/0", "/64", "/120"] } else { ["", "/0", "/24", "/31"] };
+            let lens = if address.contains(':') {
+                ["", "/0", "/64", "/120"]
+            } else {
+                ["", "/0", "/24", "/31"]
+            };
             format!("-F client{equality}{address}{}", lens[more / 2 % 4])
         }
         9 => format!("-F export{equality}{}", PATHS[value % 5]),
@@ -45,13 +60,18 @@ fn field(kind: usize, value: usize, more: usize) -> String {
     }
 }
 
-fn line(number: usize, (always, fields, operations): &(bool, Vec<(usize, usize, usize)>, usize)) -> String {
+fn line(
+    number: usize,
+    (always, fields, operations): &(bool, Vec<(usize, usize, usize)>, usize),
+) -> String {
     let action = if *always { "always" } else { "never" };
-    let mut fields: Vec<String> = fields.iter().map(|(kind, value, more)| field(*kind, *value, *more)).collect();
+    let mut fields: Vec<String> =
+        fields.iter().map(|(kind, value, more)| field(*kind, *value, *more)).collect();
     let permissions = fields.iter().rposition(|field| field.starts_with("-F perm="));
     let mut at = 0..fields.len();
     fields.retain(|field| at.next() == permissions || !field.starts_with("-F perm="));
-    let operations = ["", "", "-S READ", "-S OPEN,stat", "-S ACCESS,rename", "-S all"][operations % 6];
+    let operations =
+        ["", "", "-S READ", "-S OPEN,stat", "-S ACCESS,rename", "-S all"][operations % 6];
     format!("-a {action},exit {operations} {} -k {number}\n", fields.join(" "))
 }
 
@@ -151,7 +171,8 @@ fn thousand_rules_cost_a_lookup_not_a_scan() {
         (|_| "-S READ,WRITE".into(), 0),
     ];
     for (rule_text, evaluated_max) in sets {
-        let text: String = (0..1000).map(|number| format!("-a always,exit {}\n", rule_text(number))).collect();
+        let text: String =
+            (0..1000).map(|number| format!("-a always,exit {}\n", rule_text(number))).collect();
         let evaluated = count_evaluations(&rules(&text), &record);
         assert!(evaluated <= evaluated_max, "{evaluated} evaluations for {}", rule_text(500));
     }

@@ -8,7 +8,12 @@ impl Log {
     /// Appends several records faster than one at a time.
     pub fn append_batch(&mut self) -> AppendBatch<'_> {
         let buffer = self.buffers.back_mut().expect("one segment is always open");
-        let leaves = LeafBatch { out: &mut buffer.pending, chain: &mut self.chain, tree: &mut buffer.tree, last: None };
+        let leaves = LeafBatch {
+            out: &mut buffer.pending,
+            chain: &mut self.chain,
+            tree: &mut buffer.tree,
+            last: None,
+        };
         AppendBatch { next_seq: &mut self.next_seq, unsealed_ns: &mut buffer.unsealed_ns, leaves }
     }
 }

@@ -31,8 +31,14 @@ impl LostCount {
             return 0;
         }
         let gaps = self.gaps.iter().filter(|(seq, _)| *seq >= next_seq);
-        let (records, represented) = gaps.fold((0, 0u64), |(records, sum), (_, count)| (records + 1, sum.saturating_add(*count)));
-        self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.unnumbered).saturating_add(represented)
+        let (records, represented) = gaps.fold((0, 0u64), |(records, sum), (_, count)| {
+            (records + 1, sum.saturating_add(*count))
+        });
+        self.next_seq
+            .saturating_sub(next_seq)
+            .saturating_sub(records)
+            .saturating_add(self.unnumbered)
+            .saturating_add(represented)
     }
 
     /// The content of the file.
@@ -46,7 +52,8 @@ impl LostCount {
         }
         let mut bytes = [0; LOST_LEN];
         let numbers = [self.next_seq, self.unnumbered, self.since_ns, gaps.len() as u64];
-        let numbers = numbers.into_iter().chain(gaps.into_iter().flat_map(|(seq, count)| [seq, count]));
+        let numbers =
+            numbers.into_iter().chain(gaps.into_iter().flat_map(|(seq, count)| [seq, count]));
         for (at, number) in numbers.enumerate() {
             bytes[SUM_LEN + at * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
@@ -62,7 +69,8 @@ impl LostCount {
         if digest(rest)[..SUM_LEN] != *sum {
             return None;
         }
-        let mut numbers = rest.chunks_exact(8).map(|number| number.try_into().map_or(0, u64::from_le_bytes));
+        let mut numbers =
+            rest.chunks_exact(8).map(|number| number.try_into().map_or(0, u64::from_le_bytes));
         let mut next = || numbers.next().unwrap_or(0);
         let (next_seq, unnumbered, since_ns) = (next(), next(), next());
         let count = next().min(GAPS_MAX as u64);
@@ -77,13 +85,17 @@ pub(super) fn read(directory: &Path) -> Option<LostCount> {
 }
 
 pub(super) fn is_complete(directory: &Path) -> bool {
-    std::fs::metadata(directory.join(LOST_COUNT_FILE)).is_ok_and(|file| file.len() == LOST_LEN as u64)
+    std::fs::metadata(directory.join(LOST_COUNT_FILE))
+        .is_ok_and(|file| file.len() == LOST_LEN as u64)
 }
 
 pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let path = directory.join(LOST_COUNT_FILE);
     let bytes = std::fs::read(&path).ok();
-    if bytes.as_ref().is_some_and(|bytes| bytes.len() == LOST_LEN && bytes.iter().all(|byte| *byte == 0)) {
+    if bytes
+        .as_ref()
+        .is_some_and(|bytes| bytes.len() == LOST_LEN && bytes.iter().all(|byte| *byte == 0))
+    {
         return Ok(());
     }
     let file = if bytes.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
@@ -110,19 +122,36 @@ mod tests {
 
     #[test]
     fn lost_count_round_trips_and_never_shrinks() {
-        let few = LostCount { next_seq: 100, unnumbered: 7, since_ns: 3, gaps: vec![(40, 5), (90, 11)], report_seq: 0 };
+        let few = LostCount {
+            next_seq: 100,
+            unnumbered: 7,
+            since_ns: 3,
+            gaps: vec![(40, 5), (90, 11)],
+            report_seq: 0,
+        };
         assert_eq!(LostCount::decode(&few.encode()), Some(few.clone()));
-        assert_eq!((few.count(1), few.count(50), few.count(100), few.count(101)), (99 - 2 + 7 + 16, 50 - 1 + 7 + 11, 7, 7));
+        assert_eq!(
+            (few.count(1), few.count(50), few.count(100), few.count(101)),
+            (99 - 2 + 7 + 16, 50 - 1 + 7 + 11, 7, 7)
+        );
         let report_seq = LostCount { report_seq: 60, ..few.clone() };
         assert_eq!(LostCount::decode(&report_seq.encode()), Some(report_seq.clone()));
         assert_eq!((report_seq.count(60), report_seq.count(61)), (few.count(60), 0));
-        let many = LostCount { next_seq: 1100, gaps: (1..=100).map(|number| (number * 10, 1000)).collect(), ..few };
+        let many = LostCount {
+            next_seq: 1100,
+            gaps: (1..=100).map(|number| (number * 10, 1000)).collect(),
+            ..few
+        };
         let read = LostCount::decode(&many.encode()).unwrap();
         assert_eq!(read.gaps.len(), GAPS_MAX);
         let all = many.count(1);
         for resumed in 1..=many.next_seq {
             let count = many.count(resumed);
-            assert!((count..=all + 100).contains(&read.count(resumed)), "{resumed}: {} of {count}", read.count(resumed));
+            assert!(
+                (count..=all + 100).contains(&read.count(resumed)),
+                "{resumed}: {} of {count}",
+                read.count(resumed)
+            );
             if resumed <= 10 * GAPS_MAX as u64 - 9 {
                 assert!(read.count(resumed) <= count + 100, "{resumed}");
             }

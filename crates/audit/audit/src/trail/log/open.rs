@@ -37,10 +37,18 @@ impl Recovery {
     }
 }
 
-fn lock_directories(disk: &dyn Disk, directory: &Path, key: Option<&Path>) -> Result<Vec<Lock>, LogError> {
-    let of_key = key.and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty() && *parent != directory);
+fn lock_directories(
+    disk: &dyn Disk,
+    directory: &Path,
+    key: Option<&Path>,
+) -> Result<Vec<Lock>, LogError> {
+    let of_key = key
+        .and_then(Path::parent)
+        .filter(|parent| !parent.as_os_str().is_empty() && *parent != directory);
     let lock = |path: &Path| match disk.lock(path) {
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(LogError::Busy { path: path.to_owned() })
+        }
         other => other.with_path(path),
     };
     std::iter::once(directory).chain(of_key).map(lock).collect()
@@ -48,7 +56,12 @@ fn lock_directories(disk: &dyn Disk, directory: &Path, key: Option<&Path>) -> Re
 
 impl Log {
     /// The key must exist. Recovers and closes an unclosed trail first.
-    pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Recovery), LogError> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        options: Options,
+        now_ns: u64,
+    ) -> Result<(Log, Recovery), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
         let locks = lock_directories(&*disk, directory, options.key.as_deref())?;
         let (key, new_key) = files::recover_key(&*disk, &key_path).with_path(&key_path)?;
@@ -78,7 +91,8 @@ impl Log {
         if !quarantined_files.is_empty() {
             log.run_or_queue(RecoveryStep::SyncDirectory)?;
         }
-        let (number, is_reported) = log.resume_last(&mut quarantined_files, &mut recovery, lost.as_ref(), now_ns)?;
+        let (number, is_reported) =
+            log.resume_last(&mut quarantined_files, &mut recovery, lost.as_ref(), now_ns)?;
         if number == 1 && log.key.epoch() != 0 {
             return Err(LogError::Key { key: log.key.epoch(), required: 0 });
         }
@@ -107,7 +121,10 @@ impl Log {
     ) -> Result<(u64, bool), LogError> {
         let mut files = segments(&self.directory).with_path(&self.directory)?;
         while let Some(file) = files.pop() {
-            let Some(closed) = self.resume(&file, files.last(), quarantined_files, recovery)? else { continue };
+            let Some(closed) = self.resume(&file, files.last(), quarantined_files, recovery)?
+            else {
+                continue;
+            };
             let number = file.number + 1;
             if !closed {
                 recovery.was_unclosed = true;
@@ -118,7 +135,8 @@ impl Log {
                 }
             }
             let last = self.buffers.is_empty().then_some(file);
-            self.closed = files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
+            self.closed =
+                files.into_iter().chain(last).filter(|file| !file.is_compressed).collect();
             return Ok((number, !closed));
         }
         Ok((1, false))
@@ -139,7 +157,10 @@ impl Log {
             return Ok(None);
         };
         if header.trail != self.key.trail() {
-            return Err(LogError::Damaged { path: file.path.clone(), reason: "the segment and the key belong to different trails" });
+            return Err(LogError::Damaged {
+                path: file.path.clone(),
+                reason: "the segment and the key belong to different trails",
+            });
         }
         self.resume_key(file, &scan, header, &bytes)?;
         (self.chain, self.next_seq) = (scan.chain, scan.next_seq);
@@ -147,7 +168,8 @@ impl Log {
         if !scan.is_closed && scan.next_seq > sealed {
             recovery.unsealed = Some((sealed, scan.next_seq - 1));
         }
-        recovery.quarantined = quarantine::unreported(quarantined_files, file.number, &scan, previous);
+        recovery.quarantined =
+            quarantine::unreported(quarantined_files, file.number, &scan, previous);
         let torn = &bytes[scan.len..];
         if !torn.is_empty() {
             self.quarantine_torn(file, &scan, torn, quarantined_files, recovery)?;
@@ -160,8 +182,17 @@ impl Log {
         Ok(Some(is_closed))
     }
 
-    fn resume_key(&mut self, file: &SegmentFile, scan: &SegmentScan, header: &Header, bytes: &[u8]) -> Result<(), LogError> {
-        let (required, public) = scan.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
+    fn resume_key(
+        &mut self,
+        file: &SegmentFile,
+        scan: &SegmentScan,
+        header: &Header,
+        bytes: &[u8],
+    ) -> Result<(), LogError> {
+        let (required, public) = scan
+            .seal
+            .as_ref()
+            .map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
         let next = (self.key.epoch() + 1 == required).then(|| self.key.next());
         if next.is_some() {
             self.key = self.key.next();
@@ -187,7 +218,12 @@ impl Log {
         Ok(())
     }
 
-    fn append_to(&mut self, file: &SegmentFile, scan: SegmentScan, begun_ns: u64) -> Result<(), LogError> {
+    fn append_to(
+        &mut self,
+        file: &SegmentFile,
+        scan: SegmentScan,
+        begun_ns: u64,
+    ) -> Result<(), LogError> {
         let open = self.disk.open(&file.path).with_path(&file.path)?;
         self.buffers.push_back(SegmentBuffer {
             number: file.number,
@@ -213,19 +249,31 @@ impl Log {
         quarantined_files: &mut Vec<QuarantineFile>,
     ) -> Result<(), LogError> {
         if file.is_compressed {
-            return Err(LogError::Damaged { path: file.path.clone(), reason: "not a segment of an audit trail" });
+            return Err(LogError::Damaged {
+                path: file.path.clone(),
+                reason: "not a segment of an audit trail",
+            });
         }
         let reported = quarantine::names_in_segment(previous);
-        let is_known =
-            quarantined_files.iter().any(|quarantined| quarantined.segment == file.number && !reported.contains(&quarantined.name));
+        let is_known = quarantined_files.iter().any(|quarantined| {
+            quarantined.segment == file.number && !reported.contains(&quarantined.name)
+        });
         if bytes.is_empty() && is_known {
             self.run_or_queue(RecoveryStep::RemoveEmpty(file.path.clone()))?;
         } else {
-            let name = quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
+            let name =
+                quarantine::add_file(quarantined_files, &reported, file.number, bytes.len() as u64);
             if !bytes.is_empty() {
-                self.run_or_queue(RecoveryStep::Rewrite { segment: file.path.clone(), bytes, from: 0 })?;
+                self.run_or_queue(RecoveryStep::Rewrite {
+                    segment: file.path.clone(),
+                    bytes,
+                    from: 0,
+                })?;
             }
-            self.run_or_queue(RecoveryStep::Quarantine { segment: file.path.clone(), quarantined: self.directory.join(name) })?;
+            self.run_or_queue(RecoveryStep::Quarantine {
+                segment: file.path.clone(),
+                quarantined: self.directory.join(name),
+            })?;
         }
         Ok(())
     }
@@ -239,26 +287,49 @@ impl Log {
         recovery: &mut Recovery,
     ) -> Result<(), LogError> {
         if scan.is_closed || file.is_compressed {
-            return Err(LogError::Damaged { path: file.path.clone(), reason: "bytes follow the closing seal" });
+            return Err(LogError::Damaged {
+                path: file.path.clone(),
+                reason: "bytes follow the closing seal",
+            });
         }
         // An interrupted start may have quarantined these bytes without truncating the segment.
-        let name = quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn).unwrap_or_else(|| {
-            let name = quarantine::add_file(quarantined_files, &scan.reported_names, file.number, torn.len() as u64);
-            recovery.quarantined.extend(quarantined_files.last().cloned());
-            name
-        });
+        let name =
+            quarantine::find_with_bytes(&recovery.quarantined, &self.directory, file.number, torn)
+                .unwrap_or_else(|| {
+                    let name = quarantine::add_file(
+                        quarantined_files,
+                        &scan.reported_names,
+                        file.number,
+                        torn.len() as u64,
+                    );
+                    recovery.quarantined.extend(quarantined_files.last().cloned());
+                    name
+                });
         let quarantined = self.directory.join(name);
-        self.run_or_queue(RecoveryStep::CutTorn { segment: file.path.clone(), quarantined, bytes: torn.to_vec(), len: scan.len as u64 })
+        self.run_or_queue(RecoveryStep::CutTorn {
+            segment: file.path.clone(),
+            quarantined,
+            bytes: torn.to_vec(),
+            len: scan.len as u64,
+        })
     }
 
-    fn append_recovery_records(&mut self, recovery: &Recovery, lost: Option<&LostCount>, now_ns: u64) {
+    fn append_recovery_records(
+        &mut self,
+        recovery: &Recovery,
+        lost: Option<&LostCount>,
+        now_ns: u64,
+    ) {
         let resumed = self.next_seq;
         if recovery.was_unclosed {
             let unsealed = match recovery.unsealed {
                 Some((first, last)) => format!("records {first} to {last} had no seal"),
                 None => "no record lacked a seal".into(),
             };
-            for detail in quarantine::recovery_details(&format!("the trail had no end; {unsealed}; "), &recovery.quarantined) {
+            for detail in quarantine::recovery_details(
+                &format!("the trail had no end; {unsealed}; "),
+                &recovery.quarantined,
+            ) {
                 self.append_record(&Record {
                     time_ns: now_ns,
                     class: Class::Administrative,

@@ -38,7 +38,9 @@ pub(super) fn list(directory: &Path) -> io::Result<Vec<QuarantineFile>> {
             scan.push(QuarantineFile { len: entry.metadata()?.len(), ..quarantined });
         }
     }
-    scan.sort_by(|a, b| (a.segment, a.name.len(), &a.name).cmp(&(b.segment, b.name.len(), &b.name)));
+    scan.sort_by(|a, b| {
+        (a.segment, a.name.len(), &a.name).cmp(&(b.segment, b.name.len(), &b.name))
+    });
     Ok(scan)
 }
 
@@ -52,7 +54,9 @@ pub(super) fn unreported(
     let first = if scan.is_closed { segment + 1 } else { segment };
     let mut unreported: Vec<_> = quarantined_files
         .iter()
-        .filter(|quarantined| quarantined.segment >= first && !scan.reported_names.contains(&quarantined.name))
+        .filter(|quarantined| {
+            quarantined.segment >= first && !scan.reported_names.contains(&quarantined.name)
+        })
         .cloned()
         .collect();
     if unreported.iter().any(|quarantined| quarantined.segment == segment) {
@@ -63,20 +67,35 @@ pub(super) fn unreported(
 }
 
 /// The name was never used before.
-pub(super) fn add_file(quarantined_files: &mut Vec<QuarantineFile>, reported_names: &[String], segment: u64, len: u64) -> String {
+pub(super) fn add_file(
+    quarantined_files: &mut Vec<QuarantineFile>,
+    reported_names: &[String],
+    segment: u64,
+    len: u64,
+) -> String {
     let name = (1u64..)
         .map(|number| match number {
             1 => format!("{segment:0DIGITS$}.{TORN_EXTENSION}"),
             _ => format!("{segment:0DIGITS$}.{number}.{TORN_EXTENSION}"),
         })
-        .find(|name| !reported_names.contains(name) && quarantined_files.iter().all(|quarantined| quarantined.name != *name))
+        .find(|name| {
+            !reported_names.contains(name)
+                && quarantined_files.iter().all(|quarantined| quarantined.name != *name)
+        })
         .expect("a free number exists");
     quarantined_files.push(QuarantineFile { segment, name: name.clone(), len });
     name
 }
 
-pub(super) fn find_with_bytes(quarantined_files: &[QuarantineFile], directory: &Path, segment: u64, bytes: &[u8]) -> Option<String> {
-    let candidates = quarantined_files.iter().filter(|quarantined| quarantined.segment == segment && quarantined.len == bytes.len() as u64);
+pub(super) fn find_with_bytes(
+    quarantined_files: &[QuarantineFile],
+    directory: &Path,
+    segment: u64,
+    bytes: &[u8],
+) -> Option<String> {
+    let candidates = quarantined_files.iter().filter(|quarantined| {
+        quarantined.segment == segment && quarantined.len == bytes.len() as u64
+    });
     candidates
         .map(|quarantined| &quarantined.name)
         .find(|name| std::fs::read(directory.join(name)).is_ok_and(|content| content == bytes))
@@ -87,7 +106,8 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
     let (mut details, mut remaining) = (Vec::new(), quarantined_files);
     loop {
         let prefix = if details.is_empty() { first } else { CONTINUED };
-        let mut room = TEXT_LEN_MAX.saturating_sub(prefix.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
+        let mut room = TEXT_LEN_MAX
+            .saturating_sub(prefix.len() + LEN_DIGITS + QUARANTINED.len() + NAMES_START.len());
         let fits = |quarantined: &&QuarantineFile| {
             let rest = room.checked_sub(quarantined.name.len() + SEPARATOR.len());
             room = rest.unwrap_or(0);
@@ -97,7 +117,11 @@ pub(super) fn recovery_details(first: &str, quarantined_files: &[QuarantineFile]
         let (reported_names, rest) = remaining.split_at(count);
         let names: Vec<_> = reported_names.iter().map(|quarantined| &*quarantined.name).collect();
         let len: u64 = reported_names.iter().map(|quarantined| quarantined.len).sum();
-        details.push(format!("{prefix}{len}{QUARANTINED}{}{}", if names.is_empty() { "" } else { NAMES_START }, names.join(SEPARATOR)));
+        details.push(format!(
+            "{prefix}{len}{QUARANTINED}{}{}",
+            if names.is_empty() { "" } else { NAMES_START },
+            names.join(SEPARATOR)
+        ));
         remaining = rest;
         if remaining.is_empty() {
             return details;
@@ -110,14 +134,19 @@ pub(super) fn reported_names(body: &[u8]) -> Vec<String> {
         return Vec::new();
     }
     let mut scratch = Vec::new();
-    let record = Record::decode(body, &mut scratch).ok().filter(|record| record.operation == Act::Recovered as u16);
-    let detail = record.map(|record| String::from_utf8_lossy(record.detail).into_owned()).unwrap_or_default();
+    let record = Record::decode(body, &mut scratch)
+        .ok()
+        .filter(|record| record.operation == Act::Recovered as u16);
+    let detail = record
+        .map(|record| String::from_utf8_lossy(record.detail).into_owned())
+        .unwrap_or_default();
     let names = detail.split_once(QUARANTINED).and_then(|(_, rest)| rest.strip_prefix(NAMES_START));
     names.map(|names| names.split(SEPARATOR).map(str::to_owned).collect()).unwrap_or_default()
 }
 
 pub(super) fn names_in_segment(segment: Option<&SegmentFile>) -> Vec<String> {
-    let bytes = segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
+    let bytes =
+        segment.and_then(|file| Segment::open(file).and_then(|segment| segment.load()).ok());
     bytes.map(|bytes| SegmentScan::of(&bytes).reported_names).unwrap_or_default()
 }
 

@@ -48,7 +48,10 @@ impl Log {
         self.run_unless_full(Log::run_recovery_steps).map(drop)
     }
 
-    pub(super) fn run_unless_full(&mut self, operation: impl FnOnce(&mut Log) -> Result<(), LogError>) -> Result<bool, LogError> {
+    pub(super) fn run_unless_full(
+        &mut self,
+        operation: impl FnOnce(&mut Log) -> Result<(), LogError>,
+    ) -> Result<bool, LogError> {
         match operation(self) {
             Ok(()) => Ok(true),
             Err(error) if error.is_full() => {
@@ -70,9 +73,13 @@ impl Log {
     fn run_step(&self, step: &RecoveryStep) -> Result<(), LogError> {
         let disk = &*self.disk;
         match step {
-            RecoveryStep::ReplaceKey(key) => files::replace_key(disk, &self.key_path, key).with_path(&self.key_path),
+            RecoveryStep::ReplaceKey(key) => {
+                files::replace_key(disk, &self.key_path, key).with_path(&self.key_path)
+            }
             RecoveryStep::WriteCheckpoint(seal) => self.write_checkpoint(seal),
-            RecoveryStep::SyncDirectory => disk.sync_dir(&self.directory).with_path(&self.directory),
+            RecoveryStep::SyncDirectory => {
+                disk.sync_dir(&self.directory).with_path(&self.directory)
+            }
             RecoveryStep::Rewrite { segment, bytes, from } => {
                 let file = disk.open(segment).with_path(segment)?;
                 // Always rewritten: an earlier failed sync may have dropped the bytes.
@@ -91,7 +98,9 @@ impl Log {
                 disk.sync_dir(&self.directory).with_path(&self.directory)
             }
             RecoveryStep::RemoveEmpty(segment) => match disk.remove(segment) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).with_path(segment),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    Err(error).with_path(segment)
+                }
                 _ => Ok(()),
             },
             RecoveryStep::ResetLostCount => {

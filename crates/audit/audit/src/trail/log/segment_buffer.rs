@@ -42,7 +42,8 @@ impl SegmentBuffer {
             self.is_name_unsynced = false;
         }
         self.is_dirty = true;
-        file.write_at(&self.pending[self.written..], self.pending_offset + self.written as u64).with_path(&path)?;
+        file.write_at(&self.pending[self.written..], self.pending_offset + self.written as u64)
+            .with_path(&path)?;
         self.written = self.pending.len();
         Ok(())
     }
@@ -53,7 +54,10 @@ impl SegmentBuffer {
             && let Err(source) = file.sync()
         {
             self.written = 0;
-            return Err(LogError::Io { path: SegmentFile::open(directory, self.number).path, source });
+            return Err(LogError::Io {
+                path: SegmentFile::open(directory, self.number).path,
+                source,
+            });
         }
         self.is_dirty = false;
         self.discard_durable();

@@ -50,7 +50,9 @@ impl SegmentScan {
     pub(super) fn take(&mut self, frame: &frame::Frame<'_>) -> bool {
         let leaf: Hash = frame.leaf_hash();
         if let Kind::Header = frame.kind {
-            let Some(header) = Header::decode(frame.body).filter(|_| self.header.is_none()) else { return false };
+            let Some(header) = Header::decode(frame.body).filter(|_| self.header.is_none()) else {
+                return false;
+            };
             self.chain = Chain(header.previous);
             self.next_seq = header.first_seq;
             self.header = Some(header);

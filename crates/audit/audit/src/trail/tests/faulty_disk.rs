@@ -69,17 +69,23 @@ impl Disk for FaultyDisk {
 
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.disk.copies_on_write.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
+        if self.disk.copies_on_write.load(Ordering::SeqCst)
+            || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len()
+        {
             self.disk.room()?;
         }
-        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.refuses_lost_count.swap(false, Ordering::SeqCst) {
+        if self.path.ends_with("lost")
+            && self.disk.room().is_ok()
+            && self.disk.refuses_lost_count.swap(false, Ordering::SeqCst)
+        {
             return Err(io::Error::other("a sector could not be written"));
         }
         self.file.write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        let (len, kept) = (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
+        let (len, kept) =
+            (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
         let is_segment = self.path.extension().is_some_and(|extension| extension == "trail");
         if is_segment && self.disk.drops_unsynced.swap(false, Ordering::SeqCst) {
             self.file.write_at(&vec![0; len.saturating_sub(kept) as usize], kept)?;

@@ -53,13 +53,23 @@ fn start_on_full_disk_continues_once_there_is_room() {
         trail.stop();
         assert_sealed(directory, state);
         let (paths, lost) = read(directory);
-        assert_eq!((paths.len(), paths.last().map(Vec::as_slice)), (count + 1, Some(&b"/srv/x"[..])), "{state}");
+        assert_eq!(
+            (paths.len(), paths.last().map(Vec::as_slice)),
+            (count + 1, Some(&b"/srv/x"[..])),
+            "{state}"
+        );
         assert_eq!(lost, first_lost, "{state}");
         let torn: Vec<_> = [1, 2]
             .iter()
-            .filter_map(|number| std::fs::read(SegmentFile::open(directory, *number).path.with_extension(TORN_EXTENSION)).ok())
+            .filter_map(|number| {
+                std::fs::read(
+                    SegmentFile::open(directory, *number).path.with_extension(TORN_EXTENSION),
+                )
+                .ok()
+            })
             .collect();
-        let expected: &[&[u8]] = if state == "torn" || state == "no header" { &[TORN_BYTES] } else { &[] };
+        let expected: &[&[u8]] =
+            if state == "torn" || state == "no header" { &[TORN_BYTES] } else { &[] };
         assert_eq!(torn, expected, "{state}");
         assert!(directory.join(LOST_COUNT_FILE).exists(), "{state}");
     }
@@ -70,8 +80,15 @@ fn loss_is_reported_despite_intermediate_start_on_full_disk() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     create_trail(directory.path());
-    let trail = reopen(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
-    wait_for("the first write", || trail.counts().failures == 0 && directory.path().join(LOST_COUNT_FILE).exists());
+    let trail = reopen(
+        directory.path(),
+        &disk,
+        WriterOptions { ring_len: 1, ..WriterOptions::default() },
+        || (),
+    );
+    wait_for("the first write", || {
+        trail.counts().failures == 0 && directory.path().join(LOST_COUNT_FILE).exists()
+    });
     disk.full.store(true, Ordering::SeqCst);
     wait_for("lost records", || {
         trail.record(&record(b"/srv/x", SECOND));
@@ -98,28 +115,40 @@ fn loss_is_reported_despite_intermediate_start_on_full_disk() {
 #[test]
 fn recovery_records_are_synced_before_callbacks_run() {
     let directory = written_trail(3);
-    std::fs::write(directory.path().join(LOST_COUNT_FILE), crate::trail::LostCount { unnumbered: 5, ..Default::default() }.encode())
-        .unwrap();
+    std::fs::write(
+        directory.path().join(LOST_COUNT_FILE),
+        crate::trail::LostCount { unnumbered: 5, ..Default::default() }.encode(),
+    )
+    .unwrap();
     let disk = FaultyDisk::default();
     disk.full.store(true, Ordering::SeqCst);
-    let options = Options { rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() }, ..options() };
+    let options = Options {
+        rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() },
+        ..options()
+    };
     let log = Log::open(Arc::new(disk.clone()), directory.path(), options, SECOND).unwrap().0;
     assert!(log.recovery_error().is_some());
-    let options = WriterOptions { durability: crate::trail::Durability::Each, ..WriterOptions::default() };
+    let options =
+        WriterOptions { durability: crate::trail::Durability::Each, ..WriterOptions::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), options, || ()).unwrap();
     disk.drops_unsynced.store(true, Ordering::SeqCst);
     disk.full.store(false, Ordering::SeqCst);
     let (reported, kept) = std::sync::mpsc::channel();
     let drops_unsynced = disk.drops_unsynced.clone();
-    trail.call_when_stored(Box::new(move || reported.send(!drops_unsynced.load(Ordering::SeqCst)).unwrap()));
+    trail.call_when_stored(Box::new(move || {
+        reported.send(!drops_unsynced.load(Ordering::SeqCst)).unwrap()
+    }));
     assert!(kept.recv().unwrap(), "nothing was synced");
     trail.stop();
     assert_eq!(read(directory.path()).1, 5);
 }
 
 pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
-    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
-    files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION));
+    let mut files: Vec<_> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
+    files.retain(|file| {
+        file.path().extension().is_some_and(|extension| extension == TORN_EXTENSION)
+    });
     let mut reported = Vec::new();
     for_each_record(directory, |record| {
         if record.operation == crate::record::Act::Recovered as u16 {
@@ -127,12 +156,21 @@ pub(super) fn count_recovery_records(directory: &Path, state: &str) -> usize {
         }
     });
     let after = |detail: &str| detail.rsplit_once("; ").unwrap().1.to_owned();
-    let len: u64 = reported.iter().map(|detail| after(detail).split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-    assert_eq!(len, files.iter().map(|file| file.metadata().unwrap().len()).sum::<u64>(), "{state}: {reported:?}, {files:?}");
+    let len: u64 = reported
+        .iter()
+        .map(|detail| after(detail).split(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(
+        len,
+        files.iter().map(|file| file.metadata().unwrap().len()).sum::<u64>(),
+        "{state}: {reported:?}, {files:?}"
+    );
     let names = reported.iter().filter_map(|detail| Some(detail.split_once(": ")?.1.to_owned()));
-    let mut names: Vec<_> = names.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect();
+    let mut names: Vec<_> =
+        names.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect();
     names.sort();
-    let mut there: Vec<_> = files.iter().map(|file| file.file_name().into_string().unwrap()).collect();
+    let mut there: Vec<_> =
+        files.iter().map(|file| file.file_name().into_string().unwrap()).collect();
     there.sort();
     assert_eq!(names, there, "{state}: {reported:?}");
     reported.len()
@@ -151,8 +189,10 @@ fn torn_bytes_of_each_crash_are_quarantined_and_reported() {
         create_trail(directory.path());
         drop(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND).unwrap());
     }
-    let kept: Vec<_> =
-        ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
+    let kept: Vec<_> = ["torn", "2.torn", "3.torn"]
+        .iter()
+        .map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default())
+        .collect();
     assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
     assert!(!first.with_extension("4.torn").exists());
     assert_eq!(count_recovery_records(directory.path(), "last start"), 1);
@@ -182,13 +222,21 @@ fn torn_bytes_are_reported_once_despite_full_disk_and_kill() {
             let mut has_room = false;
             for writes_left in [writes, writes / 2] {
                 *disk.writes_left.lock().unwrap() = Some(writes_left);
-                has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_none();
+                has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND)
+                    .unwrap()
+                    .0
+                    .recovery_error()
+                    .is_none();
             }
             open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
             let reported = count_recovery_records(directory, &state);
             assert!(reported > 0, "{state}");
             open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
-            assert_eq!(count_recovery_records(directory, &state), reported, "{state}: reported again");
+            assert_eq!(
+                count_recovery_records(directory, &state),
+                reported,
+                "{state}: reported again"
+            );
             assert_sealed(directory, &state.to_string());
             if has_room {
                 break;
@@ -207,7 +255,13 @@ fn starts_on_full_disk_leave_a_single_empty_file() {
     for _ in 0..5 {
         let disk = FaultyDisk::default();
         *disk.writes_left.lock().unwrap() = Some(3);
-        assert!(Log::open(Arc::new(disk), directory, options(), 2 * SECOND).unwrap().0.recovery_error().is_some());
+        assert!(
+            Log::open(Arc::new(disk), directory, options(), 2 * SECOND)
+                .unwrap()
+                .0
+                .recovery_error()
+                .is_some()
+        );
         assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
     }
     open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
@@ -261,7 +315,9 @@ fn key_survives_replacement_interrupted_by_full_disk() {
             let disk = FaultyDisk::default();
             disk.copies_on_write.store(true, Ordering::SeqCst);
             let limit = || *disk.writes_left.lock().unwrap() = Some(writes);
-            let open_by = |disk: &FaultyDisk| Log::open(Arc::new(disk.clone()), directory, options(), 11 * SECOND);
+            let open_by = |disk: &FaultyDisk| {
+                Log::open(Arc::new(disk.clone()), directory, options(), 11 * SECOND)
+            };
             let had_room = if starts {
                 write_with_outdated_key(directory);
                 limit();
@@ -275,7 +331,8 @@ fn key_survives_replacement_interrupted_by_full_disk() {
                 limit();
                 log.rotate(11 * SECOND).is_ok() || log.sync().is_ok()
             };
-            let again = open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
+            let again =
+                open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
             assert!(had_room || again.recovery_error().is_some(), "{starts}, {writes}");
             drop(again);
             open(directory, 12 * SECOND).close(12 * SECOND).unwrap();
@@ -299,14 +356,16 @@ fn unreadable_new_key_file_is_kept() {
     let mut log = Log::open(Arc::new(disk.clone()), directory, options(), SECOND).unwrap().0;
     put(&mut log, 1, SECOND);
     log.sync().unwrap();
-    let (key, beside, hidden) = (directory.join(KEY_FILE), directory.join("key.new"), directory.join("hidden"));
+    let (key, beside, hidden) =
+        (directory.join(KEY_FILE), directory.join("key.new"), directory.join("hidden"));
     let refused_with = |log: &mut Log, writes_left| {
         *disk.writes_left.lock().unwrap() = Some(writes_left);
         log.sync().is_err()
     };
     *disk.writes_left.lock().unwrap() = Some(0);
     assert!(log.rotate(2 * SECOND).is_err());
-    assert!((1..20).any(|writes_left| refused_with(&mut log, writes_left) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
+    assert!((1..20).any(|writes_left| refused_with(&mut log, writes_left)
+        && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
     std::fs::rename(&beside, &hidden).unwrap();
     std::os::unix::fs::symlink("key.new", &beside).unwrap();
     assert!(refused_with(&mut log, 0));

@@ -64,7 +64,8 @@ fn seal_is_durable_before_key_advances() {
         disk.cut_after(start);
         let _ = open_by(&disk, directory.path(), 3 * SECOND);
         disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + start));
-        let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{close} {start}: {error}"));
+        let log = open_by(&disk, directory.path(), 4 * SECOND)
+            .unwrap_or_else(|error| panic!("{close} {start}: {error}"));
         log.close(4 * SECOND).unwrap();
         simulate_kill(&disk);
         assert_eq!(faults(directory.path()), [], "{close} {start}");
@@ -75,23 +76,28 @@ fn seal_is_durable_before_key_advances() {
 fn records_of_killed_process_are_durable_before_next_seal() {
     for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
         for refused_step in 0..40 {
-            let state = format!("killed after {close}, then step {refused_step} refused, retried by the same start: {is_own}");
+            let state = format!(
+                "killed after {close}, then step {refused_step} refused, retried by the same start: {is_own}"
+            );
             let (directory, disk) = disk();
             let log = three_synced_of_six(&disk, directory.path());
             disk.cut_after(close);
             let _ = log.close(2 * SECOND);
             simulate_kill(&disk);
             disk.refuse_after(refused_step);
-            let mut log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            let mut log = open_by(&disk, directory.path(), 3 * SECOND)
+                .unwrap_or_else(|error| panic!("{state}: {error}"));
             if is_own {
                 log.sync().unwrap_or_else(|error| panic!("{state}: {error}"));
             } else {
                 drop(log);
                 simulate_kill(&disk);
-                open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+                open_by(&disk, directory.path(), 3 * SECOND)
+                    .unwrap_or_else(|error| panic!("{state}: {error}"));
             }
             disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + refused_step));
-            let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            let log = open_by(&disk, directory.path(), 4 * SECOND)
+                .unwrap_or_else(|error| panic!("{state}: {error}"));
             log.close(4 * SECOND).unwrap();
             simulate_kill(&disk);
             let report = verified(directory.path());
@@ -107,7 +113,13 @@ fn loss_is_reported_once_despite_kill_or_power_cut() {
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
         (1..=5).for_each(|number| _ = put(&mut log, number, SECOND));
         log.sync().unwrap();
-        log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, ..LostCount::default() }).unwrap();
+        log.store_lost_count(&LostCount {
+            next_seq: log.next_seq() + 3,
+            unnumbered: 2,
+            since_ns: SECOND,
+            ..LostCount::default()
+        })
+        .unwrap();
         drop(log);
         simulate_kill(&disk);
         disk.cut_after(step);
@@ -124,8 +136,14 @@ fn later_loss_is_reported_after_earlier_report() {
         let (directory, disk) = disk();
         let log = three_synced_of_six(&disk, directory.path());
         let gaps = vec![(5, 7)];
-        log.store_lost_count(&LostCount { next_seq: log.next_seq() + 3, unnumbered: 2, since_ns: SECOND, gaps, ..LostCount::default() })
-            .unwrap();
+        log.store_lost_count(&LostCount {
+            next_seq: log.next_seq() + 3,
+            unnumbered: 2,
+            since_ns: SECOND,
+            gaps,
+            ..LostCount::default()
+        })
+        .unwrap();
         drop(log);
         simulate_kill(&disk);
         disk.set_unsyncable((!is_synced).then(|| SegmentFile::open(directory.path(), 1).path));
@@ -137,15 +155,19 @@ fn later_loss_is_reported_after_earlier_report() {
         let (there, reported) = read(directory.path());
         let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
         let others = there.len() as u64 - stands;
-        assert_eq!(reported, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are present");
+        assert_eq!(
+            reported,
+            (8 - others) + 2 + (1 - stands) * 7,
+            "step {step}, synced {is_synced}: {others} and {stands} are present"
+        );
     }
 }
 
 #[test]
 fn key_survives_full_disk_followed_by_kill_or_power_cut() {
-    for (refused_step, step, power) in
-        (0..24).flat_map(|refused_step| (0..20).flat_map(move |step| [(refused_step, step, false), (refused_step, step, true)]))
-    {
+    for (refused_step, step, power) in (0..24).flat_map(|refused_step| {
+        (0..20).flat_map(move |step| [(refused_step, step, false), (refused_step, step, true)])
+    }) {
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
         put(&mut log, 1, SECOND);
@@ -159,7 +181,8 @@ fn key_survives_full_disk_followed_by_kill_or_power_cut() {
         drop(log);
         end(&disk, power, refused_step * 100 + step);
         let state = format!("step {refused_step} refused, then {step}, power {power}");
-        let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+        let log = open_by(&disk, directory.path(), 3 * SECOND)
+            .unwrap_or_else(|error| panic!("{state}: {error}"));
         log.close(3 * SECOND).unwrap();
         simulate_kill(&disk);
         assert_sealed(directory.path(), &state.to_string());
@@ -179,9 +202,14 @@ fn torn_bytes_are_reported_once_despite_kill_or_power_cut() {
         (false, 2, b"torn", false),
         (false, 2, b"torn", true),
     ];
-    for (seed, (is_closed, segment, bytes, is_renamed)) in (0..150).flat_map(|seed| states.map(|state| (seed, state))) {
+    for (seed, (is_closed, segment, bytes, is_renamed)) in
+        (0..150).flat_map(|seed| states.map(|state| (seed, state)))
+    {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let state = format!("closed {is_closed}, segment {segment}, {} bytes, renamed {is_renamed}, seed {seed}", bytes.len());
+        let state = format!(
+            "closed {is_closed}, segment {segment}, {} bytes, renamed {is_renamed}, seed {seed}",
+            bytes.len()
+        );
         let (directory, disk) = disk();
         let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
         (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
@@ -232,7 +260,11 @@ fn many_torn_files_are_reported_once_in_several_records() {
         open_by(&disk, directory.path(), SECOND).unwrap().close(SECOND).unwrap();
         let first = SegmentFile::open(directory.path(), 2).path;
         for number in 1..=150 {
-            let path = first.with_extension(if number == 1 { TORN_EXTENSION.into() } else { format!("{number}.{TORN_EXTENSION}") });
+            let path = first.with_extension(if number == 1 {
+                TORN_EXTENSION.into()
+            } else {
+                format!("{number}.{TORN_EXTENSION}")
+            });
             let torn = disk.create(&path, false).unwrap();
             torn.write_at(&b"torn"[..number % 5], 0).unwrap();
             torn.sync().unwrap();

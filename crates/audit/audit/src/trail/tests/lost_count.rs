@@ -8,7 +8,12 @@ use super::*;
 fn loss_is_reported_once_although_clearing_its_count_failed() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail = start(directory.path(), &disk, WriterOptions { ring_len: 1, ..WriterOptions::default() }, || ());
+    let trail = start(
+        directory.path(),
+        &disk,
+        WriterOptions { ring_len: 1, ..WriterOptions::default() },
+        || (),
+    );
     disk.full.store(true, Ordering::SeqCst);
     wait_for("a failed write", || {
         trail.record(&record(b"/srv/x", SECOND));
@@ -23,7 +28,9 @@ fn loss_is_reported_once_although_clearing_its_count_failed() {
     wait_for("a stored loss", || trail.counts().failures > failures + 1);
     disk.refuses_lost_count.store(true, Ordering::SeqCst);
     disk.full.store(false, Ordering::SeqCst);
-    wait_for("a successful write", || trail.is_healthy() && !disk.refuses_lost_count.load(Ordering::SeqCst));
+    wait_for("a successful write", || {
+        trail.is_healthy() && !disk.refuses_lost_count.load(Ordering::SeqCst)
+    });
     trail.stop();
     let lost = trail.counts().lost;
     reopen(directory.path(), &disk, WriterOptions::default(), || ()).stop();

@@ -22,7 +22,12 @@ fn recorded_removals(directory: &Path) -> Vec<String> {
 fn removal_is_recorded_first_even_if_other_records_are_lost() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let options = WriterOptions { policy: Policy::Count, durability: Durability::System, compress: false, ..WriterOptions::default() };
+    let options = WriterOptions {
+        policy: Policy::Count,
+        durability: Durability::System,
+        compress: false,
+        ..WriterOptions::default()
+    };
     let trail = start(directory.path(), &disk, options, || ());
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
@@ -38,7 +43,10 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
         disk.full.store(false, Ordering::SeqCst);
         assert!(reported.join().unwrap());
     });
-    assert_eq!(recorded_removals(directory.path()), ["segments are removed up to 7; their seals are kept"]);
+    assert_eq!(
+        recorded_removals(directory.path()),
+        ["segments are removed up to 7; their seals are kept"]
+    );
     trail.stop();
     assert!(!trail.record_removal(8), "the writer has stopped");
 }
@@ -47,7 +55,14 @@ fn removal_is_recorded_first_even_if_other_records_are_lost() {
 fn interrupted_maintenance_leaves_segment_unchanged() {
     let directory = new_trail();
     let rotation = Rotation { len_max: 1 << 30, age_ns_max: u64::MAX, seal_ns_max: u64::MAX };
-    let mut log = Log::open(Arc::new(SystemDisk), directory.path(), Options { rotation, ..options() }, SECOND).unwrap().0;
+    let mut log = Log::open(
+        Arc::new(SystemDisk),
+        directory.path(),
+        Options { rotation, ..options() },
+        SECOND,
+    )
+    .unwrap()
+    .0;
     (0..20_000).for_each(|number| _ = put(&mut log, number, SECOND + number));
     log.close(2 * SECOND).unwrap();
     let file = segments(directory.path()).unwrap().remove(0);
@@ -55,7 +70,10 @@ fn interrupted_maintenance_leaves_segment_unchanged() {
         let left: Cell<u32> = Cell::new(steps);
         let is_wanted = || left.replace(left.get().saturating_sub(1)) > 0;
         let interrupted = |error: std::io::Error| error.kind() == std::io::ErrorKind::Interrupted;
-        assert!(build_index_while(&file, &is_wanted).is_err_and(interrupted) && !is_indexed(&file).unwrap());
+        assert!(
+            build_index_while(&file, &is_wanted).is_err_and(interrupted)
+                && !is_indexed(&file).unwrap()
+        );
         left.set(steps);
         assert!(compress(&SystemDisk, &file, &is_wanted).is_err_and(interrupted));
     }
@@ -69,12 +87,26 @@ pub(super) fn record_removal(directory: &Path, last: u64, now_ns: u64) -> bool {
     let mut log = open(directory, now_ns);
     let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
     let (class, operation) = (Class::Administrative, Act::Pruned as u16);
-    log.append_record(&Record { time_ns: now_ns, class, operation, detail: detail.as_bytes(), ..Record::default() });
+    log.append_record(&Record {
+        time_ns: now_ns,
+        class,
+        operation,
+        detail: detail.as_bytes(),
+        ..Record::default()
+    });
     log.close(now_ns).is_ok()
 }
 
 fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
-    prune(&SystemDisk, directory, retention, now_ns, |_| true, |last| record_removal(directory, last, now_ns)).unwrap()
+    prune(
+        &SystemDisk,
+        directory,
+        retention,
+        now_ns,
+        |_| true,
+        |last| record_removal(directory, last, now_ns),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -91,9 +123,15 @@ fn verification_during_retention_finds_no_fault() {
         .unwrap();
         assert!(removed > at, "{removed}");
         assert_eq!(report.faults, [], "removed before segment {at} was read");
-        assert!(report.notes.iter().any(|note| note.contains("removed by retention")), "{:?}", report.notes);
+        assert!(
+            report.notes.iter().any(|note| note.contains("removed by retention")),
+            "{:?}",
+            report.notes
+        );
         let last = segments(directory.path()).unwrap().pop().unwrap();
-        let report = verify(directory.path(), &trust(), |_, _| _ = std::fs::remove_file(&last.path)).unwrap();
+        let report =
+            verify(directory.path(), &trust(), |_, _| _ = std::fs::remove_file(&last.path))
+                .unwrap();
         assert!(!report.faults.is_empty());
     }
 }
@@ -103,11 +141,15 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     let directory = written_trail(100);
     let files = segments(directory.path()).unwrap();
     let seals_file = directory.path().join(REMOVED_SEALS_FILE);
-    let age = |seconds: u64| Retention { age_ns_max: Some(seconds * SECOND), ..Retention::default() };
+    let age =
+        |seconds: u64| Retention { age_ns_max: Some(seconds * SECOND), ..Retention::default() };
     let first = remove(directory.path(), &age(180), 200 * SECOND);
     let before = std::fs::read(&seals_file).unwrap();
     assert!(first > 0 && !before.is_empty());
-    let left: Vec<_> = files[first as usize..].iter().map(|file| (file, std::fs::read(&file.path).unwrap())).collect();
+    let left: Vec<_> = files[first as usize..]
+        .iter()
+        .map(|file| (file, std::fs::read(&file.path).unwrap()))
+        .collect();
     let more = remove(directory.path(), &age(120), 200 * SECOND);
     assert!(more > 1);
     let whole = std::fs::read(&seals_file).unwrap();
@@ -115,11 +157,21 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {
-            left[removed..more as usize].iter().for_each(|(file, bytes)| std::fs::write(&file.path, bytes).unwrap());
+            left[removed..more as usize]
+                .iter()
+                .for_each(|(file, bytes)| std::fs::write(&file.path, bytes).unwrap());
             let is_whole = removed > 0 || before.len() + written == whole.len();
-            std::fs::write(&seals_file, if is_whole { &whole } else { &whole[..before.len() + written] }).unwrap();
+            std::fs::write(
+                &seals_file,
+                if is_whole { &whole } else { &whole[..before.len() + written] },
+            )
+            .unwrap();
             assert_eq!(remove(directory.path(), &age(120), 200 * SECOND), more - removed as u64);
-            assert_eq!(std::fs::read(&seals_file).unwrap(), whole, "{written} bytes were written, {removed} removed");
+            assert_eq!(
+                std::fs::read(&seals_file).unwrap(),
+                whole,
+                "{written} bytes were written, {removed} removed"
+            );
         }
     }
     assert_eq!(faults(directory.path()), []);

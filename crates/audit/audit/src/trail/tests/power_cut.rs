@@ -120,7 +120,10 @@ impl PowerDisk {
         let mut state = self.state.lock();
         let mut names = state.durable.clone();
         for (path, file) in &state.visible {
-            if !names.contains_key(path) && random.next_u32().is_multiple_of(2) && !path.to_string_lossy().contains("key") {
+            if !names.contains_key(path)
+                && random.next_u32().is_multiple_of(2)
+                && !path.to_string_lossy().contains("key")
+            {
                 names.retain(|_, other| !Arc::ptr_eq(file, other));
                 names.insert(path.clone(), file.clone());
             }
@@ -148,7 +151,11 @@ impl PowerDisk {
 
     fn publish_small(&self, file: &Arc<Mutex<Bytes>>) {
         let state = self.state.lock();
-        for (path, _) in state.visible.iter().filter(|(path, other)| Arc::ptr_eq(file, other) && !is_segment(path)) {
+        for (path, _) in state
+            .visible
+            .iter()
+            .filter(|(path, other)| Arc::ptr_eq(file, other) && !is_segment(path))
+        {
             std::fs::write(path, &file.lock().visible).unwrap();
         }
     }
@@ -219,7 +226,8 @@ impl DiskFile for PowerFile {
         let torn = self.disk.step();
         let mut file = self.bytes.lock();
         let start = offset as usize;
-        let written = if was_power_off || start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
+        let written =
+            if was_power_off || start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
         let bytes = if torn.is_err() { &bytes[..written] } else { bytes };
         let end = start + bytes.len();
         if file.visible.len() < end {
@@ -295,7 +303,8 @@ fn synced_records_survive_power_cut_at_1000_random_points() {
             disk.cut(&mut random);
         }
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let (log, _) = Log::open(shared, directory.path(), options(), 9000 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let (log, _) = Log::open(shared, directory.path(), options(), 9000 * SECOND)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         log.close(9000 * SECOND).unwrap();
         disk.clear();
         disk.publish();
@@ -320,13 +329,17 @@ fn synced_records_survive_power_cut_at_1000_random_points() {
 
 #[test]
 fn segment_is_not_written_before_previous_end_is_durable() {
-    for (seed, is_closed_at_start, heals) in (0..30).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)]) {
+    for (seed, is_closed_at_start, heals) in
+        (0..30).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)])
+    {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let directory = tempfile::tempdir().unwrap();
         let disk = PowerDisk::new(directory.path());
         create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
         disk.publish();
-        let open_by = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now).map(|(log, _)| log);
+        let open_by = |now| {
+            Log::open(Arc::new(disk.clone()), directory.path(), options(), now).map(|(log, _)| log)
+        };
         let mut log = open_by(SECOND).unwrap();
         (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
         log.sync().unwrap();
@@ -351,7 +364,10 @@ fn segment_is_not_written_before_previous_end_is_durable() {
         drop(log);
         disk.cut(&mut random);
         disk.set_unsyncable(None);
-        open_by(3 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}")).close(3 * SECOND).unwrap();
+        open_by(3 * SECOND)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"))
+            .close(3 * SECOND)
+            .unwrap();
         disk.clear();
         disk.publish();
         let report = verified(directory.path());

@@ -21,12 +21,23 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 type Acknowledged = Arc<Mutex<Vec<u64>>>;
 
-fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &AtomicU64, acknowledged: &Acknowledged) {
+fn operate(
+    trail: &Trail,
+    disk: &PowerDisk,
+    mut random: ChaCha8Rng,
+    numbers: &AtomicU64,
+    acknowledged: &Acknowledged,
+) {
     for _ in 0..OPERATIONS {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
         let path = format!("/srv/data/file-{number}");
-        let taken =
-            trail.record(&Record { time_ns: now_ns(), class: Class::Operation, operation: 38, path: path.as_bytes(), ..Record::default() });
+        let taken = trail.record(&Record {
+            time_ns: now_ns(),
+            class: Class::Operation,
+            operation: 38,
+            path: path.as_bytes(),
+            ..Record::default()
+        });
         if !taken {
             return;
         }
@@ -68,7 +79,8 @@ fn run_with_power_cuts(seed: u64) -> u64 {
                 let threads: Vec<_> = (0..THREADS)
                     .map(|thread| {
                         let random = ChaCha8Rng::seed_from_u64(seed << 8 | life << 4 | thread);
-                        let (trail, disk, numbers, acknowledged) = (&trail, &disk, &numbers, &acknowledged);
+                        let (trail, disk, numbers, acknowledged) =
+                            (&trail, &disk, &numbers, &acknowledged);
                         scope.spawn(move || operate(trail, disk, random, numbers, acknowledged))
                     })
                     .collect();
@@ -82,7 +94,8 @@ fn run_with_power_cuts(seed: u64) -> u64 {
         disk.cut(&mut random);
     }
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let (log, _) = Log::open(shared, directory.path(), options(), now_ns()).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let (log, _) = Log::open(shared, directory.path(), options(), now_ns())
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     log.close(now_ns()).unwrap();
     disk.clear();
     disk.publish();
@@ -135,20 +148,32 @@ fn seal_rewrites_records_after_failed_sync() {
     create_key(&disk, &directory.path().join(KEY_FILE), &key()).unwrap();
     disk.publish();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-    let rotation = Rotation { len_max: 1 << 20, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND / 5 };
-    let log = Log::open(shared.clone(), directory.path(), Options { rotation, ..options() }, now_ns()).unwrap().0;
+    let rotation =
+        Rotation { len_max: 1 << 20, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND / 5 };
+    let log =
+        Log::open(shared.clone(), directory.path(), Options { rotation, ..options() }, now_ns())
+            .unwrap()
+            .0;
     let trail = Trail::start(
         log,
         shared.clone(),
-        WriterOptions { durability: Durability::System, compress: false, ..WriterOptions::default() },
+        WriterOptions {
+            durability: Durability::System,
+            compress: false,
+            ..WriterOptions::default()
+        },
         || {},
     )
     .unwrap();
     disk.set_unsyncable(Some(SegmentFile::open(directory.path(), 1).path));
-    (1..=5).for_each(|number| assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now_ns()))));
+    (1..=5).for_each(|number| {
+        assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now_ns())))
+    });
     wait_for("a failed seal", || trail.counts().failures > 0);
     disk.set_unsyncable(None);
-    wait_for("a new key", || read_key(&directory.path().join(KEY_FILE)).is_ok_and(|key| key.epoch() > 0));
+    wait_for("a new key", || {
+        read_key(&directory.path().join(KEY_FILE)).is_ok_and(|key| key.epoch() > 0)
+    });
     disk.cut_after(0);
     trail.stop();
     disk.cut(&mut ChaCha8Rng::seed_from_u64(1));

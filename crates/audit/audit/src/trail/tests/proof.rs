@@ -9,7 +9,10 @@ fn each_record_is_proven_by_first_key() {
         let proof = prove(directory.path(), seq, None).unwrap().unwrap();
         let proof = Proof::decode(&proof.encode()).unwrap();
         let body = proof.check(&anchor).unwrap();
-        assert_eq!(Record::decode(body, &mut Vec::new()).unwrap().path, format!("/srv/data/file-{seq}").as_bytes());
+        assert_eq!(
+            Record::decode(body, &mut Vec::new()).unwrap().path,
+            format!("/srv/data/file-{seq}").as_bytes()
+        );
         assert_eq!(proof.check(&Anchor::Key([5; 32])), Err(ProofError::Anchor));
     }
     assert!(prove(directory.path(), 61, None).unwrap().is_none());
@@ -23,11 +26,16 @@ fn any_altered_byte_invalidates_proof() {
     for at in 0..bytes.len() {
         let mut bad = bytes.clone();
         bad[at] ^= 1;
-        let checked = Proof::decode(&bad).and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec));
+        let checked =
+            Proof::decode(&bad).and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec));
         assert!(checked.is_err(), "byte {at}");
     }
     for len in 0..bytes.len() {
-        assert!(Proof::decode(&bytes[..len]).and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec)).is_err());
+        assert!(
+            Proof::decode(&bytes[..len])
+                .and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec))
+                .is_err()
+        );
     }
 }
 
@@ -43,7 +51,8 @@ fn checkpoint_shortens_proof() {
     assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
     assert!(prove(directory.path(), 1, Some(&checkpoint)).unwrap().is_none());
     let other = tempfile::tempdir().unwrap();
-    create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).unwrap();
+    create_key(&SystemDisk, &other.path().join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32]))
+        .unwrap();
     let mut log = open(other.path(), SECOND);
     put(&mut log, 1, SECOND);
     log.close(SECOND).unwrap();
@@ -65,7 +74,8 @@ fn proof_without_one_seal_is_invalid() {
 #[test]
 fn proof_reads_only_seals_and_own_segment() {
     let directory = written_trail(60);
-    let plain: Vec<_> = (1..=60).map(|seq| prove(directory.path(), seq, None).unwrap().unwrap()).collect();
+    let plain: Vec<_> =
+        (1..=60).map(|seq| prove(directory.path(), seq, None).unwrap().unwrap()).collect();
     let files = segments(directory.path()).unwrap();
     let files: Vec<SegmentFile> = files
         .iter()
@@ -75,7 +85,11 @@ fn proof_reads_only_seals_and_own_segment() {
         })
         .collect();
     for (seq, plain) in (1..).zip(&plain) {
-        assert_eq!(prove(directory.path(), seq, None).unwrap().unwrap().encode(), plain.encode(), "record {seq}");
+        assert_eq!(
+            prove(directory.path(), seq, None).unwrap().unwrap().encode(),
+            plain.encode(),
+            "record {seq}"
+        );
     }
     let other = &files[files.len() - 3];
     let last = &plain[59];
@@ -87,13 +101,18 @@ fn proof_reads_only_seals_and_own_segment() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&index, bad).unwrap();
-        assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
+        assert_eq!(
+            prove(directory.path(), 60, None).unwrap().unwrap().encode(),
+            last.encode(),
+            "byte {at} of the index"
+        );
     }
     std::fs::write(&index, good).unwrap();
     let mut plain = Segment::open(other).unwrap().load().unwrap();
     let at = plain.windows(6).position(|window| window == b"/file-").unwrap();
     plain[at] ^= 1;
-    let unpacked = SegmentFile { is_compressed: false, path: other.path.with_extension(""), ..other.clone() };
+    let unpacked =
+        SegmentFile { is_compressed: false, path: other.path.with_extension(""), ..other.clone() };
     std::fs::write(&unpacked.path, plain).unwrap();
     std::fs::remove_file(&other.path).unwrap();
     assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
@@ -109,5 +128,9 @@ fn proof_above_seal_limit_is_refused() {
     let limit_seals = crate::trail::prove::limit_seals;
     assert_eq!(limit_seals(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
     let error = limit_seals(Some(proof), count - 1).unwrap_err();
-    assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("later checkpoint"), "{error}");
+    assert!(
+        error.kind() == std::io::ErrorKind::InvalidInput
+            && error.to_string().contains("later checkpoint"),
+        "{error}"
+    );
 }

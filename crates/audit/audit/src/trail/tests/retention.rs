@@ -14,7 +14,11 @@ fn retention_removes_oldest_segments_and_rest_verifies() {
     let half = Retention { age_ns_max: Some(150 * SECOND), ..Retention::default() };
     assert_eq!(remove(&half, &|_| true, false), 0, "nothing is removed without a record");
     let first = files[0].number;
-    assert_eq!(remove(&half, &|number| number != first, true), 0, "a segment in progress and newer ones stay");
+    assert_eq!(
+        remove(&half, &|number| number != first, true),
+        0,
+        "a segment in progress and newer ones stay"
+    );
     let removed = remove(&half, &|_| true, true);
     assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());
     let report = verified(directory.path());
@@ -55,5 +59,8 @@ fn removed_segments_without_retention_record_are_a_fault() {
     assert_eq!(faults(directory.path())[0].kind, FaultKind::Altered);
     files[..2].iter().for_each(|file| std::fs::remove_file(&file.path).unwrap());
     let report = verified(directory.path());
-    assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::Removed]);
+    assert_eq!(
+        report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(),
+        [FaultKind::Removed]
+    );
 }

@@ -37,7 +37,12 @@ fn write_random(directory: &Path, count: u64) {
     log.sync().unwrap();
 }
 
-fn search_seqs(directory: &Path, query: &Query, newest_first: bool, reading: SearchMode) -> (Vec<u64>, SearchCost) {
+fn search_seqs(
+    directory: &Path,
+    query: &Query,
+    newest_first: bool,
+    reading: SearchMode,
+) -> (Vec<u64>, SearchCost) {
     let mut seqs = Vec::new();
     let searched = search(directory, query, newest_first, reading, |hit| {
         let mut scratch = Vec::new();
@@ -64,11 +69,20 @@ fn queries() -> Vec<Query> {
         Query { file: vec![7, 1, 2], ..all() },
         Query { client: vec![text("10.0.0.2")], ..all() },
         Query { client: vec![text("node.example.org")], key: vec![text("watched")], ..all() },
-        Query { outcome: Some(Outcome::Is(13)), principal: vec![text("user1@EXAMPLE.ORG")], ..all() },
+        Query {
+            outcome: Some(Outcome::Is(13)),
+            principal: vec![text("user1@EXAMPLE.ORG")],
+            ..all()
+        },
         Query { outcome: Some(Outcome::Failure), ..all() },
         Query { outcome: Some(Outcome::Success), uid: Some(1002), ..all() },
         Query { operations: Some(crate::operations::single(RENAME)), uid: Some(1004), ..all() },
-        Query { from_ns: Some(100 * SECOND), until_ns: Some(200 * SECOND), uid: Some(1004), ..all() },
+        Query {
+            from_ns: Some(100 * SECOND),
+            until_ns: Some(200 * SECOND),
+            uid: Some(1004),
+            ..all()
+        },
         Query { moved: text("/srv/data/dir-0/file-0"), ..all() },
         Query { principal: vec![text("nobody@EXAMPLE.ORG")], ..all() },
         Query { export: vec![text("/elsewhere")], uid: Some(1000), ..all() },
@@ -94,7 +108,10 @@ fn index_finds_same_records_as_scan() {
         assert_eq!((newest, searched.built), (wanted, 0), "{query:?}");
     }
     let (found, searched) = search_seqs(directory.path(), &queries()[7], false, SearchMode::Index);
-    assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
+    assert!(
+        !found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64,
+        "{searched:?}"
+    );
 }
 
 #[test]
@@ -103,7 +120,13 @@ fn access_granting_nothing_is_found_among_failures() {
     let mut log = open(directory.path(), SECOND);
     for number in 1..=60 {
         let granted = Some(number as u32 % 3);
-        log.append_record(&Record { time_ns: number * SECOND, operation: ACCESS, requested: Some(0x1f), granted, ..Record::default() });
+        log.append_record(&Record {
+            time_ns: number * SECOND,
+            operation: ACCESS,
+            requested: Some(0x1f),
+            granted,
+            ..Record::default()
+        });
         log.maintain(number * SECOND).unwrap();
     }
     log.sync().unwrap();
@@ -112,7 +135,11 @@ fn access_granting_nothing_is_found_among_failures() {
     for outcome in [Outcome::Failure, Outcome::Is(13)] {
         let query = Query { outcome: Some(outcome), ..Query::default() };
         for reading in [SearchMode::Scan, SearchMode::Index] {
-            assert_eq!(search_seqs(directory.path(), &query, false, reading).0, denied, "{outcome:?} {reading:?}");
+            assert_eq!(
+                search_seqs(directory.path(), &query, false, reading).0,
+                denied,
+                "{outcome:?} {reading:?}"
+            );
         }
     }
     let query = Query { outcome: Some(Outcome::Success), ..Query::default() };
@@ -131,7 +158,13 @@ fn damaged_or_wrong_index_changes_no_result() {
     std::fs::copy(directory.path().join("000000000001.index"), &index).unwrap();
     assert_eq!(
         search_seqs(directory.path(), &query, false, SearchMode::Index),
-        (wanted.clone(), SearchCost { built: 1, ..search_seqs(directory.path(), &query, false, SearchMode::Index).1 })
+        (
+            wanted.clone(),
+            SearchCost {
+                built: 1,
+                ..search_seqs(directory.path(), &query, false, SearchMode::Index).1
+            }
+        )
     );
     for damaged in [&b""[..], &good[..40], &good[..80]] {
         std::fs::write(&index, damaged).unwrap();
@@ -164,7 +197,14 @@ fn search_stops_when_callback_returns_false() {
 
 fn append_operation(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
     let now_ns = log.next_seq() * SECOND;
-    let record = Record { time_ns: now_ns, operation, path: path.as_bytes(), path2: path2.as_bytes(), file, ..Record::default() };
+    let record = Record {
+        time_ns: now_ns,
+        operation,
+        path: path.as_bytes(),
+        path2: path2.as_bytes(),
+        file,
+        ..Record::default()
+    };
     let seq = log.append_record(&record);
     log.maintain(now_ns).unwrap();
     seq
@@ -194,7 +234,9 @@ fn file_history_follows_renames_of_file_and_directories() {
     log.sync().unwrap();
     drop(log);
     for reading in [SearchMode::Index, SearchMode::Scan] {
-        for seed in [FileSeed::File(b"one"), FileSeed::Path(b"/e/c/last"), FileSeed::Path(b"/e/a/final")] {
+        for seed in
+            [FileSeed::File(b"one"), FileSeed::Path(b"/e/c/last"), FileSeed::Path(b"/e/a/final")]
+        {
             let names = file_history(directory.path(), reading, seed).unwrap();
             let query = Query { names: Some(names), ..Query::default() };
             let (mut found, _) = search_seqs(directory.path(), &query, false, reading);
@@ -212,7 +254,14 @@ fn file_history_follows_time_not_sequence_number() {
     let mut log = open(directory.path(), SECOND);
     let mut at = |time: u64, operation, path: &str, path2: &str, file: &[u8]| {
         let (path, path2) = (path.as_bytes(), path2.as_bytes());
-        log.append_record(&Record { time_ns: time * SECOND, operation, path, path2, file, ..Record::default() })
+        log.append_record(&Record {
+            time_ns: time * SECOND,
+            operation,
+            path,
+            path2,
+            file,
+            ..Record::default()
+        })
     };
     let read = at(4, READ, "/e/q", "", b"one");
     let second = at(5, RENAME, "/e/q", "/e/r", b"one");
@@ -226,7 +275,11 @@ fn file_history_follows_time_not_sequence_number() {
     for seed in [FileSeed::File(b"one"), FileSeed::Path(b"/e/r"), FileSeed::Path(b"/e/p")] {
         let names = file_history(directory.path(), SearchMode::Scan, seed).unwrap();
         let query = Query { names: Some(names), ..Query::default() };
-        assert_eq!(search_seqs(directory.path(), &query, false, SearchMode::Scan).0, [read, second, last, first, before], "{seed:?}");
+        assert_eq!(
+            search_seqs(directory.path(), &query, false, SearchMode::Scan).0,
+            [read, second, last, first, before],
+            "{seed:?}"
+        );
     }
 }
 
@@ -270,7 +323,8 @@ fn follower_survives_rotation_and_compression_and_resumes() {
     assert_eq!(seen, (1..=200).collect::<Vec<_>>());
     assert_eq!(follower.skipped_segments(), 0);
     assert!(!Follower::from_end(directory.path()).unwrap().read(|_, _, _| true).unwrap());
-    let mut late = Follower::from_position(directory.path(), Position { segment: 1, offset: 0, next_seq: 1 });
+    let mut late =
+        Follower::from_position(directory.path(), Position { segment: 1, offset: 0, next_seq: 1 });
     for file in segments(directory.path()).unwrap().iter().take(3) {
         std::fs::remove_file(&file.path).unwrap();
     }
@@ -282,7 +336,8 @@ fn follower_survives_rotation_and_compression_and_resumes() {
 fn records_replaced_after_crash_are_read_again() {
     let directory = new_trail();
     let wide = Options { rotation: Rotation::default(), ..options() };
-    let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
+    let mut log =
+        Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
     (1..=4).for_each(|number| assert!(put(&mut log, number, SECOND) > 0));
     log.sync().unwrap();
     let file = segments(directory.path()).unwrap().remove(0).path;

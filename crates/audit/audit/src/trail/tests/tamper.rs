@@ -16,8 +16,11 @@ struct Trail {
 
 fn trail() -> Trail {
     let directory = written_trail(COUNT);
-    let files: Vec<_> =
-        segments(directory.path()).unwrap().into_iter().map(|file| (file.path.clone(), fs::read(&file.path).unwrap())).collect();
+    let files: Vec<_> = segments(directory.path())
+        .unwrap()
+        .into_iter()
+        .map(|file| (file.path.clone(), fs::read(&file.path).unwrap()))
+        .collect();
     let mut records = Vec::new();
     for (index, (_, bytes)) in files.iter().enumerate() {
         for (kind, range) in frames(bytes) {
@@ -77,7 +80,11 @@ fn altered_byte_is_found_at_its_record() {
             let mut bytes = trail.files[*segment].1.clone();
             bytes[at] ^= 1 << (at % 8);
             let fault = trail.single_fault_with(*segment, &bytes);
-            assert_eq!((fault.segment, fault.offset, fault.seq), (*segment as u64 + 1, range.start as u64, index as u64 + 1), "{fault}");
+            assert_eq!(
+                (fault.segment, fault.offset, fault.seq),
+                (*segment as u64 + 1, range.start as u64, index as u64 + 1),
+                "{fault}"
+            );
         }
     }
 }
@@ -109,13 +116,25 @@ fn each_removed_duplicated_or_swapped_record_is_found() {
         };
         assert_eq!(edited(range.clone(), b""), (FaultKind::Removed, range.start, index as u64 + 1));
         let (kind, offset, _) = edited(range.end..range.end, &original[range.clone()]);
-        assert_eq!((kind, offset), (FaultKind::Inserted, range.end), "record {index} is duplicated");
-        let Some((_, next)) = trail.records.get(index + 1).filter(|(other, next)| other == segment && next.start == range.end) else {
+        assert_eq!(
+            (kind, offset),
+            (FaultKind::Inserted, range.end),
+            "record {index} is duplicated"
+        );
+        let Some((_, next)) = trail
+            .records
+            .get(index + 1)
+            .filter(|(other, next)| other == segment && next.start == range.end)
+        else {
             continue;
         };
         let swapped = [&original[next.clone()], &original[range.clone()]].concat();
         let (kind, offset, _) = edited(range.start..next.end, &swapped);
-        assert_eq!((kind, offset), (FaultKind::Reordered, range.start), "record {index} is swapped with the next");
+        assert_eq!(
+            (kind, offset),
+            (FaultKind::Reordered, range.start),
+            "record {index} is swapped with the next"
+        );
     }
 }
 
@@ -139,24 +158,41 @@ fn trail_cut_at_any_record_or_without_a_segment_is_found() {
         fs::remove_file(path).unwrap();
         let faults = faults(trail.path());
         fs::write(path, bytes).unwrap();
-        assert!(matches!(&faults[..], [fault] if matches!(fault.kind, FaultKind::Removed | FaultKind::Cut)), "{faults:?}");
+        assert!(
+            matches!(&faults[..], [fault] if matches!(fault.kind, FaultKind::Removed | FaultKind::Cut)),
+            "{faults:?}"
+        );
     }
 }
 
 #[test]
 fn another_trail_and_its_checkpoint_are_reported() {
     let other = tempfile::tempdir().unwrap();
-    create_key(&SystemDisk, &other.path().join(KEY_FILE), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
+    create_key(
+        &SystemDisk,
+        &other.path().join(KEY_FILE),
+        &crate::keys::Ratchet::new([8; 16], &[8; 32]),
+    )
+    .unwrap();
     open(other.path(), SECOND).close(SECOND).unwrap();
     let found = faults(other.path());
     assert!(matches!(&found[..], [fault] if fault.kind == FaultKind::OtherKey), "{found:?}");
-    assert!(found[0].to_string().starts_with("the trail begins with another key than the given one"), "{}", found[0]);
+    assert!(
+        found[0].to_string().starts_with("the trail begins with another key than the given one"),
+        "{}",
+        found[0]
+    );
     let own_word = verify(other.path(), &Trust::default(), |_, _| {}).unwrap();
     assert_eq!((own_word.faults.len(), own_word.notes.len()), (0, 2));
     let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT_FILE)).unwrap()];
-    let faults = verify(trail().path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
-    let reported = format!("to another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
-    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)), "{faults:?}");
+    let faults =
+        verify(trail().path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
+    let reported =
+        format!("to another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
+    assert!(
+        matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.description.ends_with(&reported)),
+        "{faults:?}"
+    );
 }
 
 #[test]
@@ -203,7 +239,10 @@ fn record_text_is_quoted_in_report() {
     log.close(SECOND).unwrap();
     let report = verified(directory.path());
     let note = report.notes.iter().find(|note| note.contains("after a crash")).unwrap();
-    assert!(note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#), "{note:?}");
+    assert!(
+        note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#),
+        "{note:?}"
+    );
 }
 
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
@@ -231,11 +270,23 @@ fn forged_key_file_does_not_hide_cut() {
         let trail = trail();
         let seal = cut(&trail, trail.files.len() - 2);
         let path = trail.path().join(KEY_FILE);
-        fs::write(&path, &*forged_key(if of_trail { seal.trail } else { other }, seal.epoch + 1 - epochs_back)).unwrap();
+        fs::write(
+            &path,
+            &*forged_key(if of_trail { seal.trail } else { other }, seal.epoch + 1 - epochs_back),
+        )
+        .unwrap();
         for trust in [trust(), Trust { key: Some(path.clone()), ..trust() }] {
             let report = verify(trail.path(), &trust, |_, _| {}).unwrap();
-            assert!(matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Forged), "{:?}", report.faults);
-            assert!(report.notes.iter().any(|note| note.starts_with("nothing outside this directory")), "{:?}", report.notes);
+            assert!(
+                matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Forged),
+                "{:?}",
+                report.faults
+            );
+            assert!(
+                report.notes.iter().any(|note| note.starts_with("nothing outside this directory")),
+                "{:?}",
+                report.notes
+            );
         }
     }
 }
@@ -248,6 +299,10 @@ fn key_file_kept_elsewhere_reveals_cut() {
     fs::copy(trail.path().join(KEY_FILE), &key).unwrap();
     cut(&trail, trail.files.len() - 1);
     let report = verify(trail.path(), &Trust { key: Some(key), ..trust() }, |_, _| {}).unwrap();
-    assert!(matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Cut), "{:?}", report.faults);
+    assert!(
+        matches!(&report.faults[..], [fault] if fault.kind == FaultKind::Cut),
+        "{:?}",
+        report.faults
+    );
     assert_eq!(report.notes, Vec::<String>::new());
 }

@@ -10,20 +10,39 @@ use super::*;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const SEGMENT_LEN_MAX: u64 = 200_000;
 
-pub(super) fn start(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn start(
+    directory: &Path,
+    disk: &FaultyDisk,
+    writer_options: WriterOptions,
+    halt: impl Fn() + Send + 'static,
+) -> Trail {
     create_trail(directory);
     reopen(directory, disk, writer_options, halt)
 }
 
-pub(super) fn reopen(directory: &Path, disk: &FaultyDisk, writer_options: WriterOptions, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn reopen(
+    directory: &Path,
+    disk: &FaultyDisk,
+    writer_options: WriterOptions,
+    halt: impl Fn() + Send + 'static,
+) -> Trail {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let rotation = Rotation { len_max: SEGMENT_LEN_MAX, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
-    let log = Log::open(disk.clone(), directory, Options { rotation, ..options() }, SECOND).unwrap().0;
+    let rotation =
+        Rotation { len_max: SEGMENT_LEN_MAX, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
+    let log =
+        Log::open(disk.clone(), directory, Options { rotation, ..options() }, SECOND).unwrap().0;
     Trail::start(log, disk, writer_options, halt).unwrap()
 }
 
 pub(super) fn record(path: &[u8], time_ns: u64) -> Record<'_> {
-    Record { time_ns, class: Class::Operation, operation: 18, export: b"/srv", path, ..Record::default() }
+    Record {
+        time_ns,
+        class: Class::Operation,
+        operation: 18,
+        export: b"/srv",
+        path,
+        ..Record::default()
+    }
 }
 
 pub(super) fn wait_for(description: &str, mut is_true: impl FnMut() -> bool) {
@@ -48,8 +67,12 @@ pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 fn records_of_many_threads_survive_rotation_and_full_rings() {
     for policy in [Policy::Block, Policy::Count] {
         let directory = tempfile::tempdir().unwrap();
-        let trail =
-            start(directory.path(), &FaultyDisk::default(), WriterOptions { policy, ring_len: 2000, ..WriterOptions::default() }, || ());
+        let trail = start(
+            directory.path(),
+            &FaultyDisk::default(),
+            WriterOptions { policy, ring_len: 2000, ..WriterOptions::default() },
+            || (),
+        );
         let (threads, each) = (6, 2000);
         std::thread::scope(|scope| {
             for thread in 0..threads {
@@ -57,7 +80,10 @@ fn records_of_many_threads_survive_rotation_and_full_rings() {
                 scope.spawn(move || {
                     for number in 0..each {
                         let path = format!("/srv/{thread}-{number}");
-                        assert!(trail.record(&record(path.as_bytes(), SECOND + number)), "{policy:?}: lost {thread}-{number}");
+                        assert!(
+                            trail.record(&record(path.as_bytes(), SECOND + number)),
+                            "{policy:?}: lost {thread}-{number}"
+                        );
                     }
                 });
             }
@@ -69,8 +95,11 @@ fn records_of_many_threads_survive_rotation_and_full_rings() {
         assert_eq!((paths.len() as u64, lost), (threads * each, 0), "{policy:?}");
         assert_sealed(directory.path(), &format!("{policy:?}"));
         let last = segments(directory.path()).unwrap().len();
-        let trail = reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
-        wait_for("compressed segments", || segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed));
+        let trail =
+            reopen(directory.path(), &FaultyDisk::default(), WriterOptions::default(), || ());
+        wait_for("compressed segments", || {
+            segments(directory.path()).unwrap()[..last].iter().all(|file| file.is_compressed)
+        });
         trail.stop();
     }
 }
@@ -81,7 +110,11 @@ fn callback_runs_after_record_is_on_disk() {
     let trail = start(
         directory.path(),
         &FaultyDisk::default(),
-        WriterOptions { policy: Policy::Block, durability: Durability::Each, ..WriterOptions::default() },
+        WriterOptions {
+            policy: Policy::Block,
+            durability: Durability::Each,
+            ..WriterOptions::default()
+        },
         || (),
     );
     for number in 0..50u64 {
@@ -98,8 +131,12 @@ fn callback_runs_after_record_is_on_disk() {
 fn block_policy_waits_for_full_disk_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail =
-        start(directory.path(), &disk, WriterOptions { policy: Policy::Block, ring_len: 10_000, ..WriterOptions::default() }, || ());
+    let trail = start(
+        directory.path(),
+        &disk,
+        WriterOptions { policy: Policy::Block, ring_len: 10_000, ..WriterOptions::default() },
+        || (),
+    );
     disk.full.store(true, Ordering::SeqCst);
     let done = Arc::new(AtomicUsize::new(0));
     let count = done.clone();
@@ -121,7 +158,12 @@ fn block_policy_waits_for_full_disk_and_loses_nothing() {
 fn count_policy_continues_and_records_gap() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() }, || ());
+    let trail = start(
+        directory.path(),
+        &disk,
+        WriterOptions { policy: Policy::Count, ring_len: 1, ..WriterOptions::default() },
+        || (),
+    );
     disk.full.store(true, Ordering::SeqCst);
     wait_for("a lost record", || {
         trail.record(&record(b"/srv/x", SECOND));
@@ -132,7 +174,11 @@ fn count_policy_continues_and_records_gap() {
     let counts = trail.counts();
     trail.stop();
     let (paths, lost) = read(directory.path());
-    assert!(lost >= 1 && lost == counts.lost && !paths.is_empty(), "{lost} {counts:?} {}", paths.len());
+    assert!(
+        lost >= 1 && lost == counts.lost && !paths.is_empty(),
+        "{lost} {counts:?} {}",
+        paths.len()
+    );
     assert_eq!(faults(directory.path()), []);
 }
 
@@ -140,7 +186,12 @@ fn count_policy_continues_and_records_gap() {
 fn losses_on_full_disk_share_one_gap_record() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
-    let trail = start(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ());
+    let trail = start(
+        directory.path(),
+        &disk,
+        WriterOptions { compress: false, ..WriterOptions::default() },
+        || (),
+    );
     disk.full.store(true, Ordering::SeqCst);
     let path = [b'x'; 4000];
     let mut counts: Vec<u64> = Vec::new();
@@ -157,7 +208,13 @@ fn losses_on_full_disk_share_one_gap_record() {
     for_each_record(directory.path(), |record| gaps.extend(record.gap));
     assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
     assert!(gaps.len() <= 3, "{gaps:?}");
-    reopen(directory.path(), &disk, WriterOptions { compress: false, ..WriterOptions::default() }, || ()).stop();
+    reopen(
+        directory.path(),
+        &disk,
+        WriterOptions { compress: false, ..WriterOptions::default() },
+        || (),
+    )
+    .stop();
     assert_eq!(read(directory.path()).1, counts.lost);
 }
 
@@ -166,9 +223,12 @@ fn halt_policy_calls_back_once() {
     let directory = tempfile::tempdir().unwrap();
     let disk = FaultyDisk::default();
     let (halted, reported) = mpsc::channel();
-    let trail = start(directory.path(), &disk, WriterOptions { policy: Policy::Halt, ..WriterOptions::default() }, move || {
-        halted.send(()).unwrap()
-    });
+    let trail = start(
+        directory.path(),
+        &disk,
+        WriterOptions { policy: Policy::Halt, ..WriterOptions::default() },
+        move || halted.send(()).unwrap(),
+    );
     disk.full.store(true, Ordering::SeqCst);
     trail.record(&record(b"/srv/x", SECOND));
     reported.recv_timeout(WAIT_MAX).unwrap();
@@ -181,7 +241,12 @@ fn halt_policy_calls_back_once() {
 #[test]
 fn writer_builds_indexes_for_searches() {
     let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FaultyDisk::default(), WriterOptions { policy: Policy::Block, ..WriterOptions::default() }, || ());
+    let trail = start(
+        directory.path(),
+        &FaultyDisk::default(),
+        WriterOptions { policy: Policy::Block, ..WriterOptions::default() },
+        || (),
+    );
     for number in 0..8000u64 {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
@@ -191,7 +256,9 @@ fn writer_builds_indexes_for_searches() {
         let files = segments(directory.path()).unwrap();
         let (last, closed) = files.split_last().unwrap();
         let is_open = std::fs::metadata(&last.path).unwrap().len() < SEGMENT_LEN_MAX;
-        is_open && !closed.is_empty() && closed.iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
+        is_open
+            && !closed.is_empty()
+            && closed.iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
     });
     trail.stop();
     let query = Query { path: vec![b"/srv/7".to_vec()], ..Query::default() };
@@ -219,7 +286,10 @@ fn writer_builds_indexes_for_searches() {
 fn second_writer_is_refused() {
     let directory = new_trail();
     let log = open(directory.path(), SECOND);
-    assert!(matches!(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND), Err(LogError::Busy { .. })));
+    assert!(matches!(
+        Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND),
+        Err(LogError::Busy { .. })
+    ));
     log.close(SECOND).unwrap();
     open(directory.path(), 2 * SECOND).close(2 * SECOND).unwrap();
     assert_eq!(faults(directory.path()), []);
@@ -240,9 +310,15 @@ fn seal_is_not_delayed_by_clock_set_back() {
 fn records_dropped_by_failed_sync_are_rewritten() {
     let directory = new_trail();
     let disk = FaultyDisk::default();
-    let (log, _) =
-        Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
-    let writer_options = WriterOptions { durability: Durability::Records(1000), ..WriterOptions::default() };
+    let (log, _) = Log::open(
+        Arc::new(disk.clone()),
+        directory.path(),
+        Options { rotation: Rotation::default(), ..options() },
+        SECOND,
+    )
+    .unwrap();
+    let writer_options =
+        WriterOptions { durability: Durability::Records(1000), ..WriterOptions::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), writer_options, || ()).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
@@ -268,7 +344,9 @@ fn loss_on_full_disk_is_reported_at_next_start() {
     let disk = FaultyDisk::default();
     let writer_options = WriterOptions { durability: Durability::Each, ..WriterOptions::default() };
     let trail = start(directory.path(), &disk, writer_options.clone(), || ());
-    let put = |trail: &Trail, count: u64| (0..count).for_each(|number| assert!(trail.record(&record(b"/srv/x", SECOND + number))));
+    let put = |trail: &Trail, count: u64| {
+        (0..count).for_each(|number| assert!(trail.record(&record(b"/srv/x", SECOND + number))))
+    };
     put(&trail, 5);
     wait_for("written records", || trail.counts().written == 5 && trail.counts().is_healthy);
     trail.call_when_stored(Box::new(|| ()));

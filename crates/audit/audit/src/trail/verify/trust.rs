@@ -41,10 +41,20 @@ impl KnownEnds {
     pub(super) fn of(directory: &Path, trust: &Trust) -> KnownEnds {
         let key_path = trust.key.clone().unwrap_or_else(|| directory.join(KEY_FILE));
         let key = files::read_key(&key_path);
-        let key = key.map(|key| KeyFile { trail: key.trail(), epoch: key.epoch(), public: key.public(), is_replaced: false });
+        let key = key.map(|key| KeyFile {
+            trail: key.trail(),
+            epoch: key.epoch(),
+            public: key.public(),
+            is_replaced: false,
+        });
         let real = |path: &Path| path.canonicalize();
         let is_inside_trail = matches!((real(&key_path), real(directory)), (Ok(key), Ok(directory)) if key.starts_with(&directory));
-        KnownEnds { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)), key, key_path, is_inside_trail }
+        KnownEnds {
+            checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT_FILE)),
+            key,
+            key_path,
+            is_inside_trail,
+        }
     }
 
     pub(super) fn observe_seal(&mut self, seal: &Seal) {
@@ -78,11 +88,19 @@ impl Verifier<'_> {
             Ok(key) => {
                 known = known.max(Some(key.epoch));
                 // Anyone can create a key file: it must match the last seal.
-                let is_replaced = key.is_replaced || self.key.is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
+                let is_replaced = key.is_replaced
+                    || self
+                        .key
+                        .is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
                 let description = match self.report.trail {
-                    Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),
+                    Some(trail) if trail != key.trail => {
+                        format!("{path} is the key of another trail")
+                    }
                     _ if is_replaced => {
-                        format!("{path} is not key {} of this trail: the file was replaced", key.epoch)
+                        format!(
+                            "{path} is not key {} of this trail: the file was replaced",
+                            key.epoch
+                        )
                     }
                     _ => String::new(),
                 };
@@ -96,7 +114,8 @@ impl Verifier<'_> {
                 self.report.notes.push(note);
             }
         }
-        let has_external_end = !self.trust.checkpoints.is_empty() || (self.ends.key.is_ok() && !self.ends.is_inside_trail);
+        let has_external_end = !self.trust.checkpoints.is_empty()
+            || (self.ends.key.is_ok() && !self.ends.is_inside_trail);
         if !has_external_end {
             self.report.notes.push(
                 "nothing outside this directory shows how far the trail must extend, so a truncated end would go unnoticed: give a checkpoint or the key file that is stored elsewhere"
@@ -106,18 +125,29 @@ impl Verifier<'_> {
         let has = self.key.map(|(epoch, _)| epoch);
         if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
             let has = has.unwrap_or(0);
-            self.fault(FaultKind::Cut, 0, seq, format!("the trail has {has} seals, but {known} were made"));
+            self.fault(
+                FaultKind::Cut,
+                0,
+                seq,
+                format!("the trail has {has} seals, but {known} were made"),
+            );
         }
         self.report.unsealed = self.unsealed;
     }
 
     fn check_removals(&mut self) {
         if self.removed > 0 {
-            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are valid", self.removed));
+            self.report.notes.push(format!(
+                "segments up to {} were removed by retention; their seals are valid",
+                self.removed
+            ));
         }
         if self.removed > self.recorded_removal && self.report.faults.is_empty() {
             let description = match self.recorded_removal {
-                0 => format!("segments up to {} are missing, but no record says that retention removed any", self.removed),
+                0 => format!(
+                    "segments up to {} are missing, but no record says that retention removed any",
+                    self.removed
+                ),
                 recorded => {
                     format!(
                         "segments up to {} are missing, but records say that retention removed only those up to {recorded}",
@@ -134,7 +164,11 @@ impl Verifier<'_> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
             if let Some(trail) = self.report.trail.filter(|trail| *trail != checkpoint.trail) {
-                let description = format!("the checkpoint belongs to another trail: {}, and this is {}", Id(checkpoint.trail), Id(trail));
+                let description = format!(
+                    "the checkpoint belongs to another trail: {}, and this is {}",
+                    Id(checkpoint.trail),
+                    Id(trail)
+                );
                 self.fault(FaultKind::Forged, 0, self.next_seq.unwrap_or(1), description);
                 continue;
             }
@@ -146,7 +180,10 @@ impl Verifier<'_> {
                     segment: checkpoint.segment,
                     offset: 0,
                     seq: checkpoint.next_seq,
-                    description: format!("seal {} of the trail differs from the given checkpoint", checkpoint.epoch),
+                    description: format!(
+                        "seal {} of the trail differs from the given checkpoint",
+                        checkpoint.epoch
+                    ),
                 });
             } else {
                 known = known.max(Some(wanted));

@@ -99,7 +99,11 @@ impl Shared {
         }
         // A segment in compression would reappear after its removal.
         let may_remove = |number| self.is_running() && !backlog.contains_up_to(number);
-        if let Err(error) = prune(disk, directory, &self.options.retention, now_ns(), may_remove, |last| self.record_removal(last)) {
+        if let Err(error) =
+            prune(disk, directory, &self.options.retention, now_ns(), may_remove, |last| {
+                self.record_removal(last)
+            })
+        {
             tracing::warn!(%error, "could not remove old segments of the audit trail");
         }
     }
@@ -145,7 +149,12 @@ impl Backlog {
 
     fn contains_up_to(&self, last: u64) -> bool {
         let state = self.state.lock();
-        state.segments.iter().map(|segment| &segment.number).chain(&state.in_progress).any(|number| *number <= last)
+        state
+            .segments
+            .iter()
+            .map(|segment| &segment.number)
+            .chain(&state.in_progress)
+            .any(|number| *number <= last)
     }
 }
 
@@ -189,7 +198,10 @@ impl Shared {
 impl Writer {
     /// Never drops the record. The sender of an earlier request has timed out.
     pub(super) fn append_removal(&mut self, removal: Option<RemovalRequest>) {
-        let Some(RemovalRequest { last, waiter }) = removal.filter(|_| self.removal.is_none()) else { return };
+        let Some(RemovalRequest { last, waiter }) = removal.filter(|_| self.removal.is_none())
+        else {
+            return;
+        };
         let detail = format!("{PRUNED_PREFIX}{last}; their seals are kept");
         self.log.append_record(&Record {
             time_ns: now_ns(),
@@ -237,7 +249,8 @@ mod tests {
         assert_eq!(next(2), Some(1), "three segments wait, and the limit is two");
         assert_eq!(next(0), Some(2));
         let helper = backlog.clone();
-        let waiting = std::thread::spawn(move || helper.wait(2).flatten().map(|segment| segment.number));
+        let waiting =
+            std::thread::spawn(move || helper.wait(2).flatten().map(|segment| segment.number));
         (4..=5).for_each(|number| closed.add(segment(number)));
         assert_eq!(waiting.join().expect("the thread ends"), Some(3), "three segments wait again");
         drop(closed);
@@ -249,7 +262,9 @@ mod tests {
         let backlog = Arc::new(Backlog::default());
         let closed = BacklogHandle(backlog.clone());
         closed.add(segment(7));
-        assert!([7, 8].iter().all(|last| backlog.contains_up_to(*last)) && !backlog.contains_up_to(6));
+        assert!(
+            [7, 8].iter().all(|last| backlog.contains_up_to(*last)) && !backlog.contains_up_to(6)
+        );
         let segment = backlog.wait(0).flatten().expect("a segment waits");
         assert!(backlog.contains_up_to(7), "still in progress");
         backlog.finish(&segment);

@@ -95,7 +95,8 @@ impl Batch {
         self.order.sort_by_key(|(time, ..)| *time);
         for (time, index, at) in self.order.drain(..) {
             let buffer = &mut self.buffers[index as usize][at as usize..];
-            let len = buffer.first_chunk::<LEN_LEN>().map_or(0, |len| u32::from_le_bytes(*len)) as usize;
+            let len =
+                buffer.first_chunk::<LEN_LEN>().map_or(0, |len| u32::from_le_bytes(*len)) as usize;
             each(time, &mut buffer[LEN_LEN..LEN_LEN + len]);
         }
         for mut buffer in self.buffers.drain(..) {

@@ -63,7 +63,10 @@ impl Writer {
                         self.gaps.clear();
                     }
                     if is_stored && self.unconfirmed_count > 0 {
-                        self.shared.unstored_count.fetch_sub(std::mem::take(&mut self.unconfirmed_count), Ordering::SeqCst);
+                        self.shared.unstored_count.fetch_sub(
+                            std::mem::take(&mut self.unconfirmed_count),
+                            Ordering::SeqCst,
+                        );
                     }
                     callbacks.drain(..).for_each(|callback| callback());
                     if is_stopped && self.unreported_gap.count == 0 {
@@ -107,7 +110,8 @@ impl Writer {
         let mut moved = 0;
         // The deadline starts now, because some records waited for their change to become durable.
         let now = now_ns();
-        let mut yield_policy = YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
+        let mut yield_policy =
+            YieldPolicy::new(self.shared.options.delays_replies(), Instant::now());
         let mut appender = self.log.append_batch();
         batch.drain(|time, body| {
             if is_full {
@@ -161,7 +165,10 @@ impl Writer {
             Durability::Every(time) => self.unsynced > 0 && (since >= time || has_waiting_replies),
         };
         let must_sync = must_sync || self.removal.is_some();
-        if must_sync || (is_stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
+        if must_sync
+            || (is_stopped && self.unsynced > 0)
+            || self.log.unsynced_len() > UNSYNCED_LEN_MAX
+        {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
             self.removal.take().into_iter().for_each(|waiter| _ = waiter.send(()));
@@ -226,7 +233,10 @@ impl Writer {
     fn pause(&mut self, moved: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
-        if !queue.callbacks.is_empty() || queue.removal.is_some() || shared.is_stopped.load(Ordering::SeqCst) {
+        if !queue.callbacks.is_empty()
+            || queue.removal.is_some()
+            || shared.is_stopped.load(Ordering::SeqCst)
+        {
             return;
         }
         if moved > 0 {
@@ -247,7 +257,9 @@ impl Writer {
 }
 
 pub(super) fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 const PENDING_LEN_MAX: usize = 64 << 20;

@@ -36,12 +36,17 @@ mod tests {
     #[test]
     fn yields_for_limited_time_unless_replies_wait() {
         let start = Instant::now();
-        let count_yields =
-            |yield_policy: &mut YieldPolicy, count, at: Instant| (0..count).filter(|_| yield_policy.should_yield(|| at)).count();
+        let count_yields = |yield_policy: &mut YieldPolicy, count, at: Instant| {
+            (0..count).filter(|_| yield_policy.should_yield(|| at)).count()
+        };
         let mut has_waiting_replies = YieldPolicy::new(true, start);
         assert_eq!(count_yields(&mut has_waiting_replies, 1000, start), 0);
         let mut yield_policy = YieldPolicy::new(false, start);
         assert_eq!(count_yields(&mut yield_policy, YIELD_STEP * 3 - 1, start), 2);
-        assert_eq!(count_yields(&mut yield_policy, YIELD_STEP * 100, start + YIELD_TIME_MAX), 0, "no yields in an old group");
+        assert_eq!(
+            count_yields(&mut yield_policy, YIELD_STEP * 100, start + YIELD_TIME_MAX),
+            0,
+            "no yields in an old group"
+        );
     }
 }

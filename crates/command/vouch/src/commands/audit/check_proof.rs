@@ -33,13 +33,23 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let anchor = match (&args.public, &args.checkpoint) {
         (Some(public), _) => Anchor::Key(verify::public(public)?),
-        (None, Some(path)) => Anchor::Checkpoint(Box::new(read_checkpoint(path).at(path.display())?)),
-        (None, None) => return Err(Failure::usage("--public", "give what is trusted: --public or --checkpoint")),
+        (None, Some(path)) => {
+            Anchor::Checkpoint(Box::new(read_checkpoint(path).at(path.display())?))
+        }
+        (None, None) => {
+            return Err(Failure::usage(
+                "--public",
+                "give what is trusted: --public or --checkpoint",
+            ));
+        }
     };
     let what = args.proof.display();
-    let proof = Proof::decode(&std::fs::read(&args.proof).at(what)?).map_err(|error| Failure::input(args.proof.display(), error))?;
-    let body = proof.check(&anchor).map_err(|error| Failure::refused(args.proof.display(), error))?;
+    let proof = Proof::decode(&std::fs::read(&args.proof).at(what)?)
+        .map_err(|error| Failure::input(args.proof.display(), error))?;
+    let body =
+        proof.check(&anchor).map_err(|error| Failure::refused(args.proof.display(), error))?;
     let mut scratch = Vec::new();
-    let record = Record::decode(body, &mut scratch).map_err(|error| Failure::input(args.proof.display(), error))?;
+    let record = Record::decode(body, &mut scratch)
+        .map_err(|error| Failure::input(args.proof.display(), error))?;
     output::text(&args.form.of(&record, None))
 }

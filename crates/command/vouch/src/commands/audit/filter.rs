@@ -7,7 +7,9 @@ use vouch_audit::operations;
 use vouch_audit::record::access::parse_words;
 use vouch_audit::record::{Class, truncate_path};
 use vouch_audit::rules::Field;
-use vouch_audit::trail::{Alternatives, FileHistory, FileSeed, Outcome as Done, Query, SearchMode, file_history};
+use vouch_audit::trail::{
+    Alternatives, FileHistory, FileSeed, Outcome as Done, Query, SearchMode, file_history,
+};
 use vouch_daemon::audit_trail::System;
 
 use crate::exit::{At as _, Failure, Outcome};
@@ -75,25 +77,45 @@ impl Filter {
     /// The likely mistake of a search without a match.
     pub(super) fn hint(&self) -> &'static str {
         match &self.export {
-            Some(_) => "; --export takes the directory on the server, not the path that clients mount",
+            Some(_) => {
+                "; --export takes the directory on the server, not the path that clients mount"
+            }
             None => "",
         }
     }
 
-    pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: SearchMode) -> Outcome<Query> {
-        let forms =
-            |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
+    pub(super) fn query(
+        &self,
+        directory: &Path,
+        follows_names: bool,
+        reading: SearchMode,
+    ) -> Outcome<Query> {
+        let forms = |text: &Option<OsString>| {
+            text.as_ref()
+                .filter(|text| !text.is_empty())
+                .map_or_else(Vec::new, |text| forms(text.as_bytes()))
+        };
         let file = match &self.file {
-            Some(text) => data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|error| Failure::input(text, error))?,
+            Some(text) => data_encoding::HEXLOWER_PERMISSIVE
+                .decode(text.as_bytes())
+                .map_err(|error| Failure::input(text, error))?,
             None => Vec::new(),
         };
         let mut operations = None;
         for word in &self.operation {
-            let set = operations::parse_operations(word)
-                .ok_or_else(|| Failure::input(word, "is neither an NFS operation nor a system call that corresponds to one"))?;
+            let set = operations::parse_operations(word).ok_or_else(|| {
+                Failure::input(
+                    word,
+                    "is neither an NFS operation nor a system call that corresponds to one",
+                )
+            })?;
             *operations.get_or_insert(0) |= set;
         }
-        let mut fields = self.field.iter().map(|word| rule_field("--field", word.as_bytes())).collect::<Outcome<Vec<_>>>()?;
+        let mut fields = self
+            .field
+            .iter()
+            .map(|word| rule_field("--field", word.as_bytes()))
+            .collect::<Outcome<Vec<_>>>()?;
         let (client, principal) = (named(&self.client), named(&self.principal));
         if let Some(client) = client {
             // A network never equals a record's client, and a wrong address would find nothing.
@@ -109,10 +131,17 @@ impl Filter {
             access: self.access.unwrap_or(0),
             from_ns: self.from,
             until_ns: self.until,
-            principal: if principal.is_some_and(is_pattern) { Vec::new() } else { forms(&self.principal) },
+            principal: if principal.is_some_and(is_pattern) {
+                Vec::new()
+            } else {
+                forms(&self.principal)
+            },
             uid: self.uid.as_deref().map(user).transpose()?,
             auid: self.auid.as_deref().map(user).transpose()?,
-            path: paths("--path", forms(&self.path))?.iter().map(|path| truncate_path(path).into_owned()).collect(),
+            path: paths("--path", forms(&self.path))?
+                .iter()
+                .map(|path| truncate_path(path).into_owned())
+                .collect(),
             below: paths("--below", forms(&self.below))?,
             file,
             export: export(forms(&self.export))?,
@@ -183,16 +212,22 @@ fn paths(option: &str, forms: Alternatives) -> Outcome<Alternatives> {
 
 /// Also the name of a tree, as records of mounts have it.
 fn export(forms: Alternatives) -> Outcome<Alternatives> {
-    forms.into_iter().map(|name| if name.starts_with(b"/") { normal("--export", &name) } else { Ok(name) }).collect()
+    forms
+        .into_iter()
+        .map(|name| if name.starts_with(b"/") { normal("--export", &name) } else { Ok(name) })
+        .collect()
 }
 
 fn normal(option: &str, path: &[u8]) -> Outcome<Vec<u8>> {
     if !path.starts_with(b"/") {
-        return Err(Failure::usage(option, "records have absolute paths").cure("begin with / and the directory of the export"));
+        return Err(Failure::usage(option, "records have absolute paths")
+            .cure("begin with / and the directory of the export"));
     }
-    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+    let names: Vec<&[u8]> =
+        path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     if names.contains(&&b".."[..]) {
-        return Err(Failure::usage(option, "records have paths without `..`").cure("give the path that it stands for"));
+        return Err(Failure::usage(option, "records have paths without `..`")
+            .cure("give the path that it stands for"));
     }
     Ok([b"/", &names.join(&b'/')[..]].concat())
 }
@@ -202,7 +237,9 @@ fn as_shown(name: &[u8]) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((byte, behind)) = rest.split_first() {
         let escaped = match behind {
-            [b'x', high, low, behind @ ..] => data_encoding::HEXLOWER.decode(&[*high, *low]).ok().map(|byte| (byte[0], behind)),
+            [b'x', high, low, behind @ ..] => {
+                data_encoding::HEXLOWER.decode(&[*high, *low]).ok().map(|byte| (byte[0], behind))
+            }
             [marked @ (b'\\' | b'"'), behind @ ..] => Some((*marked, behind)),
             _ => None,
         };
@@ -232,7 +269,9 @@ fn result(text: &str) -> Result<Done, String> {
             match (operations::errno_of_name(errno), errno.parse()) {
                 (Some(errno), _) => Ok(Done::Errno(errno)),
                 (None, Ok(errno)) if text.starts_with('-') => Ok(Done::Errno(errno)),
-                _ => text.parse().map(Done::Is).map_err(|_| "give success, failure, an error such as ENOENT, or a status number".into()),
+                _ => text.parse().map(Done::Is).map_err(|_| {
+                    "give success, failure, an error such as ENOENT, or a status number".into()
+                }),
             }
         }
     }
@@ -257,7 +296,9 @@ fn user(text: &str) -> Outcome<u32> {
         return Ok(number);
     }
     let found = nix::unistd::User::from_name(text).map_err(std::io::Error::from).at(text)?;
-    found.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::not_found(text, "unknown user; give the number"))
+    found
+        .map(|user| user.uid.as_raw())
+        .ok_or_else(|| Failure::not_found(text, "unknown user; give the number"))
 }
 
 #[cfg(test)]
@@ -272,13 +313,23 @@ mod tests {
 
     fn query(option: &str, value: &[u8]) -> Query {
         let words = ["vouch".as_ref(), option.as_ref(), std::ffi::OsStr::from_bytes(value)];
-        let asked = <FilterCommand as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-        asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).unwrap_or_else(|_| panic!("{option} is taken"))
+        let asked = <FilterCommand as clap::Parser>::try_parse_from(words)
+            .unwrap_or_else(|error| panic!("{error}"));
+        asked
+            .filter
+            .query(Path::new("/nowhere"), false, SearchMode::Scan)
+            .unwrap_or_else(|_| panic!("{option} is taken"))
     }
 
     #[test]
     fn names_match_as_they_are_and_as_shown() {
-        for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
+        for name in [
+            &b"/srv/x\xff\xfe"[..],
+            b"/srv/plain",
+            b"/srv/a\"b\\c\n\x1b[2J",
+            b"/srv/\\x41",
+            "/srv/\u{202e}\u{e9}".as_bytes(),
+        ] {
             let shown = vouch_daemon::printable::quoted(name);
             let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
             assert!(asked.iter().any(|form| form == name), "{shown}");
@@ -289,7 +340,13 @@ mod tests {
         for option in ["--path", "--below", "--export", "--key", "--principal"] {
             let asked = query(option, unit[0]);
             for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"/a_b", false)] {
-                let record = vouch_audit::Record { path: name, export: name, key: name, principal: name, ..Default::default() };
+                let record = vouch_audit::Record {
+                    path: name,
+                    export: name,
+                    key: name,
+                    principal: name,
+                    ..Default::default()
+                };
                 assert_eq!(asked.matches(&record), is_meant, "{option}");
             }
         }
@@ -340,7 +397,11 @@ mod tests {
             ("--field", "perm=w", true),
             ("--field", "flavour=krb5", false),
         ] {
-            assert_eq!(query(option, value.as_bytes()).matches(&record), is_meant, "{option} {value}");
+            assert_eq!(
+                query(option, value.as_bytes()).matches(&record),
+                is_meant,
+                "{option} {value}"
+            );
         }
         for (option, value) in [
             ("--path", "srv/data"),
@@ -353,8 +414,12 @@ mod tests {
             ("--field", "key=k"),
         ] {
             let words = ["vouch", option, value];
-            let asked = <FilterCommand as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-            assert!(asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).is_err(), "{option} {value}");
+            let asked = <FilterCommand as clap::Parser>::try_parse_from(words)
+                .unwrap_or_else(|error| panic!("{error}"));
+            assert!(
+                asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).is_err(),
+                "{option} {value}"
+            );
         }
     }
 
@@ -375,7 +440,9 @@ mod tests {
         assert_eq!(instant(&vouch_audit_pipeline::record_text::time(ns)), Ok(ns));
         assert_eq!(instant("1970-01-01T00:00:01.000000002Z"), Ok(1_000_000_002));
         assert!(instant("1969-12-31T23:59:59.9Z").is_err_and(|why| why.contains("before 1970")));
-        assert!(instant("9999-01-01T00:00:00Z").is_err_and(|why| why.contains("too far in the future")));
+        assert!(
+            instant("9999-01-01T00:00:00Z").is_err_and(|why| why.contains("too far in the future"))
+        );
     }
 
     #[test]

@@ -22,7 +22,12 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     directory: PathBuf,
     /// auditd's log.
-    #[arg(long, value_name = "FILE", default_value = "/var/log/audit/audit.log", conflicts_with = "netlink")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/var/log/audit/audit.log",
+        conflicts_with = "netlink"
+    )]
     log: PathBuf,
     /// Listen to the kernel instead of reading a log; needs CAP_AUDIT_READ.
     #[arg(long, conflicts_with = "once")]
@@ -45,6 +50,15 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let source = if args.netlink { Source::Netlink } else { Source::Log { path: args.log, once: args.once } };
-    Ok(record(&KernelEvents { directory: args.directory, source, realm: args.realm, key: args.key })?)
+    let source = if args.netlink {
+        Source::Netlink
+    } else {
+        Source::Log { path: args.log, once: args.once }
+    };
+    Ok(record(&KernelEvents {
+        directory: args.directory,
+        source,
+        realm: args.realm,
+        key: args.key,
+    })?)
 }

@@ -30,7 +30,11 @@ impl JobTickets {
     /// Reads the trails that are a broker's.
     pub(super) fn read(job: &str, directories: &[&Path], reading: SearchMode) -> Outcome<Self> {
         let mut found = Self { key: format!("job:{job}").into_bytes(), ..Self::default() };
-        let query = Query { key: vec![found.key.clone()], class: Some(Class::Administrative), ..Query::default() };
+        let query = Query {
+            key: vec![found.key.clone()],
+            class: Some(Class::Administrative),
+            ..Query::default()
+        };
         let mut scratch = Vec::new();
         for directory in directories {
             search(directory, &query, false, reading, |hit| {
@@ -64,10 +68,15 @@ impl JobTickets {
 
     /// Each record of the job is found once, besides others that `has` refuses.
     pub(super) fn narrow(&self, query: Query) -> Vec<Query> {
-        let of_broker = Query { key: vec![self.key.clone()], class: Some(Class::Administrative), ..query.clone() };
-        let (Some(from_ns), Some(until_ns)) =
-            (self.tickets.iter().map(|ticket| ticket.from_ns).min(), self.tickets.iter().map(|ticket| ticket.until_ns).max())
-        else {
+        let of_broker = Query {
+            key: vec![self.key.clone()],
+            class: Some(Class::Administrative),
+            ..query.clone()
+        };
+        let (Some(from_ns), Some(until_ns)) = (
+            self.tickets.iter().map(|ticket| ticket.from_ns).min(),
+            self.tickets.iter().map(|ticket| ticket.until_ns).max(),
+        ) else {
             return vec![of_broker];
         };
         let from_ns = Some(query.from_ns.map_or(from_ns, |asked| asked.max(from_ns)));
@@ -84,7 +93,10 @@ impl JobTickets {
     }
 
     pub(super) fn has(&self, record: &Record<'_>) -> bool {
-        let is_in = |ticket: &Ticket| ticket.address == record.address && (ticket.from_ns..ticket.until_ns).contains(&record.time_ns);
+        let is_in = |ticket: &Ticket| {
+            ticket.address == record.address
+                && (ticket.from_ns..ticket.until_ns).contains(&record.time_ns)
+        };
         match record.class {
             Class::Administrative => record.key == self.key,
             _ => record.principal == self.principal && self.tickets.iter().any(is_in),
@@ -110,10 +122,18 @@ mod tests {
         };
         let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
         job.add(&Record { address: Some(mapped), ..of_broker(Act::TicketMinted, b"n1", 10) });
-        job.add(&Record { address: Some(IpAddr::from([10, 0, 0, 2])), ..of_broker(Act::TicketMinted, b"n2", 20) });
+        job.add(&Record {
+            address: Some(IpAddr::from([10, 0, 0, 2])),
+            ..of_broker(Act::TicketMinted, b"n2", 20)
+        });
         job.add(&of_broker(Act::TicketWithdrawn, b"n1", 50));
         let has = |address: [u8; 4], time_ns| {
-            job.has(&Record { principal: b"alice@R", address: Some(address.into()), time_ns, ..Record::default() })
+            job.has(&Record {
+                principal: b"alice@R",
+                address: Some(address.into()),
+                time_ns,
+                ..Record::default()
+            })
         };
         assert!(has([10, 0, 0, 1], 49) && !has([10, 0, 0, 1], 50) && !has([10, 0, 0, 1], 9));
         assert!(has([10, 0, 0, 2], 119) && !has([10, 0, 0, 2], 120));

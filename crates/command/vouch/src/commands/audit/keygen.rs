@@ -29,11 +29,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let path = args.key.unwrap_or_else(|| args.directory.join(KEY_FILE));
     if path.exists() {
-        return Err(Failure::input(path.display(), "the trail's key exists already; use another directory for another trail"));
+        return Err(Failure::input(
+            path.display(),
+            "the trail's key exists already; use another directory for another trail",
+        ));
     }
     std::fs::create_dir_all(&args.directory).at(args.directory.display())?;
     let (mut trail, mut seed) = ([0; 16], Zeroizing::new([0; 32]));
-    getrandom::fill(&mut trail).and_then(|()| getrandom::fill(&mut *seed)).map_err(std::io::Error::other).at("randomness")?;
+    getrandom::fill(&mut trail)
+        .and_then(|()| getrandom::fill(&mut *seed))
+        .map_err(std::io::Error::other)
+        .at("randomness")?;
     let key = Ratchet::new(trail, &seed);
     create_key(&SystemDisk, &path, &key).at(path.display())?;
     output::text(&format!("{}\n", hex(&key.public())))

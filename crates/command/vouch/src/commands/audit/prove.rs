@@ -13,8 +13,10 @@ use crate::exit::{At as _, Failure, Outcome};
 /// other party has, only the seals since. The proof reveals nothing about other records. `vouch
 /// audit check-proof` needs nothing else.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch audit prove --out 4711.proof /var/lib/vouch/audit 4711\n  \
-                  vouch audit check-proof --public trail.pub 4711.proof")]
+#[command(
+    after_help = "Examples:\n  vouch audit prove --out 4711.proof /var/lib/vouch/audit 4711\n  \
+                  vouch audit check-proof --public trail.pub 4711.proof"
+)]
 pub(crate) struct Args {
     /// Directory of the trail.
     #[arg(value_name = "DIR")]
@@ -31,11 +33,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let since = args.checkpoint.as_ref().map(|path| read_checkpoint(path).at(path.display())).transpose()?;
+    let since = args
+        .checkpoint
+        .as_ref()
+        .map(|path| read_checkpoint(path).at(path.display()))
+        .transpose()?;
     let proof = prove(&args.directory, args.seq, since.as_ref()).at(args.directory.display())?;
     let proof = proof.ok_or_else(|| {
         let cure = "wait for the next seal if the record is new, or give an older checkpoint";
-        Failure::not_found(format!("record {}", args.seq), "is not in the trail, or not sealed since the checkpoint").cure(cure)
+        Failure::not_found(
+            format!("record {}", args.seq),
+            "is not in the trail, or not sealed since the checkpoint",
+        )
+        .cure(cure)
     })?;
-    std::fs::File::create_new(&args.out).and_then(|mut file| file.write_all(&proof.encode())).at(args.out.display())
+    std::fs::File::create_new(&args.out)
+        .and_then(|mut file| file.write_all(&proof.encode()))
+        .at(args.out.display())
 }

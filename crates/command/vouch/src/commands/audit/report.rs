@@ -54,20 +54,36 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 fn about(args: &Args) -> Outcome<About> {
     let public = args.public.as_deref().map(public).transpose()?;
     let has_key = public.is_some();
-    let found = verify(&args.directory, &Trust { public, ..Trust::default() }, |_, _| {}).at(args.directory.display())?;
-    let of_key =
-        if has_key { "against the given public key" } else { "without a public key from elsewhere: the trail's own first key was trusted" };
+    let found = verify(&args.directory, &Trust { public, ..Trust::default() }, |_, _| {})
+        .at(args.directory.display())?;
+    let of_key = if has_key {
+        "against the given public key"
+    } else {
+        "without a public key from elsewhere: the trail's own first key was trusted"
+    };
     let result = match found.faults.len() {
         0 => "sound".to_owned(),
         count => format!("{count} faults; run vouch audit verify"),
     };
-    let unsealed = if found.unsealed == 0 { String::new() } else { format!(", {} not yet sealed", found.unsealed) };
+    let unsealed = if found.unsealed == 0 {
+        String::new()
+    } else {
+        format!(", {} not yet sealed", found.unsealed)
+    };
     Ok(About {
         host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        directory: args.directory.canonicalize().at(args.directory.display())?.display().to_string(),
+        directory: args
+            .directory
+            .canonicalize()
+            .at(args.directory.display())?
+            .display()
+            .to_string(),
         trail: found.trail.map_or_else(|| "-".to_owned(), |trail| hex(&trail)),
         made_ns: when::now_s().saturating_mul(1_000_000_000),
         is_sound: found.faults.is_empty(),
-        verification: format!("{result} ({} records in {} segments{unsealed}), {of_key}", found.records, found.segments),
+        verification: format!(
+            "{result} ({} records in {} segments{unsealed}), {of_key}",
+            found.records, found.segments
+        ),
     })
 }

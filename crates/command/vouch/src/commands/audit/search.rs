@@ -18,11 +18,13 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 /// search builds. The index only speeds up the search: every record shown is read from the trail.
 /// Use --scan to search without the index, and `vouch audit verify` to check the trail itself.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
+#[command(
+    after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
                   vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search --job 4711 /var/lib/vouch-jobs/audit /var/lib/vouch/audit\n  \
-                  vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
+                  vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit"
+)]
 pub(crate) struct Args {
     /// Directories of trails. Records of several trails are merged by time.
     #[arg(value_name = "DIR", required = true)]
@@ -60,18 +62,22 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut asked = Vec::new();
     let directories: Vec<&Path> = args.directories.iter().map(PathBuf::as_path).collect();
     directories.iter().try_for_each(|directory| require_trail(directory))?;
-    let job = args.job.as_deref().map(|job| JobTickets::read(job, &directories, reading)).transpose()?;
+    let job =
+        args.job.as_deref().map(|job| JobTickets::read(job, &directories, reading)).transpose()?;
     for directory in directories {
         let query = args.filter.query(directory, args.renames, reading)?;
         match &job {
-            Some(job) => asked.extend(job.narrow(query).into_iter().map(|query| (directory, query))),
+            Some(job) => {
+                asked.extend(job.narrow(query).into_iter().map(|query| (directory, query)))
+            }
             None => asked.push((directory, query)),
         }
     }
     if args.limit != Some(0) {
         in_order_of_time(&asked, args.newest, reading, |hit| {
             let record = hit.record(&mut scratch);
-            if job.as_ref().is_some_and(|job| !record.as_ref().is_ok_and(|record| job.has(record))) {
+            if job.as_ref().is_some_and(|job| !record.as_ref().is_ok_and(|record| job.has(record)))
+            {
                 return true;
             }
             count += 1;
@@ -87,14 +93,22 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         written = writeln!(out, "{count}");
     }
     if count == 0 && args.limit != Some(0) && written.is_ok() {
-        report_no_match(&args.directories.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &args.filter);
+        report_no_match(
+            &args.directories.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+            &args.filter,
+        );
     }
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
 }
 
 /// Oldest or newest first, until `each` returns false. Holds at most [`AHEAD_MAX`] records of each
 /// trail.
-fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: SearchMode, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
+fn in_order_of_time(
+    asked: &[(&Path, Query)],
+    newest_first: bool,
+    reading: SearchMode,
+    mut each: impl FnMut(&Hit) -> bool,
+) -> Outcome {
     let said = |directory: &Path, searched: io::Result<SearchCost>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))
     };
@@ -106,13 +120,23 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
             .iter()
             .map(|(directory, query)| {
                 let (found, hits) = mpsc::sync_channel(AHEAD_MAX);
-                (scope.spawn(move || search(directory, query, newest_first, reading, |hit| found.send(hit.clone()).is_ok())), hits)
+                (
+                    scope.spawn(move || {
+                        search(directory, query, newest_first, reading, |hit| {
+                            found.send(hit.clone()).is_ok()
+                        })
+                    }),
+                    hits,
+                )
             })
             .unzip();
         let time = |hit: &Hit| seq_and_time(&hit.body).map_or(0, |(_, time)| time);
         let mut heads: Vec<Option<Hit>> = hits.iter().map(|hits| hits.recv().ok()).collect();
         loop {
-            let there = heads.iter().enumerate().filter_map(|(at, head)| head.as_ref().map(|hit| (time(hit), at)));
+            let there = heads
+                .iter()
+                .enumerate()
+                .filter_map(|(at, head)| head.as_ref().map(|hit| (time(hit), at)));
             let next = if newest_first { there.max() } else { there.min() };
             let Some((_, at)) = next else { break };
             let hit = std::mem::replace(&mut heads[at], hits[at].recv().ok());
@@ -122,7 +146,10 @@ fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Searc
         }
         drop(hits);
         asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
-            said(directory, searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            said(
+                directory,
+                searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
         })
     })
 }
@@ -144,10 +171,19 @@ mod tests {
         let count = 4 * AHEAD_MAX as u64;
         let trails: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
         for (trail, first) in trails.iter().zip(0..) {
-            create_key(&SystemDisk, &trail.path().join(KEY_FILE), &Ratchet::new([first; 16], &[4; 32])).unwrap();
-            let mut log = Log::open(Arc::new(SystemDisk), trail.path(), Options::default(), 1).unwrap().0;
+            create_key(
+                &SystemDisk,
+                &trail.path().join(KEY_FILE),
+                &Ratchet::new([first; 16], &[4; 32]),
+            )
+            .unwrap();
+            let mut log =
+                Log::open(Arc::new(SystemDisk), trail.path(), Options::default(), 1).unwrap().0;
             for number in 0..count {
-                log.append_record(&Record { time_ns: 3 * number + u64::from(first), ..Record::default() });
+                log.append_record(&Record {
+                    time_ns: 3 * number + u64::from(first),
+                    ..Record::default()
+                });
             }
             log.close(1).unwrap();
         }
@@ -163,7 +199,13 @@ mod tests {
         };
         let all: Vec<u64> = (0..3 * count).collect();
         let newest: Vec<u64> = all.iter().rev().copied().collect();
-        assert_eq!((found(false, usize::MAX), found(true, usize::MAX)), (all.clone(), newest.clone()));
-        assert_eq!((found(false, 10), found(true, 10)), (all[..10].to_vec(), newest[..10].to_vec()));
+        assert_eq!(
+            (found(false, usize::MAX), found(true, usize::MAX)),
+            (all.clone(), newest.clone())
+        );
+        assert_eq!(
+            (found(false, 10), found(true, 10)),
+            (all[..10].to_vec(), newest[..10].to_vec())
+        );
     }
 }

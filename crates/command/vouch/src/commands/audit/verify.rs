@@ -15,9 +15,11 @@ use crate::{output, progress, when};
 /// not even an intruder with the server's key can have altered or removed earlier records. Exits
 /// with 1 if anything is wrong.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch audit verify --public trail.pub /var/lib/vouch/audit\n  \
+#[command(
+    after_help = "Examples:\n  vouch audit verify --public trail.pub /var/lib/vouch/audit\n  \
                   cp /var/lib/vouch/audit/checkpoint /media/kept/monday        a checkpoint, kept elsewhere\n  \
-                  vouch audit verify --public trail.pub --checkpoint /media/kept/monday /var/lib/vouch/audit")]
+                  vouch audit verify --public trail.pub --checkpoint /media/kept/monday /var/lib/vouch/audit"
+)]
 pub(crate) struct Args {
     /// Directory of the trail.
     #[arg(value_name = "DIR")]
@@ -39,15 +41,24 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let public = args.public.as_deref().map(public).transpose()?;
-    let checkpoints = args.checkpoint.iter().map(|path| read_checkpoint(path).at(path.display())).collect::<Outcome<Vec<_>>>()?;
+    let checkpoints = args
+        .checkpoint
+        .iter()
+        .map(|path| read_checkpoint(path).at(path.display()))
+        .collect::<Outcome<Vec<_>>>()?;
     let bar = progress::spinner(global, "verifying");
     let trust = Trust { public, checkpoints, key: args.key };
-    let found =
-        verify(&args.directory, &trust, |done, count| bar.set_message(format!("{done} of {count} segments"))).at(args.directory.display());
+    let found = verify(&args.directory, &trust, |done, count| {
+        bar.set_message(format!("{done} of {count} segments"))
+    })
+    .at(args.directory.display());
     bar.finish_and_clear();
     let found = found?;
     if found.segments == 0 && found.faults.is_empty() {
-        return Err(Failure::not_found(args.directory.display(), "contains no segment of an audit trail"));
+        return Err(Failure::not_found(
+            args.directory.display(),
+            "contains no segment of an audit trail",
+        ));
     }
     let time = |ns: u64| when::utc(ns / 1_000_000_000);
     let report = Report {
@@ -80,8 +91,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         output::json(&report)?;
     } else {
         // Faults come last, and control characters from a forged trail are escaped.
-        let notes = report.notes.iter().map(|note| format!("note: {}\n", vouch_daemon::printable::printable(note.as_bytes())));
-        let faults = found.faults.iter().map(|fault| format!("{}\n", vouch_daemon::printable::printable(fault.to_string().as_bytes())));
+        let notes = report
+            .notes
+            .iter()
+            .map(|note| format!("note: {}\n", vouch_daemon::printable::printable(note.as_bytes())));
+        let faults = found.faults.iter().map(|fault| {
+            format!("{}\n", vouch_daemon::printable::printable(fault.to_string().as_bytes()))
+        });
         let mut text: String = notes.chain(faults).collect();
         text.push_str(&report.summary());
         output::text(&text)?;
@@ -90,12 +106,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 pub(super) fn public(given: &str) -> Outcome<[u8; 32]> {
-    let decode = |text: &str| data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok();
+    let decode = |text: &str| {
+        data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok()
+    };
     if let Some(key) = decode(given) {
         return Ok(key);
     }
     let text = std::fs::read_to_string(given).at(given)?;
-    decode(&text).ok_or_else(|| Failure::input(given, "is not a public key of 64 hexadecimal digits"))
+    decode(&text)
+        .ok_or_else(|| Failure::input(given, "is not a public key of 64 hexadecimal digits"))
 }
 
 #[derive(Serialize)]

@@ -70,7 +70,9 @@ fn page(file: &Path) -> Outcome<String> {
     let text = std::fs::read_to_string(file).at(file.display())?;
     let contents = report::Contents::from_json(&text, &file.display().to_string())?;
     let directory = file.parent().unwrap_or(Path::new(""));
-    let runs = contents.records().map(|(name, record)| Ok((name.to_owned(), read(&directory.join(record))?)));
+    let runs = contents
+        .records()
+        .map(|(name, record)| Ok((name.to_owned(), read(&directory.join(record))?)));
     Ok(contents.html(runs.collect::<Outcome<_>>()?)?)
 }
 
@@ -78,17 +80,23 @@ fn keep(file: &Path, record: &Path, run: &Run) -> Outcome {
     let name = record.file_stem().unwrap_or_default().to_string_lossy();
     let figures = run.to_figures(&name);
     let first = figures.split(',').next().unwrap_or_default();
-    let is_there = file.exists() && std::fs::read_to_string(file).at(file.display())?.contains(first);
+    let is_there =
+        file.exists() && std::fs::read_to_string(file).at(file.display())?.contains(first);
     if is_there {
-        return Err(Failure::input(file.display(), format!("has a run {name}")).cure("rename the record"));
+        return Err(
+            Failure::input(file.display(), format!("has a run {name}")).cure("rename the record")
+        );
     }
-    let mut kept = std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
+    let mut kept =
+        std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
     kept.write_all(figures.as_bytes()).at(file.display())
 }
 
 fn read(file: &Path) -> Outcome<Run> {
     match file.to_str().and_then(kept_run) {
-        Some((file, run)) => Ok(Run::from_figures(&std::fs::read_to_string(file).at(file)?, run, file)?),
+        Some((file, run)) => {
+            Ok(Run::from_figures(&std::fs::read_to_string(file).at(file)?, run, file)?)
+        }
         None => read_record(file),
     }
 }

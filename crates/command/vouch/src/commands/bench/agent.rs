@@ -19,7 +19,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:20490")]
     listen: SocketAddr,
     /// File of the secret shared with coordinators; nobody else may be able to read it.
-    #[arg(long, value_name = "FILE", required_unless_present = "principal", conflicts_with = "principal")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        required_unless_present = "principal",
+        conflicts_with = "principal"
+    )]
     token_file: Option<PathBuf>,
     /// Accept coordinators with a ticket of this principal; may be repeated.
     #[arg(long, value_name = "NAME@REALM")]
@@ -32,7 +37,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let acceptor = match &args.token_file {
         Some(file) => Acceptor::Token(token(file)?),
-        None => Acceptor::Kerberos { keytab: args.keytab.clone(), principals: args.principal.clone() },
+        None => {
+            Acceptor::Kerberos { keytab: args.keytab.clone(), principals: args.principal.clone() }
+        }
     };
     interrupt::become_daemon().at("signals")?;
     let listener = TcpListener::bind(args.listen).at(args.listen)?;
@@ -48,11 +55,13 @@ pub(super) fn token(file: &Path) -> Outcome<Vec<u8>> {
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(file).at(file.display())?.permissions().mode();
     if mode & 0o077 != 0 {
-        return Err(Failure::input(file.display(), "other users can read it").cure(format!("chmod 600 {}", file.display())));
+        return Err(Failure::input(file.display(), "other users can read it")
+            .cure(format!("chmod 600 {}", file.display())));
     }
     let token = std::fs::read(file).at(file.display())?.trim_ascii().to_vec();
     if token.len() < TOKEN_LEN_MIN {
-        return Err(Failure::input(file.display(), "too short to be a secret").cure("head -c 32 /dev/urandom | base64 > FILE"));
+        return Err(Failure::input(file.display(), "too short to be a secret")
+            .cure("head -c 32 /dev/urandom | base64 > FILE"));
     }
     Ok(token)
 }

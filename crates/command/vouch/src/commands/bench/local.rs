@@ -43,7 +43,9 @@ impl Seal {
             self.measure.limit_rounds(STANDARD_ROUNDS);
         }
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
-        how.lens = self.sizes.map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
+        how.lens = self
+            .sizes
+            .map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
         self.measure.run(global, &BenchRequest::new(), vec![seal(how)])
     }
 }
@@ -83,12 +85,18 @@ pub(super) struct Audit {
 impl Audit {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
-        self.measure.run(global, &BenchRequest::new(), audit_parts(&self.dir, files, !self.no_kernel))
+        self.measure.run(
+            global,
+            &BenchRequest::new(),
+            audit_parts(&self.dir, files, !self.no_kernel),
+        )
     }
 }
 
 pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Part<'_>> {
-    std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
+    std::iter::once(exported_part(directory, files, kernel))
+        .chain(kernel.then(|| local_part(directory, files)))
+        .collect()
 }
 
 fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
@@ -98,9 +106,13 @@ fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
         match kernel.then(AuditGuard::take) {
             None => {}
             Some(Ok(guard)) => audited.push(AuditMode::Kernel(guard)),
-            Some(Err(why)) => run.left_out.push(format!("an export under the kernel's audit: {why}")),
+            Some(Err(why)) => {
+                run.left_out.push(format!("an export under the kernel's audit: {why}"))
+            }
         }
-        let subject = |audited| Box::new(ExportSubject::new(&program, directory, audited, stop)) as Box<dyn Subject>;
+        let subject = |audited| {
+            Box::new(ExportSubject::new(&program, directory, audited, stop)) as Box<dyn Subject>
+        };
         Ok(audited.into_iter().map(subject).collect())
     };
     Part::new(subjects, move |bench| bench.run_all(&audit::exported(files)))
@@ -110,7 +122,8 @@ fn local_part(directory: &Path, files: u64) -> Part<'_> {
     let built: Rc<OnceCell<Arc<workload::Mpi>>> = Rc::default();
     let by_mpi = built.clone();
     let subjects = move |run: &mut Run, stop: &StopFlag| {
-        let worker: Vec<OsString> = vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
+        let worker: Vec<OsString> =
+            vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
         // Claims kernel auditing while the first subject lives.
         let guard = AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
         run.machine.with_version("auditctl", "-v");
@@ -123,8 +136,10 @@ fn local_part(directory: &Path, files: u64) -> Part<'_> {
         }
         let mut guard = Some(guard);
         let all = Rules::ALL.map(|rules| {
-            Box::new(AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop).with_mpi(built.get().cloned()))
-                as Box<dyn Subject>
+            Box::new(
+                AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop)
+                    .with_mpi(built.get().cloned()),
+            ) as Box<dyn Subject>
         });
         Ok(all.into())
     };
@@ -152,7 +167,11 @@ impl Work {
 
 fn enctype(name: &str) -> Result<String, String> {
     let all = workload::Seal::all();
-    if all.iter().any(|other| other == name) { Ok(name.to_owned()) } else { Err(format!("one of {}", all.join(", "))) }
+    if all.iter().any(|other| other == name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("one of {}", all.join(", ")))
+    }
 }
 
 fn message(text: &str) -> Result<u64, String> {

@@ -82,16 +82,30 @@ impl BenchRequest {
 }
 
 impl Measure {
-    pub(super) fn run(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>) -> Outcome {
+    pub(super) fn run(
+        &self,
+        global: &Global,
+        wish: &BenchRequest,
+        parts: Vec<Part<'_>>,
+    ) -> Outcome {
         self.run_without(global, wish, parts, Vec::new())
     }
 
-    pub(super) fn run_without(&self, global: &Global, wish: &BenchRequest, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
+    pub(super) fn run_without(
+        &self,
+        global: &Global,
+        wish: &BenchRequest,
+        parts: Vec<Part<'_>>,
+        mut left_out: Vec<String>,
+    ) -> Outcome {
         let mut earlier = self.resume.as_deref().map(read_record).transpose()?;
         self.outputs.check()?;
         let stop = wish.stop();
         // The program's path does not belong into the record.
-        let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
+        let command = std::iter::once("vouch".to_owned())
+            .chain(std::env::args().skip(1))
+            .collect::<Vec<_>>()
+            .join(" ");
         let mut whole: Option<Run> = None;
         let (mut outcome, mut lost) = (Ok(()), false);
         let several = parts.len() > 1;
@@ -147,10 +161,15 @@ impl Measure {
 
     fn check_machine(&self, earlier: Option<&Run>, run: &Run) -> Outcome {
         if let (Some(earlier), Some(file)) = (earlier, &self.resume)
-            && (&earlier.machine.cpu, earlier.machine.cores) != (&run.machine.cpu, run.machine.cores)
+            && (&earlier.machine.cpu, earlier.machine.cores)
+                != (&run.machine.cpu, run.machine.cores)
         {
-            let why = format!("is a run on another machine: {}, {} cores", earlier.machine.cpu, earlier.machine.cores);
-            return Err(Failure::input(file.display(), why).cure("resume a run on the machine where it began"));
+            let why = format!(
+                "is a run on another machine: {}, {} cores",
+                earlier.machine.cpu, earlier.machine.cores
+            );
+            return Err(Failure::input(file.display(), why)
+                .cure("resume a run on the machine where it began"));
         }
         Ok(())
     }
@@ -165,18 +184,32 @@ impl Measure {
         Err(Error::Interrupted.into())
     }
 
-    fn finish(&self, whole: Option<Run>, outcome: Result<(), Error>, left_out: Vec<String>, lost: bool) -> Outcome {
+    fn finish(
+        &self,
+        whole: Option<Run>,
+        outcome: Result<(), Error>,
+        left_out: Vec<String>,
+        lost: bool,
+    ) -> Outcome {
         let Some(mut run) = whole else {
             outcome?;
-            return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));
+            return Err(Failure::not_found(
+                "",
+                left_out.first().map_or("nothing to measure", String::as_str),
+            ));
         };
         run.left_out.extend(left_out);
         run.incomplete |= lost;
         self.outputs.write(&run)?;
         outcome?;
         match run.results.is_empty() {
-            true => Err(Failure::not_found("", run.left_out.first().map_or("nothing could be measured", String::as_str))),
-            false if run.incomplete => Err(Failure::incomplete("part of the run failed; see the list of what was left out")),
+            true => Err(Failure::not_found(
+                "",
+                run.left_out.first().map_or("nothing could be measured", String::as_str),
+            )),
+            false if run.incomplete => Err(Failure::incomplete(
+                "part of the run failed; see the list of what was left out",
+            )),
             false => Ok(()),
         }
     }
@@ -229,10 +262,13 @@ impl ProgressSink for Progress {
         let elapsed = self.started.elapsed().as_secs_f64();
         // Preparation and cleaning take longer than the plan says.
         let left = if done_s > 0.0 { elapsed / done_s * (total_s - done_s).max(0.0) } else { 0.0 };
-        let figures = result
-            .subjects
-            .iter()
-            .filter_map(|subject| Some(format!("{} {}", subject.label, report::figure(result.metric, subject.figure?.median))));
+        let figures = result.subjects.iter().filter_map(|subject| {
+            Some(format!(
+                "{} {}",
+                subject.label,
+                report::figure(result.metric, subject.figure?.median)
+            ))
+        });
         // The reader of standard error may be gone.
         let _ = writeln!(
             io::stderr(),
@@ -245,5 +281,9 @@ impl ProgressSink for Progress {
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    text.trim_end_matches('%').parse().ok().filter(|value| (0.0..=100.0).contains(value)).ok_or_else(|| "write a percentage: 2".into())
+    text.trim_end_matches('%')
+        .parse()
+        .ok()
+        .filter(|value| (0.0..=100.0).contains(value))
+        .ok_or_else(|| "write a percentage: 2".into())
 }

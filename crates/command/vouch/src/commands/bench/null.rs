@@ -31,7 +31,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let address = match &args.target {
         None => None,
         Some(Target::Nfs(nfs)) => Some(nfs.address()?),
-        Some(_) => return Err(Failure::usage("--target", "the target must be an NFS server: nfs://HOST[:PORT]/")),
+        Some(_) => {
+            return Err(Failure::usage(
+                "--target",
+                "the target must be an NFS server: nfs://HOST[:PORT]/",
+            ));
+        }
     };
     let ceiling = null_calls::measure(address, NFS, args.depth, Duration::from_secs(args.seconds))?;
     if args.json {

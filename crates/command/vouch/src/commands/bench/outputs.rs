@@ -42,9 +42,14 @@ impl Outputs {
 
     /// Writes the record after each case, so that a killed run can be resumed. `whole`: earlier
     /// parts.
-    pub(super) fn checkpoint(&self, whole: Option<Run>, several: bool) -> Box<dyn FnMut(&Run) + Send> {
-        let Some(file) = self.json.clone().filter(|file| !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file))
-        else {
+    pub(super) fn checkpoint(
+        &self,
+        whole: Option<Run>,
+        several: bool,
+    ) -> Box<dyn FnMut(&Run) + Send> {
+        let Some(file) = self.json.clone().filter(|file| {
+            !file.metadata().is_ok_and(|there| !there.is_file()) && !is_descriptor(file)
+        }) else {
             return Box::new(|_| {});
         };
         Box::new(move |run| {
@@ -59,7 +64,10 @@ impl Outputs {
     pub(super) fn write_page(&self, page: &str) -> Outcome {
         match (&self.html, &self.json, &self.csv) {
             (Some(file), None, None) => replace(file, page).at(file.display()),
-            _ => Err(Failure::usage("RUN.json", "several runs become one --html page; --json and --csv take one run")),
+            _ => Err(Failure::usage(
+                "RUN.json",
+                "several runs become one --html page; --json and --csv take one run",
+            )),
         }
     }
 
@@ -69,7 +77,11 @@ impl Outputs {
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
             file.as_deref().map_or(Ok(()), |file| replace(file, &make(run)).at(file.display()))
         };
-        let files = [of(&self.json, Run::to_json), of(&self.html, report::html), of(&self.csv, report::csv)];
+        let files = [
+            of(&self.json, Run::to_json),
+            of(&self.html, report::html),
+            of(&self.csv, report::csv),
+        ];
         files.into_iter().fold(told, Result::and)
     }
 }
@@ -83,7 +95,8 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     // Target of a link, even if it does not exist yet.
     let place = match std::fs::canonicalize(file) {
         Ok(place) => place,
-        Err(_) => std::fs::read_link(file).map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
+        Err(_) => std::fs::read_link(file)
+            .map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
     };
     let before = place.metadata();
     let mut name = OsString::from(".");
@@ -120,7 +133,8 @@ fn is_descriptor(file: &Path) -> bool {
     let directory = file.parent().unwrap_or(Path::new(""));
     [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)
         || directory == Path::new("/dev/fd")
-        || directory.ends_with("fd") && directory.parent().and_then(Path::parent) == Some(Path::new("/proc"))
+        || directory.ends_with("fd")
+            && directory.parent().and_then(Path::parent) == Some(Path::new("/proc"))
 }
 
 #[cfg(test)]
@@ -148,7 +162,8 @@ mod tests {
     #[test]
     fn links_stay_and_files_are_replaced_whole() {
         let at = tempfile::tempdir().expect("a directory");
-        let (link, there, csv) = (at.path().join("link"), at.path().join("there"), at.path().join("run.csv"));
+        let (link, there, csv) =
+            (at.path().join("link"), at.path().join("there"), at.path().join("run.csv"));
         symlink("there", &link).expect("a link");
         std::fs::write(&csv, "before").expect("a file");
         std::fs::set_permissions(&csv, std::fs::Permissions::from_mode(0o600)).expect("our own");
@@ -160,7 +175,11 @@ mod tests {
         assert!(link.is_symlink());
         assert_eq!(std::fs::read_to_string(&there).expect("behind the link"), run.to_json());
         assert_eq!(csv.metadata().expect("the entry exists").permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_dir(at.path()).expect("the entry exists").count(), 3, "no part is left");
+        assert_eq!(
+            std::fs::read_dir(at.path()).expect("the entry exists").count(),
+            3,
+            "no part is left"
+        );
         replace(Path::new("/dev/null"), "x").expect("all bytes are taken");
         assert!(!Path::new("/dev/null").metadata().expect("the entry exists").is_file());
     }
@@ -184,13 +203,16 @@ mod tests {
     fn file_by_descriptor_is_appended_to() {
         let mut file = tempfile::NamedTempFile::new().expect("a file");
         file.write_all(b"table, ").expect("all bytes are taken");
-        replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record").expect("writing succeeds");
+        replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record")
+            .expect("writing succeeds");
         assert_eq!(std::fs::read_to_string(file.path()).expect("the same file"), "table, record");
     }
 
     #[test]
     fn file_in_memory_is_replaced() {
-        let Ok(at) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: there is no /dev/shm") };
+        let Ok(at) = tempfile::tempdir_in("/dev/shm") else {
+            return println!("skipped: there is no /dev/shm");
+        };
         let (json, csv) = (at.path().join("run.json"), at.path().join("run.csv"));
         let (outputs, run) = (outputs(&json, &csv), Run::begin("test".into(), true));
         for _ in 0..2 {
@@ -211,8 +233,15 @@ mod tests {
         }
         replace(&file, "after").expect("writing succeeds");
         let there = file.metadata().expect("the entry exists");
-        assert_eq!((there.uid(), there.gid(), there.permissions().mode() & 0o777), (4711, 4712, 0o640));
+        assert_eq!(
+            (there.uid(), there.gid(), there.permissions().mode() & 0o777),
+            (4711, 4712, 0o640)
+        );
         assert_eq!(std::fs::read_to_string(&file).expect("the entry exists"), "after");
-        assert_eq!(std::fs::read_dir(at.path()).expect("the entry exists").count(), 1, "no part is left");
+        assert_eq!(
+            std::fs::read_dir(at.path()).expect("the entry exists").count(),
+            1,
+            "no part is left"
+        );
     }
 }

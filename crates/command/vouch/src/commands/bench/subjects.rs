@@ -106,7 +106,9 @@ impl<T: FromStr<Err = String>> FromStr for Labelled<T> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=').filter(|(label, _)| !label.contains([':', '/'])) {
-            Some((label, value)) if !label.is_empty() => Ok(Self { label: Some(label.into()), value: value.parse()? }),
+            Some((label, value)) if !label.is_empty() => {
+                Ok(Self { label: Some(label.into()), value: value.parse()? })
+            }
             Some(_) => Err(format!("{text}: a label is missing before the =")),
             None => Ok(Self { label: None, value: text.parse()? }),
         }
@@ -129,10 +131,13 @@ fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>
             None => names.iter().any(|name| !name.is_some_and(named)),
         };
         if !first || !used {
-            let what = label.map_or("a source without a label".to_owned(), |label| format!("{label}=…"));
+            let what =
+                label.map_or("a source without a label".to_owned(), |label| format!("{label}=…"));
             return Err(Failure::usage(
                 option,
-                format!("{what} matches no --target or --mount, or is given twice; use the labels of --target and --mount"),
+                format!(
+                    "{what} matches no --target or --mount, or is given twice; use the labels of --target and --mount"
+                ),
             ));
         }
     }
@@ -148,12 +153,17 @@ impl Subjects {
         let mounts: Vec<String> = self.mount.iter().map(mount_name).collect();
         let mounts = mounts.iter().map(|name| Some(name.as_str()));
         let servers: Vec<Option<String>> = self.servers().map(|(name, _)| name).collect();
-        let names: Vec<Option<&str>> = servers.iter().map(Option::as_deref).chain(mounts.clone()).collect();
+        let names: Vec<Option<&str>> =
+            servers.iter().map(Option::as_deref).chain(mounts.clone()).collect();
         all_used("--server-cpu", &self.server_cpu, &names)?;
         all_used("--client-cpu", &self.client_cpu, &mounts.collect::<Vec<_>>())?;
-        let elsewhere = !self.mount.is_empty() || self.target.iter().any(|target| !matches!(target.value, Target::Nfs(_)));
+        let elsewhere = !self.mount.is_empty()
+            || self.target.iter().any(|target| !matches!(target.value, Target::Nfs(_)));
         match !self.agent.is_empty() && elsewhere {
-            true => Err(Failure::usage("--agent", "agents measure only NFS servers; measure --mount and scp:// in a separate run")),
+            true => Err(Failure::usage(
+                "--agent",
+                "agents measure only NFS servers; measure --mount and scp:// in a separate run",
+            )),
             false => Ok(()),
         }
     }
@@ -166,14 +176,28 @@ impl Subjects {
             })
         };
         let several = servers().count() > 1;
-        servers()
-            .map(move |(label, target)| (label.clone().or_else(|| several.then(|| format!("{}:{}", target.host, target.port))), target))
+        servers().map(move |(label, target)| {
+            (
+                label
+                    .clone()
+                    .or_else(|| several.then(|| format!("{}:{}", target.host, target.port))),
+                target,
+            )
+        })
     }
 
     /// If a subject fails, earlier ones are removed. `depth`: most calls in flight.
-    pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &StopFlag) -> Outcome<Vec<Box<dyn Subject>>> {
+    pub(super) fn make(
+        &self,
+        depth: u32,
+        run: &mut Run,
+        stop: &StopFlag,
+    ) -> Outcome<Vec<Box<dyn Subject>>> {
         if self.are_none() {
-            return Err(Failure::usage("--target", "give --target or --mount; see `vouch help bench`"));
+            return Err(Failure::usage(
+                "--target",
+                "give --target or --mount; see `vouch help bench`",
+            ));
         }
         self.check()?;
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
@@ -181,13 +205,18 @@ impl Subjects {
         let labels: Vec<String> = subjects.iter().map(|subject| subject.info().label).collect();
         let twice = labels.iter().enumerate().find(|(at, label)| labels[..*at].contains(label));
         let made = made.and(twice.map_or(Ok(()), |(_, label)| {
-            Err(Failure::usage("--target", format!("{label} would name two subjects; give labels: LABEL=…")))
+            Err(Failure::usage(
+                "--target",
+                format!("{label} would name two subjects; give labels: LABEL=…"),
+            ))
         }));
         if let Err(failure) = made {
             for subject in &mut subjects {
                 let (label, place) = (subject.info().label, subject.place().unwrap_or_default());
                 if let Err(error) = subject.clean() {
-                    tracing::warn!("{label}: cannot remove the run's files: {error}; left behind: {place}");
+                    tracing::warn!(
+                        "{label}: cannot remove the run's files: {error}; left behind: {place}"
+                    );
                 }
             }
             return Err(failure);
@@ -195,7 +224,13 @@ impl Subjects {
         Ok(subjects)
     }
 
-    fn fill(&self, depth: u32, run: &mut Run, stop: &StopFlag, subjects: &mut Vec<Box<dyn Subject>>) -> Outcome {
+    fn fill(
+        &self,
+        depth: u32,
+        run: &mut Run,
+        stop: &StopFlag,
+        subjects: &mut Vec<Box<dyn Subject>>,
+    ) -> Outcome {
         let fleet = self.fleet(stop)?;
         let mut servers = self.servers();
         for Labelled { label, value } in &self.target {
@@ -205,9 +240,13 @@ impl Subjects {
                     for &sec in &self.sec {
                         let options = self.options(name.as_deref(), target, sec, depth, run)?;
                         subjects.push(match &fleet {
-                            None => Box::new(NfsSubject::connect(options, stop).map_err(with_hint)?),
+                            None => {
+                                Box::new(NfsSubject::connect(options, stop).map_err(with_hint)?)
+                            }
                             Some(fleet) => {
-                                let subject = DistributedSubject::open(fleet, subjects.len() as u32, options).map_err(with_hint)?;
+                                let subject =
+                                    DistributedSubject::open(fleet, subjects.len() as u32, options)
+                                        .map_err(with_hint)?;
                                 run.nodes = subject.nodes().to_vec();
                                 Box::new(subject)
                             }
@@ -216,10 +255,17 @@ impl Subjects {
                 }
                 Target::Scp(host) => {
                     run.machine.with_version("ssh", "-V");
-                    let label = label.clone().unwrap_or_else(|| host.as_ref().map_or("scp".into(), |host| format!("scp {host}")));
+                    let label = label.clone().unwrap_or_else(|| {
+                        host.as_ref().map_or("scp".into(), |host| format!("scp {host}"))
+                    });
                     subjects.push(Box::new(ScpSubject::begin(label, host.as_deref(), stop)?));
                 }
-                Target::Http { .. } => return Err(Failure::usage("--target", "http:// and https:// are for `vouch bench tree`")),
+                Target::Http { .. } => {
+                    return Err(Failure::usage(
+                        "--target",
+                        "http:// and https:// are for `vouch bench tree`",
+                    ));
+                }
             }
         }
         let alone = self.is_alone();
@@ -239,13 +285,26 @@ impl Subjects {
                 Cache::Both => &[false, true],
             };
             for &warm in warms {
-                let label = if self.cache == Cache::Both { format!("{name} {}", if warm { "warm" } else { "cold" }) } else { name.clone() };
-                let (server_cpu, client_cpu) = (source(&self.server_cpu, Some(&name)), source(&self.client_cpu, Some(&name)));
+                let label = if self.cache == Cache::Both {
+                    format!("{name} {}", if warm { "warm" } else { "cold" })
+                } else {
+                    name.clone()
+                };
+                let (server_cpu, client_cpu) =
+                    (source(&self.server_cpu, Some(&name)), source(&self.client_cpu, Some(&name)));
                 for source in [&server_cpu, &client_cpu].into_iter().flatten() {
                     source.seconds()?;
                 }
                 let (directory, not_empty) = (directory.clone(), self.not_empty);
-                let options = MountOptions { label, directory, warm, alone, server_cpu, client_cpu, not_empty };
+                let options = MountOptions {
+                    label,
+                    directory,
+                    warm,
+                    alone,
+                    server_cpu,
+                    client_cpu,
+                    not_empty,
+                };
                 subjects.push(Box::new(MountSubject::begin(options, stop).map_err(with_hint)?));
             }
         }
@@ -262,16 +321,27 @@ impl Subjects {
         self.mount.len() == 1 && self.cache != Cache::Both && !self.target.iter().any(here)
     }
 
-    fn options(&self, name: Option<&str>, target: &NfsTarget, sec: Sec, depth: u32, run: &mut Run) -> Outcome<NfsOptions> {
+    fn options(
+        &self,
+        name: Option<&str>,
+        target: &NfsTarget,
+        sec: Sec,
+        depth: u32,
+        run: &mut Run,
+    ) -> Outcome<NfsOptions> {
         let address = target.address()?;
         let route = machine::route_to(address).filter(|route| !run.machine.network.contains(route));
         run.machine.network.extend(route);
-        let server_cpu = source(&self.server_cpu, name).or_else(|| ServerCpu::listening_at(address));
+        let server_cpu =
+            source(&self.server_cpu, name).or_else(|| ServerCpu::listening_at(address));
         if let Some(source) = &server_cpu {
             source.seconds()?;
         }
         Ok(NfsOptions {
-            label: name.map_or_else(|| sec.to_string(), |name| if self.sec.len() > 1 { format!("{name} {sec}") } else { name.to_owned() }),
+            label: name.map_or_else(
+                || sec.to_string(),
+                |name| if self.sec.len() > 1 { format!("{name} {sec}") } else { name.to_owned() },
+            ),
             target: target.clone(),
             sec,
             service: self.service.clone(),
@@ -295,15 +365,25 @@ impl Subjects {
         let mut addresses: Vec<(SocketAddr, String)> = Vec::new();
         for agent in &self.agent {
             let found = agent.to_socket_addrs().ok().and_then(|mut all| all.next());
-            let address = found.ok_or_else(|| Failure::not_found(agent, "unknown host; write HOST:PORT"))?;
-            addresses.push((address, agent.rsplit_once(':').map_or(agent.clone(), |(host, _)| host.to_owned())));
+            let address =
+                found.ok_or_else(|| Failure::not_found(agent, "unknown host; write HOST:PORT"))?;
+            addresses.push((
+                address,
+                agent.rsplit_once(':').map_or(agent.clone(), |(host, _)| host.to_owned()),
+            ));
         }
         let secret = self.token_file.as_deref().map(token).transpose()?;
         let credential = |address: SocketAddr| match &secret {
             Some(secret) => Credential::Token(secret.clone()),
             None => {
-                let host = addresses.iter().find(|(other, _)| *other == address).map_or("localhost", |(_, host)| host);
-                Credential::Kerberos(format!("host@{}", if address.ip().is_loopback() { "localhost" } else { host }))
+                let host = addresses
+                    .iter()
+                    .find(|(other, _)| *other == address)
+                    .map_or("localhost", |(_, host)| host);
+                Credential::Kerberos(format!(
+                    "host@{}",
+                    if address.ip().is_loopback() { "localhost" } else { host }
+                ))
             }
         };
         let all: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
@@ -341,7 +421,9 @@ mod tests {
 
     #[test]
     fn unused_source_is_an_error() {
-        let check = |all: &[&str], names: &[Option<&str>]| all_used("--server-cpu", &sources(all), names).is_ok();
+        let check = |all: &[&str], names: &[Option<&str>]| {
+            all_used("--server-cpu", &sources(all), names).is_ok()
+        };
         assert!(check(&["a=pid:1", "pid:2"], &[Some("a"), Some("b")]));
         assert!(check(&["pid:2"], &[None]));
         assert!(check(&[], &[]));
@@ -359,7 +441,9 @@ mod tests {
             args.extend(targets.iter().map(|target| format!("--target={target}")));
             args.extend(mounts.iter().map(|mount| format!("--mount={mount}")));
             let matches = subjects.try_get_matches_from_mut(args).expect("options");
-            <Subjects as clap::FromArgMatches>::from_arg_matches(&matches).expect("options").is_alone()
+            <Subjects as clap::FromArgMatches>::from_arg_matches(&matches)
+                .expect("options")
+                .is_alone()
         };
         assert!(alone(&[], &["/a"], "cold"));
         assert!(!alone(&[], &["/a"], "both"));

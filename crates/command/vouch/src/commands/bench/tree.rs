@@ -51,11 +51,19 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn run(self, global: &Global) -> Outcome {
         if self.target.iter().any(|target| matches!(target, Target::Scp(_))) {
-            return Err(Failure::usage("--target", "a tree is compared with http://, https:// and nfs://; scp:// is for `transfer`"));
+            return Err(Failure::usage(
+                "--target",
+                "a tree is compared with http://, https:// and nfs://; scp:// is for `transfer`",
+            ));
         }
         let (quick, wish) = (self.measure.quick, BenchRequest::new());
         let world = PublishedTree::create(&self.dir, quick, self.project.as_deref(), wish.stop())?;
-        let peers = Peers { targets: &self.target, sec: &self.sec, service: self.service.as_deref(), build: self.build.as_deref() };
+        let peers = Peers {
+            targets: &self.target,
+            sec: &self.sec,
+            service: self.service.as_deref(),
+            build: self.build.as_deref(),
+        };
         let outcome = self.measure.run(global, &wish, parts(&world, peers, quick));
         drop(world);
         outcome
@@ -63,19 +71,29 @@ impl Tree {
 }
 
 pub(super) fn parts<'a>(world: &'a PublishedTree, peers: Peers<'a>, quick: bool) -> Vec<Part<'a>> {
-    let (reads, replay, connections) =
-        (workload::tree(quick, peers.build.is_some()), workload::replay(quick), workload::connections(quick));
+    let (reads, replay, connections) = (
+        workload::tree(quick, peers.build.is_some()),
+        workload::replay(quick),
+        workload::connections(quick),
+    );
     let subjects = move |run: &mut Run, stop: &StopFlag| Ok(world.readers(peers, run, stop)?);
     let replayed = move |run: &mut Run, stop: &StopFlag| Ok(world.replayed(quick, run, stop)?);
-    let asked = move |run: &mut Run, stop: &StopFlag| Ok(world.connections(peers.targets, run, stop)?);
+    let asked =
+        move |run: &mut Run, stop: &StopFlag| Ok(world.connections(peers.targets, run, stop)?);
     let verified = workload::verification(quick).into_iter().map(move |(read, case)| {
         let subjects = move |_: &mut Run, stop: &StopFlag| Ok(world.verifying(read, stop)?);
         Part::new(subjects, move |bench| bench.run_all(&[case]))
     });
     let (read, whole) = workload::breakdown(quick);
-    let broken = Part::new(move |_: &mut Run, stop: &StopFlag| Ok(world.breakdown(read, stop)?), move |bench| bench.run_all(&[whole]));
+    let broken = Part::new(
+        move |_: &mut Run, stop: &StopFlag| Ok(world.breakdown(read, stop)?),
+        move |bench| bench.run_all(&[whole]),
+    );
     let alone = workload::primitives(quick, &HASHED_LENGTHS);
-    let primitives_part = Part::new(|_: &mut Run, _: &StopFlag| Ok(vec![primitives()]), move |bench| bench.run_all(&alone));
+    let primitives_part = Part::new(
+        |_: &mut Run, _: &StopFlag| Ok(vec![primitives()]),
+        move |bench| bench.run_all(&alone),
+    );
     let first = Part::new(subjects, move |bench| bench.run_all(&reads));
     let last = [
         broken,

@@ -38,16 +38,23 @@ pub(super) struct Transfer {
 
 impl Transfer {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { workload::Transfer::quick() } else { workload::Transfer::full() };
+        let mut how = if self.measure.quick {
+            workload::Transfer::quick()
+        } else {
+            workload::Transfer::full()
+        };
         how.sizes = self.sizes.unwrap_or(how.sizes);
         how.small.0 = self.small_files.unwrap_or(how.small.0);
-        how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
+        how.large =
+            (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
         let plan = workload::transfer(&how);
         self.measure.run(
             global,
             &BenchRequest::new(),
-            vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.run_all(&plan))],
+            vec![on(&self.subjects, self.depth.max(self.streams), move |bench| {
+                bench.run_all(&plan)
+            })],
         )
     }
 }
@@ -85,13 +92,18 @@ struct Load {
 
 impl Iops {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
+        let mut how =
+            if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run(global, &BenchRequest::new(), vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))])
+        self.measure.run(
+            global,
+            &BenchRequest::new(),
+            vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))],
+        )
     }
 }
 
@@ -109,12 +121,20 @@ pub(super) struct Concurrency {
 
 impl Concurrency {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick { workload::Concurrency::quick() } else { workload::Concurrency::full() };
+        let mut how = if self.measure.quick {
+            workload::Concurrency::quick()
+        } else {
+            workload::Concurrency::full()
+        };
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         let plan = workload::concurrency(&how);
-        self.measure.run(global, &BenchRequest::new(), vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))])
+        self.measure.run(
+            global,
+            &BenchRequest::new(),
+            vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))],
+        )
     }
 }
 
@@ -141,8 +161,14 @@ impl All {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let (transfer, iops, concurrency) = match quick {
-            true => (workload::Transfer::quick(), workload::Iops::quick(), workload::Concurrency::quick()),
-            false => (workload::Transfer::full(), workload::Iops::full(), workload::Concurrency::full()),
+            true => (
+                workload::Transfer::quick(),
+                workload::Iops::quick(),
+                workload::Concurrency::quick(),
+            ),
+            false => {
+                (workload::Transfer::full(), workload::Iops::full(), workload::Concurrency::full())
+            }
         };
         let work = move |bench: &mut vouch_bench::runner::Runner| {
             bench.run_all(&workload::transfer(&transfer))?;
@@ -163,13 +189,20 @@ impl All {
         };
         let mut parts = Vec::new();
         if self.subjects.are_none() {
-            left_out.push("transfer, iops, concurrency: neither --target nor --mount is given".into());
+            left_out
+                .push("transfer, iops, concurrency: neither --target nor --mount is given".into());
         } else {
             parts.push(on(&self.subjects, DEPTH, work));
         }
-        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, Peers::default(), quick));
+        let mut more = world
+            .as_ref()
+            .map_or_else(Vec::new, |world| tree::parts(world, Peers::default(), quick));
         more.push(local::seal(local::of_seal(quick)));
-        more.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
+        more.extend(local::audit_parts(
+            &self.audit_dir,
+            if quick { 2_000 } else { 50_000 },
+            !self.no_audit,
+        ));
         parts.extend(more.into_iter().map(Part::optional));
         self.measure.run_without(global, &wish, parts, left_out)
     }
@@ -180,7 +213,12 @@ fn on<'a>(
     depth: u32,
     work: impl FnOnce(&mut vouch_bench::runner::Runner) -> Result<(), vouch_bench::Error> + 'a,
 ) -> Part<'a> {
-    Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| subjects.make(depth, run, stop), work)
+    Part::new(
+        move |run: &mut vouch_bench::Run, stop: &vouch_bench::StopFlag| {
+            subjects.make(depth, run, stop)
+        },
+        work,
+    )
 }
 
 const DEPTH: u32 = 64;
@@ -200,11 +238,15 @@ fn file_size(text: &str) -> Result<u64, String> {
 }
 
 fn some_bytes(text: &str) -> Result<u64, String> {
-    size::parse(text).and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
+    size::parse(text)
+        .and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|value| (0.01..=3600.0).contains(value)).ok_or_else(|| "write seconds, from 0.01 to 3600".into())
+    text.parse()
+        .ok()
+        .filter(|value| (0.01..=3600.0).contains(value))
+        .ok_or_else(|| "write seconds, from 0.01 to 3600".into())
 }
 
 const PAGE_LEN: u32 = vouch_bench::content::PAGE_LEN as u32;

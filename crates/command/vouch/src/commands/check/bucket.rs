@@ -7,7 +7,8 @@ use crate::exit::{Failure, Outcome};
 
 pub(super) fn check(address: &str) -> Outcome<Finding> {
     let checked = vouch_tree_bucket::check_fitness(address);
-    let Fitness { address, endpoint, faults } = checked.map_err(|error| Failure::from(vouch_tree_store::Error::of_bucket(error)))?;
+    let Fitness { address, endpoint, faults } =
+        checked.map_err(|error| Failure::from(vouch_tree_store::Error::of_bucket(error)))?;
     let subject = format!("{address} at {endpoint}");
     if faults.is_empty() {
         return Ok(Finding::ok(subject, "fit: of eight writers, one won in each of ten rounds"));

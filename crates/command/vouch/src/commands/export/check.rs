@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 use vouch_config::Value;
 use vouch_diagnose::{Finding, Findings, check_keytab};
-use vouch_export::{CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map, system_keytab};
+use vouch_export::{
+    CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map,
+    system_keytab,
+};
 
 use crate::exit::{Code, Failure, Outcome};
 use crate::{config, output};
@@ -19,10 +22,12 @@ use crate::{config, output};
 /// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Published trees
 /// are not opened. Nothing is written, and a running server is not told.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
+#[command(
+    after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
                   vouch export check --exports ./exports.new           a list before it is installed\n  \
                   vouch export check --client 192.0.2.7                what one client may do\n\n\
-                  Exit codes: 0 no problem found; 1 a problem was found. docs/troubleshooting.md lists all faults by name.")]
+                  Exit codes: 0 no problem found; 1 a problem was found. docs/troubleshooting.md lists all faults by name."
+)]
 pub(crate) struct Args {
     /// File of exports, or a directory of such files (*.exports); may be repeated.
     #[arg(long, value_name = "FILE")]
@@ -73,24 +78,31 @@ pub(super) fn run(args: Args) -> Outcome {
     let exports = match list(&args).check(tls.as_ref(), args.client) {
         Ok(checked) => {
             lists_kerberos = checked.lists_kerberos;
-            findings.add(Finding::ok("export list", format_args!("{} rules", checked.exports.len())));
-            checked.warnings.iter().for_each(|warning| findings.add(warning_of(warning, &checked.left_out)));
+            findings
+                .add(Finding::ok("export list", format_args!("{} rules", checked.exports.len())));
+            checked
+                .warnings
+                .iter()
+                .for_each(|warning| findings.add(warning_of(warning, &checked.left_out)));
             checked.exports
         }
         Err(error) => {
-            findings.add(
-                Finding::problem("export-list", "export list", error)
-                    .cure("correct it; a server does not start with it, and a reload keeps the old list"),
-            );
+            findings.add(Finding::problem("export-list", "export list", error).cure(
+                "correct it; a server does not start with it, and a reload keeps the old list",
+            ));
             Vec::new()
         }
     };
-    let keytab = args.keytab.or_else(|| setting("keytab")).or_else(|| if lists_kerberos { system_keytab() } else { None });
+    let keytab = args
+        .keytab
+        .or_else(|| setting("keytab"))
+        .or_else(|| if lists_kerberos { system_keytab() } else { None });
     keytab.iter().for_each(|keytab| findings.add(check_keytab(keytab)));
     if let Some(map) = args.principal_map.or_else(|| setting("principal-map")) {
         findings.add(match check_principal_map(&map) {
             Ok(()) => Finding::ok(map.display(), "principal map is valid"),
-            Err(error) => Finding::problem("export-list", map.display(), error).cure("correct it; see docs/formats/principal-map.md"),
+            Err(error) => Finding::problem("export-list", map.display(), error)
+                .cure("correct it; see docs/formats/principal-map.md"),
         });
     }
     let has_problems = findings.has_problems();
@@ -110,7 +122,8 @@ fn line(EffectiveExport { path, client, options }: &EffectiveExport) -> String {
 
 /// A source that is left out is a problem, any other warning is not.
 fn warning_of(warning: &str, left_out: &[String]) -> Finding {
-    let is_left_out = left_out.iter().any(|source| warning.starts_with(&format!("{source} is not exported")));
+    let is_left_out =
+        left_out.iter().any(|source| warning.starts_with(&format!("{source} is not exported")));
     let (what, cure) = warning.rsplit_once("; ").unwrap_or((warning, ""));
     let finding = match is_left_out {
         true => Finding::problem("not-exported", "export list", what),
@@ -122,16 +135,37 @@ fn warning_of(warning: &str, left_out: &[String]) -> Finding {
 fn add_tls(tls: &TlsConfig, findings: &mut Findings) {
     const FAULT: &str = "certificate";
     match tls.check() {
-        Err(error) => findings.add(Finding::problem(FAULT, "TLS", error).cure("correct the file; a server does not start with it")),
+        Err(error) => findings.add(
+            Finding::problem(FAULT, "TLS", error)
+                .cure("correct the file; a server does not start with it"),
+        ),
         Ok(CheckedTls { certificate, days_left, is_revocation_overdue }) => {
             findings.add(match days_left {
-                ..0 => Finding::problem(FAULT, certificate, "the certificate has expired: clients refuse it").cure("renew it"),
-                0..14 => Finding::note(FAULT, certificate, format_args!("the certificate expires in {days_left} days")).cure("renew it"),
-                _ => Finding::ok(certificate, format_args!("certificate and key fit; {days_left} days left")),
+                ..0 => Finding::problem(
+                    FAULT,
+                    certificate,
+                    "the certificate has expired: clients refuse it",
+                )
+                .cure("renew it"),
+                0..14 => Finding::note(
+                    FAULT,
+                    certificate,
+                    format_args!("the certificate expires in {days_left} days"),
+                )
+                .cure("renew it"),
+                _ => Finding::ok(
+                    certificate,
+                    format_args!("certificate and key fit; {days_left} days left"),
+                ),
             });
             if is_revocation_overdue {
                 findings.add(
-                    Finding::note(FAULT, "TLS", "a list of revoked certificates is older than its next update").cure("fetch the new one"),
+                    Finding::note(
+                        FAULT,
+                        "TLS",
+                        "a list of revoked certificates is older than its next update",
+                    )
+                    .cure("fetch the new one"),
                 );
             }
         }
@@ -142,7 +176,8 @@ fn list(args: &Args) -> ExportList {
     let mut files = args.exports.clone();
     if files.is_empty() {
         if let Some(dir) = setting("dir") {
-            let text = |name, default: &str| values(name).pop().unwrap_or_else(|| default.to_owned());
+            let text =
+                |name, default: &str| values(name).pop().unwrap_or_else(|| default.to_owned());
             return ExportList::One {
                 source: dir.into_os_string().into_encoded_bytes(),
                 pseudo: text("pseudo", "/export"),
@@ -159,10 +194,20 @@ fn list(args: &Args) -> ExportList {
 
 fn tls(args: &Args) -> Option<TlsConfig> {
     let file = |given: &Option<PathBuf>, name| given.clone().or_else(|| setting(name));
-    let revoked = if args.tls_crl.is_empty() { values("tls-crl").into_iter().map(PathBuf::from).collect() } else { args.tls_crl.clone() };
-    let (certificate, key) = file(&args.tls_cert, "tls-cert").zip(file(&args.tls_key, "tls-key"))?;
+    let revoked = if args.tls_crl.is_empty() {
+        values("tls-crl").into_iter().map(PathBuf::from).collect()
+    } else {
+        args.tls_crl.clone()
+    };
+    let (certificate, key) =
+        file(&args.tls_cert, "tls-cert").zip(file(&args.tls_key, "tls-key"))?;
     Some(TlsConfig {
-        files: TlsFiles { certificate, key, client_authorities: file(&args.tls_client_ca, "tls-client-ca"), revoked },
+        files: TlsFiles {
+            certificate,
+            key,
+            client_authorities: file(&args.tls_client_ca, "tls-client-ca"),
+            revoked,
+        },
         certificate_map: file(&args.certificate_map, "certificate-map"),
         by_kernel: false,
     })

@@ -13,8 +13,12 @@ pub(crate) struct Args {}
 
 pub(super) fn run(state: Option<&Path>, head: Option<&str>) -> Outcome {
     let socket = super::status::socket(state, head)?;
-    match status_client::reload(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))? {
-        Ok(warnings) => output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>()),
+    match status_client::reload(&socket)
+        .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?
+    {
+        Ok(warnings) => {
+            output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>())
+        }
         Err(why) => Err(Failure::input("exports", why)),
     }
 }

@@ -5,7 +5,9 @@ use crate::exit::{Cause, Code, Failure, Outcome};
 use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
-use vouch_export::{ClientStatus, ErrorStatus, HeadRole, HeadStatus, Status, TlsStatus, control_path};
+use vouch_export::{
+    ClientStatus, ErrorStatus, HeadRole, HeadStatus, Status, TlsStatus, control_path,
+};
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
 #[derive(Debug, clap::Args)]
@@ -21,9 +23,12 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, state: Option<&Path>, head: Option<&str>) -> Outcome {
     let socket = socket(state, head)?;
-    let status = status_client::ask(&socket).map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
-    let status: Status = serde_json::from_value(status.detail)
-        .map_err(|error| Failure::input("server", format_args!("cannot read its answer: {error}")).cure("is it of another version?"))?;
+    let status = status_client::ask(&socket)
+        .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
+    let status: Status = serde_json::from_value(status.detail).map_err(|error| {
+        Failure::input("server", format_args!("cannot read its answer: {error}"))
+            .cure("is it of another version?")
+    })?;
     if args.is_active {
         let is_standby = status.head.is_some_and(|head| head.role == HeadRole::Standby);
         return if is_standby { Err(Failure::silent(Code::Differs)) } else { Ok(()) };
@@ -38,14 +43,23 @@ pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBu
         let path = if head.is_some() || own.exists() { own } else { control_path(state, None) };
         return match std::os::unix::net::UnixStream::connect(&path) {
             Ok(_) => Ok(path),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                Err(Failure::not_found(path.display(), "no server is running with this state directory")
-                    .cure("leave out --state to ask the server of this machine, or start it"))
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                Err(Failure::not_found(
+                    path.display(),
+                    "no server is running with this state directory",
+                )
+                .cure("leave out --state to ask the server of this machine, or start it"))
             }
             Err(error) => Err(Failure::new(path.display(), Cause::Io(error))),
         };
     }
-    let answers = status_client::all().map_err(|error| Failure::new("status sockets", Cause::Io(error)))?;
+    let answers =
+        status_client::all().map_err(|error| Failure::new("status sockets", Cause::Io(error)))?;
     let mut servers: Vec<PathBuf> = answers
         .into_iter()
         .filter(|(_, answer)| answer.as_ref().is_ok_and(|status| status.kind == DaemonKind::Export))
@@ -56,8 +70,10 @@ pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBu
     }
     match servers.len() {
         1 => Ok(servers.remove(0)),
-        count => Err(Failure::usage("--state", format_args!("{count} servers run on this machine"))
-            .cure("name the state directory of one; `vouch status` lists them")),
+        count => {
+            Err(Failure::usage("--state", format_args!("{count} servers run on this machine"))
+                .cure("name the state directory of one; `vouch status` lists them"))
+        }
     }
 }
 
@@ -65,7 +81,10 @@ fn head_line(head: &HeadStatus) -> String {
     match head.role {
         HeadRole::Active => format!("head {}: active in epoch {}\n\n", head.head, head.epoch),
         HeadRole::Standby => {
-            let holder = head.holder.as_ref().map_or_else(String::new, |holder| format!("; {holder} has epoch {}", head.epoch));
+            let holder = head
+                .holder
+                .as_ref()
+                .map_or_else(String::new, |holder| format!("; {holder} has epoch {}", head.epoch));
             format!("head {}: standby{holder}\n\n", head.head)
         }
     }
@@ -78,7 +97,11 @@ fn table(status: &Status) -> String {
         status.connections,
         status.clients.len(),
         status.waiting_calls,
-        if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
+        if status.grace_left_ms > 0 {
+            format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000))
+        } else {
+            String::new()
+        },
     );
     text.extend(status.head.as_ref().map(head_line));
     if let Some(tls) = &status.tls {
@@ -92,11 +115,20 @@ fn table(status: &Status) -> String {
         ));
     }
     let pressed = [
-        (status.held_back, "pauses of reading because too many calls of an address, or in all, were waiting"),
+        (
+            status.held_back,
+            "pauses of reading because too many calls of an address, or in all, were waiting",
+        ),
         (status.clients_displaced, "idle or expired clients evicted to make room"),
         (status.clients_refused, "clients refused for lack of room"),
-        (status.name_conflicts, "clients refused or ended because another client uses their name; see nfs4_unique_id in the log"),
-        (status.delegations_revoked, "delegations revoked because their holder did not return them"),
+        (
+            status.name_conflicts,
+            "clients refused or ended because another client uses their name; see nfs4_unique_id in the log",
+        ),
+        (
+            status.delegations_revoked,
+            "delegations revoked because their holder did not return them",
+        ),
     ];
     for (count, what) in pressed.into_iter().filter(|(count, _)| *count > 0) {
         text.push_str(&format!("{count} {what}\n"));
@@ -145,7 +177,8 @@ fn tls_line(tls: &TlsStatus) -> String {
         ..0 => "has expired".to_owned(),
         days => format!("expires in {days} days"),
     };
-    let list = if tls.revocation_overdue { "; a list of revoked certificates is overdue" } else { "" };
+    let list =
+        if tls.revocation_overdue { "; a list of revoked certificates is overdue" } else { "" };
     format!(
         "TLS certificate {} {left}{list}; {} connections tls, {} mtls; {} handshakes, {} refused\n\n",
         vouch_daemon::printable::printable(tls.certificate.as_bytes()),
@@ -158,7 +191,9 @@ fn tls_line(tls: &TlsStatus) -> String {
 
 fn xprtsec(client: &ClientStatus) -> String {
     match (&client.xprtsec, &client.certificate) {
-        (Some(transport), Some(name)) => format!("{transport} {}", vouch_daemon::printable::printable(name.as_bytes())),
+        (Some(transport), Some(name)) => {
+            format!("{transport} {}", vouch_daemon::printable::printable(name.as_bytes()))
+        }
         (Some(transport), None) => transport.clone(),
         (None, _) => "-".to_owned(),
     }
@@ -169,7 +204,11 @@ fn client(client: &ClientStatus) -> Vec<String> {
         &client.id,
         client.address.as_deref().unwrap_or("-"),
         &format!("4.{}", client.minor_version),
-        &format!("{} s ago{}", client.silent_ms / 1000, if client.courtesy { ", lease expired" } else { "" }),
+        &format!(
+            "{} s ago{}",
+            client.silent_ms / 1000,
+            if client.courtesy { ", lease expired" } else { "" }
+        ),
         &client.sessions.to_string(),
         &client.opens.to_string(),
         &client.locks.to_string(),

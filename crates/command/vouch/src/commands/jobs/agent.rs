@@ -61,14 +61,23 @@ pub(super) fn run(args: Args) -> Outcome {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let node = match args.node {
         Some(node) => node,
-        None => NodeName::parse(host.split('.').next().unwrap_or_default()).map_err(|error| Failure::input("--node", error))?,
+        None => NodeName::parse(host.split('.').next().unwrap_or_default())
+            .map_err(|error| Failure::input("--node", error))?,
     };
     let principal = match args.principal {
         Some(principal) => principal,
-        None => vouch_gss_mit::host_principal(&args.keytab, &host).map_err(|fault| Failure::input("--keytab", fault))?,
+        None => vouch_gss_mit::host_principal(&args.keytab, &host)
+            .map_err(|fault| Failure::input("--keytab", fault))?,
     };
-    let config =
-        AgentConfig { broker: args.broker, node, principal, keytab: args.keytab, cache: args.cache, state: args.state, poll: args.poll };
+    let config = AgentConfig {
+        broker: args.broker,
+        node,
+        principal,
+        keytab: args.keytab,
+        cache: args.cache,
+        state: args.state,
+        poll: args.poll,
+    };
     let listener = listen(&args.socket, 0o600)?;
     let page = StatusPage::open(DaemonKind::JobsAgent, args.metrics)?;
     let agent = Arc::new(Agent::open(config)?);
@@ -76,12 +85,16 @@ pub(super) fn run(args: Args) -> Outcome {
     let text = format!("serving prologs on {}", args.socket.display());
     output::text(&format!("{text}{}\n", page.text()))?;
     service_manager::ready(&text);
-    page.answer_during(AgentReport(agent.clone()), || Ok(agent.run(&listener, interrupt::requested)?))
+    page.answer_during(AgentReport(agent.clone()), || {
+        Ok(agent.run(&listener, interrupt::requested)?)
+    })
 }
 
 fn parse_broker(text: &str) -> Result<(String, u16), String> {
     let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) => (host, port.parse().map_err(|_| "write HOST or HOST:PORT".to_owned())?),
+        Some((host, port)) => {
+            (host, port.parse().map_err(|_| "write HOST or HOST:PORT".to_owned())?)
+        }
         None => (text, PORT_DEFAULT),
     };
     match host.is_empty() || host.contains([':', '/', '@']) {

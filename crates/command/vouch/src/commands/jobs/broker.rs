@@ -98,10 +98,15 @@ pub(super) fn run(args: Args) -> Outcome {
     service_manager::connect();
     let _taken = interrupt::take(service_manager::stopping);
     let config = config(&args)?;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&config.state).at(config.state.display())?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&config.state)
+        .at(config.state.display())?;
     let mut agents = service_manager::listeners().at("passed sockets")?;
     let usual = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
-    let addresses = if args.listen.is_empty() && agents.is_empty() { &usual[..] } else { &args.listen };
+    let addresses =
+        if args.listen.is_empty() && agents.is_empty() { &usual[..] } else { &args.listen };
     for address in addresses {
         agents.extend(listener::bind(*address, 1).at(address)?);
     }
@@ -112,7 +117,11 @@ pub(super) fn run(args: Args) -> Outcome {
     let scheduler = listen(&args.socket, 0o666)?;
     let page = StatusPage::open(DaemonKind::JobsBroker, args.metrics)?;
     interrupt::watch().at("signals")?;
-    let shown: Vec<String> = agents.iter().filter_map(|listener| listener.local_addr().ok()).map(|address| address.to_string()).collect();
+    let shown: Vec<String> = agents
+        .iter()
+        .filter_map(|listener| listener.local_addr().ok())
+        .map(|address| address.to_string())
+        .collect();
     let text = format!("serving agents on {}", shown.join(", "));
     output::text(&format!("{text}{}\n", page.text()))?;
     service_manager::ready(&text);
@@ -120,16 +129,23 @@ pub(super) fn run(args: Args) -> Outcome {
     let report = BrokerReport { broker: broker.clone(), addresses: shown };
     page.answer_during(report, || Ok(broker.run(Listeners { agents, scheduler }, stopped)?))?;
     match halted.load(Ordering::Relaxed) {
-        true => Err(Failure::new("--audit", std::io::Error::other("records cannot be written, and the policy is halt"))),
+        true => Err(Failure::new(
+            "--audit",
+            std::io::Error::other("records cannot be written, and the policy is halt"),
+        )),
         false => Ok(()),
     }
 }
 
 fn config(args: &Args) -> Outcome<BrokerConfig> {
-    let full = |name: &String| vouch_gss_mit::full_name(name).map_err(|fault| Failure::input(name, fault));
+    let full =
+        |name: &String| vouch_gss_mit::full_name(name).map_err(|fault| Failure::input(name, fault));
     let all = |names: &[String]| names.iter().map(full).collect::<Outcome<Vec<_>>>();
     let principal = full(&args.principal)?;
-    let own = principal.strip_prefix(SERVICE).and_then(|rest| rest.strip_prefix('/')).and_then(|rest| rest.rsplit_once('@'));
+    let own = principal
+        .strip_prefix(SERVICE)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .and_then(|rest| rest.rsplit_once('@'));
     let Some((host, realm)) = own else {
         return Err(Failure::input("--principal", format!("{principal} is not {SERVICE}/HOST")));
     };
@@ -137,7 +153,10 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
         return Err(Failure::input("--service", format!("at most {SERVICE_COUNT_MAX}")));
     }
     let schedulers: Vec<_> = args.scheduler.iter().filter_map(|name| account(name)).collect();
-    let domain = args.node_domain.clone().unwrap_or_else(|| host.split_once('.').map_or("", |(_, domain)| domain).to_owned());
+    let domain = args
+        .node_domain
+        .clone()
+        .unwrap_or_else(|| host.split_once('.').map_or("", |(_, domain)| domain).to_owned());
     Ok(BrokerConfig {
         keytab: args.keytab.clone(),
         services: all(&args.service)?,
@@ -145,7 +164,11 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
         user_domains: args.user_domain.clone(),
         scheduler_uids: schedulers.iter().map(|(uid, _)| *uid).collect(),
         scheduler_group: schedulers.iter().find_map(|(_, group)| *group),
-        nodes: NodePrincipals { realm: realm.to_owned(), domain, shared: all(&args.shared_node_principal)? },
+        nodes: NodePrincipals {
+            realm: realm.to_owned(),
+            domain,
+            shared: all(&args.shared_node_principal)?,
+        },
         state: args.state.clone(),
         spool: args.spool.clone(),
         limits: Limits {

@@ -55,14 +55,19 @@ pub(super) fn prolog(args: &PrologArgs) -> Outcome {
 
 fn enter(args: &PrologArgs) -> Outcome {
     let uid = match (args.uid, std::env::var("SLURM_JOB_UID")) {
-        (None, Ok(text)) => Some(text.parse().map_err(|error| Failure::input("SLURM_JOB_UID", error))?),
+        (None, Ok(text)) => {
+            Some(text.parse().map_err(|error| Failure::input("SLURM_JOB_UID", error))?)
+        }
         (uid, _) => uid,
     };
     let job = job(args.at.job.as_ref())?;
-    ask(&args.at.socket, &Request::Enter { job: job.clone(), uid }).map(drop).map_err(|failure| failure.reached_by(&format!("job {job}")))
+    ask(&args.at.socket, &Request::Enter { job: job.clone(), uid })
+        .map(drop)
+        .map_err(|failure| failure.reached_by(&format!("job {job}")))
 }
 
 pub(super) fn epilog(args: &EpilogArgs) -> Outcome {
-    let left = job(args.at.job.as_ref()).and_then(|job| ask(&args.at.socket, &Request::Leave { job }).map(drop));
+    let left = job(args.at.job.as_ref())
+        .and_then(|job| ask(&args.at.socket, &Request::Leave { job }).map(drop));
     unless_lenient(!args.strict, "epilog: the tickets are removed later", left)
 }

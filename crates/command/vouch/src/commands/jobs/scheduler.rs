@@ -16,7 +16,9 @@ use crate::{output, when};
 /// registered starts without tickets, and the log has a line; with --strict, Slurm queues it
 /// again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  vouch jobs begin --slurm\n  vouch jobs begin --job 4711 --user alice --nodes node[1-4] --for 30d")]
+#[command(
+    after_help = "Examples:\n  vouch jobs begin --slurm\n  vouch jobs begin --job 4711 --user alice --nodes node[1-4] --for 30d"
+)]
 pub(super) struct BeginArgs {
     /// The job's number; by default SLURM_JOB_ID or PBS_JOBID.
     #[arg(long, value_name = "ID")]
@@ -87,14 +89,20 @@ pub(super) struct ListArgs {
 }
 
 pub(super) fn begin(args: BeginArgs) -> Outcome {
-    unless_lenient(args.slurm && !args.strict, "begin: the job starts without tickets", register(args))
+    unless_lenient(
+        args.slurm && !args.strict,
+        "begin: the job starts without tickets",
+        register(args),
+    )
 }
 
 fn register(args: BeginArgs) -> Outcome {
     let job = job(args.job.as_ref())?;
     let user = match args.user {
         Some(user) => user,
-        None => slurm::variable("SLURM_JOB_USER")?.parse().map_err(|error| Failure::input("SLURM_JOB_USER", error))?,
+        None => slurm::variable("SLURM_JOB_USER")?
+            .parse()
+            .map_err(|error| Failure::input("SLURM_JOB_USER", error))?,
     };
     let list = match args.nodes {
         Some(list) => list,
@@ -106,13 +114,18 @@ fn register(args: BeginArgs) -> Outcome {
         (Some(until), _) => until,
         (None, Some(lasts)) => after(lasts),
         // Without a limit, the broker's own is in force.
-        (None, None) => slurm::time_limit(&job)?.map_or(u64::MAX, |limit| after(limit + args.grace)),
+        (None, None) => {
+            slurm::time_limit(&job)?.map_or(u64::MAX, |limit| after(limit + args.grace))
+        }
     };
     let begun = ask(&args.socket, &Request::Begin { job: job.clone(), user, nodes, deadline_s })?;
     if let Reply::Begun { deadline_s: granted_s } = begun
         && granted_s < deadline_s
     {
-        note(&format!("begin: job {job} has tickets until {} only, by --job-life-max of the broker", when::utc(granted_s)));
+        note(&format!(
+            "begin: job {job} has tickets until {} only, by --job-life-max of the broker",
+            when::utc(granted_s)
+        ));
     }
     Ok(())
 }
@@ -126,7 +139,9 @@ pub(super) fn end(args: EndArgs) -> Outcome {
         Ok(_) => Ok(()),
         Err(refused @ Error::Refused(_)) => Err(refused.into()),
         Err(away) => {
-            note(&format!("end: job {job}: {away}; the broker learns of the end when it runs again"));
+            note(&format!(
+                "end: job {job}: {away}; the broker learns of the end when it runs again"
+            ));
             Ok(spool::add(&args.spool, &job)?)
         }
     }
@@ -149,7 +164,9 @@ pub(super) fn list(args: &ListArgs) -> Outcome {
     if args.json {
         return output::json(&jobs);
     }
-    let mut rows = vec![["JOB", "USER", "NODES", "WITH TICKETS", "DEADLINE", "STATE"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["JOB", "USER", "NODES", "WITH TICKETS", "DEADLINE", "STATE"].map(str::to_owned).to_vec(),
+    ];
     for job in jobs {
         let state = match job.ended_s {
             Some(_) => "ended",
@@ -158,7 +175,14 @@ pub(super) fn list(args: &ListArgs) -> Outcome {
         };
         let counts = [job.nodes.len(), job.holders.len()].map(|count| count.to_string());
         let [nodes, holders] = counts;
-        rows.push(vec![job.job.to_string(), job.user.to_string(), nodes, holders, when::utc(job.deadline_s), state.to_owned()]);
+        rows.push(vec![
+            job.job.to_string(),
+            job.user.to_string(),
+            nodes,
+            holders,
+            when::utc(job.deadline_s),
+            state.to_owned(),
+        ]);
     }
     output::text(&output::table(&rows, &[2, 3]))
 }

@@ -9,20 +9,31 @@ use vouch_jobs::names::JobId;
 use crate::exit::{At as _, Failure, Outcome};
 
 pub(super) fn variable(name: &str) -> Outcome<String> {
-    std::env::var(name).map_err(|_| Failure::usage(name, "is not set; run this as PrologSlurmctld, or give the option"))
+    std::env::var(name).map_err(|_| {
+        Failure::usage(name, "is not set; run this as PrologSlurmctld, or give the option")
+    })
 }
 
 /// None: the job has no limit.
 pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
     let mut command = Command::new("squeue");
-    let out = command.args(["--noheader", "--jobs", job.as_str(), "--format", "%l"]).stdin(Stdio::null()).output().at("squeue")?;
+    let out = command
+        .args(["--noheader", "--jobs", job.as_str(), "--format", "%l"])
+        .stdin(Stdio::null())
+        .output()
+        .at("squeue")?;
     let text = String::from_utf8_lossy(&out.stdout);
     let limit = text.lines().next().unwrap_or_default().trim();
     if !out.status.success() || limit.is_empty() {
         let why = String::from_utf8_lossy(&out.stderr);
-        return Err(Failure::not_found(format!("job {job}"), format!("squeue knows no time limit: {}", why.trim())));
+        return Err(Failure::not_found(
+            format!("job {job}"),
+            format!("squeue knows no time limit: {}", why.trim()),
+        ));
     }
-    parse_limit(limit).ok_or_else(|| Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for")))
+    parse_limit(limit).ok_or_else(|| {
+        Failure::input("squeue", format!("the time limit {limit:?} is not understood; give --for"))
+    })
 }
 
 /// Jobs that squeue(1) shows as finished, for MinJobAge (5 minutes) after their end. The format has no
@@ -30,11 +41,21 @@ pub(super) fn time_limit(job: &JobId) -> Outcome<Option<Duration>> {
 /// them as they are.
 pub(super) fn finished_jobs() -> Outcome<BTreeSet<String>> {
     let mut command = Command::new("squeue");
-    command.env_remove("SLURM_CLUSTERS").args(["--noheader", "--all", "--states=all", "--format", "%A %F %K %T"]);
+    command.env_remove("SLURM_CLUSTERS").args([
+        "--noheader",
+        "--all",
+        "--states=all",
+        "--format",
+        "%A %F %K %T",
+    ]);
     let out = command.stdin(Stdio::null()).output().at("squeue")?;
     if !out.status.success() {
         let why = String::from_utf8_lossy(&out.stderr);
-        return Err(vouch_jobs::Error::Unavailable(format!("squeue --states=all fails: {}", why.trim())).into());
+        return Err(vouch_jobs::Error::Unavailable(format!(
+            "squeue --states=all fails: {}",
+            why.trim()
+        ))
+        .into());
     }
     Ok(finished_in(&String::from_utf8_lossy(&out.stdout)))
 }
@@ -43,8 +64,17 @@ pub(super) fn finished_jobs() -> Outcome<BTreeSet<String>> {
 /// names: its number, and ARRAY_TASK.
 fn finished_in(text: &str) -> BTreeSet<String> {
     /// Base states of squeue(1), "JOB STATE CODES", after which a job does not run.
-    const FINISHED: [&str; 9] =
-        ["BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"];
+    const FINISHED: [&str; 9] = [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    ];
     let mut finished = BTreeSet::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();

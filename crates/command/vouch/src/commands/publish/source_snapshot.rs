@@ -46,7 +46,12 @@ impl SourceSnapshot {
         let taken = when::now_s();
         let made = BtrfsSnapshot::make(source)?;
         let options = SnapshotSource { live_device, taken_s: i64::try_from(taken).ok() };
-        Ok(SourceSnapshot { path: made.path.clone(), name: format!("made at {}", when::utc(taken)), options, _made: Some(made) })
+        Ok(SourceSnapshot {
+            path: made.path.clone(),
+            name: format!("made at {}", when::utc(taken)),
+            options,
+            _made: Some(made),
+        })
     }
 }
 
@@ -68,19 +73,31 @@ struct BtrfsSnapshot {
 impl BtrfsSnapshot {
     fn make(source: &Path) -> Outcome<Self> {
         if !is_subvolume(source) {
-            return Err(Failure::input(source.display(), "not the root of a btrfs subvolume, so no snapshot of it can be made")
-                .cure("give the name or the directory of a snapshot to --from-snapshot"));
+            return Err(Failure::input(
+                source.display(),
+                "not the root of a btrfs subvolume, so no snapshot of it can be made",
+            )
+            .cure("give the name or the directory of a snapshot to --from-snapshot"));
         }
         let lock = File::open(source).at(source.display())?;
         if lock.try_lock().is_err() {
-            let busy = std::io::Error::new(std::io::ErrorKind::ResourceBusy, "another publication reads a snapshot of it");
-            return Err(Failure::new(source.display(), busy).cure("publish again when it has ended"));
+            let busy = std::io::Error::new(
+                std::io::ErrorKind::ResourceBusy,
+                "another publication reads a snapshot of it",
+            );
+            return Err(
+                Failure::new(source.display(), busy).cure("publish again when it has ended")
+            );
         }
         let path = source.join(MADE);
         if let Ok(left) = path.symlink_metadata() {
             // The program would follow a link to a subvolume elsewhere.
             if !left.is_dir() || !is_subvolume(&path) {
-                return Err(Failure::input(path.display(), "no snapshot of an interrupted publication").cure("remove it"));
+                return Err(Failure::input(
+                    path.display(),
+                    "no snapshot of an interrupted publication",
+                )
+                .cure("remove it"));
             }
             btrfs(&["subvolume", "delete"], &[&path])?;
         }
@@ -111,5 +128,8 @@ fn btrfs(command: &[&str], paths: &[&Path]) -> Outcome<()> {
         return Ok(());
     }
     let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ");
-    Err(Failure::new(paths[0].display(), std::io::Error::other(format!("btrfs {}: {why}", command.join(" ")))))
+    Err(Failure::new(
+        paths[0].display(),
+        std::io::Error::other(format!("btrfs {}: {why}", command.join(" "))),
+    ))
 }

@@ -22,7 +22,11 @@ impl Held {
         let mut files = Vec::new();
         for directory in directories {
             let mut file = create_in(client, directory, NAME).await.expect("a new file");
-            let lock = client.lock(&mut file, OWNER, LockType::Write, 0, LOCKED_LEN).await.expect("answered").expect("locked");
+            let lock = client
+                .lock(&mut file, OWNER, LockType::Write, 0, LOCKED_LEN)
+                .await
+                .expect("answered")
+                .expect("locked");
             files.push(HeldFile { directory: *directory, file, lock });
         }
         Held { files, content: Vec::new() }
@@ -31,7 +35,8 @@ impl Held {
     pub(super) async fn reclaim(&mut self, client: &Client) {
         for held in &mut self.files {
             client.reclaim_open(&mut held.file).await.expect("the open is reclaimed by its handle");
-            let lock = client.reclaim_lock(&mut held.file, OWNER, LockType::Write, 0, LOCKED_LEN).await;
+            let lock =
+                client.reclaim_lock(&mut held.file, OWNER, LockType::Write, 0, LOCKED_LEN).await;
             held.lock = lock.expect("the lock is reclaimed");
         }
         client.reclaim_complete().await.expect("complete");
@@ -46,12 +51,21 @@ impl Held {
             let before = client.read(&held.file, 0, 1000).await.expect("readable by its handle").0;
             assert_eq!(before, self.content[..at as usize]);
             client.write(&held.file, at, b"line\n", StableHow::FileSync).await.expect("written");
-            let mut same = until_answered(|| rival.open(&held.directory, NAME.as_bytes(), ShareAccess::BOTH, None)).await;
+            let mut same = until_answered(|| {
+                rival.open(&held.directory, NAME.as_bytes(), ShareAccess::BOTH, None)
+            })
+            .await;
             assert_eq!(same.handle, held.file.handle);
-            let granted = rival.lock(&mut same, b"rival", LockType::Write, 0, LOCKED_LEN).await.expect("answered");
+            let granted = rival
+                .lock(&mut same, b"rival", LockType::Write, 0, LOCKED_LEN)
+                .await
+                .expect("answered");
             assert!(granted.is_err(), "the lock is granted twice");
             assert_eq!(rival.read(&same, 0, 1000).await.expect("readable").0, self.content);
-            client.unlock(&held.file, &mut held.lock, 0, LOCKED_LEN).await.expect("the lock is valid");
+            client
+                .unlock(&held.file, &mut held.lock, 0, LOCKED_LEN)
+                .await
+                .expect("the lock is valid");
             let lock = client.lock(&mut held.file, OWNER, LockType::Write, 0, LOCKED_LEN).await;
             held.lock = lock.expect("answered").expect("locked again");
             rival.close_file(same).await.expect("closed");
@@ -62,7 +76,10 @@ impl Held {
     /// By a rename to the other directory and a link back.
     async fn move_between_ranks(&self, client: &Client) {
         for (held, other) in self.files.iter().zip(self.files.iter().rev()) {
-            client.rename(&held.directory, NAME.as_bytes(), &other.directory, b"moved").await.expect("renamed");
+            client
+                .rename(&held.directory, NAME.as_bytes(), &other.directory, b"moved")
+                .await
+                .expect("renamed");
             client.link(&held.file.handle, &held.directory, NAME.as_bytes()).await.expect("linked");
             client.remove(&other.directory, b"moved").await.expect("removed");
         }

@@ -27,7 +27,8 @@ impl Progress {
 impl Load {
     pub(super) fn start(client: &Client, directories: [Filehandle; 2]) -> Load {
         let progress = Arc::new(Progress::default());
-        let start = |worker| tokio::spawn(work(client.clone(), directories, worker, progress.clone()));
+        let start =
+            |worker| tokio::spawn(work(client.clone(), directories, worker, progress.clone()));
         let workers = (0..WORKERS).map(start).collect();
         Load { directories, progress, workers }
     }
@@ -38,7 +39,11 @@ impl Load {
         let deadline = Instant::now() + STEP_MAX;
         while (0..WORKERS).any(|worker| self.progress.rounds()[worker] < before[worker] + 2) {
             let is_running = self.workers.iter().all(|worker| !worker.is_finished());
-            assert!(is_running && Instant::now() < deadline, "a worker does not go on: {before:?}, {:?}", self.progress.rounds());
+            assert!(
+                is_running && Instant::now() < deadline,
+                "a worker does not go on: {before:?}, {:?}",
+                self.progress.rounds()
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -55,10 +60,15 @@ impl Load {
             let mut expected: BTreeSet<String> = [held::NAME, FIRST_FILE].map(str::to_owned).into();
             expected.extend((at == 1).then(|| WAITING.to_owned()));
             for (worker, &rounds) in rounds.iter().enumerate() {
-                expected.extend((0..rounds).flat_map(|round| [renamed(worker, round), linked(worker, round)]));
+                expected.extend(
+                    (0..rounds).flat_map(|round| [renamed(worker, round), linked(worker, round)]),
+                );
             }
             let entries = client.list(directory, 1_000_000).await.expect("a directory");
-            let names: BTreeSet<_> = entries.into_iter().map(|entry| String::from_utf8(entry.name).expect("text")).collect();
+            let names: BTreeSet<_> = entries
+                .into_iter()
+                .map(|entry| String::from_utf8(entry.name).expect("text"))
+                .collect();
             assert_eq!(names, expected, "in directory {at}");
         }
         for (worker, &rounds) in rounds.iter().enumerate() {
@@ -71,9 +81,15 @@ impl Load {
     async fn check_file(&self, client: &Client, worker: usize, round: usize) {
         for directory in &self.directories {
             let (name, link) = (renamed(worker, round), linked(worker, round));
-            let file = client.open(directory, name.as_bytes(), ShareAccess::READ, None).await.expect("opened");
+            let file = client
+                .open(directory, name.as_bytes(), ShareAccess::READ, None)
+                .await
+                .expect("opened");
             assert_eq!(client.read(&file, 0, 1000).await.expect("read").0, name.as_bytes());
-            let same = client.open(directory, link.as_bytes(), ShareAccess::READ, None).await.expect("opened");
+            let same = client
+                .open(directory, link.as_bytes(), ShareAccess::READ, None)
+                .await
+                .expect("opened");
             assert_eq!(file.handle, same.handle, "{link} is not {name}");
             client.close_file(same).await.expect("closed");
             client.close_file(file).await.expect("closed");
@@ -90,7 +106,12 @@ fn linked(worker: usize, round: usize) -> String {
 }
 
 /// Every other worker begins with the second directory.
-async fn work(client: Client, directories: [Filehandle; 2], worker: usize, progress: Arc<Progress>) {
+async fn work(
+    client: Client,
+    directories: [Filehandle; 2],
+    worker: usize,
+    progress: Arc<Progress>,
+) {
     for round in 0.. {
         if progress.must_end.load(Ordering::Acquire) {
             return;
@@ -100,8 +121,14 @@ async fn work(client: Client, directories: [Filehandle; 2], worker: usize, progr
             let (directory, created) = (&directories[at], format!("new-{worker}"));
             let file = create_in(&client, directory, &created).await.expect("created");
             client.write(&file, 0, name.as_bytes(), StableHow::FileSync).await.expect("written");
-            client.rename(directory, created.as_bytes(), directory, name.as_bytes()).await.expect("renamed");
-            client.link(&file.handle, directory, linked(worker, round).as_bytes()).await.expect("linked");
+            client
+                .rename(directory, created.as_bytes(), directory, name.as_bytes())
+                .await
+                .expect("renamed");
+            client
+                .link(&file.handle, directory, linked(worker, round).as_bytes())
+                .await
+                .expect("linked");
             client.close_file(file).await.expect("closed");
         }
         progress.rounds[worker].store(round + 1, Ordering::Release);

@@ -8,7 +8,10 @@ const COUNT: usize = 300;
 
 #[test]
 fn idle_connection_costs_less_than_40_kib() {
-    let count = std::env::var("VOUCH_IDLE_CONNECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(COUNT);
+    let count = std::env::var("VOUCH_IDLE_CONNECTIONS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(COUNT);
     let (site, authority) = site();
     authority.issue(&site, "node", Holder::default());
     let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
@@ -25,7 +28,9 @@ fn idle_connection_costs_less_than_40_kib() {
         assert!(reply(&mut stream).is_some(), "an answer");
         stream
     });
-    println!("{count} idle connections: {clear} bytes each in clear text, {over_tls} bytes each over mutual TLS");
+    println!(
+        "{count} idle connections: {clear} bytes each in clear text, {over_tls} bytes each over mutual TLS"
+    );
     assert!(over_tls <= IDLE_LEN_MAX, "an idle connection costs {over_tls} bytes");
 }
 
@@ -39,10 +44,19 @@ fn measure<C>(export: &TlsExport, count: usize, connect: impl Fn(u8) -> C) -> us
     grown / count
 }
 
-fn over_mutual_tls(site: &TestSite, address: SocketAddr, host: u8) -> StreamOwned<ClientConnection, TcpStream> {
-    let files = ClientFiles { authorities: site.path("ca.pem"), certificate: Some((site.path("node.pem"), site.path("node.key"))) };
+fn over_mutual_tls(
+    site: &TestSite,
+    address: SocketAddr,
+    host: u8,
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let files = ClientFiles {
+        authorities: site.path("ca.pem"),
+        certificate: Some((site.path("node.pem"), site.path("node.key"))),
+    };
     let name = ServerName::try_from("127.0.0.1").expect("an address");
-    let connection = ClientConnection::new(client_config(&files).expect("files of this test"), name).expect("a configuration");
+    let connection =
+        ClientConnection::new(client_config(&files).expect("files of this test"), name)
+            .expect("a configuration");
     let mut stream = StreamOwned::new(connection, probed(address, host));
     stream.write_all(&call(2, 0, Flavor::NONE)).expect("sent");
     assert!(reply(&mut stream).is_some(), "an answer");
@@ -59,5 +73,6 @@ fn resident_len(export: &TlsExport) -> usize {
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("the soft limit may grow to the hard one");
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .expect("the soft limit may grow to the hard one");
 }

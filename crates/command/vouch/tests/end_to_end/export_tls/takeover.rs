@@ -6,26 +6,51 @@ use vouch_testkit::moving_address::MovingAddress;
 
 fn start_head(site: &TestSite, head: &str, address: SocketAddr) -> KillOnDrop {
     let listen = address.to_string();
-    let fixed = ["export", "--dir", "shared", "--options", "rw,insecure,no_root_squash,xprtsec=tls", "--lease", "90"];
+    let fixed = [
+        "export",
+        "--dir",
+        "shared",
+        "--options",
+        "rw,insecure,no_root_squash,xprtsec=tls",
+        "--lease",
+        "90",
+    ];
     let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-client-ca", "ca.pem"];
     let heads = ["--listen", &listen, "--state", "exporting", "--shared-state", "--head", head];
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(site.path("log")).expect("a file");
+    let log = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(site.path("log"))
+        .expect("a file");
     let mut command = site.command([&fixed[..], &tls, &heads].concat());
     KillOnDrop(command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"))
 }
 
 fn is_active(site: &TestSite, head: &str) -> bool {
-    site.run(["export", "status", "--state", "exporting", "--head", head, "--is-active"]).status.success()
+    site.run(["export", "status", "--state", "exporting", "--head", head, "--is-active"])
+        .status
+        .success()
 }
 
-fn config(site: &TestSite, address: SocketAddr, minor: u32, holder: Option<&str>, name: &str) -> Config {
+fn config(
+    site: &TestSite,
+    address: SocketAddr,
+    minor: u32,
+    holder: Option<&str>,
+    name: &str,
+) -> Config {
     let files = ClientFiles {
         authorities: site.path("ca.pem"),
-        certificate: holder.map(|name| (site.path(format!("{name}.pem")), site.path(format!("{name}.key")))),
+        certificate: holder
+            .map(|name| (site.path(format!("{name}.pem")), site.path(format!("{name}.key")))),
     };
     let tls = TlsClient::new(&files, "127.0.0.1").expect("files of this test");
-    let identity = Identity::new(format!("{name} {minor} {holder:?}").into_bytes(), Verifier([7; 8]));
-    Config { tls: Some(tls), ..Config::new(address, minor, identity, Plain::sys(&AuthSys::default())) }
+    let identity =
+        Identity::new(format!("{name} {minor} {holder:?}").into_bytes(), Verifier([7; 8]));
+    Config {
+        tls: Some(tls),
+        ..Config::new(address, minor, identity, Plain::sys(&AuthSys::default()))
+    }
 }
 
 #[test]
@@ -41,12 +66,14 @@ fn clients_over_tls_reclaim_after_takeover() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let moving = MovingAddress::start(listener, vec![addresses[0]], u64::MAX);
     let address = moving.address;
-    let kinds = || [1, 2].into_iter().flat_map(|minor| [None, Some("node")].map(|holder| (minor, holder)));
+    let kinds =
+        || [1, 2].into_iter().flat_map(|minor| [None, Some("node")].map(|holder| (minor, holder)));
     block_on(async {
         let mut holders = Vec::new();
         for (minor, holder) in kinds() {
             let config = config(&site, address, minor, holder, "holder");
-            holders.push(LockHolder::connect(config, format!("f{minor}{}", holder.is_some())).await);
+            holders
+                .push(LockHolder::connect(config, format!("f{minor}{}", holder.is_some())).await);
         }
         drop(first);
         moving.move_to(addresses[1]);
@@ -54,7 +81,9 @@ fn clients_over_tls_reclaim_after_takeover() {
             holder.reclaim().await;
         }
         for (holder, (minor, certificate)) in holders.into_iter().zip(kinds()) {
-            let rival = Client::connect(config(&site, address, minor, certificate, "rival")).await.expect("the next head serves");
+            let rival = Client::connect(config(&site, address, minor, certificate, "rival"))
+                .await
+                .expect("the next head serves");
             holder.release_to(&rival).await;
         }
     });

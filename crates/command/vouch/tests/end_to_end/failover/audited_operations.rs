@@ -40,7 +40,8 @@ impl AuditedOperations {
             RENAME => last_component(record.path2),
             _ => return,
         };
-        let caller = format!("{} {}", record.flavour.name(), String::from_utf8_lossy(record.principal));
+        let caller =
+            format!("{} {}", record.flavour.name(), String::from_utf8_lossy(record.principal));
         self.callers.entry(name.clone()).or_default().insert(caller);
         match record.operation {
             OPEN => drop(self.opened.insert(name)),

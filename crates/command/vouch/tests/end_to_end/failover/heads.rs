@@ -38,7 +38,12 @@ pub(super) struct Active {
 }
 
 impl Heads {
-    pub(super) fn start(site: Arc<TestSite>, network: Network, options: Vec<String>, moves_address: bool) -> Arc<Heads> {
+    pub(super) fn start(
+        site: Arc<TestSite>,
+        network: Network,
+        options: Vec<String>,
+        moves_address: bool,
+    ) -> Arc<Heads> {
         let address = format!("{ADDRESS}:{PORT}").parse().expect("an address");
         let service = Arc::new(Service { address, epoch: AtomicU64::new(0) });
         let (running, stop) = (Mutex::default(), AtomicBool::new(false));
@@ -72,19 +77,40 @@ impl Heads {
         if self.stop.load(Ordering::SeqCst) {
             return;
         }
-        if running[head].as_mut().is_some_and(|child| child.try_wait().expect("a child").is_none()) {
+        if running[head].as_mut().is_some_and(|child| child.try_wait().expect("a child").is_none())
+        {
             return;
         }
         let name = NAMES[head];
         let listen = format!("{ADDRESS}:{PORT}");
-        let fixed = ["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
+        let fixed = [
+            "export",
+            "--dir",
+            "data",
+            "--options",
+            "rw,insecure,no_root_squash",
+            "--state",
+            "shared",
+            "--shared-state",
+        ];
         let fixed = [&fixed[..], &["--head", name, "--listen", &listen, "--lease", "60"]].concat();
-        let vouch = self.site.command(fixed.into_iter().chain(self.options.iter().map(String::as_str)));
+        let vouch =
+            self.site.command(fixed.into_iter().chain(self.options.iter().map(String::as_str)));
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.network.heads[head]]).arg(vouch.get_program()).args(vouch.get_args());
-        command.envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(self.site.path(""));
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.site.path(format!("log-{name}"))).expect("a log");
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("ip(8)");
+        command
+            .args(["netns", "exec", &self.network.heads[head]])
+            .arg(vouch.get_program())
+            .args(vouch.get_args());
+        command
+            .envs(vouch.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(self.site.path(""));
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.site.path(format!("log-{name}")))
+            .expect("a log");
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("ip(8)");
         fs::write(self.site.path(format!("pid-{name}")), child.id().to_string()).expect("a file");
         running[head] = Some(KillOnDrop(child));
     }
@@ -94,7 +120,8 @@ impl Heads {
         let entries = fs::read_dir(self.site.path("shared/lease")).ok()?;
         let number = |name: &std::ffi::OsStr| name.to_str()?.strip_prefix("epoch-")?.parse().ok();
         let epoch: u64 = entries.filter_map(|entry| number(&entry.ok()?.file_name())).max()?;
-        let record = fs::read_to_string(self.site.path(format!("shared/lease/epoch-{epoch}"))).ok()?;
+        let record =
+            fs::read_to_string(self.site.path(format!("shared/lease/epoch-{epoch}"))).ok()?;
         let head = NAMES.iter().position(|name| record.contains(&format!("\nhead {name}\n")))?;
         record.contains("\ntenure active\n").then_some(Active { head, epoch })
     }
@@ -117,7 +144,8 @@ impl Heads {
     pub(super) fn continue_stopped(&self, stopped: u32) {
         signal("CONT", stopped);
         assert!(
-            eventually(Duration::from_secs(120), || !Path::new(&format!("/proc/{stopped}/exe")).exists()),
+            eventually(Duration::from_secs(120), || !Path::new(&format!("/proc/{stopped}/exe"))
+                .exists()),
             "a head runs on after its lease"
         );
     }
@@ -128,7 +156,12 @@ impl Heads {
 
     pub(super) fn logs(&self) -> String {
         NAMES
-            .map(|name| format!("head {name}:\n{}", fs::read_to_string(self.site.path(format!("log-{name}"))).unwrap_or_default()))
+            .map(|name| {
+                format!(
+                    "head {name}:\n{}",
+                    fs::read_to_string(self.site.path(format!("log-{name}"))).unwrap_or_default()
+                )
+            })
             .concat()
     }
 
@@ -143,7 +176,13 @@ impl Heads {
         let mut running = self.running.lock();
         for child in running.iter_mut().flatten() {
             signal("TERM", child.id());
-            assert!(eventually(Duration::from_secs(120), || child.try_wait().expect("a child").is_some()), "a head does not end");
+            assert!(
+                eventually(Duration::from_secs(120), || child
+                    .try_wait()
+                    .expect("a child")
+                    .is_some()),
+                "a head does not end"
+            );
             let status = child.wait().expect("a child");
             assert!(status.success() || status.signal() == Some(15), "{status}");
         }

@@ -3,8 +3,18 @@
 use crate::prelude::*;
 
 fn command(site: &TestSite, instance: usize, head: &str, address: SocketAddr) -> Command {
-    let (dir, state, listen) = (format!("data{instance}"), format!("state{instance}"), address.to_string());
-    let fixed = ["export", "--dir", &dir, "--options", "rw,insecure,no_root_squash", "--state", &state, "--shared-state"];
+    let (dir, state, listen) =
+        (format!("data{instance}"), format!("state{instance}"), address.to_string());
+    let fixed = [
+        "export",
+        "--dir",
+        &dir,
+        "--options",
+        "rw,insecure,no_root_squash",
+        "--state",
+        &state,
+        "--shared-state",
+    ];
     site.command([&fixed[..], &["--head", head, "--listen", &listen]].concat())
 }
 
@@ -15,11 +25,13 @@ fn is_active(site: &TestSite, instance: usize, head: &str) -> Option<i32> {
 
 /// Bytes of the instance's file, by way of the server.
 fn served(address: SocketAddr) -> Vec<u8> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = connect(address, 2, "instances", 0).await.expect("the client connects");
         let root = client.walk(b"export").await.expect("the root").handle;
-        let file = client.open(&root, b"name", ShareAccess::READ, None).await.expect("an open file");
+        let file =
+            client.open(&root, b"name", ShareAccess::READ, None).await.expect("an open file");
         client.read(&file, 0, 100).await.expect("its content").0
     })
 }
@@ -37,8 +49,16 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
     assert_eq!((served(address(2)), served(address(3))), (b"first".to_vec(), b"second".to_vec()));
 
     // It ignores connections.
-    let _standby = KillOnDrop(command(&site, 1, "b", address(4)).stdout(Stdio::null()).spawn().expect("the binary starts"));
-    assert!(eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(1)), "a standby is not active");
+    let _standby = KillOnDrop(
+        command(&site, 1, "b", address(4))
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary starts"),
+    );
+    assert!(
+        eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(1)),
+        "a standby is not active"
+    );
     assert_eq!((is_active(&site, 1, "a"), is_active(&site, 2, "a")), (Some(0), Some(0)));
     let status = site.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
     assert!(status.contains("head b: standby; a has epoch 1"), "{status}");
@@ -46,7 +66,10 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
     assert!(reloaded.contains("standby"), "{reloaded}");
 
     first.terminate();
-    assert!(eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(0)), "the standby does not take over");
+    assert!(
+        eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(0)),
+        "the standby does not take over"
+    );
     assert_eq!(served(address(4)), b"first");
     let status = site.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
     assert!(status.contains("head b: active in epoch 2"), "{status}");
@@ -58,8 +81,16 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
 fn head_of_a_shared_directory_needs_a_plain_name_and_a_usable_lease() {
     let site = TestSite::with_directories(&["data"]);
     let export = ["export", "--dir", "data", "--state", "state", "--listen", "127.0.0.1:0"];
-    site.expect_err(2, [&export[..], &["--shared-state", "--head", "a/b"]].concat(), &["--head", "a/b"]);
-    for wrong in [&["--shared-state", "--state-lease", "10ms"][..], &["--fence", "/bin/true"], &["--shared-state", "--fence-required"]] {
+    site.expect_err(
+        2,
+        [&export[..], &["--shared-state", "--head", "a/b"]].concat(),
+        &["--head", "a/b"],
+    );
+    for wrong in [
+        &["--shared-state", "--state-lease", "10ms"][..],
+        &["--fence", "/bin/true"],
+        &["--shared-state", "--fence-required"],
+    ] {
         assert_eq!(site.run([&export[..], wrong].concat()).status.code(), Some(2), "{wrong:?}");
     }
 }

@@ -18,7 +18,8 @@ impl Keepalived {
     }
 
     pub(super) fn start(site: &TestSite, network: &Network, head: usize) -> Keepalived {
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/keepalived.conf");
+        let example = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../../packaging/failover/keepalived.conf");
         let example = fs::read_to_string(example).expect("an example");
         let state = format!("--state {} --head {}", site.path("shared").display(), NAMES[head]);
         let changes = [
@@ -36,8 +37,22 @@ impl Keepalived {
         fs::write(file("conf"), text).expect("a file");
         let log = fs::File::create(file("log")).expect("a file");
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &network.heads[head], "keepalived", "--dont-fork", "--log-console", "--log-detail"]);
-        command.arg("--use-file").arg(file("conf")).arg("--pid").arg(file("pid")).arg("--vrrp_pid").arg(file("vrrp"));
+        command.args([
+            "netns",
+            "exec",
+            &network.heads[head],
+            "keepalived",
+            "--dont-fork",
+            "--log-console",
+            "--log-detail",
+        ]);
+        command
+            .arg("--use-file")
+            .arg(file("conf"))
+            .arg("--pid")
+            .arg(file("pid"))
+            .arg("--vrrp_pid")
+            .arg(file("vrrp"));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
         Keepalived(command.spawn().expect("ip(8)"))
     }

@@ -19,7 +19,10 @@ impl Network {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = |of: &str| format!("vouch-{of}-{}-{number}", std::process::id());
         let net = Network { client: name("c"), heads: [name("a"), name("b")], is_owner: true };
-        if ![&net.client, &net.heads[0], &net.heads[1]].iter().all(|name| run(&format!("ip netns add {name}"))) {
+        if ![&net.client, &net.heads[0], &net.heads[1]]
+            .iter()
+            .all(|name| run(&format!("ip netns add {name}")))
+        {
             println!("skipped: needs root and network namespaces");
             return None;
         }
@@ -32,7 +35,9 @@ impl Network {
         ];
         for (number, head) in net.heads.iter().enumerate() {
             lines.extend([
-                format!("ip link add eth0 netns {head} type veth peer name head{number} netns {client}"),
+                format!(
+                    "ip link add eth0 netns {head} type veth peer name head{number} netns {client}"
+                ),
                 format!("ip -n {client} link set head{number} master bridge0"),
                 format!("ip -n {client} link set head{number} up"),
                 format!("ip -n {head} addr add 10.78.0.{}/24 dev eth0", 11 + number),
@@ -67,7 +72,9 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        for name in [&self.client, &self.heads[0], &self.heads[1]].into_iter().filter(|_| self.is_owner) {
+        for name in
+            [&self.client, &self.heads[0], &self.heads[1]].into_iter().filter(|_| self.is_owner)
+        {
             run(&format!("ip netns del {name}"));
         }
     }
@@ -76,5 +83,10 @@ impl Drop for Network {
 pub(super) fn run(line: &str) -> bool {
     let mut words = line.split(' ');
     let program = words.next().expect("a program");
-    Command::new(program).args(words).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    Command::new(program)
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }

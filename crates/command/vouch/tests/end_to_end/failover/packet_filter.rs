@@ -43,10 +43,19 @@ fn packet_filter_ignores_connections_only_without_a_listener() {
         println!("skipped: this kernel lacks nft_socket");
         return;
     }
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/nftables.conf");
-    assert!(inside(&network.heads[0], "nft").arg("-f").arg(rules).status().is_ok_and(|status| status.success()), "nft(8)");
+    let rules =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/nftables.conf");
+    assert!(
+        inside(&network.heads[0], "nft")
+            .arg("-f")
+            .arg(rules)
+            .status()
+            .is_ok_and(|status| status.success()),
+        "nft(8)"
+    );
     let mut server = inside(&network.heads[0], "python3");
-    let mut server = KillOnDrop(server.args(["-c", SERVER]).stdout(Stdio::piped()).spawn().expect("ip(8)"));
+    let mut server =
+        KillOnDrop(server.args(["-c", SERVER]).stdout(Stdio::piped()).spawn().expect("ip(8)"));
     let mut ready = String::new();
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut ready).expect("a line");
     assert_eq!(ready, "ready\n");
@@ -58,7 +67,10 @@ fn packet_filter_ignores_connections_only_without_a_listener() {
 }
 
 fn connect(network: &Network, port: &str, limit_s: &str) -> String {
-    let out = inside(&network.client, "python3").args(["-c", CLIENT, port, limit_s]).output().expect("ip(8)");
+    let out = inside(&network.client, "python3")
+        .args(["-c", CLIENT, port, limit_s])
+        .output()
+        .expect("ip(8)");
     String::from_utf8_lossy(&out.stdout).trim().to_owned()
 }
 

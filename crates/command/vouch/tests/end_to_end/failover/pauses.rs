@@ -23,5 +23,11 @@ pub(super) fn print(of: &str, mut pauses: Vec<Duration>) {
     pauses.sort();
     let Some(last) = pauses.len().checked_sub(1) else { return };
     let at = |percent: usize| pauses[last * percent / 100].as_secs_f64();
-    println!("failover: {of}: p50 {:.2} s, p99 {:.2} s, most {:.2} s of {}", at(50), at(99), at(100), pauses.len());
+    println!(
+        "failover: {of}: p50 {:.2} s, p99 {:.2} s, most {:.2} s of {}",
+        at(50),
+        at(99),
+        at(100),
+        pauses.len()
+    );
 }

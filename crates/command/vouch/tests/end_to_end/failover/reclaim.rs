@@ -29,7 +29,9 @@ impl Share {
     /// Opens may use a quarter of the descriptors, and one address four fifths of that. Locks make up
     /// the rest.
     fn of_each_client(total: usize) -> Self {
-        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile)
+            .maximum
+            .unwrap_or(u64::MAX);
         let opens_max = usize::try_from(descriptors / 4 * 4 / 5 * 9 / 10).unwrap_or(usize::MAX);
         let files = (total / 2).min(opens_max) / CLIENTS;
         Share { files, locks: total / CLIENTS - files }
@@ -43,7 +45,10 @@ impl Share {
 
 #[test]
 fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
-    let total: usize = std::env::var("VOUCH_TEST_RECLAIMS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
+    let total: usize = std::env::var("VOUCH_TEST_RECLAIMS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2000);
     let (site, share) = (TestSite::with_directories(&["data"]), Share::of_each_client(total));
     site.state_directory("shared");
     for number in 0..CLIENTS * share.files {
@@ -51,9 +56,14 @@ fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let first = head(&site, "a", address);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let holders = runtime.block_on(async {
-        let tasks: Vec<_> = (0..CLIENTS).map(|number| tokio::spawn(hold(address, number, share))).collect();
+        let tasks: Vec<_> =
+            (0..CLIENTS).map(|number| tokio::spawn(hold(address, number, share))).collect();
         let mut holders = Vec::new();
         for task in tasks {
             holders.push(task.await.expect("a client").expect("opens and locks"));
@@ -77,7 +87,8 @@ fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
 async fn reclaim_all(address: SocketAddr, holders: Vec<Holder>, share: Share) -> (Duration, usize) {
     let probe = until_answered(|| connect(address, CLIENTS)).await.expect("the second head serves");
     let began = Instant::now();
-    let tasks: Vec<_> = holders.into_iter().map(|holder| tokio::spawn(reclaim(address, holder, share))).collect();
+    let tasks: Vec<_> =
+        holders.into_iter().map(|holder| tokio::spawn(reclaim(address, holder, share))).collect();
     let mut reclaimed = 0;
     for task in tasks {
         reclaimed += task.await.expect("a client").expect("everything is reclaimed");
@@ -93,7 +104,16 @@ async fn reclaim_all(address: SocketAddr, holders: Vec<Holder>, share: Share) ->
 
 fn head(site: &TestSite, name: &str, address: SocketAddr) -> Export {
     let (listen, lease) = (address.to_string(), LEASE.as_secs().to_string());
-    let fixed = ["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--state", "shared", "--shared-state"];
+    let fixed = [
+        "export",
+        "--dir",
+        "data",
+        "--options",
+        "rw,insecure,no_root_squash",
+        "--state",
+        "shared",
+        "--shared-state",
+    ];
     let more = ["--head", name, "--state-lease", "5s", "--listen", &listen, "--lease", &lease];
     Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }
@@ -117,9 +137,13 @@ async fn hold(address: SocketAddr, number: usize, share: Share) -> Result<Holder
         let client = client.clone();
         tasks.spawn(async move {
             let name = format!("f{}", number * share.files + file);
-            let mut open = until_answered(|| client.open(&root, name.as_bytes(), ShareAccess::BOTH, None)).await?;
+            let mut open =
+                until_answered(|| client.open(&root, name.as_bytes(), ShareAccess::BOTH, None))
+                    .await?;
             for offset in share.locks_of(file) {
-                let locked = client.lock(&mut open, &owner(number, offset), LockType::Write, offset, 1).await?;
+                let locked = client
+                    .lock(&mut open, &owner(number, offset), LockType::Write, offset, 1)
+                    .await?;
                 assert!(locked.is_ok(), "nobody else locks the file");
             }
             Ok::<_, Error>((file, open))
@@ -129,7 +153,11 @@ async fn hold(address: SocketAddr, number: usize, share: Share) -> Result<Holder
         files.push(task.expect("an open")?);
     }
     files.sort_by_key(|(file, _)| *file);
-    Ok(Holder { number, opened_by: client.id(), files: files.into_iter().map(|(_, open)| open).collect() })
+    Ok(Holder {
+        number,
+        opened_by: client.id(),
+        files: files.into_iter().map(|(_, open)| open).collect(),
+    })
 }
 
 async fn reclaim(address: SocketAddr, holder: Holder, share: Share) -> Result<usize, Error> {
@@ -147,7 +175,9 @@ async fn reclaim(address: SocketAddr, holder: Holder, share: Share) -> Result<us
             client.reclaim_open(&mut open).await?;
             let mut count = 1;
             for offset in share.locks_of(file) {
-                client.reclaim_lock(&mut open, &owner(number, offset), LockType::Write, offset, 1).await?;
+                client
+                    .reclaim_lock(&mut open, &owner(number, offset), LockType::Write, offset, 1)
+                    .await?;
                 count += 1;
             }
             Ok::<_, Error>(count)
@@ -161,10 +191,14 @@ async fn reclaim(address: SocketAddr, holder: Holder, share: Share) -> Result<us
 }
 
 /// Calls again after DELAY, and while the address has no server.
-async fn until_answered<T, F: Future<Output = Result<T, Error>>>(mut call: impl FnMut() -> F) -> Result<T, Error> {
+async fn until_answered<T, F: Future<Output = Result<T, Error>>>(
+    mut call: impl FnMut() -> F,
+) -> Result<T, Error> {
     loop {
         match call().await {
-            Err(error) if error.status() == Some(Status::DELAY) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) if error.status() == Some(Status::DELAY) => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
             Err(Error::Io(_) | Error::Lost) => tokio::time::sleep(Duration::from_millis(20)).await,
             result => return result,
         }

@@ -59,7 +59,11 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) async fn connect(number: usize, service: Arc<Service>, ledger: Arc<Ledger>) -> Worker {
+    pub(super) async fn connect(
+        number: usize,
+        service: Arc<Service>,
+        ledger: Arc<Ledger>,
+    ) -> Worker {
         let epoch = service.epoch.load(Ordering::SeqCst);
         let (client, files) = loop {
             match open_files(service.address, number).await {
@@ -94,7 +98,10 @@ impl Worker {
 
     async fn append(&mut self) {
         let number = self.acknowledged;
-        self.until_done(|client, files| async move { write(&client, &files.own, number * RECORD_LEN, number).await }).await;
+        self.until_done(|client, files| async move {
+            write(&client, &files.own, number * RECORD_LEN, number).await
+        })
+        .await;
         self.change_acknowledged();
     }
 
@@ -104,7 +111,9 @@ impl Worker {
             let name = name.clone();
             async move {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-                let file = client.open(&files.directory, name.as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+                let file = client
+                    .open(&files.directory, name.as_bytes(), ShareAccess::BOTH, Some(&mode))
+                    .await?;
                 client.close_file(file).await
             }
         })
@@ -119,7 +128,9 @@ impl Worker {
             let requested = self
                 .until_done(|client, mut files| {
                     let owner = owner.clone();
-                    async move { client.lock(&mut files.shared, &owner, LockType::Write, 0, RECORD_LEN).await }
+                    async move {
+                        client.lock(&mut files.shared, &owner, LockType::Write, 0, RECORD_LEN).await
+                    }
                 })
                 .await;
             match requested {
@@ -130,12 +141,19 @@ impl Worker {
         let expected = self.ledger.begin_turn(self.number);
         self.first_locks.note(self.epoch);
         self.lock = Some(lock);
-        let (bytes, _) = self.until_done(|client, files| async move { client.read(&files.shared, 0, RECORD_LEN as u32).await }).await;
+        let (bytes, _) = self
+            .until_done(|client, files| async move {
+                client.read(&files.shared, 0, RECORD_LEN as u32).await
+            })
+            .await;
         let found = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         if found != expected {
             self.ledger.lost.fetch_add(1, Ordering::SeqCst);
         }
-        self.until_done(|client, files| async move { write(&client, &files.shared, 0, expected + 1).await }).await;
+        self.until_done(|client, files| async move {
+            write(&client, &files.shared, 0, expected + 1).await
+        })
+        .await;
         self.change_acknowledged();
         self.ledger.end_turn(expected + 1);
         let opened_by = self.opened_by;
@@ -145,8 +163,12 @@ impl Worker {
             let unlocked = self.client.unlock(&self.files.shared, &mut lock, 0, RECORD_LEN);
             match self.unless_moved(unlocked).await {
                 Some(Ok(())) => return,
-                Some(Err(error)) if error.status() == Some(Status::DELAY) => tokio::time::sleep(RETRY).await,
-                Some(Err(error)) if !means_restart(&error) => panic!("worker {} cannot unlock: {error}", self.number),
+                Some(Err(error)) if error.status() == Some(Status::DELAY) => {
+                    tokio::time::sleep(RETRY).await
+                }
+                Some(Err(error)) if !means_restart(&error) => {
+                    panic!("worker {} cannot unlock: {error}", self.number)
+                }
                 _ => self.recover().await,
             }
         }
@@ -160,7 +182,10 @@ impl Worker {
 
     /// Returns `None` after a takeover. Until then the client waits, as over TCP: the server could
     /// execute a call twice that the client sends again in another session.
-    async fn unless_moved<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Option<Result<T, Error>> {
+    async fn unless_moved<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Option<Result<T, Error>> {
         tokio::pin!(call);
         loop {
             match tokio::time::timeout(RETRY, &mut call).await {
@@ -171,13 +196,22 @@ impl Worker {
         }
     }
 
-    async fn until_done<T, F: Future<Output = Result<T, Error>>>(&mut self, mut operation: impl FnMut(Client, Files) -> F) -> T {
+    async fn until_done<T, F: Future<Output = Result<T, Error>>>(
+        &mut self,
+        mut operation: impl FnMut(Client, Files) -> F,
+    ) -> T {
         loop {
             let call = operation(self.client.clone(), self.files.clone());
             match self.unless_moved(call).await {
                 Some(Ok(value)) => return value,
-                Some(Err(error)) if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) => tokio::time::sleep(RETRY).await,
-                Some(Err(error)) if !means_restart(&error) => panic!("worker {}: {error}", self.number),
+                Some(Err(error))
+                    if matches!(error.status(), Some(Status::GRACE | Status::DELAY)) =>
+                {
+                    tokio::time::sleep(RETRY).await
+                }
+                Some(Err(error)) if !means_restart(&error) => {
+                    panic!("worker {}: {error}", self.number)
+                }
                 _ => self.recover().await,
             }
         }
@@ -192,7 +226,9 @@ impl Worker {
                     self.epoch = epoch;
                     return;
                 }
-                Ok(Err(error)) if is_loss_of_state(&error) => panic!("worker {} cannot reclaim: {error}", self.number),
+                Ok(Err(error)) if is_loss_of_state(&error) => {
+                    panic!("worker {} cannot reclaim: {error}", self.number)
+                }
                 _ => tokio::time::sleep(RETRY).await,
             }
         }
@@ -202,10 +238,26 @@ impl Worker {
         let client = connect(self.service.address, self.number).await?;
         if client.id() != self.opened_by {
             client.reclaim_open(&mut self.files.own).await?;
-            client.reclaim_lock(&mut self.files.own, &holder(self.number), LockType::Write, 0, RECORD_LEN).await?;
+            client
+                .reclaim_lock(
+                    &mut self.files.own,
+                    &holder(self.number),
+                    LockType::Write,
+                    0,
+                    RECORD_LEN,
+                )
+                .await?;
             client.reclaim_open(&mut self.files.shared).await?;
             if let Some(lock) = &mut self.lock {
-                *lock = client.reclaim_lock(&mut self.files.shared, &owner(self.number), LockType::Write, 0, RECORD_LEN).await?;
+                *lock = client
+                    .reclaim_lock(
+                        &mut self.files.shared,
+                        &owner(self.number),
+                        LockType::Write,
+                        0,
+                        RECORD_LEN,
+                    )
+                    .await?;
             }
             self.opened_by = client.id();
         }
@@ -217,18 +269,27 @@ impl Worker {
 /// Counts the lost changes of a client, and its changes without an audit record. The client has
 /// made `acknowledged` changes, numbered from 0: an append to its own file, a creation and an
 /// increment in each turn.
-pub(super) fn missing(client: usize, acknowledged: u64, data: &Path, audited: &AuditedOperations) -> Missing {
+pub(super) fn missing(
+    client: usize,
+    acknowledged: u64,
+    data: &Path,
+    audited: &AuditedOperations,
+) -> Missing {
     let own = fs::read(data.join(own_name(client))).unwrap_or_default();
     let has_record = |number: &u64| {
         let at = (number * RECORD_LEN) as usize;
         own.get(at..at + 8) == Some(&number.to_be_bytes()[..])
     };
-    let numbers = |of_turn: u64| (0..acknowledged).filter(move |number| number % CHANGES == of_turn);
+    let numbers =
+        |of_turn: u64| (0..acknowledged).filter(move |number| number % CHANGES == of_turn);
     let created = || numbers(1).map(|number| created_name(client, number));
     let records = numbers(0).filter(|number| !has_record(number)).count();
     let files = created().filter(|name| !data.join(name).exists()).count();
-    let unrecorded = numbers(0).filter(|number| !audited.written.contains(&(own_name(client), (number + 1) * RECORD_LEN))).count();
-    let audit_records = created().filter(|name| !audited.opened.contains(name)).count() + unrecorded;
+    let unrecorded = numbers(0)
+        .filter(|number| !audited.written.contains(&(own_name(client), (number + 1) * RECORD_LEN)))
+        .count();
+    let audit_records =
+        created().filter(|name| !audited.opened.contains(name)).count() + unrecorded;
     Missing { changes: records + files, audit_records }
 }
 
@@ -258,7 +319,8 @@ impl Ledger {
     /// Increments that were lost, with the last one.
     pub(super) fn lost_increments(&self, data: &Path) -> usize {
         let shared = fs::read(data.join("shared")).unwrap_or_default();
-        let is_last_there = shared.get(..8) == Some(&self.counter.load(Ordering::SeqCst).to_be_bytes()[..]);
+        let is_last_there =
+            shared.get(..8) == Some(&self.counter.load(Ordering::SeqCst).to_be_bytes()[..]);
         self.lost.load(Ordering::SeqCst) as usize + usize::from(!is_last_there)
     }
 }
@@ -269,9 +331,14 @@ async fn open_files(address: SocketAddr, number: usize) -> Result<(Client, Files
     let directory = client.walk(b"export").await?.handle;
     // Clients that are other users write to the shared file and lock the others.
     let mode = Attributes { mode: Some(0o666), ..Attributes::default() };
-    let mut own = client.open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode)).await?;
+    let mut own = client
+        .open(&directory, own_name(number).as_bytes(), ShareAccess::BOTH, Some(&mode))
+        .await?;
     // Until the end of the run.
-    client.lock(&mut own, &holder(number), LockType::Write, 0, RECORD_LEN).await?.map_err(|_| Error::Lost)?;
+    client
+        .lock(&mut own, &holder(number), LockType::Write, 0, RECORD_LEN)
+        .await?
+        .map_err(|_| Error::Lost)?;
     let shared = client.open(&directory, b"shared", ShareAccess::BOTH, Some(&mode)).await?;
     Ok((client, Files { directory, own, shared }))
 }
@@ -285,7 +352,8 @@ async fn complete_reclaims(client: &Client) -> Result<(), Error> {
 }
 
 async fn connect(address: SocketAddr, number: usize) -> Result<Client, Error> {
-    let identity = Identity::new(format!("failover worker {number}").into_bytes(), Verifier([7; 8]));
+    let identity =
+        Identity::new(format!("failover worker {number}").into_bytes(), Verifier([7; 8]));
     let identity = Identity { reclaim_complete: false, ..identity };
     Client::connect(Config::new(address, 2, identity, Plain::sys(&AuthSys::default()))).await
 }
@@ -301,11 +369,19 @@ async fn write(client: &Client, file: &OpenFile, offset: u64, number: u64) -> Re
 
 fn means_restart(error: &Error) -> bool {
     let statuses = [Status::BADSESSION, Status::DEADSESSION, Status::STALE_CLIENTID];
-    error.status().map_or(!matches!(error, Error::Mismatch(_) | Error::Unreadable(_)), |status| statuses.contains(&status))
+    error.status().map_or(!matches!(error, Error::Mismatch(_) | Error::Unreadable(_)), |status| {
+        statuses.contains(&status)
+    })
 }
 
 fn is_loss_of_state(error: &Error) -> bool {
-    let statuses = [Status::NO_GRACE, Status::RECLAIM_BAD, Status::RECLAIM_CONFLICT, Status::DENIED, Status::STALE];
+    let statuses = [
+        Status::NO_GRACE,
+        Status::RECLAIM_BAD,
+        Status::RECLAIM_CONFLICT,
+        Status::DENIED,
+        Status::STALE,
+    ];
     error.status().is_some_and(|status| statuses.contains(&status))
 }
 

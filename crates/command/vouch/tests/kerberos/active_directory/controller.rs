@@ -35,8 +35,26 @@ impl Controller {
     /// Makes a domain of its own.
     pub(super) fn provision(&self, Naming { realm, domain, host }: Naming) {
         let mut provision = self.command("samba-tool");
-        provision.args(["domain", "provision", "--realm", realm, "--domain", domain, "--adminpass", PASSWORD, "--server-role", "dc"]);
-        provision.args(["--dns-backend", "NONE", "--host-name", host, "--host-ip", &self.address.to_string()]);
+        provision.args([
+            "domain",
+            "provision",
+            "--realm",
+            realm,
+            "--domain",
+            domain,
+            "--adminpass",
+            PASSWORD,
+            "--server-role",
+            "dc",
+        ]);
+        provision.args([
+            "--dns-backend",
+            "NONE",
+            "--host-name",
+            host,
+            "--host-ip",
+            &self.address.to_string(),
+        ]);
         succeed(provision.args(self.address_options()));
     }
 
@@ -46,21 +64,37 @@ impl Controller {
     }
 
     pub(super) fn start(&mut self) {
-        let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a file");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .expect("a file");
         let mut samba = self.command("/usr/sbin/samba");
-        samba.args(["-i", "--debug-stdout", "-d", "0"]).stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
+        samba
+            .args(["-i", "--debug-stdout", "-d", "0"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log);
         self.process = Some(KillOnDrop(samba.spawn().expect("unshare(1)")));
         for port in PORTS {
-            until("the controller does not start", || TcpStream::connect((self.address, port)).is_ok());
+            until("the controller does not start", || {
+                TcpStream::connect((self.address, port)).is_ok()
+            });
         }
     }
 
     pub(super) fn stop(&mut self) {
         if let Some(samba) = self.process.take() {
-            rustix::process::kill_process(rustix::process::Pid::from_child(&samba), rustix::process::Signal::TERM).expect("our child");
+            rustix::process::kill_process(
+                rustix::process::Pid::from_child(&samba),
+                rustix::process::Signal::TERM,
+            )
+            .expect("our child");
         }
         for port in PORTS {
-            until("the controller does not stop", || TcpStream::connect((self.address, port)).is_err());
+            until("the controller does not stop", || {
+                TcpStream::connect((self.address, port)).is_err()
+            });
         }
     }
 

@@ -65,7 +65,8 @@ mount --bind "$0/etc" /etc
 mount --bind "$0/root/run" /run
 "#;
 
-const DIRECTORIES: [&str; 6] = ["var/lib/samba/private", "var/cache/samba", "var/log/samba", "etc/samba", "run/samba", "tmp"];
+const DIRECTORIES: [&str; 6] =
+    ["var/lib/samba/private", "var/cache/samba", "var/log/samba", "etc/samba", "run/samba", "tmp"];
 
 const INSIDE_OWN: &str = r#"set -e
 own=$0
@@ -123,7 +124,8 @@ impl Domain {
         let files = tempfile::tempdir().expect("a temporary directory");
         let controller = Controller::new(files.path(), "root", Ipv4Addr::LOCALHOST);
         let mut domain = Domain { controller, files };
-        let write = |name: &str, text: &str| std::fs::write(domain.path(name), text).expect("a file");
+        let write =
+            |name: &str, text: &str| std::fs::write(domain.path(name), text).expect("a file");
         write("hosts", HOSTS);
         write("krb5.conf", PROFILE);
         write("winbind.conf", "passwd: files winbind\ngroup: files winbind\n");
@@ -132,7 +134,11 @@ impl Domain {
         std::fs::create_dir(domain.path("replay")).expect("a directory");
         succeed(Command::new("sh").args(["-c", SET_UP]).arg(domain.path("")).arg(&*ROOT));
         domain.controller.provision(NAMING);
-        succeed(domain.inside("python3").args(["/mnt/users.py", PASSWORD, &nesting_groups.to_string()]));
+        succeed(domain.inside("python3").args([
+            "/mnt/users.py",
+            PASSWORD,
+            &nesting_groups.to_string(),
+        ]));
         domain.copy_name_service();
         domain.controller.start();
         domain
@@ -140,12 +146,14 @@ impl Domain {
 
     /// The module of winbind with its libraries, without the others of Samba's root.
     fn copy_name_service(&self) {
-        let libraries = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+        let libraries =
+            Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
         std::fs::create_dir(self.path("modules")).expect("a directory");
         for name in ["libnss_winbind.so.2", "libbsd.so.0", "libmd.so.0"] {
             // Newer modules need no libbsd.
             if libraries.join(name).exists() {
-                std::fs::copy(libraries.join(name), self.path("modules").join(name)).expect("a library of Samba's root");
+                std::fs::copy(libraries.join(name), self.path("modules").join(name))
+                    .expect("a library of Samba's root");
             }
         }
     }
@@ -198,7 +206,10 @@ impl Domain {
     pub(super) fn join(&self) {
         let keytab = "--host-keytab=/mnt/filer.keytab";
         succeed_with(
-            &mut self.documented("adcli join", &format!("--domain-controller=dc1.ad.vouch.test {keytab} --stdin-password")),
+            &mut self.documented(
+                "adcli join",
+                &format!("--domain-controller=dc1.ad.vouch.test {keytab} --stdin-password"),
+            ),
             PASSWORD,
         );
     }
@@ -220,8 +231,10 @@ impl Domain {
 
     /// The output of a command of docs/directories.md for vouch.
     pub(super) fn output_of_documented(&self, start: &str) -> String {
-        let binaries = Path::new(env!("CARGO_BIN_EXE_vouch")).parent().expect("a directory").display();
-        let line = documented::command(start).replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string());
+        let binaries =
+            Path::new(env!("CARGO_BIN_EXE_vouch")).parent().expect("a directory").display();
+        let line = documented::command(start)
+            .replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string());
         let mut command = Command::new("sh");
         command.args(["-c", &format!("PATH={binaries}:$PATH; {line}")]).envs(self.environment());
         let out = command.stdin(Stdio::null()).output().expect("sh(1)");
@@ -230,24 +243,44 @@ impl Domain {
 
     /// The output of `vouch check`.
     pub(super) fn check(&self, args: &[&str]) -> String {
-        let out = self.vouch().arg("check").args(args).stdin(Stdio::null()).output().expect("the binary starts");
+        let out = self
+            .vouch()
+            .arg("check")
+            .args(args)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the binary starts");
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     pub(super) fn kinit(&self, user: &str, cache: &str) -> String {
-        self.kinit_by(&self.path("krb5.conf"), user, cache).unwrap_or_else(|error| panic!("kinit {user}: {error}{}", self.log()))
+        self.kinit_by(&self.path("krb5.conf"), user, cache)
+            .unwrap_or_else(|error| panic!("kinit {user}: {error}{}", self.log()))
     }
 
-    pub(super) fn kinit_by(&self, profile: &Path, user: &str, cache: &str) -> Result<String, String> {
+    pub(super) fn kinit_by(
+        &self,
+        profile: &Path,
+        user: &str,
+        cache: &str,
+    ) -> Result<String, String> {
         let cache = format!("FILE:{}", self.path(cache).display());
         let mut kinit = Command::new("kinit");
-        output_with(kinit.env("KRB5_CONFIG", profile).args(["-c", &cache, user]), &format!("{PASSWORD}\n")).map(|_| cache)
+        output_with(
+            kinit.env("KRB5_CONFIG", profile).args(["-c", &cache, user]),
+            &format!("{PASSWORD}\n"),
+        )
+        .map(|_| cache)
     }
 
     pub(super) fn kinit_machine(&self) -> String {
         let cache = format!("FILE:{}", self.path("machine").display());
         let mut kinit = Command::new("kinit");
-        kinit.env("KRB5_CONFIG", self.path("krb5.conf")).arg("-k").arg("-t").arg(self.path("filer.keytab"));
+        kinit
+            .env("KRB5_CONFIG", self.path("krb5.conf"))
+            .arg("-k")
+            .arg("-t")
+            .arg(self.path("filer.keytab"));
         succeed(kinit.args(["-c", &cache, "FILER$"]));
         cache
     }
@@ -256,7 +289,8 @@ impl Domain {
     pub(super) fn make_directory(&self, name: &str, (uid, gid): (u32, u32)) {
         let path = self.path("data").join(name);
         std::fs::create_dir_all(path.join("inside")).expect("a directory");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o750)).expect("an own directory");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o750))
+            .expect("an own directory");
         std::os::unix::fs::chown(&path, Some(uid), Some(gid)).expect("root");
     }
 
@@ -274,7 +308,8 @@ impl Domain {
         let (mut keytab, mut target) = ("filer.keytab", super::TARGET);
         if options.by_winbind {
             (keytab, target) = (member::KEYTAB, member::TARGET);
-            let profiles = ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
+            let profiles =
+                ["names.conf", "krb5.conf"].map(|profile| self.path(profile).display().to_string());
             command = self.with_winbind(env!("CARGO_BIN_EXE_vouch"));
             command.envs(self.environment()).env("KRB5_CONFIG", profiles.join(":"));
         }
@@ -282,13 +317,32 @@ impl Domain {
             command = self.with_sssd(env!("CARGO_BIN_EXE_vouch"));
             command.envs(self.environment());
         }
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|socket| socket.local_addr())
+            .expect("a free port");
         let state = self.path(&format!("state-{name}"));
         command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(&state);
-        command.args(["--options", "rw,insecure,sec=krb5:krb5i:krb5p", "--listen", &address.to_string(), "--keytab"]);
+        command.args([
+            "--options",
+            "rw,insecure,sec=krb5:krb5i:krb5p",
+            "--listen",
+            &address.to_string(),
+            "--keytab",
+        ]);
         command.arg(self.path(keytab)).args(options.more);
-        let log = std::fs::File::options().create(true).append(true).open(self.path("export.log")).expect("a file");
-        let process = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("export.log"))
+            .expect("a file");
+        let process = KillOnDrop(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .expect("the binary starts"),
+        );
         until("the export does not start", || TcpStream::connect(address).is_ok());
         Export { _process: process, address, state, target }
     }
@@ -301,8 +355,12 @@ impl Domain {
         command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run"));
         if has_own_suite() {
             // The module of a newer suite needs the C library of its root.
-            let libraries = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
-            let loader = std::fs::read_dir(Path::new(&*ROOT).join("usr/lib64")).expect("a directory").flatten().next();
+            let libraries =
+                Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));
+            let loader = std::fs::read_dir(Path::new(&*ROOT).join("usr/lib64"))
+                .expect("a directory")
+                .flatten()
+                .next();
             command.arg(loader.expect("the loader").path()).arg("--library-path").arg(libraries);
             command.arg(resolve(program));
         } else {
@@ -322,7 +380,10 @@ impl Export {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args(["--exact", test, "--nocapture"]).env_remove(INSIDE).env(WHERE, "own");
         command.env("KRB5_CONFIG", domain.path("krb5.conf")).env("KRB5CCNAME", cache);
-        command.env(TARGET_NAME, self.target).env(PORT, self.address.port().to_string()).stdin(Stdio::null());
+        command
+            .env(TARGET_NAME, self.target)
+            .env(PORT, self.address.port().to_string())
+            .stdin(Stdio::null());
         command
     }
 
@@ -330,15 +391,25 @@ impl Export {
         self.enters_at("own", domain, cache)
     }
 
-    pub(super) fn enters_at(&self, directory: &str, domain: &Domain, cache: &str) -> Result<usize, String> {
+    pub(super) fn enters_at(
+        &self,
+        directory: &str,
+        domain: &Domain,
+        cache: &str,
+    ) -> Result<usize, String> {
         self.outcome(domain, self.child(domain, cache).env(WHERE, directory))
     }
 
     /// Length of the token, or the status of the refusal. A call that is delayed is repeated.
     pub(super) fn outcome(&self, domain: &Domain, child: &mut Command) -> Result<usize, String> {
         let out = child.output().expect("this program starts");
-        let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-        let after = |mark: &str| text.lines().find_map(|line| Some(line.split_once(mark)?.1.to_owned()));
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let after =
+            |mark: &str| text.lines().find_map(|line| Some(line.split_once(mark)?.1.to_owned()));
         match (after(ENTERED), after(REFUSED)) {
             (Some(len), None) if out.status.success() => Ok(len.parse().expect("a number")),
             (None, Some(status)) if out.status.success() => Err(status),
@@ -386,10 +457,17 @@ pub(super) fn succeed_with(command: &mut Command, input: &str) {
 
 /// The output, or the status and output of a failure.
 pub(super) fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
-    let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let spawned =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child: Child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("the child reads its input");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(input.as_bytes())
+        .expect("the child reads its input");
     let out = child.wait_with_output().expect("the child ends");
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     if out.status.success() { Ok(text) } else { Err(format!("{}: {text}", out.status)) }
 }

@@ -23,19 +23,28 @@ idmap config PARTNER : range = 2000000-2999999
 /// Joins as docs/directories.md says.
 pub(super) fn start(domain: &Domain) -> KillOnDrop {
     make_root(&domain.path(""), NAME);
-    let configuration = format!("{}{OWN}", documented::file("security = ads").replace("/etc/krb5.keytab", &format!("/mnt/{KEYTAB}")));
+    let configuration = format!(
+        "{}{OWN}",
+        documented::file("security = ads").replace("/etc/krb5.keytab", &format!("/mnt/{KEYTAB}"))
+    );
     std::fs::write(domain.path("member/etc/samba/smb.conf"), configuration).expect("a file");
     let mut commands = vec![documented::command("net ads join") + " --no-dns-updates"];
     let usage = domain.inside_own(NAME, "net").args(["ads", "keytab"]).output().expect("net(8)");
     if String::from_utf8_lossy(&[usage.stdout, usage.stderr].concat()).contains("add_update_ads") {
         commands.push(documented::quoted("net ads keytab add_update_ads"));
     } else {
-        commands.extend(["net ads setspn", "net ads keytab create"].map(|start| documented::command(start).replace("filer", "member")));
+        commands.extend(
+            ["net ads setspn", "net ads keytab create"]
+                .map(|start| documented::command(start).replace("filer", "member")),
+        );
     }
     for command in commands {
         let command = command.replace("-U Administrator", &format!("-U Administrator%{PASSWORD}"));
         let mut net = domain.inside_own(NAME, "sh");
-        succeed(net.args(["-c", &format!("{command} -S dc1.ad.vouch.test")]).env("KRB5_KTNAME", format!("/mnt/{KEYTAB}")));
+        succeed(
+            net.args(["-c", &format!("{command} -S dc1.ad.vouch.test")])
+                .env("KRB5_KTNAME", format!("/mnt/{KEYTAB}")),
+        );
     }
     let log = std::fs::File::create(domain.path("winbind.log")).expect("a file");
     let mut winbind = domain.inside_own(NAME, "/usr/sbin/winbindd");
@@ -43,7 +52,12 @@ pub(super) fn start(domain: &Domain) -> KillOnDrop {
     winbind.stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
     let process = KillOnDrop(winbind.spawn().expect("unshare(1)"));
     until("winbind does not reach the controller", || {
-        domain.inside_own(NAME, "wbinfo").args(["-r", "AD\\carol"]).stdin(Stdio::null()).output().is_ok_and(|out| out.status.success())
+        domain
+            .inside_own(NAME, "wbinfo")
+            .args(["-r", "AD\\carol"])
+            .stdin(Stdio::null())
+            .output()
+            .is_ok_and(|out| out.status.success())
     });
     process
 }

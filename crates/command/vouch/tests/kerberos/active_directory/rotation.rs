@@ -38,9 +38,16 @@ pub(super) fn run(domain: &Domain, export: &Export) {
     domain.set_password("Forgotten-vouch");
     let alice = domain.kinit("alice", "stale");
     let out = export.child(domain, &alice).output().expect("this program starts");
-    assert!(!out.status.success() && domain.log().contains("the keytab lacks this key"), "{}", domain.log());
+    assert!(
+        !out.status.success() && domain.log().contains("the keytab lacks this key"),
+        "{}",
+        domain.log()
+    );
     let found = domain.check(&[&export.state.display().to_string()]);
-    assert!(found.contains("keytab-stale-key: ") && found.contains(&format!("kvno {next}")), "{found}");
+    assert!(
+        found.contains("keytab-stale-key: ") && found.contains(&format!("kvno {next}")),
+        "{found}"
+    );
     domain.add_keys("Forgotten-vouch", next);
     export.enters(domain, &alice).unwrap_or_else(|status| panic!("{status}: {}", domain.log()));
 }
@@ -48,7 +55,11 @@ pub(super) fn run(domain: &Domain, export: &Export) {
 impl Domain {
     /// Number of the newest key in the keytab of the machine.
     pub(super) fn key_number(&self) -> u32 {
-        let out = Command::new("klist").arg("-k").arg(self.path("filer.keytab")).output().expect("klist(1)");
+        let out = Command::new("klist")
+            .arg("-k")
+            .arg(self.path("filer.keytab"))
+            .output()
+            .expect("klist(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let numbers = text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
         numbers.max().unwrap_or_else(|| panic!("a keytab: {text}"))
@@ -59,17 +70,24 @@ impl Domain {
         let addent = documented::keytab_command("addent");
         let mut input = String::new();
         for principal in PRINCIPALS {
-            let line = addent.replace(SERVICE, principal).replace(" -k 8 ", &format!(" -k {number} "));
+            let line =
+                addent.replace(SERVICE, principal).replace(" -k 8 ", &format!(" -k {number} "));
             input.push_str(&format!("{line}\n{password}\n"));
         }
-        input.push_str(&documented::keytab_command("wkt").replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string()));
+        input.push_str(
+            &documented::keytab_command("wkt")
+                .replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string()),
+        );
         input.push_str("\nquit\n");
         succeed_with(Command::new("ktutil").env("KRB5_CONFIG", self.path("krb5.conf")), &input);
         assert_eq!(self.key_number(), number, "ktutil has written the keys");
     }
 
     pub(super) fn set_password(&self, password: &str) {
-        succeed(&mut self.documented("samba-tool user setpassword", &format!("--newpassword={password}")));
+        succeed(
+            &mut self
+                .documented("samba-tool user setpassword", &format!("--newpassword={password}")),
+        );
     }
 }
 
@@ -78,7 +96,8 @@ impl Load {
         let directory = domain.path("load");
         std::fs::create_dir(&directory).expect("a directory");
         let cache = domain.kinit("alice", "load/tgt");
-        let mut command = export.child_of("active_directory::rotation::load_process", domain, &cache);
+        let mut command =
+            export.child_of("active_directory::rotation::load_process", domain, &cache);
         let log = std::fs::File::create(directory.join("log")).expect("a file");
         command.env(DIRECTORY, &directory).stdout(log.try_clone().expect("a file")).stderr(log);
         Load { child: KillOnDrop(command.spawn().expect("this program starts")), directory }
@@ -92,7 +111,11 @@ impl Load {
     fn wait_for_rounds(&self, count: u64) {
         let begun = self.rounds();
         until("the load does not go on", || {
-            assert!(Path::new("/proc").join(self.child.id().to_string()).join("exe").exists(), "the load failed: {}", self.log());
+            assert!(
+                Path::new("/proc").join(self.child.id().to_string()).join("exe").exists(),
+                "the load failed: {}",
+                self.log()
+            );
             self.rounds() >= begun + count
         });
     }
@@ -102,10 +125,18 @@ impl Load {
         let cache = self.directory.join("number");
         std::fs::copy(self.directory.join("tgt"), &cache).expect("a copy");
         let mut command = Command::new("kvno");
-        command.env("KRB5_CONFIG", domain.path("krb5.conf")).arg("-c").arg(&cache).arg("nfs/filer.ad.vouch.test");
+        command
+            .env("KRB5_CONFIG", domain.path("krb5.conf"))
+            .arg("-c")
+            .arg(&cache)
+            .arg("nfs/filer.ad.vouch.test");
         let out = command.output().expect("kvno(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
-        text.trim().rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("kvno: {text}"))
+        text.trim()
+            .rsplit(' ')
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or_else(|| panic!("kvno: {text}"))
     }
 
     fn log(&self) -> String {
@@ -133,8 +164,10 @@ fn load_process() {
         let mut rounds = 0u64;
         while !directory.join("enough").exists() {
             // A copy of the ticket-granting ticket alone: the service ticket is a new one.
-            let initiator = MitInitiator::new(TARGET, &tickets("fresh")).unwrap_or_else(|fault| panic!("{fault}"));
-            establish(super::server_address(), initiator, Service::Privacy).unwrap_or_else(|error| panic!("round {rounds}: {error}"));
+            let initiator = MitInitiator::new(TARGET, &tickets("fresh"))
+                .unwrap_or_else(|fault| panic!("{fault}"));
+            establish(super::server_address(), initiator, Service::Privacy)
+                .unwrap_or_else(|error| panic!("round {rounds}: {error}"));
             walk(&steady).await.unwrap_or_else(|status| panic!("round {rounds}: {status}"));
             rounds += 1;
             std::fs::write(directory.join("rounds"), rounds.to_string()).expect("a file");

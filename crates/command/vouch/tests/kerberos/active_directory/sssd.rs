@@ -32,7 +32,10 @@ exec chroot "$1" /usr/sbin/sssd -i
 
 #[test]
 fn sssd_resolves_groups_on_machine_joined_by_msktutil() {
-    if !Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH)).exists() {
+    if !Path::new(&*ROOT)
+        .join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH))
+        .exists()
+    {
         println!("skipped: needs sssd of script/install-needs");
         return;
     }
@@ -50,21 +53,31 @@ fn sssd_process() {
     let found = domain.output_of_documented("vouch check --keytab");
     assert!(found.contains("has a key of the service nfs"), "{found}");
     let _sssd = start(&domain);
-    let [carol, staff] = [("passwd", "carol"), ("group", "staff")].map(|(table, name)| domain.number_by_sssd(table, name));
+    let [carol, staff] = [("passwd", "carol"), ("group", "staff")]
+        .map(|(table, name)| domain.number_by_sssd(table, name));
     domain.make_directory("carol", (carol, 0));
     domain.make_directory("staff", (0, staff));
     let export = domain.export_with("sssd", &Options { by_sssd: true, ..Options::default() });
     let [member, other] = ["carol", "bob"].map(|user| domain.kinit(user, user));
     for directory in ["carol", "staff"] {
-        export.enters_at(directory, &domain, &member).unwrap_or_else(|status| panic!("{directory}: {status}: {}", domain.log()));
-        assert_eq!(export.enters_at(directory, &domain, &other), Err(Status::ACCESS.to_string()), "{directory}");
+        export
+            .enters_at(directory, &domain, &member)
+            .unwrap_or_else(|status| panic!("{directory}: {status}: {}", domain.log()));
+        assert_eq!(
+            export.enters_at(directory, &domain, &other),
+            Err(Status::ACCESS.to_string()),
+            "{directory}"
+        );
     }
 }
 
 /// As docs/directories.md says.
 fn join(domain: &Domain) {
     domain.kinit("Administrator", "administrator");
-    let mut command = domain.documented("msktutil create", "--server dc1.ad.vouch.test --no-reverse-lookups --keytab /mnt/filer.keytab");
+    let mut command = domain.documented(
+        "msktutil create",
+        "--server dc1.ad.vouch.test --no-reverse-lookups --keytab /mnt/filer.keytab",
+    );
     succeed(command.env("KRB5CCNAME", "FILE:/mnt/administrator"));
 }
 
@@ -72,21 +85,44 @@ fn start(domain: &Domain) -> KillOnDrop {
     for name in ["sssd", "sssd/conf.d", "sssd-log", "var-lib", "sssd-module"] {
         std::fs::create_dir(domain.path(name)).expect("a directory");
     }
-    let module = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
+    let module = Path::new(&*ROOT)
+        .join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
     std::fs::copy(module, domain.path("sssd-module/libnss_sss.so.2")).expect("the module of SSSD");
-    succeed(Command::new("cp").arg("-a").arg(Path::new(&*ROOT).join("var/lib/sss")).arg(domain.path("var-lib")));
+    succeed(
+        Command::new("cp")
+            .arg("-a")
+            .arg(Path::new(&*ROOT).join("var/lib/sss"))
+            .arg(domain.path("var-lib")),
+    );
     let conf = domain.path("sssd/sssd.conf");
-    std::fs::write(&conf, format!("{}{OWN}", documented::file("id_provider = ad"))).expect("a file");
-    std::fs::set_permissions(&conf, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("an own file");
-    std::fs::write(domain.path("sss.conf"), "passwd: files sss\ngroup: files sss\n").expect("a file");
+    std::fs::write(&conf, format!("{}{OWN}", documented::file("id_provider = ad")))
+        .expect("a file");
+    std::fs::set_permissions(&conf, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+        .expect("an own file");
+    std::fs::write(domain.path("sss.conf"), "passwd: files sss\ngroup: files sss\n")
+        .expect("a file");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", START]);
+    command.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        START,
+    ]);
     command.arg(domain.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
     let log = std::fs::File::create(domain.path("sssd.log")).expect("a file");
     let process = KillOnDrop(command.stderr(log).spawn().expect("unshare(1)"));
     until("SSSD does not reach the controller", || {
         let mut getent = domain.with_sssd("getent");
-        getent.args(["-s", "sss", "passwd", "carol"]).stdin(Stdio::null()).output().is_ok_and(|out| out.status.success())
+        getent
+            .args(["-s", "sss", "passwd", "carol"])
+            .stdin(Stdio::null())
+            .output()
+            .is_ok_and(|out| out.status.success())
     });
     process
 }
@@ -94,7 +130,8 @@ fn start(domain: &Domain) -> KillOnDrop {
 impl Domain {
     /// Number of a user or group.
     fn number_by_sssd(&self, table: &str, name: &str) -> u32 {
-        let out = self.with_sssd("getent").args(["-s", "sss", table, name]).output().expect("getent(1)");
+        let out =
+            self.with_sssd("getent").args(["-s", "sss", table, name]).output().expect("getent(1)");
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         let number = text.split(':').nth(2).and_then(|number| number.parse().ok());
         number.unwrap_or_else(|| panic!("SSSD does not know {name}: {text}{}", self.log()))

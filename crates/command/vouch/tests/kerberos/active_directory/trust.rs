@@ -23,7 +23,8 @@ fn trust_process() {
     domain.join();
     domain.make_directory("own", ALICE);
     let _partner = start_partner(&domain);
-    let [dave, namesake] = ["dave", "alice"].map(|user| domain.kinit(&format!("{user}@{}", NAMING.realm), &format!("partner-{user}")));
+    let [dave, namesake] = ["dave", "alice"]
+        .map(|user| domain.kinit(&format!("{user}@{}", NAMING.realm), &format!("partner-{user}")));
     users_without_a_rule_are_refused(&domain, &dave, &namesake);
     users_of_the_principal_map_are_served(&domain, &dave, &namesake);
     users_of_winbind_are_served(&domain, &dave, &namesake);
@@ -32,16 +33,18 @@ fn trust_process() {
 
 /// The controller of the other domain, which is trusted as docs/directories.md has it.
 fn start_partner(domain: &Domain) -> Controller {
-    let mut partner = Controller::new(&domain.path(""), "partner", ADDRESS.parse().expect("an address"));
+    let mut partner =
+        Controller::new(&domain.path(""), "partner", ADDRESS.parse().expect("an address"));
     partner.provision(NAMING);
     for user in ["dave", "alice"] {
         succeed(partner.command("samba-tool").args(["user", "create", user, PASSWORD]));
     }
     partner.start();
     // Without a name server, the address is given, and the other side cannot be asked to look for this one.
-    succeed(
-        &mut domain.documented("samba-tool domain trust create", &format!("--password={PASSWORD} --ipaddress={ADDRESS} --skip-validation")),
-    );
+    succeed(&mut domain.documented(
+        "samba-tool domain trust create",
+        &format!("--password={PASSWORD} --ipaddress={ADDRESS} --skip-validation"),
+    ));
     partner
 }
 
@@ -60,16 +63,26 @@ fn users_without_a_rule_are_refused(domain: &Domain, dave: &str, namesake: &str)
         assert_eq!(enters(&export, domain, "own", cache), refused(), "{user}");
         let found = domain.check(&[&export.state.display().to_string()]);
         let principal = format!("user-without-account: {user}@{}: was refused", NAMING.realm);
-        assert!(found.contains(&principal) && found.contains("no rule maps it to a local name"), "{found}");
+        assert!(
+            found.contains(&principal) && found.contains("no rule maps it to a local name"),
+            "{found}"
+        );
     }
 }
 
 fn users_of_the_principal_map_are_served(domain: &Domain, dave: &str, namesake: &str) {
     let map = domain.path("principals");
     std::fs::write(&map, format!("dave@{} alice\n", NAMING.realm)).expect("a file");
-    let export = domain.export_with("map", &Options { more: &["--principal-map", &map.display().to_string()], ..Options::default() });
+    let export = domain.export_with(
+        "map",
+        &Options { more: &["--principal-map", &map.display().to_string()], ..Options::default() },
+    );
     assert_eq!(enters(&export, domain, "own", dave), Ok(()));
-    assert_eq!(enters(&export, domain, "own", namesake), refused(), "the map has no line for this user");
+    assert_eq!(
+        enters(&export, domain, "own", namesake),
+        refused(),
+        "the map has no line for this user"
+    );
 }
 
 /// Users of the same name in both domains are two users.
@@ -86,7 +99,12 @@ fn users_of_winbind_are_served(domain: &Domain, dave: &str, namesake: &str) {
     for (own, cache) in directories.into_iter().zip([dave, namesake, &alice]) {
         for directory in directories {
             let expected = if directory == own { Ok(()) } else { refused() };
-            assert_eq!(enters(&export, domain, directory, cache), expected, "{own} in the directory {directory}: {}", domain.log());
+            assert_eq!(
+                enters(&export, domain, directory, cache),
+                expected,
+                "{own} in the directory {directory}: {}",
+                domain.log()
+            );
         }
     }
 }
@@ -98,7 +116,11 @@ fn users_of_a_realm_without_trust_are_refused(domain: &Domain) {
     let cache = kdc.kinit("krb5", "erin", &kdc.keytab("erin", &["erin"]), "erin", &[]);
     // The profile has the server in this realm.
     let connect = || {
-        let out = export.child(domain, &cache).env("KRB5_CONFIG", kdc.path("krb5.conf")).output().expect("this program starts");
+        let out = export
+            .child(domain, &cache)
+            .env("KRB5_CONFIG", kdc.path("krb5.conf"))
+            .output()
+            .expect("this program starts");
         assert!(!out.status.success(), "a stranger has a context");
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     };
@@ -108,5 +130,9 @@ fn users_of_a_realm_without_trust_are_refused(domain: &Domain) {
     kdc.add(&["nfs/filer.ad.vouch.test"]);
     connect();
     let log = domain.log();
-    assert!(log.contains(&format!("nfs/filer.ad.vouch.test@{REALM}")) && log.contains("the keytab lacks this key"), "{log}");
+    assert!(
+        log.contains(&format!("nfs/filer.ad.vouch.test@{REALM}"))
+            && log.contains("the keytab lacks this key"),
+        "{log}"
+    );
 }

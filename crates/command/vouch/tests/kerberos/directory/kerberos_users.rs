@@ -15,10 +15,17 @@ const ENTERED: &str = "entered: ";
 fn entered(kdc: &Kdc, principal: &str, export: &super::Export, directories: &str) -> Vec<String> {
     let cache = kdc.kinit("krb5", principal, &kdc.path("keytabs").join(principal), principal, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "directory::kerberos_users::client_process", "--nocapture"]).envs(kdc.environment("krb5"));
-    command.env("KRB5CCNAME", cache).env(ENCTYPE, "").env(PORT, export.address.port().to_string()).env(DIRECTORIES, directories);
+    command
+        .args(["--exact", "directory::kerberos_users::client_process", "--nocapture"])
+        .envs(kdc.environment("krb5"));
+    command
+        .env("KRB5CCNAME", cache)
+        .env(ENCTYPE, "")
+        .env(PORT, export.address.port().to_string())
+        .env(DIRECTORIES, directories);
     let out = command.stdin(Stdio::null()).output().expect("this program starts");
-    let output_text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let output_text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
     output_text.lines().filter_map(|line| Some(line.split_once(ENTERED)?.1.to_owned())).collect()
 }
@@ -26,7 +33,9 @@ fn entered(kdc: &Kdc, principal: &str, export: &super::Export, directories: &str
 /// The child's side; does nothing without its variables.
 #[test]
 fn client_process() {
-    let (Ok(port), Ok(directories)) = (std::env::var(PORT), std::env::var(DIRECTORIES)) else { return };
+    let (Ok(port), Ok(directories)) = (std::env::var(PORT), std::env::var(DIRECTORIES)) else {
+        return;
+    };
     let cache = std::env::var("KRB5CCNAME").expect("the parent sets it");
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().expect("a port")));
     runtime().block_on(async {
@@ -38,7 +47,10 @@ fn client_process() {
             }
         }
         if directories.contains("crowd9") {
-            assert_eq!(owners(&client, "alice").await, (format!("{DOMAIN_USER}@vouch.test"), "crowd9@vouch.test".into()));
+            assert_eq!(
+                owners(&client, "alice").await,
+                (format!("{DOMAIN_USER}@vouch.test"), "crowd9@vouch.test".into())
+            );
         }
     });
 }
@@ -55,13 +67,17 @@ fn principals_have_the_groups_of_their_directory_users() {
     let rules = "  auth_to_local = RULE:[1:VOUCH\\$1](VOUCH\\\\alice)\n  auth_to_local = DEFAULT\n";
     kdc.client(&kdc::Client { realm: rules, ..kdc::Client::default() });
     let export = site.export_in(Some(&kdc), &[]);
-    assert_eq!(entered(&kdc, "user0", &export, "crowd0,crowd1,group0,group500,group999"), ["crowd0", "group0", "group500", "group999"]);
+    assert_eq!(
+        entered(&kdc, "user0", &export, "crowd0,crowd1,group0,group500,group999"),
+        ["crowd0", "group0", "group500", "group999"]
+    );
     assert_eq!(entered(&kdc, "user1500", &export, "crowd0,crowd1,group0"), ["crowd1"]);
     assert_eq!(entered(&kdc, "alice", &export, "crowd0,crowd9"), ["crowd9"]);
     assert_eq!(entered(&kdc, "stranger", &export, "crowd0"), [""; 0]);
     let found = site.check(&[&export.state().display().to_string()]);
     assert!(
-        found.contains("user-without-account: stranger@VOUCH.TEST: was refused") && found.contains("there is no user stranger"),
+        found.contains("user-without-account: stranger@VOUCH.TEST: was refused")
+            && found.contains("there is no user stranger"),
         "{found}"
     );
 }

@@ -89,7 +89,8 @@ impl Site {
         }
         let socket = path("slapd.socket");
         let url = format!("ldapi://{}", socket.display().to_string().replace('/', "%2F"));
-        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()]).expect("a certificate");
+        let made = rcgen::generate_simple_self_signed([Ipv4Addr::LOCALHOST.to_string()])
+            .expect("a certificate");
         std::fs::write(path("ca.pem"), made.cert.pem()).expect("a file");
         std::fs::write(path("key.pem"), made.signing_key.serialize_pem()).expect("a file");
         std::fs::write(path("slapd.conf"), slapd_conf(files.path())).expect("a file");
@@ -98,15 +99,24 @@ impl Site {
         load.args(["-q", "-f"]).arg(path("slapd.conf")).arg("-l").arg(path("entries.ldif"));
         let out = load.output().expect("slapadd(8)");
         assert!(out.status.success(), "slapadd: {}", String::from_utf8_lossy(&out.stderr));
-        let copied = Command::new("cp").args(["-a", "/etc", "."]).current_dir(files.path()).status().expect("cp(1)");
+        let copied = Command::new("cp")
+            .args(["-a", "/etc", "."])
+            .current_dir(files.path())
+            .status()
+            .expect("cp(1)");
         assert!(copied.success(), "a copy of /etc");
         let switch = format!("passwd: files {name} systemd\ngroup: files {name} systemd\n");
         std::fs::write(path("etc/nsswitch.conf"), switch).expect("a file");
-        let directory = Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let directory =
+            Directory { url, base: BASE, administrator: ADMINISTRATOR, password: PASSWORD };
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|socket| socket.local_addr())
+            .expect("a free port")
+            .port();
         let url = format!("ldap://127.0.0.1:{port}");
         let mounts = vec![("etc", "/etc"), ("run", "/run")];
-        let mut site = Site { slapd: None, name_service: None, directory, url, files, module, mounts };
+        let mut site =
+            Site { slapd: None, name_service: None, directory, url, files, module, mounts };
         site.start_slapd();
         site
     }
@@ -118,7 +128,9 @@ impl Site {
     pub(super) fn start_slapd(&mut self) {
         let path = |name: &str| self.files.path().join(name);
         let mut command = Command::new("/usr/sbin/slapd");
-        command.args(["-d", "0", "-h", &format!("{} {}", self.directory.url, self.url), "-f"]).arg(path("slapd.conf"));
+        command
+            .args(["-d", "0", "-h", &format!("{} {}", self.directory.url, self.url), "-f"])
+            .arg(path("slapd.conf"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.slapd = Some(KillOnDrop(command.spawn().expect("slapd(8)")));
         wait_for(&path("slapd.socket"));
@@ -142,7 +154,9 @@ impl Site {
     }
 
     pub(super) fn remove_from_crowd(&self, user: u32, crowd: u32) {
-        let text = format!("dn: cn=crowd{crowd},ou=groups,{BASE}\nchangetype: modify\ndelete: memberUid\nmemberUid: user{user}\n");
+        let text = format!(
+            "dn: cn=crowd{crowd},ou=groups,{BASE}\nchangetype: modify\ndelete: memberUid\nmemberUid: user{user}\n"
+        );
         change(&self.directory, "ldapmodify", &text);
     }
 
@@ -161,16 +175,28 @@ impl Site {
     /// The output and exit code of `vouch check` with the directory.
     pub(super) fn check(&self, args: &[&str]) -> String {
         let mut command = self.inside(Path::new(env!("CARGO_BIN_EXE_vouch")));
-        command.arg("check").args(args).env("HOME", self.files.path()).env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
+        command
+            .arg("check")
+            .args(args)
+            .env("HOME", self.files.path())
+            .env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
         let out = command.stdin(Stdio::null()).output().expect("the binary starts");
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     pub(super) fn reload(&self, export: &Export) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.args(["export", "reload", "--state"]).arg(export.state()).env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
+        command
+            .args(["export", "reload", "--state"])
+            .arg(export.state())
+            .env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
         let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "{}{}",
+            String::from_utf8_lossy(&out.stdout),
+            String::from_utf8_lossy(&out.stderr)
+        );
     }
 
     pub(super) fn export(&self, options: &[&str]) -> Export {
@@ -183,10 +209,20 @@ impl Site {
         let path = |name: &str| files.path().join(name);
         std::fs::create_dir(path("trail")).expect("a directory");
         make_data(&path("data"));
-        create_key(&SystemDisk, &path("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr()).expect("a free port");
+        create_key(&SystemDisk, &path("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32]))
+            .expect("a key");
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|socket| socket.local_addr())
+            .expect("a free port");
         let mut command = self.inside(Path::new(env!("CARGO_BIN_EXE_vouch")));
-        command.arg("export").arg("--dir").arg(path("data")).arg("--state").arg(path("state")).arg("--audit").arg(path("trail"));
+        command
+            .arg("export")
+            .arg("--dir")
+            .arg(path("data"))
+            .arg("--state")
+            .arg(path("state"))
+            .arg("--audit")
+            .arg(path("trail"));
         let sec = if realm.is_some() { "sys:krb5:krb5i:krb5p" } else { "sys" };
         command.args([
             "--options",
@@ -197,13 +233,22 @@ impl Site {
             "--domain",
             "vouch.test",
         ]);
-        command.args(["--audit-sync", "none", "--lease", "90", "--listen", &address.to_string()]).args(options);
+        command
+            .args(["--audit-sync", "none", "--lease", "90", "--listen", &address.to_string()])
+            .args(options);
         command.env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
         if let Some(kdc) = realm {
             command.envs(kdc.environment("krb5")).arg("--keytab").arg(kdc.path("keytabs/service"));
         }
         let log = std::fs::File::create(path("log")).expect("a file");
-        let process = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts"));
+        let process = KillOnDrop(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(log)
+                .spawn()
+                .expect("the binary starts"),
+        );
         let export = Export { _process: process, address, files };
         export.until("the export does not start", || TcpStream::connect(address).is_ok());
         export
@@ -213,8 +258,11 @@ impl Site {
 /// Whether all threads of a process are stopped.
 fn is_stopped(pid: &str) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
-    let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
-    threads.flatten().all(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(is_stopped))
+    let is_stopped =
+        |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    threads
+        .flatten()
+        .all(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(is_stopped))
 }
 
 struct Programs {
@@ -225,12 +273,18 @@ struct Programs {
 fn programs() -> Option<Programs> {
     let roots = ["/", "/opt/vouch-nslcd"].map(Path::new);
     let library = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
-    let found =
-        roots.into_iter().find(|root| root.join(&library).join("libnss_ldap.so.2").exists() && root.join("usr/sbin/nslcd").exists());
+    let found = roots.into_iter().find(|root| {
+        root.join(&library).join("libnss_ldap.so.2").exists()
+            && root.join("usr/sbin/nslcd").exists()
+    });
     match found {
-        Some(root) if has_directory() => Some(Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) }),
+        Some(root) if has_directory() => {
+            Some(Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) })
+        }
         _ => {
-            println!("skipped: needs root, mount namespaces and the packages slapd, ldap-utils, nslcd and libnss-ldapd");
+            println!(
+                "skipped: needs root, mount namespaces and the packages slapd, ldap-utils, nslcd and libnss-ldapd"
+            );
             None
         }
     }
@@ -239,8 +293,13 @@ fn programs() -> Option<Programs> {
 /// True if slapd(8) is installed, and this process may make mount namespaces.
 pub(super) fn has_directory() -> bool {
     let has = |path: &str| Path::new(path).exists();
-    let has_slapd = has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
-    let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    let has_slapd =
+        has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
+    let may = Command::new("unshare")
+        .args(["--mount", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
     has_slapd && may
 }
 
@@ -260,9 +319,13 @@ fn slapd_conf(files: &Path) -> String {
 }
 
 fn entries_of_the_directory() -> String {
-    let mut text = format!("dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n\n");
+    let mut text = format!(
+        "dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n\n"
+    );
     for unit in ["people", "groups"] {
-        text.push_str(&format!("dn: ou={unit},{BASE}\nobjectClass: organizationalUnit\nou: {unit}\n\n"));
+        text.push_str(&format!(
+            "dn: ou={unit},{BASE}\nobjectClass: organizationalUnit\nou: {unit}\n\n"
+        ));
     }
     for user in 0..USERS {
         text.push_str(&format!(
@@ -284,18 +347,27 @@ fn entries_of_the_directory() -> String {
         text.push('\n');
     };
     group("everyone", PRIMARY_GID, 0..0);
-    (0..CROWDS).for_each(|crowd| group(&format!("crowd{crowd}"), crowd_gid(crowd), crowd * CROWD_LEN..(crowd + 1) * CROWD_LEN));
+    (0..CROWDS).for_each(|crowd| {
+        group(
+            &format!("crowd{crowd}"),
+            crowd_gid(crowd),
+            crowd * CROWD_LEN..(crowd + 1) * CROWD_LEN,
+        )
+    });
     (0..GROUPS).for_each(|number| group(&format!("group{number}"), group_gid(number), 0..1));
     text
 }
 
 /// A directory for each group, which only its members enter, and a file of each user.
 fn make_data(data: &Path) {
-    let chown = |path: &Path, uid: u32, gid: u32| std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("root");
+    let chown = |path: &Path, uid: u32, gid: u32| {
+        std::os::unix::fs::chown(path, Some(uid), Some(gid)).expect("root")
+    };
     let closed = |name: String, gid: u32| {
         let path = data.join(name);
         std::fs::create_dir_all(path.join("inside")).expect("a directory");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o750)).expect("an own directory");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o750))
+            .expect("an own directory");
         chown(&path, 0, gid);
     };
     (0..CROWDS).for_each(|crowd| closed(format!("crowd{crowd}"), crowd_gid(crowd)));
@@ -314,7 +386,9 @@ impl Export {
     pub(super) async fn client(&self, uid: u32) -> Client {
         let caller = AuthSys { uid, gid: 65_534, ..AuthSys::default() };
         let identity = Identity::new(format!("user {uid}").into_bytes(), Verifier([7; 8]));
-        Client::connect(Config::new(self.address, 1, identity, Plain::sys(&caller))).await.unwrap_or_else(|error| panic!("{error}"))
+        Client::connect(Config::new(self.address, 1, identity, Plain::sys(&caller)))
+            .await
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     pub(super) fn state(&self) -> PathBuf {

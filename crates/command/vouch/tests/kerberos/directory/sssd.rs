@@ -28,9 +28,12 @@ exec chroot "$1" /usr/sbin/sssd -i
 impl Site {
     /// Without SSSD, slapd or permission prints a line that `script/test` counts, and returns `None`.
     fn start_sssd() -> Option<Site> {
-        let module = Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
+        let module = Path::new(&*ROOT)
+            .join(format!("usr/lib/{}-linux-gnu/libnss_sss.so.2", std::env::consts::ARCH));
         if !module.exists() || !has_directory() {
-            println!("skipped: needs root, mount namespaces, slapd, ldap-utils and sssd of script/install-needs");
+            println!(
+                "skipped: needs root, mount namespaces, slapd, ldap-utils and sssd of script/install-needs"
+            );
             return None;
         }
         let mut site = Site::without_name_service("sss", "".into());
@@ -39,7 +42,11 @@ impl Site {
             std::fs::create_dir(site.path(name)).expect("a directory");
         }
         std::fs::copy(module, site.path("module/libnss_sss.so.2")).expect("the module of SSSD");
-        let copied = Command::new("cp").arg("-a").arg(Path::new(&*ROOT).join("var/lib/sss")).arg(site.path("var-lib")).status();
+        let copied = Command::new("cp")
+            .arg("-a")
+            .arg(Path::new(&*ROOT).join("var/lib/sss"))
+            .arg(site.path("var-lib"))
+            .status();
         assert!(copied.expect("cp(1)").success(), "a copy of /var/lib/sss");
         let names = [
             ("ldap://ldap.vouch.test", &*site.url),
@@ -47,22 +54,40 @@ impl Site {
             ("/etc/ssl/certs/example-ca.pem", "/etc/sssd/ca.pem"),
             ("entry_cache_timeout = 300", LIFE),
         ];
-        let conf = names.iter().fold(documented::file("id_provider = ldap"), |text, (example, ours)| text.replace(example, ours));
+        let conf =
+            names.iter().fold(documented::file("id_provider = ldap"), |text, (example, ours)| {
+                text.replace(example, ours)
+            });
         let conf = format!("{conf}offline_timeout = 1\noffline_timeout_random_offset = 0\n");
-        std::fs::copy(site.path("ca.pem"), site.path("sssd/ca.pem")).expect("the certificate of slapd");
+        std::fs::copy(site.path("ca.pem"), site.path("sssd/ca.pem"))
+            .expect("the certificate of slapd");
         std::fs::write(site.path("sssd/sssd.conf"), conf).expect("a file");
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(site.path("sssd/sssd.conf"), private).expect("an own file");
         site.mounts.push(("var-lib", "/var/lib"));
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c", START]);
+        command.args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            START,
+        ]);
         command.arg(site.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(site.path("sssd.log")).expect("a file");
         site.name_service = Some(KillOnDrop(command.stderr(log).spawn().expect("unshare(1)")));
         wait_for(&site.path("var-lib/sss/pipes/nss"));
         let end = Instant::now() + Duration::from_secs(60);
         while !site.check(&["--user", "user1"]).contains("ok       user1") {
-            assert!(Instant::now() < end, "SSSD does not answer: {}", std::fs::read_to_string(site.path("sssd.log")).unwrap_or_default());
+            assert!(
+                Instant::now() < end,
+                "SSSD does not answer: {}",
+                std::fs::read_to_string(site.path("sssd.log")).unwrap_or_default()
+            );
         }
         Some(site)
     }
@@ -76,17 +101,29 @@ fn membership_by_sssd_ends_within_the_stated_time() {
     let export = site.export(&["--identity-cache", "2s", "--identity-wait", "120s"]);
     runtime().block_on(async {
         let [member, other] = [export.client(uid(1)).await, export.client(uid(2)).await];
-        assert_eq!((enters(&member, "crowd0").await, enters(&other, "crowd0").await), (Ok(()), Ok(())));
+        assert_eq!(
+            (enters(&member, "crowd0").await, enters(&other, "crowd0").await),
+            (Ok(()), Ok(()))
+        );
         site.kill_slapd();
         let end = Instant::now() + STATED;
         while Instant::now() < end {
-            assert_eq!((enters(&member, "crowd0").await, enters(&other, "crowd1").await), (Ok(()), Err(Status::ACCESS)));
+            assert_eq!(
+                (enters(&member, "crowd0").await, enters(&other, "crowd1").await),
+                (Ok(()), Err(Status::ACCESS))
+            );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         site.start_slapd();
         site.remove_from_crowd(1, 0);
         // Not before SSSD has connected again.
-        until_refused(&member, Instant::now(), STATED + Duration::from_secs(LIFE_S + 120), Status::ACCESS).await;
+        until_refused(
+            &member,
+            Instant::now(),
+            STATED + Duration::from_secs(LIFE_S + 120),
+            Status::ACCESS,
+        )
+        .await;
         assert_eq!(enters(&other, "crowd0").await, Ok(()));
     });
 }
@@ -98,7 +135,8 @@ fn users_and_groups_by_sssd_are_right() {
     runtime().block_on(async {
         let root = export.client(0).await;
         for user in (0..USERS).step_by(97) {
-            let expected = (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN));
+            let expected =
+                (format!("user{user}@vouch.test"), format!("crowd{}@vouch.test", user / CROWD_LEN));
             assert_eq!(owners(&root, &user.to_string()).await, expected);
         }
         assert_memberships(&export, 970).await;

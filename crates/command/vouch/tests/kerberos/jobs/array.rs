@@ -26,7 +26,11 @@ const UID_START: usize = 61_001;
 
 fn users() -> Vec<(String, u32)> {
     let count = std::env::var(USERS).map_or(3, |count| count.parse().expect("a number of users"));
-    (0..count).map(|user| (format!("arrayuser{user}"), u32::try_from(UID_START + user).expect("a small number"))).collect()
+    (0..count)
+        .map(|user| {
+            (format!("arrayuser{user}"), u32::try_from(UID_START + user).expect("a small number"))
+        })
+        .collect()
 }
 
 /// The job's side: appends lines to a file of its own, and reads them, for longer than a ticket lives.
@@ -35,14 +39,18 @@ pub(crate) async fn work(address: SocketAddr) {
     let (job, user) = (variable("SLURM_JOB_ID"), variable("SLURM_JOB_USER"));
     let client = own_client::client_of(&format!("job {job}"), address, 1, Service::Privacy).await;
     let end = Instant::now() + Duration::from_secs(variable(SECONDS).parse().expect("a number"));
-    let len = write_lines(&client, &format!("{user}-{job}"), end).await.unwrap_or_else(|error| panic!("job {job} of {user}: {error}"));
+    let len = write_lines(&client, &format!("{user}-{job}"), end)
+        .await
+        .unwrap_or_else(|error| panic!("job {job} of {user}: {error}"));
     println!("bytes: {len}");
 }
 
 /// Returns the length of the file.
 async fn write_lines(client: &Client, name: &str, end: Instant) -> Result<usize, Error> {
     let root = client.walk(b"export").await?;
-    let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await?;
+    let file = client
+        .open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default()))
+        .await?;
     let mut content = Vec::new();
     while content.is_empty() || Instant::now() < end {
         let line = format!("{name} {}\n", content.len());
@@ -64,16 +72,36 @@ fn jobs_of_arrays_work_with_tickets_of_their_users() {
         return;
     }
     let accounts = tempfile::NamedTempFile::new().expect("a file");
-    let lines: String = users().iter().map(|(name, uid)| format!("{name}:x:{uid}:100::/:/bin/sh\n")).collect();
-    std::fs::write(accounts.path(), std::fs::read_to_string("/etc/passwd").expect("the users of this machine") + &lines).expect("a file");
-    std::fs::set_permissions(accounts.path(), std::fs::Permissions::from_mode(0o644)).expect("an own file");
+    let lines: String =
+        users().iter().map(|(name, uid)| format!("{name}:x:{uid}:100::/:/bin/sh\n")).collect();
+    std::fs::write(
+        accounts.path(),
+        std::fs::read_to_string("/etc/passwd").expect("the users of this machine") + &lines,
+    )
+    .expect("a file");
+    std::fs::set_permissions(accounts.path(), std::fs::Permissions::from_mode(0o644))
+        .expect("an own file");
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""]);
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        "mount --bind \"$0\" /etc/passwd && exec \"$@\"",
+    ]);
     command.arg(accounts.path()).arg(std::env::current_exe().expect("this program"));
-    let out = command.args(["--exact", "jobs::array::array_process", "--nocapture"]).env(INSIDE, "1").output().expect("unshare(1)");
-    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let out = command
+        .args(["--exact", "jobs::array::array_process", "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .expect("unshare(1)");
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{text}");
-    text.lines().filter_map(|line| Some(&line[line.find("skipped: ").or(line.find("array: "))?..])).for_each(|line| println!("{line}"));
+    text.lines()
+        .filter_map(|line| Some(&line[line.find("skipped: ").or(line.find("array: "))?..]))
+        .for_each(|line| println!("{line}"));
 }
 
 /// The child in the namespace; does nothing without its variable.
@@ -90,9 +118,16 @@ fn array_process() {
     site.open_for_users();
     let began = Instant::now();
     let script = script(&site, &slurm, &export);
-    users.iter().for_each(|(user, _)| drop(slurm.submit(user, &script, &[&format!("--array=1-{TASKS}")])));
+    users
+        .iter()
+        .for_each(|(user, _)| drop(slurm.submit(user, &script, &[&format!("--array=1-{TASKS}")])));
     let caches_max = wait_for_jobs(&slurm, &site);
-    println!("array: {} jobs of {} users in {} s", users.len() * TASKS, users.len(), began.elapsed().as_secs());
+    println!(
+        "array: {} jobs of {} users in {} s",
+        users.len() * TASKS,
+        users.len(),
+        began.elapsed().as_secs()
+    );
     let ids = assert_owners(&export, &slurm, &users);
     wait_until("the jobs are forgotten", || site.list().trim() == "[]");
     assert_eq!(site.leftovers(), Vec::<String>::new());
@@ -135,7 +170,8 @@ fn wait_for_jobs(slurm: &Slurm, site: &Site) -> usize {
 /// jobs' numbers.
 fn assert_owners(export: &Export, slurm: &Slurm, users: &[(String, u32)]) -> Vec<String> {
     let files = std::fs::read_dir(export.data(".")).expect("the exported directory").flatten();
-    let names: Vec<String> = files.map(|file| file.file_name().into_string().expect("a name")).collect();
+    let names: Vec<String> =
+        files.map(|file| file.file_name().into_string().expect("a name")).collect();
     let log = || format!("{}\n{}\n{}", export.log(), slurm.logs(), outputs(slurm));
     assert_eq!(names.len(), users.len() * TASKS, "{names:?}\n{}", log());
     let mut jobs = Vec::new();
@@ -144,12 +180,21 @@ fn assert_owners(export: &Export, slurm: &Slurm, users: &[(String, u32)]) -> Vec
         let (_, uid) = users.iter().find(|(known, _)| known == user).expect("a user of the test");
         assert_eq!(std::fs::metadata(export.data(name)).expect("the file").uid(), *uid, "{name}");
         let written = std::fs::metadata(export.data(name)).expect("the file").len();
-        let output = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}"))).expect("the job's output");
-        assert!(output.contains(&format!("bytes: {written}\n")), "{name} has {written} bytes: {output}\n{}", log());
+        let output = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}")))
+            .expect("the job's output");
+        assert!(
+            output.contains(&format!("bytes: {written}\n")),
+            "{name} has {written} bytes: {output}\n{}",
+            log()
+        );
         jobs.push(job.to_owned());
     }
     for (user, _) in users {
-        assert_eq!(names.iter().filter(|name| name.starts_with(&format!("{user}-"))).count(), TASKS, "{user}: {names:?}");
+        assert_eq!(
+            names.iter().filter(|name| name.starts_with(&format!("{user}-"))).count(),
+            TASKS,
+            "{user}: {names:?}"
+        );
     }
     jobs
 }

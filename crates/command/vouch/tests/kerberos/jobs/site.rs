@@ -45,9 +45,18 @@ impl Site {
             println!("skipped: needs root, to write caches of several users");
             return None;
         }
-        let realm = LdapRealm::start(if address.is_loopback() { &[] } else { std::slice::from_ref(&address) })?;
+        let realm = LdapRealm::start(if address.is_loopback() {
+            &[]
+        } else {
+            std::slice::from_ref(&address)
+        })?;
         let kdc = &realm.kdc;
-        kdc.client(&kdc::Client { name: "strict", kdc: address, clock_skew: 1, ..kdc::Client::default() });
+        kdc.client(&kdc::Client {
+            name: "strict",
+            kdc: address,
+            clock_skew: 1,
+            ..kdc::Client::default()
+        });
         kdc.add(&["daemon", "nfs/localhost", "nfs/other", "host/n1", "host/n2", "host/image"]);
         kdc.add_with(&["games"], "-allow_forwardable");
         kdc.add_with(&["man"], "-allow_tix");
@@ -61,15 +70,31 @@ impl Site {
         }
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
-        create_key(&SystemDisk, &directory.path().join("trail").join(KEY_FILE), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let address = TcpListener::bind((address, 0)).expect("a free port").local_addr().expect("bound");
+        create_key(
+            &SystemDisk,
+            &directory.path().join("trail").join(KEY_FILE),
+            &Ratchet::new([1; 16], &[2; 32]),
+        )
+        .expect("a key");
+        let address =
+            TcpListener::bind((address, 0)).expect("a free port").local_addr().expect("bound");
         // As the default, [::]: an IPv6 socket that takes IPv4 clients.
         let address = match address {
             SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
             SocketAddr::V6(_) => address,
         };
         let (namespaces, agents) = (BTreeMap::new(), BTreeMap::new());
-        let mut site = Site { realm, shared: false, namespaces, directory, address, connections_max: 512, life, broker: None, agents };
+        let mut site = Site {
+            realm,
+            shared: false,
+            namespaces,
+            directory,
+            address,
+            connections_max: 512,
+            life,
+            broker: None,
+            agents,
+        };
         for node in ["n1", "n2"] {
             std::fs::create_dir(site.path(node)).expect("a directory");
         }
@@ -89,7 +114,10 @@ impl Site {
 
     fn program(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(self.realm.kdc.environment("strict")).env("VOUCH_RUNTIME_DIR", self.path("runtime")).stdin(Stdio::null());
+        command
+            .envs(self.realm.kdc.environment("strict"))
+            .env("VOUCH_RUNTIME_DIR", self.path("runtime"))
+            .stdin(Stdio::null());
         command
     }
 
@@ -102,7 +130,10 @@ impl Site {
 
     pub(crate) fn check(&self) -> String {
         let mut command = self.program();
-        command.env("HOME", self.directory.path()).args(["check", "--no-cache", "--state"]).arg(self.path("no-state"));
+        command
+            .env("HOME", self.directory.path())
+            .args(["check", "--no-cache", "--state"])
+            .arg(self.path("no-state"));
         let out = command.output().expect("the binary starts");
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
@@ -118,8 +149,11 @@ impl Site {
 
     /// The answer to `GET /healthz`, with its status line.
     pub(crate) fn health(&self, machine: Option<&str>) -> String {
-        let mut socket = UnixStream::connect(self.status_socket(machine)).expect("the status socket");
-        socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: vouch\r\nConnection: close\r\n\r\n").expect("a request");
+        let mut socket =
+            UnixStream::connect(self.status_socket(machine)).expect("the status socket");
+        socket
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: vouch\r\nConnection: close\r\n\r\n")
+            .expect("a request");
         let mut answer = String::new();
         socket.read_to_string(&mut answer).expect("an answer");
         answer
@@ -143,16 +177,36 @@ impl Site {
             "--listen",
             &self.address.to_string(),
         ]);
-        command.args(["--ticket-life", &format!("{}s", self.life.as_secs()), "--scheduler", "root"]);
+        command.args([
+            "--ticket-life",
+            &format!("{}s", self.life.as_secs()),
+            "--scheduler",
+            "root",
+        ]);
         command.args(services.iter().flat_map(|service| ["--service", service]));
         if self.shared {
             command.args(["--shared-node-principal", "host/image"]);
         }
-        command.arg("--keytab").arg(self.realm.kdc.path("keytabs/broker")).arg("--state").arg(self.path("broker"));
+        command
+            .arg("--keytab")
+            .arg(self.realm.kdc.path("keytabs/broker"))
+            .arg("--state")
+            .arg(self.path("broker"));
         command.arg("--socket").arg(self.socket()).arg("--audit").arg(self.path("trail"));
-        command.arg("--spool").arg(self.path("spool")).args(["--connections-max", &self.connections_max.to_string()]);
-        self.broker = Some(command.stdout(Stdio::null()).stderr(self.log("broker.log")).spawn().expect("the binary starts"));
-        wait_until("the broker listens", || std::os::unix::net::UnixStream::connect(self.socket()).is_ok());
+        command
+            .arg("--spool")
+            .arg(self.path("spool"))
+            .args(["--connections-max", &self.connections_max.to_string()]);
+        self.broker = Some(
+            command
+                .stdout(Stdio::null())
+                .stderr(self.log("broker.log"))
+                .spawn()
+                .expect("the binary starts"),
+        );
+        wait_until("the broker listens", || {
+            std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
+        });
     }
 
     /// A connection to the broker that says nothing.
@@ -179,22 +233,37 @@ impl Site {
         let keytab = principal.rsplit('/').next().expect("a name");
         let mut command = self.vouch();
         command.args(["agent", "--poll", "1s", "--node", node, "--principal", principal]);
-        command.args(["--broker", &format!("{}:{}", host(self.address.ip().to_canonical()), self.address.port())]);
+        command.args([
+            "--broker",
+            &format!("{}:{}", host(self.address.ip().to_canonical()), self.address.port()),
+        ]);
         command.arg("--keytab").arg(self.realm.kdc.path("keytabs").join(keytab));
-        command.args(["--cache", &format!("FILE:{}/krb5cc_%{{uid}}", self.path(machine).display())]);
-        command.arg("--state").arg(self.path(&format!("{machine}.state"))).arg("--socket").arg(self.agent_socket(machine));
+        command
+            .args(["--cache", &format!("FILE:{}/krb5cc_%{{uid}}", self.path(machine).display())]);
+        command
+            .arg("--state")
+            .arg(self.path(&format!("{machine}.state")))
+            .arg("--socket")
+            .arg(self.agent_socket(machine));
         if let Some(namespace) = self.namespaces.get(machine) {
             command = in_namespace(namespace, &command);
         }
-        let child = command.stdout(Stdio::null()).stderr(self.log("agents.log")).spawn().expect("the binary starts");
+        let child = command
+            .stdout(Stdio::null())
+            .stderr(self.log("agents.log"))
+            .spawn()
+            .expect("the binary starts");
         self.agents.insert(machine.to_owned(), child);
         let socket = self.agent_socket(machine);
-        wait_until("the agent listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        wait_until("the agent listens", || {
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
+        });
     }
 
     /// The agent's state, as text.
     pub(crate) fn state(&self, machine: &str) -> String {
-        std::fs::read_to_string(self.path(&format!("{machine}.state/agent.json"))).expect("the agent's state")
+        std::fs::read_to_string(self.path(&format!("{machine}.state/agent.json")))
+            .expect("the agent's state")
     }
 
     /// The machine's next agent reports that it has removed the tickets of this job.
@@ -203,16 +272,30 @@ impl Site {
         let (before, after) = (r#""left":[]"#, format!(r#""left":[["{job}","false report"]]"#));
         let state = self.state(machine);
         assert!(state.contains(before), "{state}");
-        std::fs::write(self.path(&format!("{machine}.state/agent.json")), state.replace(before, &after)).expect("a file");
+        std::fs::write(
+            self.path(&format!("{machine}.state/agent.json")),
+            state.replace(before, &after),
+        )
+        .expect("a file");
     }
 
     pub(crate) fn kill_agent(&mut self, machine: &str) {
         self.agents.remove(machine).into_iter().for_each(kill);
     }
 
-    pub(crate) fn begin(&self, job: &str, user: &str, nodes: &str, lasts: &str) -> Result<(), String> {
+    pub(crate) fn begin(
+        &self,
+        job: &str,
+        user: &str,
+        nodes: &str,
+        lasts: &str,
+    ) -> Result<(), String> {
         let mut command = self.vouch();
-        command.args(["begin", "--job", job, "--user", user, "--nodes", nodes, "--for", lasts, "--socket"]).arg(self.socket());
+        command
+            .args([
+                "begin", "--job", job, "--user", user, "--nodes", nodes, "--for", lasts, "--socket",
+            ])
+            .arg(self.socket());
         outcome(command)
     }
 
@@ -220,7 +303,8 @@ impl Site {
     pub(crate) fn open_for_users(&self) {
         use std::os::unix::fs::PermissionsExt as _;
         for directory in [self.directory.path().to_owned(), self.realm.kdc.path(".")] {
-            std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).expect("a directory");
+            std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))
+                .expect("a directory");
         }
     }
 
@@ -231,7 +315,12 @@ impl Site {
         let program = self.path("vouch");
         std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).expect("a copy");
         let mut command = Command::new(&program);
-        command.args(["jobs", "begin", "--job", job, "--user", "daemon", "--nodes", "n1", "--for", "1m", "--socket"]).arg(self.socket());
+        command
+            .args([
+                "jobs", "begin", "--job", job, "--user", "daemon", "--nodes", "n1", "--for", "1m",
+                "--socket",
+            ])
+            .arg(self.socket());
         command.uid(65_534).gid(65_534).current_dir("/").stdin(Stdio::null());
         let answer = outcome(command);
         std::fs::remove_file(program).expect("the copy");
@@ -240,13 +329,21 @@ impl Site {
 
     pub(crate) fn end(&self, job: &str) -> Result<(), String> {
         let mut command = self.vouch();
-        command.args(["end", "--job", job, "--socket"]).arg(self.socket()).arg("--spool").arg(self.path("spool"));
+        command
+            .args(["end", "--job", job, "--socket"])
+            .arg(self.socket())
+            .arg("--spool")
+            .arg(self.path("spool"));
         outcome(command)
     }
 
     pub(crate) fn list(&self) -> String {
         let mut command = self.vouch();
-        let out = command.args(["list", "--json", "--socket"]).arg(self.socket()).output().expect("the binary starts");
+        let out = command
+            .args(["list", "--json", "--socket"])
+            .arg(self.socket())
+            .output()
+            .expect("the binary starts");
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
@@ -258,7 +355,9 @@ impl Site {
 
     pub(crate) fn prolog_as(&self, node: &str, job: &str, uid: &str) -> Result<(), String> {
         let mut command = self.vouch();
-        command.args(["prolog", "--strict", "--job", job, "--uid", uid, "--socket"]).arg(self.agent_socket(node));
+        command
+            .args(["prolog", "--strict", "--job", job, "--uid", uid, "--socket"])
+            .arg(self.agent_socket(node));
         outcome(command)
     }
 
@@ -269,7 +368,8 @@ impl Site {
     }
 
     pub(crate) fn cache_path(&self, node: &str, user: &str) -> PathBuf {
-        let user = nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
+        let user =
+            nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
         self.path(node).join(format!("krb5cc_{}", user.uid))
     }
 
@@ -278,7 +378,13 @@ impl Site {
     }
 
     pub(crate) fn klist(&self, node: &str, user: &str) -> String {
-        let out = self.realm.kdc.program_as("klist", "strict").arg(self.cache(node, user)).output().expect("klist(1)");
+        let out = self
+            .realm
+            .kdc
+            .program_as("klist", "strict")
+            .arg(self.cache(node, user))
+            .output()
+            .expect("klist(1)");
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
@@ -291,14 +397,22 @@ impl Site {
             self.start_broker();
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let out = command.args(["audit", "search"]).args(filter).arg(self.path("trail")).args(more).output().expect("the binary starts");
+        let out = command
+            .args(["audit", "search"])
+            .args(filter)
+            .arg(self.path("trail"))
+            .args(more)
+            .output()
+            .expect("the binary starts");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
     /// Files in the nodes' directories of caches.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let files = ["n1", "n2"].into_iter().flat_map(|node| std::fs::read_dir(self.path(node)).expect("a directory").flatten());
+        let files = ["n1", "n2"]
+            .into_iter()
+            .flat_map(|node| std::fs::read_dir(self.path(node)).expect("a directory").flatten());
         files.map(|file| file.path().display().to_string()).collect()
     }
 
@@ -321,7 +435,10 @@ impl Drop for Site {
         std::mem::take(&mut self.agents).into_values().for_each(kill);
         if std::thread::panicking() {
             for name in ["broker.log", "agents.log"] {
-                eprintln!("{name}:\n{}", std::fs::read_to_string(self.path(name)).unwrap_or_default());
+                eprintln!(
+                    "{name}:\n{}",
+                    std::fs::read_to_string(self.path(name)).unwrap_or_default()
+                );
             }
         }
     }
@@ -339,7 +456,9 @@ fn broker_principal(address: IpAddr) -> String {
 fn in_namespace(namespace: &str, command: &Command) -> Command {
     let mut there = Command::new("ip");
     there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
-    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    there
+        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .stdin(Stdio::null());
     there
 }
 

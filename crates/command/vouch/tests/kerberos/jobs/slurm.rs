@@ -21,29 +21,37 @@ impl Slurm {
     /// A cluster with one node, `n1`, whose agent the site runs, and which runs this number of jobs at
     /// once. Without the packages prints a line that `script/test` counts, and returns `None`.
     pub(super) fn start(site: &Site, job_count: u32) -> Option<Slurm> {
-        let needs = ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/squeue"];
+        let needs =
+            ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/squeue"];
         if needs.iter().any(|path| !Path::new(path).exists()) {
             println!("skipped: needs the packages slurmctld, slurmd, slurm-client and munge");
             return None;
         }
-        let mut slurm = Slurm { directory: tempfile::tempdir().expect("a directory"), daemons: Vec::new() };
+        let mut slurm =
+            Slurm { directory: tempfile::tempdir().expect("a directory"), daemons: Vec::new() };
         let path = |name: &str| slurm.directory.path().join(name);
-        std::fs::set_permissions(path("."), std::fs::Permissions::from_mode(0o755)).expect("a directory");
+        std::fs::set_permissions(path("."), std::fs::Permissions::from_mode(0o755))
+            .expect("a directory");
         for name in ["munge", "state", "spool"] {
             std::fs::create_dir(path(name)).expect("a directory");
         }
         std::fs::create_dir(path("output")).expect("a directory");
-        std::fs::set_permissions(path("output"), std::fs::Permissions::from_mode(0o777)).expect("a directory");
+        std::fs::set_permissions(path("output"), std::fs::Permissions::from_mode(0o777))
+            .expect("a directory");
         std::fs::write(path("munge.key"), [7; 128]).expect("a file");
-        std::fs::set_permissions(path("munge.key"), std::fs::Permissions::from_mode(0o400)).expect("a file");
+        std::fs::set_permissions(path("munge.key"), std::fs::Permissions::from_mode(0o400))
+            .expect("a file");
         slurm.write_scripts(site);
         slurm.write_configuration(job_count);
         let here = slurm.directory.path().to_owned();
         let mut munged = Command::new("/usr/sbin/munged");
         munged.args(["--foreground", "--force"]);
-        for (option, name) in
-            [("socket", "munge/socket"), ("key-file", "munge.key"), ("pid-file", "munge/pid"), ("seed-file", "munge/seed")]
-        {
+        for (option, name) in [
+            ("socket", "munge/socket"),
+            ("key-file", "munge.key"),
+            ("pid-file", "munge/pid"),
+            ("seed-file", "munge/seed"),
+        ] {
             munged.arg(format!("--{option}={}", here.join(name).display()));
         }
         slurm.spawn(munged, "munged.log");
@@ -54,7 +62,9 @@ impl Slurm {
         let mut node = Command::new("/usr/sbin/slurmd");
         node.args(["-D", "-N", "n1", "-f"]).arg(slurm.configuration());
         slurm.spawn(node, "slurmd.log");
-        wait_until("the node is up", || slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle");
+        wait_until("the node is up", || {
+            slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
+        });
         Some(slurm)
     }
 
@@ -68,17 +78,25 @@ impl Slurm {
 
     fn spawn(&mut self, mut command: Command, log: &str) {
         let log = std::fs::File::create(self.path(log)).expect("a file");
-        command.env("SLURM_CONF", self.configuration()).stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
+        command
+            .env("SLURM_CONF", self.configuration())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a file"))
+            .stderr(log);
         self.daemons.push(command.spawn().expect("the file exists"));
     }
 
     fn write_scripts(&self, site: &Site) {
         let (broker, agent) = (site.socket(), site.agent_socket("n1"));
         let end = format!("end --slurm --spool {}", site.path("spool").display());
-        for (name, command, socket) in
-            [("begin", "begin --slurm", &broker), ("end", &end, &broker), ("prolog", "prolog", &agent), ("epilog", "epilog", &agent)]
-        {
-            let (vouch, log, conf) = (env!("CARGO_BIN_EXE_vouch"), self.path("scripts.log"), self.configuration());
+        for (name, command, socket) in [
+            ("begin", "begin --slurm", &broker),
+            ("end", &end, &broker),
+            ("prolog", "prolog", &agent),
+            ("epilog", "epilog", &agent),
+        ] {
+            let (vouch, log, conf) =
+                (env!("CARGO_BIN_EXE_vouch"), self.path("scripts.log"), self.configuration());
             let text = format!(
                 "#!/bin/sh\nexport SLURM_CONF={}\nexec {vouch} jobs {command} --socket {} >>{} 2>&1\n",
                 conf.display(),
@@ -86,13 +104,16 @@ impl Slurm {
                 log.display()
             );
             std::fs::write(self.path(name), text).expect("a file");
-            std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755)).expect("a file");
+            std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755))
+                .expect("a file");
         }
     }
 
     fn write_configuration(&self, job_count: u32) {
-        let ports: Vec<TcpListener> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<u16> = ports.iter().map(|socket| socket.local_addr().expect("bound").port()).collect();
+        let ports: Vec<TcpListener> =
+            (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+        let ports: Vec<u16> =
+            ports.iter().map(|socket| socket.local_addr().expect("bound").port()).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.split('.').next().expect("a name");
         let here = self.directory.path().display();
@@ -110,18 +131,31 @@ impl Slurm {
     }
 
     pub(super) fn output(&self, program: &str, args: &[&str]) -> String {
-        let out = Command::new(program).args(args).env("SLURM_CONF", self.configuration()).output().expect("the file exists");
+        let out = Command::new(program)
+            .args(args)
+            .env("SLURM_CONF", self.configuration())
+            .output()
+            .expect("the file exists");
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
     /// Returns the job's number.
     pub(super) fn submit(&self, user: &str, script: &str, options: &[&str]) -> String {
-        let user = nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
+        let user =
+            nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
         let file = self.path("job.sh");
         std::fs::write(&file, script).expect("a file");
         let mut command = Command::new("sbatch");
-        command.args(["--parsable", "--time=5", "--output", "out-%j", "--chdir"]).arg(self.path("output")).args(options).arg(&file);
-        command.uid(user.uid.as_raw()).gid(user.gid.as_raw()).env("SLURM_CONF", self.configuration()).current_dir("/");
+        command
+            .args(["--parsable", "--time=5", "--output", "out-%j", "--chdir"])
+            .arg(self.path("output"))
+            .args(options)
+            .arg(&file);
+        command
+            .uid(user.uid.as_raw())
+            .gid(user.gid.as_raw())
+            .env("SLURM_CONF", self.configuration())
+            .current_dir("/");
         let out = command.output().expect("sbatch(1)");
         assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stderr), self.logs());
         String::from_utf8_lossy(&out.stdout).trim().to_owned()
@@ -129,15 +163,29 @@ impl Slurm {
 
     /// Numbers of the jobs that were tasks of an array and had tickets.
     fn tasks(&self) -> Vec<String> {
-        let files = std::fs::read_dir(self.path("output")).expect("a directory").flatten().map(|file| file.path());
-        let is_task = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("task "));
-        let number = |file: PathBuf| file.display().to_string().rsplit('-').next().expect("a name").to_owned();
+        let files = std::fs::read_dir(self.path("output"))
+            .expect("a directory")
+            .flatten()
+            .map(|file| file.path());
+        let is_task = |file: &PathBuf| {
+            std::fs::read_to_string(file).is_ok_and(|text| text.starts_with("task "))
+        };
+        let number = |file: PathBuf| {
+            file.display().to_string().rsplit('-').next().expect("a name").to_owned()
+        };
         files.filter(is_task).map(number).collect()
     }
 
     pub(super) fn logs(&self) -> String {
         let names = ["slurmctld.log", "slurmd.log", "scripts.log", "munged.log"];
-        names.map(|name| format!("{name}:\n{}\n", std::fs::read_to_string(self.path(name)).unwrap_or_default())).concat()
+        names
+            .map(|name| {
+                format!(
+                    "{name}:\n{}\n",
+                    std::fs::read_to_string(self.path(name)).unwrap_or_default()
+                )
+            })
+            .concat()
     }
 }
 
@@ -186,7 +234,10 @@ fn job_of_slurm_has_tickets_until_its_end() {
     slurm.output("scancel", &[&cancelled]);
     wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
     // Each task of an array is a job of its own.
-    let script = format!("#!/bin/sh\nexport KRB5_CONFIG={}\nklist -s -c {cache} && echo task $SLURM_ARRAY_TASK_ID\n", krb5.display());
+    let script = format!(
+        "#!/bin/sh\nexport KRB5_CONFIG={}\nklist -s -c {cache} && echo task $SLURM_ARRAY_TASK_ID\n",
+        krb5.display()
+    );
     slurm.submit(USER, &script, &["--array=1-5"]);
     wait_until("the tasks end", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let tasks = slurm.tasks();
@@ -204,9 +255,12 @@ fn job_of_slurm_has_tickets_until_its_end() {
     site.kill_agent("n1");
     let job = slurm.submit(USER, "#!/bin/sh\necho to the end\n", &[]);
     wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
-    let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}"))).unwrap_or_default();
+    let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}")))
+        .unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
-    wait_until("the node is free", || slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle");
+    wait_until("the node is free", || {
+        slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
+    });
 }
 
 /// Jobs that Slurm runs or does not know go on.
@@ -218,12 +272,18 @@ fn end_missed_jobs(site: &Site, slurm: &Slurm, ended: &str, live: &str) {
     let end_missed = |path: &str| {
         let mut command = site.vouch();
         command.args(["end", "--slurm", "--missed", "--socket"]).arg(site.socket());
-        command.env("SLURM_CONF", slurm.configuration()).env("PATH", path).output().expect("the binary starts")
+        command
+            .env("SLURM_CONF", slurm.configuration())
+            .env("PATH", path)
+            .output()
+            .expect("the binary starts")
     };
     let without_slurm = end_missed("/nonexistent");
     let error = String::from_utf8_lossy(&without_slurm.stderr).into_owned();
     assert!(!without_slurm.status.success() && error.contains("squeue"), "{error}");
-    let output = String::from_utf8_lossy(&end_missed(&std::env::var("PATH").expect("a path")).stdout).into_owned();
+    let output =
+        String::from_utf8_lossy(&end_missed(&std::env::var("PATH").expect("a path")).stdout)
+            .into_owned();
     assert_eq!(output, format!("job {ended} has ended\n"), "{live} runs: {}", site.list());
     site.end(UNKNOWN).expect("the job ends");
 }

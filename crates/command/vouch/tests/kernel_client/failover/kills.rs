@@ -51,7 +51,10 @@ fn kills_lose_no_acknowledged_change_lock_or_record() {
     let needs_realm = campaign.flavours.iter().any(|flavour| flavour != "sys");
     let realm = needs_realm.then(|| Realm::start([&first, &second])).flatten();
     if realm.is_none() {
-        assert!(std::env::var("VOUCH_TEST_FAILOVER_SEC").is_err() || !needs_realm, "Kerberos needs a KDC and rpc.gssd");
+        assert!(
+            std::env::var("VOUCH_TEST_FAILOVER_SEC").is_err() || !needs_realm,
+            "Kerberos needs a KDC and rpc.gssd"
+        );
         campaign.flavours = ["sys", "sys"].map(str::to_owned);
     }
     let (files, site) = (ExportFiles::create(), TestSite::new());
@@ -62,7 +65,11 @@ fn kills_lose_no_acknowledged_change_lock_or_record() {
     pair.join_this_machine(&first);
     let ledger = Arc::new(Ledger::default());
     let observer = Observer::start(&first.address, GUEST_VERSIONS.len(), &pair.service, &ledger);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
     let worker = runtime.block_on(Worker::connect(0, pair.service.clone(), ledger.clone()));
     let own = worker.progress.clone();
     let worker = runtime.spawn(worker.work());
@@ -73,15 +80,22 @@ fn kills_lose_no_acknowledged_change_lock_or_record() {
     let worker = runtime.block_on(worker).expect("a worker without a fault");
     clients.guests.into_iter().for_each(|guest| println!("failover: {}", guest.ok().trim()));
     pair.shut_down();
-    let verified = site.run(["audit", "verify", "--public", public.trim(), &trail.to_string_lossy()]);
+    let verified =
+        site.run(["audit", "verify", "--public", public.trim(), &trail.to_string_lossy()]);
     let Campaign { kills: count, seed, state_lease, without, flavours } = &campaign;
-    println!("failover: seed {seed}, {count} kills, lease {state_lease}, without: {without}, sec: {}", flavours.join(","));
+    println!(
+        "failover: seed {seed}, {count} kills, lease {state_lease}, without: {without}, sec: {}",
+        flavours.join(",")
+    );
     let reports: Vec<_> = clients.observer.reports.iter().map(|report| report.lock()).collect();
     let reports: Vec<&GuestReport> = reports.iter().map(|report| &**report).collect();
     print_pauses(&worker, &reports, &kills, flavours);
     let audited = AuditedOperations::read(&trail);
     assert_nothing_lost(&pair.files.path(""), &audited, &worker, &reports, &ledger);
-    flavours.iter().enumerate().for_each(|(number, flavour)| assert_callers(&audited, number, flavour));
+    flavours
+        .iter()
+        .enumerate()
+        .for_each(|(number, flavour)| assert_callers(&audited, number, flavour));
     let text = String::from_utf8_lossy(&verified.stdout);
     assert!(verified.status.success(), "the audit trail is broken: {text}");
 }
@@ -100,27 +114,52 @@ impl Campaign {
         }
     }
 
-    fn start_pair(&self, network: &Network, files: ExportFiles, trail: &Path, realm: Option<&Realm>) -> Pair {
+    fn start_pair(
+        &self,
+        network: &Network,
+        files: ExportFiles,
+        trail: &Path,
+        realm: Option<&Realm>,
+    ) -> Pair {
         // The guests are several users.
-        fs::set_permissions(files.path(""), fs::Permissions::from_mode(0o777)).expect("an own directory");
+        fs::set_permissions(files.path(""), fs::Permissions::from_mode(0o777))
+            .expect("an own directory");
         fs::write(files.root().join("fence"), fence(&files)).expect("a file");
         let trail = trail.to_string_lossy();
-        let mut set_up = SetUp::new(&["--lease", "60", "--state-lease", &self.state_lease, "--audit", &trail, "--audit-policy", "block"]);
+        let mut set_up = SetUp::new(&[
+            "--lease",
+            "60",
+            "--state-lease",
+            &self.state_lease,
+            "--audit",
+            &trail,
+            "--audit-policy",
+            "block",
+        ]);
         set_up.fences = !self.without.contains("fencing");
         if let Some(realm) = realm {
             realm.add_to_heads(&mut set_up);
         }
         let pair = Pair::start_with(network, files, set_up);
-        if !self.without.contains("filter") && Command::new("nft").arg("--version").output().is_ok() {
+        if !self.without.contains("filter") && Command::new("nft").arg("--version").output().is_ok()
+        {
             pair.load_packet_filter();
         }
         pair
     }
 
-    fn start_guests(&self, pair: &Pair, networks: [&Network; 2], observer: &Observer, realm: Option<&Realm>) -> Vec<RunningGuest> {
+    fn start_guests(
+        &self,
+        pair: &Pair,
+        networks: [&Network; 2],
+        observer: &Observer,
+        realm: Option<&Realm>,
+    ) -> Vec<RunningGuest> {
         let limit = 900 + 60 * u32::try_from(self.kills).expect("a small number");
         let start = |(index, (network, version)): (usize, (&Network, &str))| {
-            let mut guest = Guest::with_port(network, pair.port()).set("VERSION", version).set("SERVER", &pair.address());
+            let mut guest = Guest::with_port(network, pair.port())
+                .set("VERSION", version)
+                .set("SERVER", &pair.address());
             if version == NEWER_VERSION && Path::new("/opt/vouch-guest").exists() {
                 guest = guest.newer_kernel();
             }
@@ -128,8 +167,13 @@ impl Campaign {
             if let Some(realm) = realm.filter(|_| self.flavours[index] != "sys") {
                 guest = realm.add_to_guest(guest, index);
             }
-            let guest = guest.set("NUMBER", &(index + 1).to_string()).set("OBSERVER", &observer.address.to_string()).limit(limit);
-            guest.set("SECOND_ADDRESS", &format!("10.77.{}.{}", networks[0].index(), 20 + index)).start("failover_load.sh")
+            let guest = guest
+                .set("NUMBER", &(index + 1).to_string())
+                .set("OBSERVER", &observer.address.to_string())
+                .limit(limit);
+            guest
+                .set("SECOND_ADDRESS", &format!("10.77.{}.{}", networks[0].index(), 20 + index))
+                .start("failover_load.sh")
         };
         networks.into_iter().zip(GUEST_VERSIONS).enumerate().map(start).collect()
     }
@@ -157,7 +201,8 @@ impl Clients {
         let before = self.progress();
         let goes_on = eventually(Duration::from_secs(600), || {
             pair.follow();
-            let went_on = self.progress().iter().zip(&before).all(|(now, before)| *now >= before + changes);
+            let went_on =
+                self.progress().iter().zip(&before).all(|(now, before)| *now >= before + changes);
             went_on || self.guests.iter_mut().any(RunningGuest::has_ended)
         });
         assert!(goes_on, "the clients do not go on");
@@ -198,16 +243,24 @@ fn fence(files: &ExportFiles) -> String {
 
 fn print_pauses(worker: &Worker, reports: &[&GuestReport], kills: &[Kill], flavours: &[String; 2]) {
     let print = |of: &str, successes: &FirstSuccesses| {
-        let pauses: Vec<_> = kills.iter().map(|kill| successes.pause_after(kill.epoch, kill.at)).collect();
+        let pauses: Vec<_> =
+            kills.iter().map(|kill| successes.pause_after(kill.epoch, kill.at)).collect();
         for ((number, kill), pause) in (1..).zip(kills).zip(&pauses) {
             if let Some(pause) = pause.filter(|pause| *pause > LONG_PAUSE) {
                 let time = kill.time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                println!("failover: {of}: {:.2} s after kill {number} at {:.3}", pause.as_secs_f64(), time.as_secs_f64());
+                println!(
+                    "failover: {of}: {:.2} s after kill {number} at {:.3}",
+                    pause.as_secs_f64(),
+                    time.as_secs_f64()
+                );
             }
         }
         pauses::print(of, pauses.into_iter().flatten().collect());
     };
-    pauses::print("kill until the next head serves", kills.iter().map(|kill| kill.serves.duration_since(kill.at)).collect());
+    pauses::print(
+        "kill until the next head serves",
+        kills.iter().map(|kill| kill.serves.duration_since(kill.at)).collect(),
+    );
     for ((version, flavour), report) in GUEST_VERSIONS.iter().zip(flavours).zip(reports) {
         print(&format!("Linux, {version}, {flavour}, pause of changes"), &report.first_changes);
         print(&format!("Linux, {version}, {flavour}, pause of new locks"), &report.first_locks);
@@ -215,8 +268,17 @@ fn print_pauses(worker: &Worker, reports: &[&GuestReport], kills: &[Kill], flavo
     print("user-space client, pause of changes", &worker.first_changes);
 }
 
-fn assert_nothing_lost(data: &Path, audited: &AuditedOperations, worker: &Worker, reports: &[&GuestReport], ledger: &Ledger) {
-    let acknowledged: Vec<u64> = [worker.acknowledged].into_iter().chain(reports.iter().map(|report| report.acknowledged)).collect();
+fn assert_nothing_lost(
+    data: &Path,
+    audited: &AuditedOperations,
+    worker: &Worker,
+    reports: &[&GuestReport],
+    ledger: &Ledger,
+) {
+    let acknowledged: Vec<u64> = [worker.acknowledged]
+        .into_iter()
+        .chain(reports.iter().map(|report| report.acknowledged))
+        .collect();
     let mut all = Missing { changes: ledger.lost_increments(data), audit_records: 0 };
     for (client, &acknowledged) in acknowledged.iter().enumerate() {
         let of_client = missing(client, acknowledged, data, audited);
@@ -225,13 +287,19 @@ fn assert_nothing_lost(data: &Path, audited: &AuditedOperations, worker: &Worker
     }
     let renamed: Vec<&String> = reports.iter().flat_map(|report| &report.renamed).collect();
     all.audit_records += renamed.iter().filter(|name| !audited.renamed.contains(**name)).count();
-    let [granted, twice] = [&ledger.granted, &ledger.granted_twice].map(|count| count.load(Ordering::SeqCst));
+    let [granted, twice] =
+        [&ledger.granted, &ledger.granted_twice].map(|count| count.load(Ordering::SeqCst));
     let denied: u64 = reports.iter().map(|report| report.denied).sum();
     let changes = acknowledged.iter().sum::<u64>() as usize + renamed.len();
-    println!("failover: changes acknowledged {changes}, lost {}; without an audit record {}", all.changes, all.audit_records);
+    println!(
+        "failover: changes acknowledged {changes}, lost {}; without an audit record {}",
+        all.changes, all.audit_records
+    );
     let refused: Vec<u64> = reports.iter().map(|report| report.refused).collect();
     println!("failover: operations without a context from rpc.gssd, by guest: {refused:?}");
-    println!("failover: locks granted {granted}, twice {twice}; locks held by another client denied {denied}");
+    println!(
+        "failover: locks granted {granted}, twice {twice}; locks held by another client denied {denied}"
+    );
     let faults: Vec<&String> = reports.iter().flat_map(|report| &report.faults).collect();
     assert_eq!((all, twice, faults), (Missing::default(), 0, Vec::new()));
 }
@@ -240,10 +308,17 @@ fn assert_nothing_lost(data: &Path, audited: &AuditedOperations, worker: &Worker
 fn assert_callers(audited: &AuditedOperations, number: usize, flavour: &str) {
     let (client, expected) = (number + 1, HashSet::from([realm::caller(flavour, number)]));
     let beginnings = ["created", "turn"].map(|kind| format!("{kind}-{client}-"));
-    let is_own = |name: &str| name == format!("own-{client}") || beginnings.iter().any(|beginning| name.starts_with(beginning));
+    let is_own = |name: &str| {
+        name == format!("own-{client}")
+            || beginnings.iter().any(|beginning| name.starts_with(beginning))
+    };
     let own: Vec<_> = audited.callers.iter().filter(|(name, _)| is_own(name)).collect();
     let others: Vec<_> = own.iter().filter(|(_, callers)| **callers != expected).collect();
-    println!("failover: audited as {expected:?}: {} names, {} as another caller", own.len() - others.len(), others.len());
+    println!(
+        "failover: audited as {expected:?}: {} names, {} as another caller",
+        own.len() - others.len(),
+        others.len()
+    );
     assert!(!own.is_empty() && others.is_empty(), "not {expected:?}: {others:?}");
 }
 

@@ -28,7 +28,12 @@ pub(super) struct Observer {
 impl Observer {
     /// `host`: the address of this machine in the network of the guests. A thread serves each
     /// guest, and ends when the guest ends.
-    pub(super) fn start(host: &str, guests: usize, service: &Arc<Service>, ledger: &Arc<Ledger>) -> Observer {
+    pub(super) fn start(
+        host: &str,
+        guests: usize,
+        service: &Arc<Service>,
+        ledger: &Arc<Ledger>,
+    ) -> Observer {
         let listener = TcpListener::bind((host, 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let reports: Vec<Arc<Mutex<GuestReport>>> = (0..guests).map(|_| Arc::default()).collect();
@@ -37,8 +42,11 @@ impl Observer {
         std::thread::spawn(move || {
             for _ in 0..guests {
                 let (connection, _) = listener.accept().expect("a guest");
-                let (reports, service, ledger, at_work) = (shared.clone(), service.clone(), ledger.clone(), at_work.clone());
-                std::thread::spawn(move || answer(connection, &reports, &service, &ledger, &at_work));
+                let (reports, service, ledger, at_work) =
+                    (shared.clone(), service.clone(), ledger.clone(), at_work.clone());
+                std::thread::spawn(move || {
+                    answer(connection, &reports, &service, &ledger, &at_work)
+                });
             }
         });
         Observer { reports, address }
@@ -46,7 +54,13 @@ impl Observer {
 }
 
 /// The first line is the guest's number as a client, from 1. Each line gets one as an answer.
-fn answer(connection: TcpStream, reports: &[Arc<Mutex<GuestReport>>], service: &Service, ledger: &Ledger, at_work: &AtomicU64) {
+fn answer(
+    connection: TcpStream,
+    reports: &[Arc<Mutex<GuestReport>>],
+    service: &Service,
+    ledger: &Ledger,
+    at_work: &AtomicU64,
+) {
     use std::io::{BufRead as _, Write as _};
     let mut writer = connection.try_clone().expect("a descriptor");
     let mut lines = BufReader::new(connection).lines().map_while(Result::ok);
@@ -56,7 +70,8 @@ fn answer(connection: TcpStream, reports: &[Arc<Mutex<GuestReport>>], service: &
         let epoch = service.epoch.load(Ordering::SeqCst);
         let mut report = reports[client - 1].lock();
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        let mut answer = if ledger.stop.load(Ordering::SeqCst) { "stop".to_owned() } else { "go".to_owned() };
+        let mut answer =
+            if ledger.stop.load(Ordering::SeqCst) { "stop".to_owned() } else { "go".to_owned() };
         match word {
             "changed" => {
                 report.acknowledged += 1;

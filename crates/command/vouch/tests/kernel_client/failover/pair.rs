@@ -44,7 +44,12 @@ pub(super) struct SetUp {
 
 impl SetUp {
     pub(super) fn new(options: &[&str]) -> SetUp {
-        SetUp { options: options.iter().map(OsString::from).collect(), flavours: "sys", environment: Vec::new(), fences: false }
+        SetUp {
+            options: options.iter().map(OsString::from).collect(),
+            flavours: "sys",
+            environment: Vec::new(),
+            fences: false,
+        }
     }
 }
 
@@ -52,7 +57,11 @@ const NAMES: [&str; 2] = ["a", "b"];
 
 impl Pair {
     pub(super) fn start(network: &Network) -> Pair {
-        Self::start_with(network, ExportFiles::create(), SetUp::new(&["--state-lease", "2s", "--lease", "20"]))
+        Self::start_with(
+            network,
+            ExportFiles::create(),
+            SetUp::new(&["--state-lease", "2s", "--lease", "20"]),
+        )
     }
 
     pub(super) fn start_with(network: &Network, files: ExportFiles, set_up: SetUp) -> Pair {
@@ -64,16 +73,31 @@ impl Pair {
         ip(&format!("link set {bridge} up"));
         for (head, namespace) in namespaces.iter().enumerate() {
             ip(&format!("netns add {namespace}"));
-            ip(&format!("link add eth0 netns {namespace} type veth peer name vouchh{number}{}", NAMES[head]));
+            ip(&format!(
+                "link add eth0 netns {namespace} type veth peer name vouchh{number}{}",
+                NAMES[head]
+            ));
             ip(&format!("link set vouchh{number}{} master {bridge} up", NAMES[head]));
             ip(&format!("-n {namespace} addr add 10.77.{number}.{}/24 dev eth0", 11 + head));
             ip(&format!("-n {namespace} link set eth0 up"));
         }
         let active = Active { head: 0, epoch: 0 };
-        std::fs::DirBuilder::new().mode(0o700).create(files.root().join("state")).expect("a directory");
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(files.root().join("state"))
+            .expect("a directory");
         let service = format!("{address}:{}", free_port()).parse().expect("an address");
         let service = Arc::new(Service { address: service, epoch: AtomicU64::new(0) });
-        let mut pair = Pair { files, service, set_up, namespaces, bridge, heads: [None, None], announcements: Vec::new(), active };
+        let mut pair = Pair {
+            files,
+            service,
+            set_up,
+            namespaces,
+            bridge,
+            heads: [None, None],
+            announcements: Vec::new(),
+            active,
+        };
         pair.heads = [0, 1].map(|head| Some(pair.spawn(head)));
         pair.wait_for_next_epoch();
         pair
@@ -107,28 +131,57 @@ impl Pair {
             try_ip(&format!("netns exec {namespace} nft -f {}", file.display()))
         };
         let [namespace, _] = &self.namespaces;
-        if !load(namespace, "probe.conf", "table inet probe { chain probe { socket transparent 0; }; }") {
+        if !load(
+            namespace,
+            "probe.conf",
+            "table inet probe { chain probe { socket transparent 0; }; }",
+        ) {
             return println!("failover: without a packet filter: this kernel lacks nft_socket");
         }
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/nftables.conf");
-        let rules = std::fs::read_to_string(example).expect("an example").replace("dport 2049 ", &format!("dport {} ", self.port()));
+        let example =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/nftables.conf");
+        let rules = std::fs::read_to_string(example)
+            .expect("an example")
+            .replace("dport 2049 ", &format!("dport {} ", self.port()));
         assert!(rules.contains(&format!("dport {} ", self.port())), "the example has another port");
-        self.namespaces.iter().for_each(|namespace| assert!(load(namespace, "nftables.conf", &rules), "the example does not load"));
+        self.namespaces.iter().for_each(|namespace| {
+            assert!(load(namespace, "nftables.conf", &rules), "the example does not load")
+        });
     }
 
     fn spawn(&self, head: usize) -> KillOnDrop {
         let path = |name: &str| self.files.root().join(name);
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespaces[head], env!("CARGO_BIN_EXE_vouch"), "export", "--dir"]).arg(path("export"));
-        command.args(["--pseudo", "/export", "--options", &format!("rw,insecure,no_root_squash,sec={}", self.set_up.flavours)]);
+        command
+            .args([
+                "netns",
+                "exec",
+                &self.namespaces[head],
+                env!("CARGO_BIN_EXE_vouch"),
+                "export",
+                "--dir",
+            ])
+            .arg(path("export"));
+        command.args([
+            "--pseudo",
+            "/export",
+            "--options",
+            &format!("rw,insecure,no_root_squash,sec={}", self.set_up.flavours),
+        ]);
         command.args(["--listen", &self.service.address.to_string(), "--state"]).arg(path("state"));
         command.args(["--shared-state", "--head", NAMES[head]]).args(&self.set_up.options);
         command.envs(self.set_up.environment.iter().map(|(name, value)| (name, value)));
         if self.set_up.fences {
-            command.args(["--fence-required", "--fence", &format!("/bin/sh {}", path("fence").display())]);
+            command.args([
+                "--fence-required",
+                "--fence",
+                &format!("/bin/sh {}", path("fence").display()),
+            ]);
         }
-        let child = KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("ip(8)"));
-        std::fs::write(path(&format!("pid-{}", NAMES[head])), child.id().to_string()).expect("a file");
+        let child =
+            KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("ip(8)"));
+        std::fs::write(path(&format!("pid-{}", NAMES[head])), child.id().to_string())
+            .expect("a file");
         child
     }
 
@@ -140,7 +193,8 @@ impl Pair {
         let failed = self.active.head;
         let mut child = self.heads[failed].take().expect("it was started");
         let at = Instant::now();
-        let killed = Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
+        let killed =
+            Command::new("kill").args([&format!("-{signal}"), &child.id().to_string()]).status();
         assert!(killed.is_ok_and(|status| status.success()), "the head runs");
         child.wait().expect("the head ends");
         if self.set_up.fences {
@@ -159,7 +213,10 @@ impl Pair {
             self.wait_for_next_epoch();
         }
         for head in 0..NAMES.len() {
-            if self.heads[head].as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some()) {
+            if self.heads[head]
+                .as_mut()
+                .is_none_or(|child| child.try_wait().expect("a child").is_some())
+            {
                 self.heads[head] = Some(self.spawn(head));
             }
         }
@@ -170,7 +227,8 @@ impl Pair {
         for child in self.heads.iter_mut().filter_map(Option::take) {
             let mut child = child;
             let pid = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the head runs");
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .expect("the head runs");
             child.wait().expect("the head ends");
         }
     }
@@ -199,8 +257,29 @@ impl Pair {
         self.announcements = ["-U", "-A"]
             .map(|kind| {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec", new, "busybox", "arping", kind, "-c", "4", "-w", "5", "-I", "eth0", &self.address()]);
-                KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("ip(8)"))
+                command.args([
+                    "netns",
+                    "exec",
+                    new,
+                    "busybox",
+                    "arping",
+                    kind,
+                    "-c",
+                    "4",
+                    "-w",
+                    "5",
+                    "-I",
+                    "eth0",
+                    &self.address(),
+                ]);
+                KillOnDrop(
+                    command
+                        .stdin(Stdio::null())
+                        .stdout(Stdio::null())
+                        .stderr(Stdio::null())
+                        .spawn()
+                        .expect("ip(8)"),
+                )
             })
             .into();
         self.active = next;
@@ -212,7 +291,9 @@ impl Pair {
         let entries = std::fs::read_dir(self.files.root().join("state/lease")).ok()?;
         let number = |name: &std::ffi::OsStr| name.to_str()?.strip_prefix("epoch-")?.parse().ok();
         let epoch: u64 = entries.filter_map(|entry| number(&entry.ok()?.file_name())).max()?;
-        let record = std::fs::read_to_string(self.files.root().join(format!("state/lease/epoch-{epoch}"))).ok()?;
+        let record =
+            std::fs::read_to_string(self.files.root().join(format!("state/lease/epoch-{epoch}")))
+                .ok()?;
         let head = NAMES.iter().position(|name| record.contains(&format!("\nhead {name}\n")))?;
         record.contains("\ntenure active\n").then_some(Active { head, epoch })
     }

@@ -39,7 +39,12 @@ impl Realm {
         let server_keytab = kdc.keytab("server.keytab", &[&service]);
         kdc.client(&Client { name: "server", ..Client::default() });
         fs::create_dir(kdc.path("guest")).expect("a directory");
-        let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, ..Client::default() });
+        let krb5_conf = kdc.client(&Client {
+            name: "guest/krb5",
+            kdc: address,
+            enctypes: ENCTYPES,
+            ..Client::default()
+        });
         Some(Realm { kdc, krb5_conf, server_keytab })
     }
 
@@ -52,10 +57,14 @@ impl Realm {
     /// `number`: of the guest, from 0.
     pub(super) fn add_to_guest(&self, guest: Guest, number: usize) -> Guest {
         let (user, uid) = USERS[number];
-        let keytabs = ["machine", user].map(|name| self.kdc.path("keytabs").join(format!("{name}.keytab")));
+        let keytabs =
+            ["machine", user].map(|name| self.kdc.path("keytabs").join(format!("{name}.keytab")));
         let guest = keytabs.iter().fold(guest, |guest, keytab| guest.file(keytab));
         let guest = guest.file(&self.krb5_conf).file(&guest::work("gss.bash"));
-        guest.set("SERVICE_NAME", SERVICE_NAME).set("PRINCIPAL", user).set("USER_ID", &uid.to_string())
+        guest
+            .set("SERVICE_NAME", SERVICE_NAME)
+            .set("PRINCIPAL", user)
+            .set("USER_ID", &uid.to_string())
     }
 }
 

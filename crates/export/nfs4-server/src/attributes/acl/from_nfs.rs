@@ -13,7 +13,10 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
     let (mut access, mut default) = (Classes::default(), Classes::default());
     for entry in entries {
         check(entry, directory)?;
-        if entry.flags.intersects(AceFlags(AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0)) {
+        if entry
+            .flags
+            .intersects(AceFlags(AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0))
+        {
             default.take(entry);
         }
         if entry.flags.0 & INHERIT == 0 || !entry.flags.contains(AceFlags::INHERIT_ONLY) {
@@ -31,7 +34,10 @@ pub(crate) fn from_nfs(entries: &[Entry], directory: bool) -> Result<Posix, Stat
             default.other = access.other;
         }
     }
-    Ok(Posix { access: access.seen.then(|| access.posix()), default: default.seen.then(|| default.posix()) })
+    Ok(Posix {
+        access: access.seen.then(|| access.posix()),
+        default: default.seen.then(|| default.posix()),
+    })
 }
 
 /// The first entry that names a bit decides it.
@@ -119,7 +125,8 @@ impl Classes {
             }
             Who::Everyone => {
                 self.other_seen = true;
-                let decide = |bits: &mut Bits| if allows { bits.allow(mask) } else { bits.deny(mask) };
+                let decide =
+                    |bits: &mut Bits| if allows { bits.allow(mask) } else { bits.deny(mask) };
                 decide(&mut self.owner);
                 decide(&mut self.group);
                 decide(&mut self.other);

@@ -52,14 +52,25 @@ pub(super) fn create(
     let created = context.change_names(
         &directory,
         Turn::Shared,
-        || directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access),
+        || {
+            directory.files().create(
+                &directory.grant.caller,
+                &directory.id,
+                component,
+                make,
+                &settings.set,
+                access,
+            )
+        },
         |created, _| {
             named = created.id;
             NameChange::Created(&named, (&directory.id, name.0))
         },
     );
     let created = created.map_err(|error| match error {
-        Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => OpError::Status(Status::EXIST),
+        Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => {
+            OpError::Status(Status::EXIST)
+        }
         error => error.into(),
     })?;
     let file = directory.with(created.id);
@@ -94,14 +105,33 @@ fn open_created(
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = request.call(&file, file.grant.caller.uid);
     let open = handle_of(created.open, context, &file);
-    let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now)) {
+    let opened = match context.granting(&file, |state| state.open(&call, open, request.share, now))
+    {
         // No room, or the export changed: the new file must not stay.
-        Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
-            return Err(remove_created_file(context, directory, name, &file, settings, status.into()));
+        Err(
+            status @ (Status::NOSPC
+            | Status::RESOURCE
+            | Status::STALE
+            | Status::DELAY
+            | Status::WRONGSEC
+            | Status::ACCESS),
+        ) => {
+            return Err(remove_created_file(
+                context,
+                directory,
+                name,
+                &file,
+                settings,
+                status.into(),
+            ));
         }
         opened => opened?,
     };
-    let outcome = OpenOutcome { change: change_info(created.directory), attrs_set: attributes_set(how, settings), done: requested::CREATE };
+    let outcome = OpenOutcome {
+        change: change_info(created.directory),
+        attrs_set: attributes_set(how, settings),
+        done: requested::CREATE,
+    };
     Ok((file, outcome, opened))
 }
 
@@ -118,18 +148,33 @@ fn open_earlier(
     if matches!(how, CreateHow::Unchecked(_)) {
         let truncate = settings.set.size == Some(0);
         let opened = existing(context, request, &file, truncate, None)?;
-        return Ok((file, OpenOutcome { change, attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) }, opened));
+        return Ok((
+            file,
+            OpenOutcome { change, attrs_set: Bitmap::EMPTY, done: truncate_bit(truncate) },
+            opened,
+        ));
     }
     crate::files::creation::set_acls(&file, settings)?;
     let opened = existing(context, request, &file, false, Some(created.open))?;
     context.must_sync(&directory.grant, &[file.id, directory.id]);
-    Ok((file, OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE }, opened))
+    Ok((
+        file,
+        OpenOutcome { change, attrs_set: attributes_set(how, settings), done: requested::CREATE },
+        opened,
+    ))
 }
 
 /// Fails without room for another open file. Checked before the creation, which could not be
 /// undone.
-fn require_room(context: &mut CompoundContext<'_>, request: &OpenRequest<'_>, name: Name<'_>, now: u64) -> Result<(), OpError> {
-    let Err(status) = context.state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now)) else {
+fn require_room(
+    context: &mut CompoundContext<'_>,
+    request: &OpenRequest<'_>,
+    name: Name<'_>,
+    now: u64,
+) -> Result<(), OpError> {
+    let Err(status) = context
+        .state(|state| state.has_room_to_open(request.client, request.owner, request.opener, now))
+    else {
         return Ok(());
     };
     match super::by_name(context, name) {
@@ -159,14 +204,21 @@ fn remove_created_file(
 ) -> OpError {
     let key = file.key();
     let size = settings.set.size.unwrap_or(0);
-    let is_unchanged = file.files().attributes(&file.id, context.blocking).is_ok_and(|attributes| attributes.size == size);
+    let is_unchanged = file
+        .files()
+        .attributes(&file.id, context.blocking)
+        .is_ok_and(|attributes| attributes.size == size);
     if !is_unchanged || context.state(|state| state.has_state(&key)) {
         return why;
     }
     crate::files::creation::remove_unfinished(context, directory, name, &file.id, why)
 }
 
-fn settings_for_creation(context: &CompoundContext<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, OpError> {
+fn settings_for_creation(
+    context: &CompoundContext<'_>,
+    directory: &FileRef,
+    how: &CreateHow<'_>,
+) -> Result<Settings, OpError> {
     let supported = context.supported(&Object::File(directory.clone()));
     let read = |attrs| settings(attrs, supported, false, true, &context.owners());
     match how {
@@ -199,7 +251,11 @@ fn open_existing(
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
     Ok((
         file,
-        OpenOutcome { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: truncate_bit(truncate) },
+        OpenOutcome {
+            change: ChangeInfo { atomic: true, before: change, after: change },
+            attrs_set,
+            done: truncate_bit(truncate),
+        },
         opened,
     ))
 }

@@ -7,10 +7,14 @@ use vouch_nfs4::op::SequenceFlags;
 use vouch_nfs4::{SlotSeq, Status};
 
 use crate::state::client::record::{BackContext, CallbackPath, VersionState};
-use crate::state::effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, OutgoingCallback, StateEffect};
+use crate::state::effect::{
+    CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, OutgoingCallback, StateEffect,
+};
 use crate::state::id::{CallbackKey, ClientKey};
 use crate::state::lease::timers::Timer;
-use crate::state::limits::{CALLBACK_RETRY_MS, CALLBACK_TIMEOUT_MS, CALLBACK_TRIES_MAX, CALLBACKS_PER_CLIENT_MAX};
+use crate::state::limits::{
+    CALLBACK_RETRY_MS, CALLBACK_TIMEOUT_MS, CALLBACK_TRIES_MAX, CALLBACKS_PER_CLIENT_MAX,
+};
 use crate::state::slab::{Ended, SlabKey};
 use crate::state::tables::State;
 use crate::{CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife, Principal};
@@ -28,7 +32,10 @@ impl<F: Clone> State<F> {
         self.contexts = Some(contexts);
     }
 
-    pub(in crate::state) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
+    pub(in crate::state) fn life_of(
+        &self,
+        credential: Option<&CallbackCredential>,
+    ) -> Option<Arc<dyn ContextLife>> {
         match credential? {
             CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
             CallbackCredential::None | CallbackCredential::Sys { .. } => None,
@@ -36,7 +43,12 @@ impl<F: Clone> State<F> {
     }
 
     /// A full queue drops the callback: recalls time out and waiters poll.
-    pub(in crate::state) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
+    pub(in crate::state) fn queue_callback(
+        &mut self,
+        client: ClientKey,
+        op: CallbackOp,
+        subject: Subject,
+    ) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
             return;
         }
@@ -48,7 +60,9 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn probe(&mut self, client: ClientKey) {
-        let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == CallbackPath::Unknown && v40.callback.address.is_some());
+        let unknown = self.clients[client]
+            .v40()
+            .is_some_and(|v40| v40.path == CallbackPath::Unknown && v40.callback.address.is_some());
         if unknown {
             self.queue_callback(client, CallbackOp::Null, Subject::Probe);
         }
@@ -65,9 +79,12 @@ impl<F: Clone> State<F> {
             let Some(mut outgoing) = self.path(client, probe) else { return };
             self.clients[client].callback_queue.pop_front();
             let callback = &mut self.callbacks[key];
-            let session = outgoing
-                .sequence
-                .and_then(|sequence| Some((self.sessions.at_mut(crate::state::id::session_index(&sequence.session))?.0, sequence.slot)));
+            let session = outgoing.sequence.and_then(|sequence| {
+                Some((
+                    self.sessions.at_mut(crate::state::id::session_index(&sequence.session))?.0,
+                    sequence.slot,
+                ))
+            });
             callback.sent = Some(Sent { session, to: outgoing.to });
             callback.tries += 1;
             outgoing.id = id_of(key);
@@ -90,25 +107,49 @@ impl<F: Clone> State<F> {
         };
         match &self.clients[client].version {
             VersionState::V40(v40) => {
-                let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != CallbackPath::Down)?);
+                let to = CallbackTo::Address(
+                    v40.callback.address.filter(|_| probe || v40.path != CallbackPath::Down)?,
+                );
                 // RFC 7530 §3.3.3: callbacks use the flavour of SETCLIENTID. Under AUTH_NONE, Linux
                 // denies all but CB_NULL.
                 let credential = match self.clients[client].principal {
-                    Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
-                    Principal::None | Principal::Gss { .. } | Principal::Certificate { .. } => CallbackCredential::None,
+                    Principal::Sys { .. } => {
+                        CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() }
+                    }
+                    Principal::None | Principal::Gss { .. } | Principal::Certificate { .. } => {
+                        CallbackCredential::None
+                    }
                 };
-                Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, credential, ..blank })
+                Some(OutgoingCallback {
+                    to,
+                    program: v40.callback.program,
+                    ident: v40.callback.ident,
+                    credential,
+                    ..blank
+                })
             }
             VersionState::V41(v41) => {
                 for &key in v41.sessions.iter().rev() {
                     let session = &mut self.sessions[key];
-                    let Some(credential) = session.back.credential.clone().filter(|_| !session.fault && session.has_context()) else {
+                    let Some(credential) = session
+                        .back
+                        .credential
+                        .clone()
+                        .filter(|_| !session.fault && session.has_context())
+                    else {
                         continue;
                     };
                     // The newest connection is the most likely to be alive.
-                    let Some(bound) = session.connections.iter().rev().find(|bound| bound.back).copied() else { continue };
-                    let Some((slot, seq, highest_slot)) = session.take_back_slot() else { continue };
-                    let sequence = CallbackSequence { session: session.id, seq, slot, highest_slot };
+                    let Some(bound) =
+                        session.connections.iter().rev().find(|bound| bound.back).copied()
+                    else {
+                        continue;
+                    };
+                    let Some((slot, seq, highest_slot)) = session.take_back_slot() else {
+                        continue;
+                    };
+                    let sequence =
+                        CallbackSequence { session: session.id, seq, slot, highest_slot };
                     return Some(OutgoingCallback {
                         to: CallbackTo::Connection(bound.connection),
                         minor: session.back.minor,
@@ -157,7 +198,9 @@ impl<F: Clone> State<F> {
                 let retry = match status {
                     Status::DELAY => true,
                     // The reply that granted the delegation may be on its way (RFC 8881 §2.10.6.3).
-                    Status::BAD_STATEID | Status::BADHANDLE => matches!(self.callbacks[key].subject, Subject::Recall(_)),
+                    Status::BAD_STATEID | Status::BADHANDLE => {
+                        matches!(self.callbacks[key].subject, Subject::Recall(_))
+                    }
                     _ => false,
                 };
                 if retry && self.callbacks[key].tries < CALLBACK_TRIES_MAX {
@@ -166,7 +209,9 @@ impl<F: Clone> State<F> {
                     self.subject_answered(client, key, status, attributes, now);
                 }
             }
-            _ if again && self.callbacks[key].tries < CALLBACK_TRIES_MAX => self.clients[client].callback_queue.push_front(key),
+            _ if again && self.callbacks[key].tries < CALLBACK_TRIES_MAX => {
+                self.clients[client].callback_queue.push_front(key)
+            }
             _ => self.subject_answered(client, key, Status::CB_PATH_DOWN, None, now),
         }
         self.send_queued_callbacks(client);
@@ -189,7 +234,8 @@ impl<F: Clone> State<F> {
             CallbackAnswer::Unreachable => {
                 place.in_doubt = true;
                 if let CallbackTo::Connection(lost) = sent.to
-                    && let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == lost)
+                    && let Some(bound) =
+                        session.connections.iter_mut().find(|bound| bound.connection == lost)
                 {
                     bound.back = false;
                 }
@@ -202,7 +248,8 @@ impl<F: Clone> State<F> {
             CallbackAnswer::Answered { sequence: Status::OK, highest_slot, .. } => {
                 place.in_doubt = false;
                 if let Some(highest) = highest_slot {
-                    session.back_slots_max = highest.0.saturating_add(1).min(session.back.attrs.requests_max).max(1);
+                    session.back_slots_max =
+                        highest.0.saturating_add(1).min(session.back.attrs.requests_max).max(1);
                 }
                 false
             }
@@ -233,7 +280,9 @@ impl<F: Clone> State<F> {
         let subject = self.callbacks[key].subject;
         self.forget_callback(key);
         match subject {
-            Subject::Getattr(state) => self.note_holder_attributes(state, attributes.filter(|_| status.is_ok()), now),
+            Subject::Getattr(state) => {
+                self.note_holder_attributes(state, attributes.filter(|_| status.is_ok()), now)
+            }
             Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
             Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}
         }
@@ -241,7 +290,10 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn retry_due(&mut self, key: CallbackKey) {
-        let Some(callback) = self.callbacks.get(key).filter(|callback| callback.sent.is_none()) else { return };
+        let Some(callback) = self.callbacks.get(key).filter(|callback| callback.sent.is_none())
+        else {
+            return;
+        };
         let client = callback.client;
         match self.clients.get_mut(client) {
             Some(record) => {
@@ -257,7 +309,9 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn callbacks_reach(&self, client: ClientKey) -> bool {
         match &self.clients[client].version {
             VersionState::V40(v40) => v40.path == CallbackPath::Up,
-            VersionState::V41(v41) => v41.sessions.iter().any(|&key| self.sessions[key].has_back_path()),
+            VersionState::V41(v41) => {
+                v41.sessions.iter().any(|&key| self.sessions[key].has_back_path())
+            }
         }
     }
 
@@ -285,6 +339,7 @@ impl<F: Clone> State<F> {
             session.flags = path | context;
         }
         let down = SequenceFlags::CB_PATH_DOWN;
-        record.flags = if any { SequenceFlags(record.flags.0 & !down.0) } else { record.flags | down };
+        record.flags =
+            if any { SequenceFlags(record.flags.0 & !down.0) } else { record.flags | down };
     }
 }

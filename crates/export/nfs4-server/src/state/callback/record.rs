@@ -37,7 +37,10 @@ pub(in crate::state) struct Sent {
 
 impl crate::state::session::record::Session {
     pub(in crate::state) fn has_back_path(&self) -> bool {
-        !self.fault && self.back_slots_max > 0 && self.has_context() && self.connections.iter().any(|bound| bound.back)
+        !self.fault
+            && self.back_slots_max > 0
+            && self.has_context()
+            && self.connections.iter().any(|bound| bound.back)
     }
 
     pub(in crate::state) fn has_context(&self) -> bool {
@@ -45,7 +48,8 @@ impl crate::state::session::record::Session {
     }
 
     pub(in crate::state) fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
-        let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
+        let at =
+            self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
         if at >= self.back_slots_max as usize {
             return None;
         }
@@ -56,7 +60,8 @@ impl crate::state::session::record::Session {
         slot.busy = true;
         slot.seq = slot.seq.next();
         let seq = slot.seq;
-        let highest = self.back_slots.iter().rposition(|slot| slot.busy).expect("an entry was just taken");
+        let highest =
+            self.back_slots.iter().rposition(|slot| slot.busy).expect("an entry was just taken");
         Some((SlotId(at as u32), seq, SlotId(highest as u32)))
     }
 }

@@ -13,8 +13,17 @@ pub(crate) struct Credential<'a> {
 }
 
 impl<'a> Credential<'a> {
-    pub(crate) fn new(principal: &'a Principal, flavour: Flavour, connection: &'a Connection) -> Self {
-        Credential { principal, flavour, address: connection.peer().ip(), machine: connection.machine() }
+    pub(crate) fn new(
+        principal: &'a Principal,
+        flavour: Flavour,
+        connection: &'a Connection,
+    ) -> Self {
+        Credential {
+            principal,
+            flavour,
+            address: connection.peer().ip(),
+            machine: connection.machine(),
+        }
     }
 
     /// AUTH_SYS of a machine with a certificate is as good as that certificate.

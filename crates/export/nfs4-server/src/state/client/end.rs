@@ -9,7 +9,11 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// CLIENTID_BUSY with sessions or state (§18.50.3).
-    pub(crate) fn destroy_client(&mut self, id: ClientId, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn destroy_client(
+        &mut self,
+        id: ClientId,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
@@ -31,7 +35,11 @@ impl<F: Clone> State<F> {
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
         // §18.51.3: the second call gets COMPLETE_ALREADY.
         if v41.reclaim_complete {
-            return if std::mem::take(&mut v41.reclaims_again) { Ok(()) } else { Err(Status::COMPLETE_ALREADY) };
+            return if std::mem::take(&mut v41.reclaims_again) {
+                Ok(())
+            } else {
+                Err(Status::COMPLETE_ALREADY)
+            };
         }
         v41.reclaim_complete = true;
         self.record(key, false);

@@ -21,7 +21,12 @@ pub(crate) struct ExchangedId {
 
 impl<F: Clone> State<F> {
     /// Case numbers are those of §18.35.4.
-    pub(crate) fn exchange_id(&mut self, args: &ExchangeIdArgs<'_>, credential: Credential<'_>, now: u64) -> Result<ExchangedId, Status> {
+    pub(crate) fn exchange_id(
+        &mut self,
+        args: &ExchangeIdArgs<'_>,
+        credential: Credential<'_>,
+        now: u64,
+    ) -> Result<ExchangedId, Status> {
         // §18.35.3: INVAL for flags that only servers set.
         if args.flags.0 & !ExchangeIdFlags::FROM_CLIENT.0 != 0 {
             return Err(Status::INVAL);
@@ -62,7 +67,8 @@ impl<F: Clone> State<F> {
             // Case 5: client restart. The old record stays until CREATE_SESSION confirms the new
             // one.
             (false, false, true) => {
-                self.check_restart(key, credential).map_err(|_| self.note_name_conflict(key, credential.address))?;
+                self.check_restart(key, credential)
+                    .map_err(|_| self.note_name_conflict(key, credential.address))?;
                 self.add_unconfirmed(args, credential, wanted, now)
             }
             // Case 3: name collision. Only an expired or stateless client yields its name.
@@ -85,7 +91,8 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<ExchangedId, Status> {
         self.check_name_is_free(Family::V41, &args.owner.id, credential)?;
-        if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
+        if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id)
+        {
             self.expire(old);
         }
         // §18.36.4.
@@ -99,7 +106,13 @@ impl<F: Clone> State<F> {
             reclaims_again: false,
             implementation: None,
         };
-        let key = self.add_client(&args.owner.id, args.owner.verifier, credential, VersionState::V41(Box::new(v41)), now)?;
+        let key = self.add_client(
+            &args.owner.id,
+            args.owner.verifier,
+            credential,
+            VersionState::V41(Box::new(v41)),
+            now,
+        )?;
         self.name_implementation(key, args);
         Ok(self.exchanged(key))
     }

@@ -21,7 +21,9 @@ impl ClientPrincipal {
         match principal {
             Principal::None => ClientPrincipal::Nobody,
             Principal::Sys { .. } => ClientPrincipal::Sys,
-            Principal::Gss { name } | Principal::Certificate { name } => ClientPrincipal::Proven { name: digest(name), protected },
+            Principal::Gss { name } | Principal::Certificate { name } => {
+                ClientPrincipal::Proven { name: digest(name), protected }
+            }
         }
     }
 
@@ -34,10 +36,13 @@ impl ClientPrincipal {
         match (self, credential.principal) {
             (ClientPrincipal::Unknown | ClientPrincipal::Nobody, _) => true,
             (ClientPrincipal::Sys, principal) => *principal != Principal::None,
-            (ClientPrincipal::Proven { name, protected }, Principal::Gss { name: other } | Principal::Certificate { name: other }) => {
-                *name == digest(other) && (!protected || credential.flavour.has_integrity())
+            (
+                ClientPrincipal::Proven { name, protected },
+                Principal::Gss { name: other } | Principal::Certificate { name: other },
+            ) => *name == digest(other) && (!protected || credential.flavour.has_integrity()),
+            (ClientPrincipal::Proven { name, .. }, _) => {
+                credential.machine.is_some_and(|machine| *name == machine_digest(machine))
             }
-            (ClientPrincipal::Proven { name, .. }, _) => credential.machine.is_some_and(|machine| *name == machine_digest(machine)),
         }
     }
 }
@@ -66,7 +71,10 @@ mod tests {
         let (host, other) = (name("host/a@R"), name("host/b@R"));
         let plain = ClientPrincipal::of(&host, false);
         assert!(admits(plain, &host, Flavour::Krb5) && !admits(plain, &other, Flavour::Krb5p));
-        assert!(!admits(plain, &sys(0), Flavour::Sys) && !admits(plain, &Principal::None, Flavour::None));
+        assert!(
+            !admits(plain, &sys(0), Flavour::Sys)
+                && !admits(plain, &Principal::None, Flavour::None)
+        );
         let protected = ClientPrincipal::of(&host, true);
         assert!(
             admits(protected, &host, Flavour::Krb5i)
@@ -75,9 +83,15 @@ mod tests {
         );
         let said = ClientPrincipal::of(&sys(0), false);
         assert!(
-            admits(said, &sys(7), Flavour::Sys) && admits(said, &host, Flavour::Krb5) && !admits(said, &Principal::None, Flavour::None)
+            admits(said, &sys(7), Flavour::Sys)
+                && admits(said, &host, Flavour::Krb5)
+                && !admits(said, &Principal::None, Flavour::None)
         );
-        assert!(admits(ClientPrincipal::of(&Principal::None, false), &Principal::None, Flavour::None));
+        assert!(admits(
+            ClientPrincipal::of(&Principal::None, false),
+            &Principal::None,
+            Flavour::None
+        ));
         assert!(admits(ClientPrincipal::Unknown, &Principal::None, Flavour::None));
     }
 }

@@ -88,7 +88,13 @@ pub(crate) struct Callback40 {
 
 impl Callback40 {
     pub(in crate::state) fn unknown() -> Self {
-        Callback40 { address: None, netid: Box::default(), universal_address: Box::default(), program: 0, ident: 0 }
+        Callback40 {
+            address: None,
+            netid: Box::default(),
+            universal_address: Box::default(),
+            program: 0,
+            ident: 0,
+        }
     }
 }
 
@@ -176,7 +182,10 @@ impl Client {
     }
 
     pub(in crate::state) fn client_principal(&self) -> ClientPrincipal {
-        ClientPrincipal::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
+        ClientPrincipal::of(
+            &self.principal,
+            self.v41().is_some_and(|v41| v41.protection != Protection::None),
+        )
     }
 
     pub(in crate::state) fn family(&self) -> Family {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use vouch_nfs4::{ClientId, ClientOwner, Status, Verifier};
 
 use crate::state::client::credential::{Credential, Family};
-use crate::state::client::record::{Callback40, CallbackPath, Lease, NameRecords, V40, VersionState};
+use crate::state::client::record::{
+    Callback40, CallbackPath, Lease, NameRecords, V40, VersionState,
+};
 use crate::state::id::ClientKey;
 use crate::state::tables::State;
 
@@ -65,12 +67,26 @@ impl<F: Clone> State<F> {
         if let NameRecords { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
-        let v40 = V40 { confirm, callback, pending: None, path: CallbackPath::Unknown, opens_by: BTreeMap::new() };
-        let key = self.add_client(&owner.id, owner.verifier, credential, VersionState::V40(v40), now).map_err(SetClientError::Status)?;
+        let v40 = V40 {
+            confirm,
+            callback,
+            pending: None,
+            path: CallbackPath::Unknown,
+            opens_by: BTreeMap::new(),
+        };
+        let key = self
+            .add_client(&owner.id, owner.verifier, credential, VersionState::V40(v40), now)
+            .map_err(SetClientError::Status)?;
         Ok((self.clients[key].id, confirm))
     }
 
-    pub(crate) fn confirm_client(&mut self, id: ClientId, confirm: Verifier, credential: Credential<'_>, now: u64) -> Result<(), Status> {
+    pub(crate) fn confirm_client(
+        &mut self,
+        id: ClientId,
+        confirm: Verifier,
+        credential: Credential<'_>,
+        now: u64,
+    ) -> Result<(), Status> {
         let key = self.client_by_id(id).ok_or(Status::STALE_CLIENTID)?;
         let client = &mut self.clients[key];
         let (confirmed, owner) = (client.confirmed, client.owner.clone());
@@ -107,7 +123,12 @@ impl<F: Clone> State<F> {
     }
 
     /// CB_PATH_DOWN renews the lease (§16.29.4), ACCESS does not.
-    pub(crate) fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+    pub(crate) fn renew(
+        &mut self,
+        id: ClientId,
+        caller: Option<&Arc<str>>,
+        now: u64,
+    ) -> Result<(), Status> {
         let key = self.confirmed_of_40(id)?;
         if !self.clients[key].is_renewed_by(caller) {
             return Err(Status::ACCESS);
@@ -123,7 +144,12 @@ impl<F: Clone> State<F> {
 
     /// Renews the lease as RENEW would (§9.5). STALE_CLIENTID for unconfirmed ids and those of an
     /// earlier instance, EXPIRED.
-    pub(crate) fn v40_client(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
+    pub(crate) fn v40_client(
+        &mut self,
+        id: ClientId,
+        caller: Option<&Arc<str>>,
+        now: u64,
+    ) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
         let client = &mut self.clients[key];
         if client.is_renewed_by(caller) {

@@ -45,9 +45,16 @@ impl<F: Clone> State<F> {
         };
         let id = self.numbers.issue();
         let owner: Arc<[u8]> = owner.into();
-        let awaited = self.grace.awaits_from(family, &owner).filter(|from| *from != Network::of(credential.address));
+        let awaited = self
+            .grace
+            .awaits_from(family, &owner)
+            .filter(|from| *from != Network::of(credential.address));
         if let Some(from) = awaited {
-            self.effects.push_back(StateEffect::AddressMismatch { owner: owner.clone(), address: credential.address, from });
+            self.effects.push_back(StateEffect::AddressMismatch {
+                owner: owner.clone(),
+                address: credential.address,
+                from,
+            });
         }
         let hasher = self.hasher;
         let client = Client {
@@ -103,21 +110,32 @@ impl<F: Clone> State<F> {
         *named = NameRecords { confirmed: Some(key), unconfirmed: None };
         // A client that restarted after its recovery record cannot reclaim.
         let client = &self.clients[key];
-        if !client.may_reclaim && !client.has_other_address && self.grace.completed(family, &client.owner.clone()) {
+        if !client.may_reclaim
+            && !client.has_other_address
+            && self.grace.completed(family, &client.owner.clone())
+        {
             self.end_grace();
         }
     }
 
     /// CLID_INUSE if the client comes from another address while the former instance holds state,
     /// because AUTH_SYS proves no identity, or without the certificate of the former instance.
-    pub(in crate::state) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_restart(
+        &self,
+        before: ClientKey,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let client = &self.clients[before];
         let is_same = client.source == Source::of(&credential) && client.is_of_machine(credential);
         if client.has_state_to_lose() && !is_same { Err(Status::CLID_INUSE) } else { Ok(()) }
     }
 
     /// A cloned machine repeats its attempt for ever: without a report nobody learns the cause.
-    pub(in crate::state) fn note_name_conflict(&mut self, holder: ClientKey, refused: IpAddr) -> Status {
+    pub(in crate::state) fn note_name_conflict(
+        &mut self,
+        holder: ClientKey,
+        refused: IpAddr,
+    ) -> Status {
         let client = &self.clients[holder];
         self.note_conflict_with(client.owner.clone(), Some(client.address), refused, false)
     }
@@ -135,7 +153,11 @@ impl<F: Clone> State<F> {
         Status::CLID_INUSE
     }
 
-    pub(in crate::state) fn check_confirmation(&mut self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_confirmation(
+        &mut self,
+        key: ClientKey,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let client = &self.clients[key];
         if client.confirmed {
             return Ok(());
@@ -146,7 +168,8 @@ impl<F: Clone> State<F> {
         };
         let before = names.get(&client.owner).and_then(|named| named.confirmed);
         let Some(before) = before else { return Ok(()) };
-        self.check_restart(before, credential).map_err(|_| self.note_name_conflict(before, credential.address))
+        self.check_restart(before, credential)
+            .map_err(|_| self.note_name_conflict(before, credential.address))
     }
 
     pub(in crate::state) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
@@ -182,7 +205,8 @@ impl<F: Clone> State<F> {
             verifier: client.verifier,
             revoked,
             creator: client.recorded_principal(),
-            from: (!matches!(client.recorded_principal(), ClientPrincipal::Proven { .. })).then(|| Network::of(client.address)),
+            from: (!matches!(client.recorded_principal(), ClientPrincipal::Proven { .. }))
+                .then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();
         self.effects.push_back(StateEffect::Persist { key: record_key, value });

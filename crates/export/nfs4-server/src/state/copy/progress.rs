@@ -15,7 +15,12 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     /// Errors: DELAY at the client's limit of copies.
-    pub(crate) fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
+    pub(crate) fn copy_begin(
+        &mut self,
+        client: ClientKey,
+        destination: &FileKey,
+        terms: Terms,
+    ) -> Result<(StateKey, Stateid), Status> {
         let most = self.config.limits.copies_per_client_max;
         if self.client(client)?.copies.len() >= most {
             return Err(Status::DELAY);
@@ -60,10 +65,20 @@ impl<F: Clone> State<F> {
         let stateid = entry.stateid(self.boot, key);
         let client = entry.client;
         self.timers.set(now + COPY_MEMORY_MS, Timer::Copy(key));
-        self.queue_callback(client, CallbackOp::Offload { file, stateid, info }, Subject::Copy(key));
+        self.queue_callback(
+            client,
+            CallbackOp::Offload { file, stateid, info },
+            Subject::Copy(key),
+        );
     }
 
-    pub(crate) fn copy_status(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<CopyProgress, Status> {
+    pub(crate) fn copy_status(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<CopyProgress, Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Copy(copy) => {
@@ -78,7 +93,13 @@ impl<F: Clone> State<F> {
     }
 
     /// The copy stops at its next step (§15.8).
-    pub(crate) fn copy_cancel(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
+    pub(crate) fn copy_cancel(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<(), Status> {
         let key = self.resolve(Some(client), stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Copy(_) => {

@@ -10,7 +10,9 @@ use crate::state::client::credential::Family;
 use crate::state::effect::{CallbackOp, HolderAttributes, Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
 use crate::state::lease::timers::Timer;
-use crate::state::limits::{CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
+use crate::state::limits::{
+    CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX,
+};
 use crate::state::open::request::{Claim, OpenCall};
 use crate::state::open::share::{READ, Share, WRITE};
 use crate::state::slab::Ended;
@@ -37,7 +39,13 @@ impl<F: Clone> State<F> {
         self.recall_others(file, by, access == AccessWithoutOpen::Read, false, now)
     }
 
-    pub(in crate::state) fn recall_for_open(&mut self, client: ClientKey, file: &FileKey, share: Share, now: u64) -> Result<(), Status> {
+    pub(in crate::state) fn recall_for_open(
+        &mut self,
+        client: ClientKey,
+        file: &FileKey,
+        share: Share,
+        now: u64,
+    ) -> Result<(), Status> {
         if self.delegation_count == 0 {
             return Ok(());
         }
@@ -45,7 +53,14 @@ impl<F: Clone> State<F> {
         self.recall_others(file, Some(client), reads_only, false, now)
     }
 
-    fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
+    fn recall_others(
+        &mut self,
+        file: &FileKey,
+        by: Option<ClientKey>,
+        reads_only: bool,
+        truncate: bool,
+        now: u64,
+    ) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
         let others = |key: &StateKey| !self.is_of(*key, by, file);
         let conflicting: Vec<StateKey> = match reads_only {
@@ -89,7 +104,11 @@ impl<F: Clone> State<F> {
         let client = entry.client;
         self.files.note_conflict(&file, now);
         self.timers.set(now + self.config.lease_ms / 2, Timer::Recall(key));
-        self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
+        self.queue_callback(
+            client,
+            CallbackOp::Recall { stateid, file, truncate },
+            Subject::Recall(key),
+        );
     }
 
     /// Reports the delay after half a lease. Revokes one lease after the recall, but not before the
@@ -116,13 +135,22 @@ impl<F: Clone> State<F> {
     fn report_recall(&mut self, key: StateKey, file: FileKey, waited_ms: u64, is_revoked: bool) {
         let client = &self.clients[self.states[key].client];
         let (owner, address) = (client.owner.clone(), client.address);
-        self.effects.push_back(StateEffect::RecallOverdue { owner, address, file, waited_ms, is_revoked });
+        self.effects.push_back(StateEffect::RecallOverdue {
+            owner,
+            address,
+            file,
+            waited_ms,
+            is_revoked,
+        });
     }
 
     /// In 4.1 SEQUENCE reports the stateid until it is freed (§10.4.6).
     pub(in crate::state) fn revoke(&mut self, key: StateKey) {
-        let Kind::Delegation(delegation) = &self.states[key].kind else { unreachable!("the entry is a delegation") };
-        let waited_ms = self.latest_ms.saturating_sub(delegation.recalled_ms.unwrap_or(self.latest_ms));
+        let Kind::Delegation(delegation) = &self.states[key].kind else {
+            unreachable!("the entry is a delegation")
+        };
+        let waited_ms =
+            self.latest_ms.saturating_sub(delegation.recalled_ms.unwrap_or(self.latest_ms));
         let file = delegation.key;
         self.report_recall(key, file, waited_ms, true);
         self.delegations_revoked += 1;
@@ -143,7 +171,14 @@ impl<F: Clone> State<F> {
         client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
     }
 
-    fn unlink_delegation(&mut self, key: StateKey, client: ClientKey, file: FileRef, open: F, loss: Option<Loss>) {
+    fn unlink_delegation(
+        &mut self,
+        key: StateKey,
+        client: ClientKey,
+        file: FileRef,
+        open: F,
+        loss: Option<Loss>,
+    ) {
         self.delegation_count -= 1;
         self.clients[client].delegations.remove(&key);
         self.files[file].delegations.retain(|&other| other != key);
@@ -151,7 +186,12 @@ impl<F: Clone> State<F> {
         self.remove_file_if_idle(file);
     }
 
-    pub(in crate::state) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
+    pub(in crate::state) fn drop_delegation(
+        &mut self,
+        key: StateKey,
+        ended: Ended,
+        loss: Option<Loss>,
+    ) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
             self.unlink_delegation(key, entry.client, entry.file, delegation.file, loss);
@@ -163,7 +203,8 @@ impl<F: Clone> State<F> {
         let client = &mut self.clients[client];
         client.revoked.remove(&key);
         if client.revoked.is_empty() {
-            client.flags = SequenceFlags(client.flags.0 & !SequenceFlags::RECALLABLE_STATE_REVOKED.0);
+            client.flags =
+                SequenceFlags(client.flags.0 & !SequenceFlags::RECALLABLE_STATE_REVOKED.0);
         }
     }
 
@@ -202,30 +243,48 @@ impl<F: Clone> State<F> {
         let key = self.resolve(by, stateid, file, now)?;
         let entry = &self.states[key];
         match &entry.kind {
-            Kind::Delegation(delegation) if entry.client == client => match delegation.write || share.access & WRITE == 0 {
-                true => Ok(()),
-                false => Err(Status::ACCESS),
-            },
+            Kind::Delegation(delegation) if entry.client == client => {
+                match delegation.write || share.access & WRITE == 0 {
+                    true => Ok(()),
+                    false => Err(Status::ACCESS),
+                }
+            }
             _ => Err(Status::BAD_STATEID),
         }
     }
 
-    pub(in crate::state) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
+    pub(in crate::state) fn delegate_with_open(
+        &mut self,
+        call: &OpenCall<'_>,
+        file: FileRef,
+        open: StateKey,
+        now: u64,
+    ) -> Granted {
         let again = self.files.note_open(&call.file, call.client, now);
         let write = match call.claim {
-            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => return self.grant_again(call, file, open, false),
-            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => return self.grant_again(call, file, open, true),
-            Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => return Granted::None,
+            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => {
+                return self.grant_again(call, file, open, false);
+            }
+            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => {
+                return self.grant_again(call, file, open, true);
+            }
+            Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => {
+                return Granted::None;
+            }
             Claim::New => call.share.access == READ | WRITE,
         };
         let asked = !matches!(call.want, Want::Unstated);
         let refused = |why| if asked { Granted::Refused(why) } else { Granted::None };
         match call.want {
-            Want::Read | Want::Write | Want::Any if !call.may_delegate => return refused(NoDelegation::Resource(false)),
+            Want::Read | Want::Write | Want::Any if !call.may_delegate => {
+                return refused(NoDelegation::Resource(false));
+            }
             Want::Unstated if !call.may_delegate => return Granted::None,
             Want::No => return refused(NoDelegation::NOT_WANTED),
             Want::Cancel => return refused(NoDelegation::CANCELLED),
-            Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
+            Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => {
+                return Granted::None;
+            }
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
         }
@@ -241,9 +300,15 @@ impl<F: Clone> State<F> {
         // the file open.
         let free = match write {
             false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
-            true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
+            true => {
+                state.delegations.is_empty()
+                    && state.opens.are_all_of(call.client, call.file.export, |_| true)
+            }
         };
-        if !free || self.files.contended(&call.file, now) || self.files.changed_by_others(&call.file, call.client, now) {
+        if !free
+            || self.files.contended(&call.file, now)
+            || self.files.changed_by_others(&call.file, call.client, now)
+        {
             return refused(NoDelegation::Contention(false));
         }
         let granted = self.grant(call, file, open, write);
@@ -253,12 +318,22 @@ impl<F: Clone> State<F> {
 
     /// The claim cannot be verified: one for each client and file, without conflict with other
     /// reclaims (§10.2.1).
-    fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+    fn grant_again(
+        &mut self,
+        call: &OpenCall<'_>,
+        file: FileRef,
+        open: StateKey,
+        write: bool,
+    ) -> Granted {
         let client = call.client;
         let state = &self.files[file];
         let others = |key: &StateKey| !self.is_of(*key, Some(client), &call.file);
-        let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
-        let opened = !state.opens.are_all_of(client, call.file.export, |share| write || share.writes());
+        let held = state
+            .delegations
+            .iter()
+            .any(|key| !others(key) || write || self.delegation_of(*key).write);
+        let opened =
+            !state.opens.are_all_of(client, call.file.export, |share| write || share.writes());
         if held
             || !call.may_delegate
             || opened
@@ -279,7 +354,13 @@ impl<F: Clone> State<F> {
             && self.callbacks_reach(client)
     }
 
-    fn grant(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+    fn grant(
+        &mut self,
+        call: &OpenCall<'_>,
+        file: FileRef,
+        open: StateKey,
+        write: bool,
+    ) -> Granted {
         let client = call.client;
         let open_file = match &self.states[open].kind {
             Kind::Open(open) => open.file.clone(),
@@ -298,10 +379,19 @@ impl<F: Clone> State<F> {
         };
         let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
         let kind = Kind::Delegation(delegation);
-        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind });
+        let key = self.states.insert(Entry {
+            client,
+            file,
+            export,
+            terms,
+            opener,
+            seq: StateSeq(1),
+            kind,
+        });
         self.clients[client].delegations.insert(key);
         debug_assert!(
-            self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(),
+            self.files[file].delegations.is_empty()
+                || !write && self.write_delegation(file).is_none(),
             "a single writer runs alone"
         );
         self.files[file].delegations.push(key);
@@ -315,19 +405,29 @@ impl<F: Clone> State<F> {
 
     /// GETATTR (§10.4.3; RFC 9754 §5). `times`: only times are requested, which many holders do not
     /// keep. DELAY during the recall from an unresponsive holder.
-    pub(crate) fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
+    pub(crate) fn delegated_attributes(
+        &mut self,
+        file: &FileKey,
+        by: Option<ClientKey>,
+        times: bool,
+        now: u64,
+    ) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
         if self.is_courtesy(client) {
             self.expire(client);
             return Ok(Holder::None);
         }
-        let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("the entry is a delegation") };
+        let Kind::Delegation(delegation) = &mut self.states[key].kind else {
+            unreachable!("the entry is a delegation")
+        };
         if times && !delegation.times {
             return Ok(Holder::None);
         }
         match delegation.holder {
-            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Holder::Reported(attributes)),
+            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => {
+                return Ok(Holder::Reported(attributes));
+            }
             _ => {}
         }
         if delegation.recalled_ms.is_some() {
@@ -374,7 +474,12 @@ impl<F: Clone> State<F> {
     }
 
     /// A client treats two paths of a file as two files with separate caches.
-    pub(in crate::state) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
+    pub(in crate::state) fn is_of(
+        &self,
+        key: StateKey,
+        client: Option<ClientKey>,
+        file: &FileKey,
+    ) -> bool {
         let entry = &self.states[key];
         Some(entry.client) == client && entry.export == file.export
     }
@@ -391,12 +496,19 @@ impl<F: Clone> State<F> {
     ) -> Result<(), Status> {
         let key = self.resolve(client, stateid, file, now)?;
         match &self.states[key].kind {
-            Kind::Delegation(delegation) if delegation.times && (delegation.write || !modify) => Ok(()),
+            Kind::Delegation(delegation) if delegation.times && (delegation.write || !modify) => {
+                Ok(())
+            }
             _ => Err(Status::BAD_STATEID),
         }
     }
 
-    pub(in crate::state) fn note_holder_attributes(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
+    pub(in crate::state) fn note_holder_attributes(
+        &mut self,
+        key: StateKey,
+        attributes: Option<HolderAttributes>,
+        now: u64,
+    ) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
         delegation.asked_ms = None;

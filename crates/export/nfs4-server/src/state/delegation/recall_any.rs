@@ -15,7 +15,8 @@ impl<F: Clone> State<F> {
         }
         self.recall_any_after_ms = now + RECALL_ANY_INTERVAL_MS;
         let holders = self.clients.iter().filter(|(_, client)| !client.delegations.is_empty());
-        let holders: Vec<(ClientKey, usize)> = holders.map(|(key, client)| (key, client.delegations.len())).collect();
+        let holders: Vec<(ClientKey, usize)> =
+            holders.map(|(key, client)| (key, client.delegations.len())).collect();
         let mean = self.delegation_count / holders.len().max(1);
         for (client, held) in holders {
             if self.clients.get(client).is_none() {
@@ -23,8 +24,12 @@ impl<F: Clone> State<F> {
             }
             if self.is_courtesy(client) {
                 self.expire(client);
-            } else if held >= mean && self.clients[client].family() == Family::V41 && self.callbacks_reach(client) {
-                let keep = u32::try_from(held - held.div_ceil(RECALL_ANY_SHARE)).unwrap_or(u32::MAX);
+            } else if held >= mean
+                && self.clients[client].family() == Family::V41
+                && self.callbacks_reach(client)
+            {
+                let keep =
+                    u32::try_from(held - held.div_ceil(RECALL_ANY_SHARE)).unwrap_or(u32::MAX);
                 self.queue_callback(client, CallbackOp::RecallAny { keep }, Subject::Nothing);
             }
         }

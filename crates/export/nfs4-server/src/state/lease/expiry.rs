@@ -75,7 +75,12 @@ impl<F: Clone> State<F> {
 
     /// A recall or a lock wait may be pending on the client's state.
     fn end_if_blocking_others(&mut self, key: ClientKey) {
-        let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
+        let recalled: Vec<StateKey> = self.clients[key]
+            .delegations
+            .iter()
+            .copied()
+            .filter(|&state| self.is_recalled(state))
+            .collect();
         recalled.into_iter().for_each(|state| self.revoke(state));
         let client = &self.clients[key];
         let awaited = client.lock_owners.values().any(|&owner| {
@@ -94,14 +99,20 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn replace(&mut self, key: ClientKey) {
         self.report_quick_restart(key);
         // 4.0 stateids of the former instance report EXPIRED (RFC 7530 §16.34.5).
-        let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
+        let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) {
+            Ended::Expired
+        } else {
+            Ended::Freed
+        };
         self.end(key, ended, false, Loss::Restarted);
     }
 
     /// Two machines with one name and one address take each other's state away.
     fn report_quick_restart(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get(key) else { return };
-        if client.has_state_to_lose() && self.latest_ms.saturating_sub(client.renewed_ms) < QUICK_RESTART_MS {
+        if client.has_state_to_lose()
+            && self.latest_ms.saturating_sub(client.renewed_ms) < QUICK_RESTART_MS
+        {
             let (owner, address) = (client.owner.clone(), client.address);
             self.note_conflict_with(owner, Some(address), address, true);
         }
@@ -119,7 +130,11 @@ impl<F: Clone> State<F> {
         if client.has_state() && why == Loss::Expired {
             let (owner, address) = (client.owner.clone(), client.address);
             let silent_ms = self.latest_ms.saturating_sub(client.renewed_ms);
-            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::Expired { silent_ms } });
+            self.effects.push_back(StateEffect::ClientEnded {
+                owner,
+                address,
+                why: ClientEnd::Expired { silent_ms },
+            });
         }
         self.end(key, Ended::Expired, forget, why);
     }
@@ -131,7 +146,10 @@ impl<F: Clone> State<F> {
             if had_state {
                 self.record(key, true);
             } else {
-                let record = crate::state::RecoveryRecord::key(self.clients[key].family(), &self.clients[key].owner);
+                let record = crate::state::RecoveryRecord::key(
+                    self.clients[key].family(),
+                    &self.clients[key].owner,
+                );
                 self.effects.push_back(StateEffect::Forget { key: record });
             }
         }
@@ -143,12 +161,15 @@ impl<F: Clone> State<F> {
         sessions.into_iter().for_each(|session| self.remove_session(session));
         let client = &mut self.clients[key];
         let copies = std::mem::take(&mut client.copies);
-        let delegations: Vec<StateKey> = client.delegations.drain().chain(client.revoked.drain()).collect();
-        let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
+        let delegations: Vec<StateKey> =
+            client.delegations.drain().chain(client.revoked.drain()).collect();
+        let owners: Vec<_> =
+            client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
         let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
-        let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
+        let locks: Vec<StateKey> =
+            locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
         self.drop_locks(locks, ended);
         for owner in owners {
             let opens: Vec<StateKey> = self.owners[owner].states.values().copied().collect();

@@ -29,7 +29,9 @@ impl<F: Clone> State<F> {
             return Err(Status::OPENMODE.into());
         }
         match call.reclaim {
-            true => self.admit_reclaim(client, !(call.file.is_of_tree() && call.mode == Mode::Shared))?,
+            true => {
+                self.admit_reclaim(client, !(call.file.is_of_tree() && call.mode == Mode::Shared))?
+            }
             false => self.admit_new(client)?,
         }
         let (record, max) = (&self.clients[client], self.config.limits.locks_per_client_max);
@@ -42,10 +44,14 @@ impl<F: Clone> State<F> {
                 let owner = self.lock_of(lock).owner;
                 (Some(owner), self.owners[owner].name.clone())
             }
-            (None, LockBy::New { owner, .. }) => (self.find_owner(client, OwnerKind::Lock, owner), owner.into()),
+            (None, LockBy::New { owner, .. }) => {
+                (self.find_owner(client, OwnerKind::Lock, owner), owner.into())
+            }
             (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
-        if let Err(denied) = self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode) {
+        if let Err(denied) =
+            self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode)
+        {
             // Another client got the lock (§18.10.3).
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
@@ -56,7 +62,8 @@ impl<F: Clone> State<F> {
             return Err(LockError::Denied(denied));
         }
         if call.wait
-            && let Some(denied) = self.reserved_for_another(file, client, &name, call.range, call.mode, now)
+            && let Some(denied) =
+                self.reserved_for_another(file, client, &name, call.range, call.mode, now)
         {
             self.enqueue(file, &call.file, client, &name, call.range, call.mode);
             return Err(LockError::Denied(denied));
@@ -80,7 +87,9 @@ impl<F: Clone> State<F> {
     /// RFC 7530 §16.10.5. Also resets a known owner: the client may have forgotten it after a lost
     /// RELEASE_LOCKOWNER.
     fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
-        if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
+        if let (Some(sequencer), LockBy::New { seq, .. }) =
+            (self.owners[owner].sequencer.as_deref_mut(), by)
+        {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
             sequencer.reply = OwnerReply::default();
         }
@@ -91,17 +100,27 @@ impl<F: Clone> State<F> {
         within_share(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
-    fn lock_state_for(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
+    fn lock_state_for(
+        &mut self,
+        call: &LockCall<'_>,
+        now: u64,
+    ) -> Result<(StateKey, Option<StateKey>), Status> {
         match call.by {
             LockBy::New { open, owner, .. } => {
                 let open = self.resolve_open(call.client, open, &call.file, now)?;
                 let (client, file) = (self.states[open].client, self.states[open].file);
                 let place = (file, call.file.export);
-                let owner = self.find_owner(client, OwnerKind::Lock, owner).map(|owner| &self.owners[owner]);
-                let Some((existing, owner)) = owner.and_then(|owner| Some((*owner.states.get(&place)?, owner))) else {
+                let owner = self
+                    .find_owner(client, OwnerKind::Lock, owner)
+                    .map(|owner| &self.owners[owner]);
+                let Some((existing, owner)) =
+                    owner.and_then(|owner| Some((*owner.states.get(&place)?, owner)))
+                else {
                     return Ok((open, None));
                 };
-                let Some(sequencer) = owner.sequencer.as_deref() else { return Ok((open, Some(existing))) };
+                let Some(sequencer) = owner.sequencer.as_deref() else {
+                    return Ok((open, Some(existing)));
+                };
                 if sequencer.busy {
                     return Err(Status::DELAY);
                 }
@@ -119,7 +138,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    fn resolve_lock(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
+    fn resolve_lock(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<StateKey, Status> {
         let key = self.resolve(client, stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Lock(_) => Ok(key),
@@ -135,18 +160,30 @@ impl<F: Clone> State<F> {
     }
 
     /// O(log n) in ranges of the file, plus the cost of ended clients.
-    fn expire_conflicting_lockers(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
+    fn expire_conflicting_lockers(
+        &mut self,
+        key: &FileKey,
+        owner: Option<OwnerKey>,
+        range: Range,
+        mode: Mode,
+    ) -> Result<(), Denied> {
         loop {
             let Some(file) = self.files.find(key) else { return Ok(()) };
             let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
             while silent.len() < EXPIRED_SCAN_CLIENTS_MAX
                 && looks < EXPIRED_SCAN_RANGES_MAX
-                && let Some((held, mode)) = self.files[file].locks.conflict(range, mode, owner, after)
+                && let Some((held, mode)) =
+                    self.files[file].locks.conflict(range, mode, owner, after)
             {
                 let client = self.states[held.lock].client;
                 if !self.is_courtesy(client) {
                     let owner = self.sent_owner_name(client, &self.owners[held.owner].name);
-                    return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
+                    return Err(Denied {
+                        range: held.range,
+                        mode,
+                        client: self.clients[client].id,
+                        owner,
+                    });
                 }
                 silent.insert(client);
                 after = Some(held.position());
@@ -174,9 +211,18 @@ impl<F: Clone> State<F> {
         let owner = self.owner(client, OwnerKind::Lock, name)?;
         self.begin_lock_owner(owner, call.by);
         let lock = Lock { owner, open, ranges: Ranges::default() };
-        let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
+        let (export, terms, opener) =
+            (call.file.export, self.states[open].terms, self.states[open].opener.clone());
         self.count_locked(client, 0, 1);
-        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
+        let key = self.states.insert(Entry {
+            client,
+            file,
+            export,
+            terms,
+            opener,
+            seq: StateSeq(1),
+            kind: Kind::Lock(lock),
+        });
         self.owners[owner].states.insert((file, export), key);
         self.files[file].locks.add_owner(source_key);
         match &mut self.states[open].kind {
@@ -204,14 +250,22 @@ impl<F: Clone> State<F> {
             Kind::Open(open) => Some(&mut open.ranges),
             _ => None,
         });
-        let counts = [&mut client.locks, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count];
+        let counts = [
+            &mut client.locks,
+            &mut self.sources.usage_mut(client.source_key).locks,
+            &mut self.lock_count,
+        ];
         counts.into_iter().chain(open).for_each(|count| *count = *count - removed + added);
     }
 
     fn count_locked(&mut self, client: ClientKey, removed: usize, added: usize) {
         let client = &mut self.clients[client];
-        let counts =
-            [&mut client.locked, &mut self.sources.usage_mut(client.source_key).locks, &mut self.lock_count, &mut self.locked_count];
+        let counts = [
+            &mut client.locked,
+            &mut self.sources.usage_mut(client.source_key).locks,
+            &mut self.lock_count,
+            &mut self.locked_count,
+        ];
         counts.into_iter().for_each(|count| *count = *count - removed + added);
     }
 
@@ -226,7 +280,8 @@ impl<F: Clone> State<F> {
         self.latest_ms = now;
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
-        let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
+        let short = self.clients[client].locks > self.config.limits.locks_per_client_max
+            || !self.room_for_lock(client);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }
@@ -257,7 +312,12 @@ impl<F: Clone> State<F> {
     }
 
     /// All owners of this name that the caller may release. LOCKS_HELD (RFC 7530 §16.37.3).
-    pub(crate) fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
+    pub(crate) fn release_lock_owner(
+        &mut self,
+        client: ClientKey,
+        name: &[u8],
+        caller: Option<&Arc<str>>,
+    ) -> Result<(), Status> {
         let mut held = false;
         for known in self.clients[client].releasable_owner_names(name, caller) {
             let Some(owner) = self.find_owner(client, OwnerKind::Lock, &known) else { continue };
@@ -276,7 +336,11 @@ impl<F: Clone> State<F> {
         self.drop_locks([key], ended);
     }
 
-    pub(in crate::state) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
+    pub(in crate::state) fn drop_locks(
+        &mut self,
+        keys: impl IntoIterator<Item = StateKey>,
+        ended: Ended,
+    ) {
         let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
         for key in keys {
             if let Some((file, range)) = self.take_lock(key, ended) {
@@ -294,7 +358,8 @@ impl<F: Clone> State<F> {
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
         self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
         self.count_locked(entry.client, 1, 0);
-        if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
+        if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind)
+        {
             open.locks.remove(&key);
         }
         let awaited = !self.files[entry.file].waiters.is_empty();

@@ -39,7 +39,12 @@ impl FileLocks {
     }
 
     pub(in crate::state) fn has_room(&self, source: SourceKey) -> bool {
-        within_share(self.of_source.get(&source).copied().unwrap_or(0), 1, self.owners, LOCK_OWNERS_PER_FILE_MAX)
+        within_share(
+            self.of_source.get(&source).copied().unwrap_or(0),
+            1,
+            self.owners,
+            LOCK_OWNERS_PER_FILE_MAX,
+        )
     }
 
     pub(in crate::state) fn add_owner(&mut self, source: SourceKey) {
@@ -47,14 +52,25 @@ impl FileLocks {
         self.owners += 1;
     }
 
-    pub(in crate::state) fn remove_owner(&mut self, source: SourceKey, lock: StateKey, ranges: impl Iterator<Item = (Range, Mode)>) {
+    pub(in crate::state) fn remove_owner(
+        &mut self,
+        source: SourceKey,
+        lock: StateKey,
+        ranges: impl Iterator<Item = (Range, Mode)>,
+    ) {
         self.remove(lock, ranges);
         count_down(&mut self.of_source, &source);
         self.owners -= 1;
     }
 
     /// O(k log n) for k changed ranges, or O(n) if less.
-    pub(in crate::state) fn change(&mut self, lock: StateKey, owner: OwnerKey, change: &Change, seed: Seed) {
+    pub(in crate::state) fn change(
+        &mut self,
+        lock: StateKey,
+        owner: OwnerKey,
+        change: &Change,
+        seed: Seed,
+    ) {
         self.remove(lock, change.removed.iter().copied());
         for &(range, mode) in &change.added {
             self.of(mode).add(Locked { range, lock, owner }, seed);

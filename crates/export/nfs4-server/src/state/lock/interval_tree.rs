@@ -104,7 +104,8 @@ impl IntervalTree {
 
     pub(in crate::state) fn add(&mut self, held: Locked, seed: Seed) {
         let priority = seed.hash_one(held.position());
-        let node = Box::new(Node { held, priority, reach: Reach::of(&held), left: None, right: None });
+        let node =
+            Box::new(Node { held, priority, reach: Reach::of(&held), left: None, right: None });
         let (before, behind) = split(self.root.take(), held.position());
         self.root = merge(merge(before, Some(node)), behind);
         self.len += 1;
@@ -243,8 +244,13 @@ mod tests {
     }
 
     fn model_of(model: &[Locked], search: &Search) -> Option<Locked> {
-        let found = model.iter().filter(|held| held.range.overlaps(search.range) && Some(held.owner) != search.except);
-        found.filter(|held| search.after.is_none_or(|after| after < held.position())).min_by_key(|held| held.position()).copied()
+        let found = model
+            .iter()
+            .filter(|held| held.range.overlaps(search.range) && Some(held.owner) != search.except);
+        found
+            .filter(|held| search.after.is_none_or(|after| after < held.position()))
+            .min_by_key(|held| held.position())
+            .copied()
     }
 
     fn check(link: &Link) -> (Vec<Locked>, Vec<(OwnerKey, u64)>) {
@@ -259,7 +265,8 @@ mod tests {
         reaches.extend(more);
         let farthest = reaches.iter().map(|reach| reach.1).max().unwrap();
         assert!(node.reach.last == farthest && reaches.contains(&(node.reach.owner, farthest)));
-        let next = reaches.iter().filter(|reach| reach.0 != node.reach.owner).map(|reach| reach.1).max();
+        let next =
+            reaches.iter().filter(|reach| reach.0 != node.reach.owner).map(|reach| reach.1).max();
         assert_eq!(node.reach.next.map(|(_, last)| last), next);
         assert!(node.reach.next.is_none_or(|next| reaches.contains(&next)));
         (all, reaches)
@@ -311,25 +318,38 @@ mod tests {
         const COUNT: usize = 1 << 15;
         let log = COUNT.ilog2() as usize;
         let mut overlaps = IntervalTree::default();
-        let search = |first, last, except| Search { range: Range { first, last }, except, after: None };
+        let search =
+            |first, last, except| Search { range: Range { first, last }, except, after: None };
         let number = |at: usize| if at.is_multiple_of(2) { 0 } else { at as u32 };
-        let all: Vec<Locked> =
-            (0..COUNT).map(|at| held(number(at), number(at), at as u64 * 4, if at % 2 == 0 { 2 } else { 1 << 20 })).collect();
+        let all: Vec<Locked> = (0..COUNT)
+            .map(|at| {
+                held(number(at), number(at), at as u64 * 4, if at % 2 == 0 { 2 } else { 1 << 20 })
+            })
+            .collect();
         let (most, average) = cost(COUNT, |at| overlaps.add(all[at], Seed(7)));
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
         let first = Some(OwnerKey::new(0, 0));
-        let (most, average) = cost(COUNT, |at| assert!(overlaps.find(&search(at as u64 * 4, at as u64 * 4 + 1, None)).is_some()));
+        let (most, average) = cost(COUNT, |at| {
+            assert!(overlaps.find(&search(at as u64 * 4, at as u64 * 4 + 1, None)).is_some())
+        });
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
-        let (most, _) = cost(COUNT, |at| assert!(at + 1 == COUNT || overlaps.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
+        let (most, _) = cost(COUNT, |at| {
+            assert!(
+                at + 1 == COUNT || overlaps.find(&search(at as u64 * 4, u64::MAX, first)).is_some()
+            )
+        });
         assert!(most < 12 * log, "{most}");
         let mut own = IntervalTree::default();
         (0..COUNT).for_each(|at| own.add(held(0, 0, at as u64 * 4, 2), Seed(7)));
         own.add(held(1, 1, COUNT as u64 * 4, 2), Seed(7));
-        let (most, _) = cost(COUNT, |at| assert!(own.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
+        let (most, _) =
+            cost(COUNT, |at| assert!(own.find(&search(at as u64 * 4, u64::MAX, first)).is_some()));
         assert!(most < 12 * log, "{most}");
-        let (most, average) = cost(COUNT / 4, |at| overlaps.remove(all[at * 2 + 1].lock, &[all[at * 2 + 1].range]));
+        let (most, average) =
+            cost(COUNT / 4, |at| overlaps.remove(all[at * 2 + 1].lock, &[all[at * 2 + 1].range]));
         assert!(most < 12 * log && average < 4 * log, "{most} {average}");
-        let firsts: Vec<Range> = all.iter().filter(|held| held.lock.index() == 0).map(|held| held.range).collect();
+        let firsts: Vec<Range> =
+            all.iter().filter(|held| held.lock.index() == 0).map(|held| held.range).collect();
         let (steps, _) = cost(1, |_| overlaps.remove(StateKey::new(0, 0), &firsts));
         assert!(steps < 8 * COUNT && overlaps.len() == COUNT / 4, "{steps}");
         check(&overlaps.root);

@@ -84,13 +84,16 @@ impl Ranges {
     }
 
     fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, Mode)> {
-        let before = self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
+        let before =
+            self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
         let from = before.map_or(range.first, |(&first, _)| first);
         self.0.range(from..=range.last).map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
     pub(in crate::state) fn splits(&self, range: Range) -> bool {
-        self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
+        self.overlapping(range)
+            .next()
+            .is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
     /// Mode `None` unlocks. The rest of a partly covered range stays (RFC 8881 §9.5 and 18.12). O(k
@@ -98,16 +101,21 @@ impl Ranges {
     pub(in crate::state) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
         let mut change = Change::default();
         let mut new = range;
-        let touched = Range { first: range.first.saturating_sub(1), last: range.last.saturating_add(1) };
+        let touched =
+            Range { first: range.first.saturating_sub(1), last: range.last.saturating_add(1) };
         for (held, held_mode) in self.overlapping(touched) {
             if mode == Some(held_mode) {
                 new = new.hull(held);
             } else if held.overlaps(range) {
                 if held.first < range.first {
-                    change.added.push((Range { first: held.first, last: range.first - 1 }, held_mode));
+                    change
+                        .added
+                        .push((Range { first: held.first, last: range.first - 1 }, held_mode));
                 }
                 if held.last > range.last {
-                    change.added.push((Range { first: range.last + 1, last: held.last }, held_mode));
+                    change
+                        .added
+                        .push((Range { first: range.last + 1, last: held.last }, held_mode));
                 }
             } else {
                 continue;

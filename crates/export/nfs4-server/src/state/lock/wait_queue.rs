@@ -8,7 +8,10 @@ use crate::state::client::credential::Family;
 use crate::state::effect::CallbackOp;
 use crate::state::id::{ClientKey, FileKey, FileRef};
 use crate::state::lease::timers::Timer;
-use crate::state::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, OBSOLETE_WAITS_MIN, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
+use crate::state::limits::{
+    LOCK_INTEREST_MS, LOCK_RESERVED_MS, OBSOLETE_WAITS_MIN, WAITERS_PER_CLIENT_MAX,
+    WAITERS_PER_FILE_MAX,
+};
 use crate::state::lock::range::{Mode, Range};
 use crate::state::lock::request::Denied;
 use crate::state::quota::within_share;
@@ -27,21 +30,32 @@ impl<F: Clone> State<F> {
         mode: Mode,
     ) {
         let waiters = &mut self.files[file].waiters;
-        if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
+        if let Some(waiter) =
+            waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range)
+        {
             waiter.mode = mode;
             waiter.reserved_ms = None;
             waiter.last_request_ms = self.latest_ms;
             return;
         }
         let (clients, source) = (&self.clients, self.clients[client].source_key);
-        let of_source = waiters.iter().filter(|waiter| clients[waiter.client].source_key == source).count();
+        let of_source =
+            waiters.iter().filter(|waiter| clients[waiter.client].source_key == source).count();
         let has_room = within_share(of_source, 1, waiters.len(), WAITERS_PER_FILE_MAX);
         if !has_room || clients[client].waiters >= WAITERS_PER_CLIENT_MAX {
             return;
         }
         self.clients[client].waiters += 1;
         self.clients[client].awaited_files.insert(file);
-        waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, last_request_ms: self.latest_ms });
+        waiters.push(Waiter {
+            client,
+            file: *key,
+            owner: owner.clone(),
+            range,
+            mode,
+            reserved_ms: None,
+            last_request_ms: self.latest_ms,
+        });
         self.forget_files_of_waits(client);
     }
 
@@ -49,15 +63,27 @@ impl<F: Clone> State<F> {
         let record = &mut self.clients[client];
         if record.awaited_files.len() > 2 * record.waiters + OBSOLETE_WAITS_MIN {
             let files = &self.files;
-            let waits =
-                |file: FileRef| files.table.get(file).is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client));
+            let waits = |file: FileRef| {
+                files
+                    .table
+                    .get(file)
+                    .is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client))
+            };
             record.awaited_files.retain(|&file| waits(file));
         }
     }
 
-    pub(in crate::state) fn dequeue(&mut self, file: FileRef, client: ClientKey, owner: &[u8], range: Range) {
+    pub(in crate::state) fn dequeue(
+        &mut self,
+        file: FileRef,
+        client: ClientKey,
+        owner: &[u8],
+        range: Range,
+    ) {
         let waiters = &mut self.files[file].waiters;
-        if let Some(at) = waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range) {
+        if let Some(at) =
+            waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range)
+        {
             waiters.remove(at);
             self.clients[client].waiters -= 1;
         }
@@ -72,11 +98,17 @@ impl<F: Clone> State<F> {
         mode: Mode,
         now: u64,
     ) -> Option<Denied> {
-        let mut waiters = self.files[file].waiters.iter().take_while(|waiter| !(waiter.is(client, owner) && waiter.range == range));
+        let mut waiters = self.files[file]
+            .waiters
+            .iter()
+            .take_while(|waiter| !(waiter.is(client, owner) && waiter.range == range));
         let first = waiters.find(|waiter| {
-            waiter.reserved_ms.is_some_and(|until| now < until) && !waiter.is(client, owner) && waiter.collides(range, mode)
+            waiter.reserved_ms.is_some_and(|until| now < until)
+                && !waiter.is(client, owner)
+                && waiter.collides(range, mode)
         })?;
-        let (client, owner) = (self.clients[first.client].id, self.sent_owner_name(first.client, &first.owner));
+        let (client, owner) =
+            (self.clients[first.client].id, self.sent_owner_name(first.client, &first.owner));
         Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
@@ -119,7 +151,11 @@ impl<F: Clone> State<F> {
         for (client, file, owner) in notified {
             // 4.0 has no CB_NOTIFY_LOCK: its clients poll.
             if self.clients[client].family() == Family::V41 {
-                self.queue_callback(client, CallbackOp::NotifyLock { file, owner }, crate::state::callback::record::Subject::Nothing);
+                self.queue_callback(
+                    client,
+                    CallbackOp::NotifyLock { file, owner },
+                    crate::state::callback::record::Subject::Nothing,
+                );
             }
         }
     }
@@ -128,7 +164,8 @@ impl<F: Clone> State<F> {
     fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
         let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
         self.files[file].waiters.retain(|waiter| {
-            let lost = clients[waiter.client].family() == Family::V40 && now >= waiter.last_request_ms + lease_ms;
+            let lost = clients[waiter.client].family() == Family::V40
+                && now >= waiter.last_request_ms + lease_ms;
             if lost {
                 clients[waiter.client].waiters -= 1;
             }

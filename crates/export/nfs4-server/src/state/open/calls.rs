@@ -22,7 +22,11 @@ use crate::state::tables::State;
 impl<F: Clone> State<F> {
     /// Call it before the file is opened or truncated. Recalls conflicting delegations (DELAY) and
     /// ends conflicting expired clients. [`State::open`] checks again.
-    pub(crate) fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
+    pub(crate) fn check_open(
+        &mut self,
+        call: &OpenCall<'_>,
+        now: u64,
+    ) -> Result<OpenPlan<F>, Status> {
         self.client(call.client)?;
         match call.claim {
             Claim::New => self.admit_new(call.client)?,
@@ -85,7 +89,11 @@ impl<F: Clone> State<F> {
         fits: impl Fn(Share) -> bool,
     ) -> bool {
         loop {
-            let Some(file) = self.files.find(key).filter(|&file| any(self.files[file].opens.shares())) else { return true };
+            let Some(file) =
+                self.files.find(key).filter(|&file| any(self.files[file].opens.shares()))
+            else {
+                return true;
+            };
             let mut silent = Vec::new();
             for client in self.files[file].opens.clients(&fits).take(EXPIRED_SCAN_CLIENTS_MAX) {
                 if Some(client) == by || !self.is_courtesy(client) {
@@ -109,7 +117,13 @@ impl<F: Clone> State<F> {
 
     /// Adds or widens an open. `opened` allows the share `covers`. DELAY if another call widened
     /// the open beyond `covers` meanwhile.
-    pub(crate) fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
+    pub(crate) fn open(
+        &mut self,
+        call: &OpenCall<'_>,
+        opened: F,
+        covers: Share,
+        now: u64,
+    ) -> Result<Opened, Status> {
         self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;
         if plan.union.access & !covers.access != 0 {
@@ -142,17 +156,29 @@ impl<F: Clone> State<F> {
         };
         let granted = matches!(delegation, Granted::Read(_) | Granted::Write(_));
         // Only an open can hold a denial, and an existing open keeps its stateid.
-        let for_open = granted && call.extensions.for_open && before.is_none() && call.share.deny == 0;
+        let for_open =
+            granted && call.extensions.for_open && before.is_none() && call.share.deny == 0;
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
             self.drop_open(key, Ended::Freed, None);
             self.remove_owner_if_idle(owner);
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
-        Ok(Opened { stateid, confirm, delegation, extensions: DelegationExtensions { times: granted && call.extensions.times, for_open } })
+        Ok(Opened {
+            stateid,
+            confirm,
+            delegation,
+            extensions: DelegationExtensions { times: granted && call.extensions.times, for_open },
+        })
     }
 
-    fn insert_open(&mut self, call: &OpenCall<'_>, owner: OwnerKey, file: FileRef, opened: F) -> StateKey {
+    fn insert_open(
+        &mut self,
+        call: &OpenCall<'_>,
+        owner: OwnerKey,
+        file: FileRef,
+        opened: F,
+    ) -> StateKey {
         let open = Open {
             owner,
             access: call.share.access,
@@ -166,10 +192,22 @@ impl<F: Clone> State<F> {
         let export = call.file.export;
         let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
         self.clients[client].count_opens_of(opener.as_ref(), |opens| opens + 1);
-        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
+        let key = self.states.insert(Entry {
+            client,
+            file,
+            export,
+            terms,
+            opener,
+            seq: StateSeq(1),
+            kind: Kind::Open(open),
+        });
         self.owners[owner].states.insert((file, export), key);
         let source_key = self.clients[call.client].source_key;
-        self.files[file].opens.insert(key, Opener { source_key, client: call.client, export }, call.share);
+        self.files[file].opens.insert(
+            key,
+            Opener { source_key, client: call.client, export },
+            call.share,
+        );
         let client = &mut self.clients[call.client];
         client.opens += 1;
         self.sources.usage_mut(client.source_key).opens += 1;
@@ -181,17 +219,26 @@ impl<F: Clone> State<F> {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
         let source = clients[call.client].source_key;
-        let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(source, |client| clients[client].source_key));
+        let of_file = files.find(&call.file).is_none_or(|file| {
+            files[file].opens.has_room(source, |client| clients[client].source_key)
+        });
         of_file && self.room_for_one_open(call.client, call.opener)
     }
 
-    pub(in crate::state) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
+    pub(in crate::state) fn room_for_one_open(
+        &mut self,
+        client: ClientKey,
+        opener: Option<&Arc<str>>,
+    ) -> bool {
         let (record, limits) = (&self.clients[client], &self.config.limits);
         let (per_client_max, opens_max) = (limits.opens_per_client_max, limits.opens_max);
         // A 4.0 client id is no secret: unrelated principals get at most half.
         let of_stranger = record.opens_of_stranger(opener);
-        let within_client_limit = record.opens < per_client_max && of_stranger.is_none_or(|opens| opens < per_client_max / 2);
-        within_client_limit && self.make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
+        let within_client_limit = record.opens < per_client_max
+            && of_stranger.is_none_or(|opens| opens < per_client_max / 2);
+        within_client_limit
+            && self
+                .make_room_for_state(client, Resource::Opens, opens_max, |state| state.open_count)
     }
 
     /// Not after a reclaim or under a delegation (RFC 7530 §16.18.5).
@@ -207,7 +254,9 @@ impl<F: Clone> State<F> {
         let entry = &mut self.states[key];
         entry.seq = entry.seq.next();
         entry.terms = call.terms;
-        let Kind::Open(open) = &mut entry.kind else { unreachable!("an open owner's states are opens") };
+        let Kind::Open(open) = &mut entry.kind else {
+            unreachable!("an open owner's states are opens")
+        };
         let before = open.share();
         let after = before.or(share);
         (open.access, open.deny) = (after.access, after.deny);
@@ -217,7 +266,12 @@ impl<F: Clone> State<F> {
         self.effects.push_back(StateEffect::Release(old));
     }
 
-    pub(crate) fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+    pub(crate) fn confirm_open(
+        &mut self,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<Stateid, Status> {
         let key = self.resolve(None, stateid, file, now)?;
         let entry = &mut self.states[key];
         let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
@@ -265,7 +319,13 @@ impl<F: Clone> State<F> {
     }
 
     /// LOCKS_HELD while lock owners of this open hold locks (RFC 8881 §18.2.3).
-    pub(crate) fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+    pub(crate) fn close(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<Stateid, Status> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
         let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
@@ -273,16 +333,26 @@ impl<F: Clone> State<F> {
             return Err(Status::LOCKS_HELD);
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
-        let (file, export, terms, opener, other) = (entry.file, entry.export, entry.terms, entry.opener.clone(), stateid.other);
+        let (file, export, terms, opener, other) =
+            (entry.file, entry.export, entry.terms, entry.opener.clone(), stateid.other);
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.remove_owner_if_idle(owner);
             // §18.2.4.
             return Ok(Stateid::INVALID);
         }
-        let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
+        let closed = Entry {
+            client,
+            file,
+            export,
+            terms,
+            opener,
+            seq: seq.next(),
+            kind: Kind::Closed(owner),
+        };
         let revived = self.states.revive(key, closed);
-        let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("the entry was just seen");
+        let sequencer =
+            self.owners[owner].sequencer.as_deref_mut().expect("the entry was just seen");
         if let Some(old) = sequencer.closed.replace(revived) {
             self.states.remove(old, Ended::Freed);
         }
@@ -290,14 +360,20 @@ impl<F: Clone> State<F> {
     }
 
     pub(in crate::state) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
-        let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
+        let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else {
+            return;
+        };
         let locks = std::mem::take(&mut open.locks);
         let owners: Vec<_> = locks.iter().map(|&lock| self.lock_of(lock).owner).collect();
         self.drop_locks(locks, ended);
         owners.into_iter().for_each(|owner| self.remove_owner_if_idle(owner));
         let entry = self.states.remove(key, ended).expect("the entry was just checked");
         let Kind::Open(open) = entry.kind else { unreachable!("the entry is an open") };
-        let by = Opener { source_key: self.clients[entry.client].source_key, client: entry.client, export: entry.export };
+        let by = Opener {
+            source_key: self.clients[entry.client].source_key,
+            client: entry.client,
+            export: entry.export,
+        };
         self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
         let client = &mut self.clients[entry.client];

@@ -53,45 +53,71 @@ impl FileOpens {
         }
     }
 
-    pub(in crate::state) fn has_room(&mut self, source: SourceKey, source_of: impl Fn(ClientKey) -> SourceKey) -> bool {
+    pub(in crate::state) fn has_room(
+        &mut self,
+        source: SourceKey,
+        source_of: impl Fn(ClientKey) -> SourceKey,
+    ) -> bool {
         let all = self.all.len();
         if all < COUNTED_LEN {
             return true;
         }
         let counts = self.of_source.get_or_insert_with(|| {
             let mut counts = BTreeMap::new();
-            self.all.iter().for_each(|&(_, client, ..)| *counts.entry(source_of(client)).or_default() += 1);
+            self.all
+                .iter()
+                .for_each(|&(_, client, ..)| *counts.entry(source_of(client)).or_default() += 1);
             counts
         });
         within_share(counts.get(&source).copied().unwrap_or(0), 1, all, OPENS_PER_FILE_MAX)
     }
 
-    pub(in crate::state) fn with(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
-        Share::all().filter(move |&share| fits(share)).flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
+    pub(in crate::state) fn with(
+        &self,
+        fits: impl Fn(Share) -> bool,
+    ) -> impl Iterator<Item = StateKey> {
+        Share::all()
+            .filter(move |&share| fits(share))
+            .flat_map(|share| self.all.range(range_of(share)).map(|&(.., key)| key))
     }
 
-    pub(in crate::state) fn of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = StateKey> {
+    pub(in crate::state) fn of(
+        &self,
+        client: ClientKey,
+        export: ExportId,
+        fits: impl Fn(Share) -> bool,
+    ) -> impl Iterator<Item = StateKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
-            let range = (share.code(), client, export, StateKey::FIRST)..=(share.code(), client, export, StateKey::LAST);
+            let range = (share.code(), client, export, StateKey::FIRST)
+                ..=(share.code(), client, export, StateKey::LAST);
             self.all.range(range).map(|&(.., key)| key)
         })
     }
 
     /// May repeat a client. O(log n) for each.
-    pub(in crate::state) fn clients(&self, fits: impl Fn(Share) -> bool) -> impl Iterator<Item = ClientKey> {
+    pub(in crate::state) fn clients(
+        &self,
+        fits: impl Fn(Share) -> bool,
+    ) -> impl Iterator<Item = ClientKey> {
         Share::all().filter(move |&share| fits(share)).flat_map(move |share| {
             let code = share.code();
             let last = move |client| (code, client, ExportId(u32::MAX), StateKey::LAST);
             let mut from = Bound::Included((code, ClientKey::FIRST, ExportId(0), StateKey::FIRST));
             std::iter::from_fn(move || {
-                let &(_, client, ..) = self.all.range((from, Bound::Included(last(ClientKey::LAST)))).next()?;
+                let &(_, client, ..) =
+                    self.all.range((from, Bound::Included(last(ClientKey::LAST)))).next()?;
                 from = Bound::Excluded(last(client));
                 Some(client)
             })
         })
     }
 
-    pub(in crate::state) fn are_all_of(&self, client: ClientKey, export: ExportId, fits: impl Fn(Share) -> bool) -> bool {
+    pub(in crate::state) fn are_all_of(
+        &self,
+        client: ClientKey,
+        export: ExportId,
+        fits: impl Fn(Share) -> bool,
+    ) -> bool {
         Share::all().filter(|&share| fits(share)).all(|share| {
             let mut range = self.all.range(range_of(share));
             let is_own = |&(_, other, by, _): &Row| (other, by) == (client, export);
@@ -103,7 +129,8 @@ impl FileOpens {
 type Row = (u8, ClientKey, ExportId, StateKey);
 
 fn range_of(share: Share) -> RangeInclusive<Row> {
-    (share.code(), ClientKey::FIRST, ExportId(0), StateKey::FIRST)..=(share.code(), ClientKey::LAST, ExportId(u32::MAX), StateKey::LAST)
+    (share.code(), ClientKey::FIRST, ExportId(0), StateKey::FIRST)
+        ..=(share.code(), ClientKey::LAST, ExportId(u32::MAX), StateKey::LAST)
 }
 
 pub(in crate::state) fn count_down<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
@@ -174,7 +201,11 @@ mod tests {
             held
         };
         let most = fill(&mut opens);
-        assert!((OPENS_PER_FILE_MAX / 5 * 4..=OPENS_PER_FILE_MAX / 5 * 4 + 4).contains(&(most as usize)), "{most}");
+        assert!(
+            (OPENS_PER_FILE_MAX / 5 * 4..=OPENS_PER_FILE_MAX / 5 * 4 + 4)
+                .contains(&(most as usize)),
+            "{most}"
+        );
         (0..most).for_each(|number| opens.remove(StateKey::new(number, 0), by, share(0)));
         assert!(opens.of_source.is_none() && opens.is_empty());
         assert_eq!(fill(&mut opens), most * 2);

@@ -79,7 +79,9 @@ impl ShareCounts {
     }
 
     pub(in crate::state) fn remove(&mut self, share: Share) {
-        self.each(share, |count| *count = count.checked_sub(1).expect("every removed entry was added"));
+        self.each(share, |count| {
+            *count = count.checked_sub(1).expect("every removed entry was added")
+        });
     }
 
     fn each(&mut self, share: Share, act: impl Fn(&mut u32)) {

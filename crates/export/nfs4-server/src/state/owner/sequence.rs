@@ -25,7 +25,12 @@ pub(crate) struct OwnerToken {
 }
 
 impl<F: Clone> State<F> {
-    pub(in crate::state) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
+    pub(in crate::state) fn owner(
+        &mut self,
+        client: ClientKey,
+        kind: OwnerKind,
+        name: &[u8],
+    ) -> Result<OwnerKey, Status> {
         let hasher = self.hasher;
         let record = self.client(client)?;
         if let Some(&owner) = record.owners(kind).get(name) {
@@ -38,7 +43,13 @@ impl<F: Clone> State<F> {
         let record = self.client(client)?;
         let sequencer = (record.family() == Family::V40).then(Box::default);
         let name: std::sync::Arc<[u8]> = name.into();
-        let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
+        let owner = self.owners.insert(Owner {
+            client,
+            kind,
+            name: name.clone(),
+            states: Map::with_hasher(hasher),
+            sequencer,
+        });
         self.clients[client].owners(kind).insert(name, owner);
         self.sources.usage_mut(source_key).owners += 1;
         Ok(owner)
@@ -46,15 +57,25 @@ impl<F: Clone> State<F> {
 
     pub(in crate::state) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
         let (source, owners_max) = (self.client(client)?.source_key, self.config.limits.owners_max);
-        let within_client_limit = |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
+        let within_client_limit =
+            |state: &Self| state.clients[client].owner_count() < OWNERS_PER_CLIENT_MAX;
         let own = self.sources.usage(source).owners;
-        let has_room = within_client_limit(self) && within_share(own, 1, self.owners.len(), owners_max);
+        let has_room =
+            within_client_limit(self) && within_share(own, 1, self.owners.len(), owners_max);
         Ok(has_room
             || self.drop_idle_owners(client) && within_client_limit(self)
-            || within_client_limit(self) && self.make_room_for_state(client, Resource::Owners, owners_max, |state| state.owners.len()))
+            || within_client_limit(self)
+                && self.make_room_for_state(client, Resource::Owners, owners_max, |state| {
+                    state.owners.len()
+                }))
     }
 
-    pub(in crate::state) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {
+    pub(in crate::state) fn find_owner(
+        &mut self,
+        client: ClientKey,
+        kind: OwnerKind,
+        name: &[u8],
+    ) -> Option<OwnerKey> {
         self.clients.get_mut(client)?.owners(kind).get(name).copied()
     }
 
@@ -90,9 +111,16 @@ impl<F: Clone> State<F> {
         let record = &self.clients[client];
         let idle = |&owner: &OwnerKey| {
             let owner = &self.owners[owner];
-            owner.states.is_empty() && owner.sequencer.as_deref().is_none_or(|sequencer| !sequencer.busy)
+            owner.states.is_empty()
+                && owner.sequencer.as_deref().is_none_or(|sequencer| !sequencer.busy)
         };
-        let owners: Vec<OwnerKey> = record.open_owners.values().chain(record.lock_owners.values()).copied().filter(idle).collect();
+        let owners: Vec<OwnerKey> = record
+            .open_owners
+            .values()
+            .chain(record.lock_owners.values())
+            .copied()
+            .filter(idle)
+            .collect();
         let any = !owners.is_empty();
         owners.into_iter().for_each(|owner| self.drop_owner(owner));
         if any {
@@ -106,13 +134,20 @@ impl<F: Clone> State<F> {
     ///
     /// A client that reclaims holds no state of this server. If the server still has some, the client
     /// was at another server in between, and its owner starts over.
-    pub(crate) fn owner_turn(&mut self, client: ClientKey, name: &[u8], seq: OwnerSeq, reclaims: bool) -> Result<OwnerTurn, Status> {
+    pub(crate) fn owner_turn(
+        &mut self,
+        client: ClientKey,
+        name: &[u8],
+        seq: OwnerSeq,
+        reclaims: bool,
+    ) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, OwnerKind::Open, name)?;
         let owner = &self.owners[key];
         let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
         // An unconfirmed owner may start over with any number and loses its opens (§16.18.5). An
         // owner without opens may repeat the number: clients that got SYMLINK use it elsewhere.
-        let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
+        let follows =
+            seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
         if sequencer.begun && (!sequencer.confirmed || reclaims) && !sequencer.busy && !follows {
             self.restart_owner(key);
         }
@@ -120,9 +155,18 @@ impl<F: Clone> State<F> {
     }
 
     /// OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU.
-    pub(crate) fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
+    pub(crate) fn owner_turn_by_state(
+        &mut self,
+        stateid: &Stateid,
+        seq: OwnerSeq,
+        now: u64,
+    ) -> Result<OwnerTurn, Status> {
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
-            return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
+            return Err(if stateid.is_special() {
+                Status::BAD_STATEID
+            } else {
+                Status::STALE_STATEID
+            });
         };
         let entry = match self.states.get(key) {
             Some(entry) => entry,

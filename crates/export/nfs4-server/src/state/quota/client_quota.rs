@@ -54,7 +54,8 @@ impl<F: Clone> State<F> {
         let own = self.sources.key_of(source);
         // Anybody can introduce any number of names.
         let unconfirmed_max = (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN);
-        let mut has_room = self.unconfirmed_count < unconfirmed_max || self.evict_clients(own, Victims::Unconfirmed, now);
+        let mut has_room = self.unconfirmed_count < unconfirmed_max
+            || self.evict_clients(own, Victims::Unconfirmed, now);
         let all = self.clients.len();
         if has_room && !within_share(self.sources.clients_of(source), 1, all, clients_max) {
             let victims = if all < clients_max { Victims::Own(own) } else { Victims::Any };
@@ -64,7 +65,11 @@ impl<F: Clone> State<F> {
             return Ok(());
         }
         self.clients_refused += 1;
-        self.effects.push_back(StateEffect::ClientEnded { owner: owner.into(), address, why: ClientEnd::TableFull });
+        self.effects.push_back(StateEffect::ClientEnded {
+            owner: owner.into(),
+            address,
+            why: ClientEnd::TableFull,
+        });
         Err(Status::DELAY)
     }
 
@@ -72,7 +77,11 @@ impl<F: Clone> State<F> {
         self.clients_displaced += 1;
         let client = &self.clients[key];
         let (owner, address) = (client.owner.clone(), client.address);
-        self.effects.push_back(StateEffect::ClientEnded { owner, address, why: ClientEnd::Evicted });
+        self.effects.push_back(StateEffect::ClientEnded {
+            owner,
+            address,
+            why: ClientEnd::Evicted,
+        });
         self.end(key, Ended::Expired, client.confirmed, Loss::Expired);
     }
 
@@ -100,10 +109,15 @@ impl<F: Clone> State<F> {
         let Some(kind) = counts.keys().map(|&(kind, _)| kind).min() else { return false };
         let of_kind = counts.iter().filter(|((other, _), _)| *other == kind);
         // Among equals, the asking source is the victim.
-        let largest = of_kind.max_by_key(|((_, source), count)| (**count, Some(*source) == requester, *source));
+        let largest = of_kind
+            .max_by_key(|((_, source), count)| (**count, Some(*source) == requester, *source));
         let Some((&(_, source), &count)) = largest else { return false };
-        let records = self.clients.iter().filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
-        let mut oldest: Vec<(u64, ClientKey)> = records.map(|(key, client)| (client.renewed_ms, key)).collect();
+        let records = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.source_key == source && candidate(client) == Some(kind));
+        let mut oldest: Vec<(u64, ClientKey)> =
+            records.map(|(key, client)| (client.renewed_ms, key)).collect();
         oldest.sort_unstable();
         let evicted_max = if kind == Evictable::Expired { 1 } else { 1 + count / EVICTED_PART };
         for &(_, key) in oldest.iter().take(evicted_max) {
@@ -132,9 +146,13 @@ impl<F: Clone> State<F> {
             return false;
         }
         let own = usage(self, source);
-        let records = self.clients.iter().filter(|&(other, client)| other != key && client.evictable() == Some(Evictable::Expired));
+        let records = self.clients.iter().filter(|&(other, client)| {
+            other != key && client.evictable() == Some(Evictable::Expired)
+        });
         let mut expired: Vec<(bool, std::cmp::Reverse<usize>, u64, ClientKey)> = records
-            .filter(|(_, client)| client.source_key == source || usage(self, client.source_key) > own)
+            .filter(|(_, client)| {
+                client.source_key == source || usage(self, client.source_key) > own
+            })
             .map(|(key, client)| {
                 let of = client.source_key;
                 (of != source, std::cmp::Reverse(usage(self, of)), client.renewed_ms, key)

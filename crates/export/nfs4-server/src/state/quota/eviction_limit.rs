@@ -1,4 +1,6 @@
-use crate::state::limits::{EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX};
+use crate::state::limits::{
+    EVICTION_INTERVAL_MS, EVICTION_SCANS_MAX, EVICTION_SCANS_PER_SOURCE_MAX,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct EvictionScans {
@@ -41,10 +43,14 @@ mod tests {
         let mut limit = EvictionLimit::default();
         let mut admitted = |now| {
             let mut source = EvictionScans::default();
-            (0..EVICTION_SCANS_MAX * 2).filter(|_| limit.admit(Some(&mut source), now)).count() as u32
+            (0..EVICTION_SCANS_MAX * 2).filter(|_| limit.admit(Some(&mut source), now)).count()
+                as u32
         };
         let counts: Vec<u32> = (0..10).map(|_| admitted(0)).collect();
-        assert_eq!((counts[0], counts.iter().sum::<u32>()), (EVICTION_SCANS_PER_SOURCE_MAX, EVICTION_SCANS_MAX));
+        assert_eq!(
+            (counts[0], counts.iter().sum::<u32>()),
+            (EVICTION_SCANS_PER_SOURCE_MAX, EVICTION_SCANS_MAX)
+        );
         assert_eq!(admitted(EVICTION_INTERVAL_MS), EVICTION_SCANS_PER_SOURCE_MAX);
     }
 }

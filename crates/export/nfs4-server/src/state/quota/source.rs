@@ -16,7 +16,9 @@ pub(in crate::state) enum Source {
 impl Source {
     pub(in crate::state) fn of(credential: &Credential<'_>) -> Self {
         match credential.principal {
-            Principal::Gss { name } | Principal::Certificate { name } => Source::Principal(name.clone()),
+            Principal::Gss { name } | Principal::Certificate { name } => {
+                Source::Principal(name.clone())
+            }
             _ => Source::Network(Network::of(credential.address)),
         }
     }
@@ -30,7 +32,9 @@ mod tests {
     #[test]
     fn addresses_of_one_ipv6_network_are_one_source() {
         let none = Principal::None;
-        let of = |address: &str| Source::of(&Credential { address: address.parse().unwrap(), ..sys(&none) });
+        let of = |address: &str| {
+            Source::of(&Credential { address: address.parse().unwrap(), ..sys(&none) })
+        };
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

@@ -57,7 +57,12 @@ pub(in crate::state) struct SourceTable {
 
 impl SourceTable {
     pub(in crate::state) fn new(hasher: Seed) -> Self {
-        SourceTable { keys: Map::with_hasher(hasher), usages: Vec::new(), vacant: Vec::new(), eviction_limit: EvictionLimit::default() }
+        SourceTable {
+            keys: Map::with_hasher(hasher),
+            usages: Vec::new(),
+            vacant: Vec::new(),
+            eviction_limit: EvictionLimit::default(),
+        }
     }
 
     pub(in crate::state) fn add_client(&mut self, source: &Source) -> SourceKey {
@@ -66,10 +71,14 @@ impl SourceTable {
             None => {
                 let key = self.vacant.pop().unwrap_or_else(|| {
                     self.usages.push(SourceUsage::default());
-                    SourceKey(u32::try_from(self.usages.len() - 1).expect("there are no more sources than clients"))
+                    SourceKey(
+                        u32::try_from(self.usages.len() - 1)
+                            .expect("there are no more sources than clients"),
+                    )
                 });
                 self.keys.insert(source.clone(), key);
-                *self.usage_mut(key) = SourceUsage { source: Some(source.clone()), ..SourceUsage::default() };
+                *self.usage_mut(key) =
+                    SourceUsage { source: Some(source.clone()), ..SourceUsage::default() };
                 key
             }
         };
@@ -144,13 +153,21 @@ mod tests {
 
     #[test]
     fn share_is_four_times_free_rest() {
-        assert!(within_share(3, 1, 4, 5) && !within_share(4, 1, 4, 5) && !within_share(0, 1, 5, 5) && within_share(0, 1, 0, 1));
+        assert!(
+            within_share(3, 1, 4, 5)
+                && !within_share(4, 1, 4, 5)
+                && !within_share(0, 1, 5, 5)
+                && within_share(0, 1, 0, 1)
+        );
     }
 
     #[test]
     fn reservation_keeps_source_entry() {
         let mut table = SourceTable::new(Seed(1));
-        let (one, two) = (Source::Network(Network::V4([192, 0, 2, 1])), Source::Network(Network::V4([192, 0, 2, 2])));
+        let (one, two) = (
+            Source::Network(Network::V4([192, 0, 2, 1])),
+            Source::Network(Network::V4([192, 0, 2, 2])),
+        );
         let key = table.add_client(&one);
         assert_eq!((table.add_client(&one), table.clients_of(&one)), (key, 2));
         table.remove_client(key);

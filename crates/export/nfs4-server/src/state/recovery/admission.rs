@@ -17,7 +17,12 @@ impl<F: Clone> State<F> {
         self.grace.is_active()
     }
 
-    pub(in crate::state) fn check_name_is_free(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_name_is_free(
+        &mut self,
+        family: Family,
+        owner: &[u8],
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         match self.grace.admits(family, owner, credential) {
             true => Ok(()),
             false => Err(self.note_conflict_with(owner.into(), None, credential.address, false)),
@@ -27,7 +32,12 @@ impl<F: Clone> State<F> {
     /// Only the address tells unproven clients apart. A caller from the recorded address takes the
     /// name; another one, whose address may have changed, continues after grace without reclaims
     /// (§8.4.2.1). DELAY if the recorded client has returned.
-    pub(in crate::state) fn assign_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn assign_name(
+        &mut self,
+        family: Family,
+        owner: &[u8],
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
         let here = from == Network::of(credential.address);
         if here && !self.grace.admits(family, owner, credential) {
@@ -44,10 +54,22 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    pub(in crate::state) fn check_name(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+    pub(in crate::state) fn check_name(
+        &self,
+        key: ClientKey,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let client = &self.clients[key];
-        let from = if client.has_other_address { None } else { self.grace.awaits_from(client.family(), &client.owner) };
-        if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
+        let from = if client.has_other_address {
+            None
+        } else {
+            self.grace.awaits_from(client.family(), &client.owner)
+        };
+        if from.is_none_or(|from| from == Network::of(credential.address)) {
+            Ok(())
+        } else {
+            Err(Status::DELAY)
+        }
     }
 
     /// GRACE during grace (§8.4.2.1), or before the RECLAIM_COMPLETE of a 4.1 client (§18.51.3).
@@ -65,7 +87,11 @@ impl<F: Clone> State<F> {
     ///
     /// A claim that cannot conflict is always granted (section 8.4.2.1): another server of the same
     /// published tree may have granted the state, and the client may have been here before.
-    pub(in crate::state) fn admit_reclaim(&mut self, key: ClientKey, may_conflict: bool) -> Result<(), Status> {
+    pub(in crate::state) fn admit_reclaim(
+        &mut self,
+        key: ClientKey,
+        may_conflict: bool,
+    ) -> Result<(), Status> {
         let active = self.grace.is_active();
         let client = self.client(key)?;
         if !may_conflict {
@@ -85,17 +111,24 @@ impl<F: Clone> State<F> {
     /// whose stateid does not begin with number 1.
     pub(in crate::state) fn start_over(&mut self, key: ClientKey) {
         let Some(client) = self.clients.get_mut(key) else { return };
-        let Some(v41) = client.v41_mut().filter(|v41| v41.reclaim_complete && !v41.reclaims_again) else { return };
+        let Some(v41) = client.v41_mut().filter(|v41| v41.reclaim_complete && !v41.reclaims_again)
+        else {
+            return;
+        };
         v41.reclaims_again = true;
         let unused = |&session: &SessionKey| self.sessions[session].connections.is_empty();
         let sessions: Vec<_> = v41.sessions.iter().copied().filter(unused).collect();
         let delegations: Vec<_> = client.delegations.drain().collect();
         let owners: Vec<_> = client.open_owners.values().copied().collect();
         sessions.into_iter().for_each(|session| self.remove_session(session));
-        delegations.into_iter().for_each(|state| self.drop_delegation(state, Ended::Freed, Some(Loss::Restarted)));
+        delegations
+            .into_iter()
+            .for_each(|state| self.drop_delegation(state, Ended::Freed, Some(Loss::Restarted)));
         for owner in owners {
             let opens: Vec<_> = self.owners[owner].states.values().copied().collect();
-            opens.into_iter().for_each(|open| self.drop_open(open, Ended::Freed, Some(Loss::Restarted)));
+            opens
+                .into_iter()
+                .for_each(|open| self.drop_open(open, Ended::Freed, Some(Loss::Restarted)));
             self.remove_owner_if_idle(owner);
         }
     }
@@ -110,8 +143,11 @@ impl<F: Clone> State<F> {
     }
 
     fn record_moved_clients(&mut self) {
-        let done = |client: &Client| client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete);
-        let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
+        let done = |client: &Client| {
+            client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete)
+        };
+        let keys: Vec<ClientKey> =
+            self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
         keys.into_iter().for_each(|key| self.record(key, false));
     }
 }

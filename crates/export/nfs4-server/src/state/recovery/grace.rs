@@ -20,11 +20,17 @@ pub(in crate::state) struct Awaited {
 }
 
 impl Grace {
-    pub(in crate::state) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: crate::state::hash::Seed) -> Self {
+    pub(in crate::state) fn new(
+        records: &[RecoveryRecord],
+        grace_ms: u64,
+        now: u64,
+        hasher: crate::state::hash::Seed,
+    ) -> Self {
         let mut waiting = Map::with_hasher(hasher);
         // §8.4.3.
         for record in records.iter().filter(|record| !record.revoked) {
-            let awaited = Awaited { verifier: record.verifier, creator: record.creator, from: record.from };
+            let awaited =
+                Awaited { verifier: record.verifier, creator: record.creator, from: record.from };
             waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
         }
         Grace { until_ms: (!waiting.is_empty() && grace_ms > 0).then_some(now + grace_ms), waiting }
@@ -44,8 +50,17 @@ impl Grace {
 
     /// While a record waits, only its principal may use the name. The recorded client's lease
     /// counts as renewed (§2.4.3).
-    pub(in crate::state) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
-        !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.creator.admits(credential))
+    pub(in crate::state) fn admits(
+        &self,
+        family: Family,
+        owner: &[u8],
+        credential: Credential<'_>,
+    ) -> bool {
+        !self.is_active()
+            || self
+                .waiting
+                .get(&RecoveryRecord::key(family, owner))
+                .is_none_or(|awaited| awaited.creator.admits(credential))
     }
 
     pub(in crate::state) fn awaits_from(&self, family: Family, owner: &[u8]) -> Option<Network> {
@@ -55,8 +70,17 @@ impl Grace {
         self.waiting.get(&RecoveryRecord::key(family, owner))?.from
     }
 
-    pub(in crate::state) fn may_reclaim(&self, family: Family, owner: &[u8], verifier: Verifier) -> bool {
-        self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
+    pub(in crate::state) fn may_reclaim(
+        &self,
+        family: Family,
+        owner: &[u8],
+        verifier: Verifier,
+    ) -> bool {
+        self.is_active()
+            && self
+                .waiting
+                .get(&RecoveryRecord::key(family, owner))
+                .is_some_and(|awaited| awaited.verifier == verifier)
     }
 
     pub(in crate::state) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {

@@ -104,14 +104,23 @@ mod tests {
     use super::*;
 
     fn record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
-        RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, creator, from }
+        RecoveryRecord {
+            family: Family::V41,
+            owner: b"host".to_vec(),
+            verifier: Verifier([7; 8]),
+            revoked: true,
+            creator,
+            from,
+        }
     }
 
     #[test]
     fn record_round_trips() {
         let proven = ClientPrincipal::Proven { name: [5; 32], protected: true };
         let (v4, v6) = (Network::V4([192, 0, 2, 1]), Network::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]));
-        for creator in [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven] {
+        for creator in
+            [ClientPrincipal::Unknown, ClientPrincipal::Nobody, ClientPrincipal::Sys, proven]
+        {
             for from in [None, Some(v4), Some(v6)] {
                 let record = record(creator, from);
                 let (key, value) = record.to_bytes();
@@ -123,11 +132,23 @@ mod tests {
                 assert!(RecoveryRecord::from_bytes(b"\x02x", &value).is_err());
             }
         }
-        let head = |creator: u8| [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[creator]].concat();
+        let head = |creator: u8| {
+            [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[creator]]
+                .concat()
+        };
         let bytes = |creator, from| record(creator, from).to_bytes();
-        assert_eq!(bytes(proven, None), (b"\x01host".to_vec(), [&head(3)[..], &[5; 32], b"\0\0\0\x01\0\0\0\0"].concat()));
-        assert_eq!(bytes(ClientPrincipal::Sys, Some(v4)).1, [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat());
-        assert_eq!(bytes(ClientPrincipal::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
+        assert_eq!(
+            bytes(proven, None),
+            (b"\x01host".to_vec(), [&head(3)[..], &[5; 32], b"\0\0\0\x01\0\0\0\0"].concat())
+        );
+        assert_eq!(
+            bytes(ClientPrincipal::Sys, Some(v4)).1,
+            [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat()
+        );
+        assert_eq!(
+            bytes(ClientPrincipal::Nobody, Some(v6)).1,
+            [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat()
+        );
     }
 
     #[test]
@@ -139,7 +160,16 @@ mod tests {
             (Family::V40, false, Verifier([7; 8]), ClientPrincipal::Unknown)
         );
         let value = b"\0\0\0\x02\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0\x02";
-        assert_eq!(RecoveryRecord::from_bytes(b"\x01host", value), Ok(record(ClientPrincipal::Sys, None)));
-        assert!(RecoveryRecord::from_bytes(b"\0host", b"\0\0\0\x04\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07").is_err());
+        assert_eq!(
+            RecoveryRecord::from_bytes(b"\x01host", value),
+            Ok(record(ClientPrincipal::Sys, None))
+        );
+        assert!(
+            RecoveryRecord::from_bytes(
+                b"\0host",
+                b"\0\0\0\x04\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07"
+            )
+            .is_err()
+        );
     }
 }

@@ -5,14 +5,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use vouch_nfs4::op::SequenceOk;
-use vouch_nfs4::op::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer};
+use vouch_nfs4::op::{
+    BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer,
+};
 use vouch_nfs4::{SessionId, Status};
 
 use crate::access::network::Network;
 use crate::state::client::credential::Credential;
 use crate::state::client::record::Protection;
 use crate::state::id::{ClientKey, SessionKey, session_index};
-use crate::state::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
+use crate::state::limits::{
+    CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX,
+    SLOTS_UNDER_PRESSURE,
+};
 use crate::state::quota::Source;
 use crate::state::session::slots::{self, SlotAnswer};
 use vouch_nfs4::op::Op;
@@ -22,11 +27,18 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     pub(in crate::state) fn session_by_id(&mut self, id: &SessionId) -> Option<SessionKey> {
-        self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
+        self.sessions
+            .at_mut(session_index(id))
+            .filter(|(_, session)| session.id == *id)
+            .map(|(key, _)| key)
     }
 
     /// O(1); allocates only for the first use of a slot.
-    pub(crate) fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
+    pub(crate) fn sequence(
+        &mut self,
+        call: &SequenceCall<'_>,
+        now: u64,
+    ) -> Result<Sequenced, Status> {
         let args = call.args;
         let lease_ms = self.config.lease_ms;
         let (key, session) = self
@@ -51,9 +63,15 @@ impl<F: Clone> State<F> {
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        let turn = session.slots.check_request(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
+        let turn = session.slots.check_request(
+            args.slot,
+            args.seq,
+            args.highest_slot,
+            call.fingerprint,
+        )?;
         let source_key = session.source_key;
-        let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
+        let promised =
+            if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
         // Room for the reply is reserved now, so that the limit is never exceeded.
         if more > 0 && turn == slots::Turn::New && more > self.reply_room(source_key) {
@@ -70,7 +88,13 @@ impl<F: Clone> State<F> {
         Ok(self.sequenced(key, call, begun, promised))
     }
 
-    fn sequenced(&mut self, key: SessionKey, call: &SequenceCall<'_>, begun: SlotAnswer, promised: usize) -> Sequenced {
+    fn sequenced(
+        &mut self,
+        key: SessionKey,
+        call: &SequenceCall<'_>,
+        begun: SlotAnswer,
+        promised: usize,
+    ) -> Sequenced {
         let args = call.args;
         let session = &self.sessions[key];
         let client = &mut self.clients[session.client];
@@ -104,12 +128,18 @@ impl<F: Clone> State<F> {
 
     /// Without state protection, the first SEQUENCE on a connection binds it to the fore channel
     /// (§2.10.3.1).
-    fn bind_fore_channel(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<(), Status> {
+    fn bind_fore_channel(
+        &mut self,
+        key: SessionKey,
+        call: &SequenceCall<'_>,
+    ) -> Result<(), Status> {
         let session = &mut self.sessions[key];
         let client_key = session.client;
         let client = self.clients.get(client_key).expect("a client is removed after its sessions");
         let is_protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
-        if let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
+        if let Some(bound) =
+            session.connections.iter_mut().find(|bound| bound.connection == call.connection)
+        {
             if is_protected && !bound.fore {
                 return Err(Status::CONN_NOT_BOUND_TO_SESSION);
             }
@@ -119,7 +149,11 @@ impl<F: Clone> State<F> {
         if is_protected {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
-        if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) {
+        if self
+            .connections
+            .get(&call.connection)
+            .is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX)
+        {
             return Ok(());
         }
         if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
@@ -129,16 +163,30 @@ impl<F: Clone> State<F> {
                 sessions.retain(|&other| other != key);
             }
         }
-        session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
+        session.connections.push(Bound {
+            connection: call.connection,
+            address: call.address,
+            fore: true,
+            back: false,
+        });
         self.connections.entry(call.connection).or_default().push(key);
         self.update_client_address(client_key);
         Ok(())
     }
 
-    fn begin_slot(&mut self, key: SessionKey, call: &SequenceCall<'_>) -> Result<SlotAnswer, Status> {
+    fn begin_slot(
+        &mut self,
+        key: SessionKey,
+        call: &SequenceCall<'_>,
+    ) -> Result<SlotAnswer, Status> {
         let session = &mut self.sessions[key];
         let before = session.slots.held_len();
-        let begun = session.slots.begin(call.args.slot, call.args.seq, call.args.highest_slot, call.fingerprint);
+        let begun = session.slots.begin(
+            call.args.slot,
+            call.args.seq,
+            call.args.highest_slot,
+            call.fingerprint,
+        );
         let after = session.slots.held_len();
         self.reply_cache_len = self.reply_cache_len + after - before;
         let held = &mut self.sources.usage_mut(session.source_key).cached_len;
@@ -150,7 +198,8 @@ impl<F: Clone> State<F> {
     fn adjust_slots(&mut self, key: SessionKey, highest_used: vouch_nfs4::SlotId, room: usize) {
         let limits = &self.config.limits;
         let slots = &mut self.sessions[key].slots;
-        let uses_all = highest_used == slots.highest() && highest_used.0 + 1 < limits.slots_per_session_max;
+        let uses_all =
+            highest_used == slots.highest() && highest_used.0 + 1 < limits.slots_per_session_max;
         // §2.10.6.1.
         if uses_all && room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
             slots.grow((slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
@@ -173,7 +222,8 @@ impl<F: Clone> State<F> {
         let room = self.reply_room(turn.source_key);
         if let Some(session) = self.sessions.get_mut(turn.session) {
             let len_max = session.fore.response_cached_len_max as usize;
-            let reply = reply.filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
+            let reply = reply
+                .filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
             let before = session.slots.held_len();
             session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
             let after = session.slots.held_len();
@@ -192,16 +242,22 @@ impl<F: Clone> State<F> {
         let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
         let client = self.sessions[key].client;
         self.check_may_manage(client, Op::BIND_CONN_TO_SESSION, credential)?;
-        if self.connections.get(&connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)) {
+        if self.connections.get(&connection).is_some_and(|bound| {
+            bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)
+        }) {
             return Err(Status::DELAY);
         }
         let callbacks = self.sessions[key].back.credential.is_some();
         let (fore, back, dir) = match args.dir {
             ChannelDirClient::Fore => (true, false, ChannelDirServer::Fore),
             ChannelDirClient::Back if !callbacks => return Err(Status::INVAL),
-            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth if !callbacks => (true, false, ChannelDirServer::Fore),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth if !callbacks => {
+                (true, false, ChannelDirServer::Fore)
+            }
             ChannelDirClient::Back => (false, true, ChannelDirServer::Back),
-            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => {
+                (true, true, ChannelDirServer::Both)
+            }
         };
         self.bind(key, Bound { connection, address: credential.address, fore, back });
         self.update_client_address(client);
@@ -214,7 +270,9 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn bind(&mut self, key: SessionKey, bound: Bound) {
         let session = &mut self.sessions[key];
         session.fault &= !bound.back;
-        if let Some(old) = session.connections.iter_mut().find(|old| old.connection == bound.connection) {
+        if let Some(old) =
+            session.connections.iter_mut().find(|old| old.connection == bound.connection)
+        {
             *old = bound;
         } else {
             if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
@@ -236,11 +294,18 @@ impl<F: Clone> State<F> {
         }
     }
 
-    pub(crate) fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn backchannel_ctl(
+        &mut self,
+        turn: &Turn,
+        args: &BackchannelCtlArgs<'_>,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         self.check_may_manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
         // NOENT for unusable contexts (§18.33.3). The previous credential stays.
-        let credential = crate::state::session::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
+        let credential =
+            crate::state::session::create_session::callback_credential(&args.sec_parms)
+                .ok_or(Status::NOENT)?;
         let life = self.life_of(Some(&credential));
         let back = &mut self.sessions[turn.session].back;
         back.program = args.program;
@@ -273,7 +338,9 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn update_client_address(&mut self, key: ClientKey) {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
-        let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.address));
+        let bound = sessions.flat_map(|&session| {
+            self.sessions[session].connections.iter().map(|bound| bound.address)
+        });
         let rank = |address: &IpAddr| {
             let network = Network::of(*address);
             (client.source == Source::Network(network), network == Network::of(client.address))
@@ -293,7 +360,12 @@ impl<F: Clone> State<F> {
         }
     }
 
-    pub(crate) fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
+    pub(crate) fn destroy_session(
+        &mut self,
+        id: &SessionId,
+        connection: ConnectionId,
+        credential: Credential<'_>,
+    ) -> Result<(), Status> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
@@ -310,7 +382,9 @@ impl<F: Clone> State<F> {
 
     /// Callbacks in progress return to the client's queue when they end.
     pub(in crate::state) fn remove_session(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.remove(key, crate::state::slab::Ended::Freed) else { return };
+        let Some(session) = self.sessions.remove(key, crate::state::slab::Ended::Freed) else {
+            return;
+        };
         self.reply_cache_len -= session.slots.held_len();
         let held = self.sources.usage_mut(session.source_key);
         held.cached_len -= session.slots.held_len();
@@ -318,7 +392,8 @@ impl<F: Clone> State<F> {
         for bound in session.connections {
             self.forget_binding(bound.connection, key);
         }
-        if let Some(v41) = self.clients.get_mut(session.client).and_then(|client| client.v41_mut()) {
+        if let Some(v41) = self.clients.get_mut(session.client).and_then(|client| client.v41_mut())
+        {
             v41.sessions.retain(|&other| other != key);
         }
     }

@@ -60,7 +60,13 @@ impl SlotTable {
     }
 
     #[inline]
-    pub(in crate::state) fn check_request(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
+    pub(in crate::state) fn check_request(
+        &self,
+        slot: SlotId,
+        seq: SlotSeq,
+        highest: SlotId,
+        fingerprint: u64,
+    ) -> Result<Turn, Status> {
         // §18.46.3.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
@@ -71,7 +77,11 @@ impl SlotTable {
         let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
         // §2.10.6.1.
         if seq == place.seq.next() {
-            return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
+            return if place.phase == Phase::Busy {
+                Err(Status::SEQ_MISORDERED)
+            } else {
+                Ok(Turn::New)
+            };
         }
         match place.phase {
             _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
@@ -85,7 +95,13 @@ impl SlotTable {
     }
 
     #[inline]
-    pub(in crate::state) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<SlotAnswer, Status> {
+    pub(in crate::state) fn begin(
+        &mut self,
+        slot: SlotId,
+        seq: SlotSeq,
+        highest: SlotId,
+        fingerprint: u64,
+    ) -> Result<SlotAnswer, Status> {
         let turn = self.check_request(slot, seq, highest, fingerprint)?;
         let grown = self.growth(slot);
         self.held_len += grown;
@@ -111,7 +127,11 @@ impl SlotTable {
 
     #[inline]
     pub(in crate::state) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) {
-        let Some(place) = self.slots.get_mut(slot.0 as usize).filter(|place| place.seq == seq && place.phase == Phase::Busy) else {
+        let Some(place) = self
+            .slots
+            .get_mut(slot.0 as usize)
+            .filter(|place| place.seq == seq && place.phase == Phase::Busy)
+        else {
             return;
         };
         self.busy -= 1;
@@ -141,7 +161,9 @@ impl SlotTable {
 
     fn retire(&mut self, highest: SlotId) {
         let target = self.target as usize;
-        if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {
+        if highest.0 < self.target
+            && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy)
+        {
             self.granted = self.target;
             self.slots.truncate(target);
             self.slots.shrink_to_fit();

@@ -99,7 +99,11 @@ impl<F> Entry<F> {
         }
     }
 
-    pub(in crate::state) fn stateid(&self, boot: crate::state::id::StateidIssuer, key: StateKey) -> Stateid {
+    pub(in crate::state) fn stateid(
+        &self,
+        boot: crate::state::id::StateidIssuer,
+        key: StateKey,
+    ) -> Stateid {
         crate::state::effect::stateid(self.seq, boot.other(key))
     }
 }

@@ -68,7 +68,13 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Open(grant))
     }
 
-    pub(crate) fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
+    pub(crate) fn open_file(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Option<F> {
         let key = self.resolve(client, stateid, file, now).ok()?;
         match &self.states[key].kind {
             Kind::Open(open) => Some(open.file.clone()),
@@ -109,7 +115,12 @@ impl<F: Clone> State<F> {
     }
 
     fn check_denials(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
-        match self.expire_conflicting_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
+        match self.expire_conflicting_opens(
+            file,
+            None,
+            |shares| shares.denies(bit),
+            |share| share.deny & bit != 0,
+        ) {
             true => Ok(()),
             false => Err(Status::LOCKED),
         }
@@ -138,18 +149,28 @@ impl<F: Clone> State<F> {
     }
 
     #[inline]
-    fn look_up(&self, client: Option<ClientKey>, stateid: &Stateid) -> Result<(StateKey, &Entry<F>), Status> {
+    fn look_up(
+        &self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+    ) -> Result<(StateKey, &Entry<F>), Status> {
         let v41 = client.is_some();
         let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
             // STALE for an earlier instance (RFC 7530 §9.1.4.2). In 4.1 sessions report the
             // restart.
-            return Err(if v41 || stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
+            return Err(if v41 || stateid.is_special() {
+                Status::BAD_STATEID
+            } else {
+                Status::STALE_STATEID
+            });
         };
         let Some(entry) = self.states.get(key) else { return Err(self.status_of_removed(key)) };
         match client {
             // §8.2.4.
             Some(client) if entry.client != client => return Err(Status::BAD_STATEID),
-            None if self.clients[entry.client].family() != Family::V40 => return Err(Status::BAD_STATEID),
+            None if self.clients[entry.client].family() != Family::V40 => {
+                return Err(Status::BAD_STATEID);
+            }
             _ => {}
         }
         match entry.kind {
@@ -177,7 +198,11 @@ impl<F: Clone> State<F> {
     }
 
     /// LOCKS_HELD for state in use (RFC 8881 §18.38).
-    pub(crate) fn free_stateid(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status> {
+    pub(crate) fn free_stateid(
+        &mut self,
+        client: ClientKey,
+        stateid: &Stateid,
+    ) -> Result<(), Status> {
         let key = match self.look_up(Some(client), stateid) {
             Ok((key, _)) => key,
             Err(Status::DELEG_REVOKED) => {
@@ -198,7 +223,9 @@ impl<F: Clone> State<F> {
                 self.forget_copy(key);
                 Ok(())
             }
-            Kind::Open(_) | Kind::Lock(_) | Kind::Delegation(_) | Kind::Copy(_) => Err(Status::LOCKS_HELD),
+            Kind::Open(_) | Kind::Lock(_) | Kind::Delegation(_) | Kind::Copy(_) => {
+                Err(Status::LOCKS_HELD)
+            }
             Kind::Closed(_) | Kind::Revoked => Err(Status::BAD_STATEID),
         }
     }

@@ -6,8 +6,16 @@ use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
 use super::*;
 use crate::ClientEnd;
 
-fn update_client(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<ExchangedId, Status> {
-    let args = ExchangeIdArgs { flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A, ..exchange_id_args(name, boot) };
+fn update_client(
+    fixture: &mut Fixture,
+    name: &'static str,
+    boot: u8,
+    uid: u32,
+) -> Result<ExchangedId, Status> {
+    let args = ExchangeIdArgs {
+        flags: ExchangeIdFlags::UPD_CONFIRMED_REC_A,
+        ..exchange_id_args(name, boot)
+    };
     fixture.state.exchange_id(&args, sys(&user(uid)), fixture.now)
 }
 
@@ -19,7 +27,12 @@ fn exchange_id_replaces_unconfirmed_and_returns_confirmed_client() {
     assert_ne!(first.client, second.client);
     assert!(!second.flags.contains(ExchangeIdFlags::CONFIRMED_R));
     let connection = fixture.new_connection();
-    let stale = fixture.state.create_session(&session_args(first.client, first.seq), connection, sys(&user(0)), 0);
+    let stale = fixture.state.create_session(
+        &session_args(first.client, first.seq),
+        connection,
+        sys(&user(0)),
+        0,
+    );
     assert_eq!(stale, Err(Status::STALE_CLIENTID));
     fixture.confirm(&second, sys(&user(0))).unwrap();
     let again = fixture.exchange_id("a", 1, 0).unwrap();
@@ -44,7 +57,11 @@ fn conflict_of_client_names_is_reported_with_both_addresses() {
     let user = user(0);
     let holder = std::net::IpAddr::from([127, 0, 0, 1]);
     let clone = std::net::IpAddr::from([192, 0, 2, 9]);
-    let refused = fixture.state.exchange_id(&exchange_id_args("a", 2), Credential { address: clone, ..sys(&user) }, 0);
+    let refused = fixture.state.exchange_id(
+        &exchange_id_args("a", 2),
+        Credential { address: clone, ..sys(&user) },
+        0,
+    );
     assert_eq!(refused, Err(Status::CLID_INUSE));
     assert_eq!(fixture.exchange_id("a", 2, 5), Err(Status::CLID_INUSE));
     // Behind one address, each instance ends the other.
@@ -55,7 +72,9 @@ fn conflict_of_client_names_is_reported_with_both_addresses() {
         .take_effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            StateEffect::NameConflict { owner, holder, refused, has_ended } => Some((owner.to_vec(), holder, refused, has_ended)),
+            StateEffect::NameConflict { owner, holder, refused, has_ended } => {
+                Some((owner.to_vec(), holder, refused, has_ended))
+            }
             _ => None,
         })
         .collect();
@@ -94,7 +113,10 @@ fn exchange_id_refuses_unknown_flags_and_operations() {
     let args = ExchangeIdArgs { flags: ExchangeIdFlags(0x10), ..exchange_id_args("a", 1) };
     assert_eq!(fixture.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::of(&[4, 9]) };
-    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
+    let args = ExchangeIdArgs {
+        state_protect: StateProtect::MachineCred(ops),
+        ..exchange_id_args("a", 1)
+    };
     assert_eq!(fixture.state.exchange_id(&args, sys(&user(0)), 0), Err(Status::INVAL));
 }
 
@@ -105,23 +127,51 @@ fn machine_credential_is_required_under_state_protection() {
     let alice = gss("alice@REALM");
     let by = |principal, flavour| Credential { flavour, ..sys(principal) };
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
-    let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", 1) };
+    let args = ExchangeIdArgs {
+        state_protect: StateProtect::MachineCred(ops),
+        ..exchange_id_args("a", 1)
+    };
     let exchanged = fixture.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
     assert_eq!(exchanged.machine.unwrap().must_allow, Bitmap::of(&[4]));
     let connection = fixture.new_connection();
     let create = session_args(exchanged.client, exchanged.seq);
-    assert_eq!(fixture.state.create_session(&create, connection, by(&alice, Flavour::Krb5i), 0), Err(Status::CLID_INUSE));
-    assert_eq!(fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0), Err(Status::WRONG_CRED));
-    let ok = fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
+    assert_eq!(
+        fixture.state.create_session(&create, connection, by(&alice, Flavour::Krb5i), 0),
+        Err(Status::CLID_INUSE)
+    );
+    assert_eq!(
+        fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0),
+        Err(Status::WRONG_CRED)
+    );
+    let ok =
+        fixture.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
     let client = fixture.state.client_by_id(exchanged.client).unwrap();
-    assert_eq!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5p)), Bitmap::of(&[4]));
+    assert_eq!(
+        fixture.state.machine_operations(client, by(&machine, Flavour::Krb5p)),
+        Bitmap::of(&[4])
+    );
     assert!(fixture.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
     assert!(fixture.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
-    assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
+    assert_eq!(
+        fixture.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)),
+        Err(Status::WRONG_CRED)
+    );
     // §2.10.3.1.
-    let peer = Peer { client, id: exchanged.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
-    assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), false), Err(Status::CONN_NOT_BOUND_TO_SESSION)));
-    assert_eq!(fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)), Ok(()));
+    let peer = Peer {
+        client,
+        id: exchanged.client,
+        session: ok.session,
+        connection: fixture.new_connection(),
+        seq: SlotSeq(0),
+    };
+    assert!(matches!(
+        fixture.sequence_on(&peer, 0, SlotSeq(1), false),
+        Err(Status::CONN_NOT_BOUND_TO_SESSION)
+    ));
+    assert_eq!(
+        fixture.state.destroy_session(&ok.session, connection, by(&machine, Flavour::Krb5p)),
+        Ok(())
+    );
 }
 
 #[test]
@@ -130,7 +180,14 @@ fn retried_create_session_returns_same_session() {
     let mut fixture = Fixture::new();
     let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let mut create = |seq: CreateSeq| fixture.state.create_session(&session_args(exchanged.client, seq), connection, sys(&user(0)), 0);
+    let mut create = |seq: CreateSeq| {
+        fixture.state.create_session(
+            &session_args(exchanged.client, seq),
+            connection,
+            sys(&user(0)),
+            0,
+        )
+    };
     assert_eq!(create(CreateSeq(exchanged.seq.0.wrapping_sub(1))), Err(Status::SEQ_MISORDERED));
     let first = create(exchanged.seq).unwrap();
     assert_eq!(create(exchanged.seq), Ok(first));
@@ -145,23 +202,38 @@ fn create_session_retry_is_refused_to_other_principals() {
     let (host, other, root, none) = (gss("host/a@R"), gss("host/b@R"), user(0), Principal::None);
     let others = [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
-    for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
+    for (state_protect, refused) in [
+        (StateProtect::None, Status::CLID_INUSE),
+        (StateProtect::MachineCred(ops), Status::WRONG_CRED),
+    ] {
         let mut fixture = Fixture::new();
         let creator = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
-        let exchanged = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, creator, 0).unwrap();
+        let exchanged = fixture
+            .state
+            .exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, creator, 0)
+            .unwrap();
         let connection = fixture.new_connection();
-        let create = |fixture: &mut Fixture, seq, by| fixture.state.create_session(&session_args(exchanged.client, seq), connection, by, 0);
+        let create = |fixture: &mut Fixture, seq, by| {
+            fixture.state.create_session(&session_args(exchanged.client, seq), connection, by, 0)
+        };
         let first = create(&mut fixture, exchanged.seq, creator).unwrap();
         for (principal, flavour) in others {
             for seq in [exchanged.seq, exchanged.seq.next(), CreateSeq(77)] {
-                assert_eq!(create(&mut fixture, seq, Credential { flavour, ..sys(principal) }), Err(refused), "{principal:?}");
+                assert_eq!(
+                    create(&mut fixture, seq, Credential { flavour, ..sys(principal) }),
+                    Err(refused),
+                    "{principal:?}"
+                );
             }
         }
         assert_eq!(create(&mut fixture, exchanged.seq, creator), Ok(first));
     }
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let by = Credential { flavour: Flavour::None, ..sys(&none) };
-    assert_eq!(fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
+    assert_eq!(
+        fixture.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0),
+        Err(Status::CLID_INUSE)
+    );
 }
 
 #[test]
@@ -171,15 +243,30 @@ fn kerberos_client_is_managed_only_by_its_principal() {
     let mut fixture = Fixture::new();
     let exchanged = fixture.state.exchange_id(&exchange_id_args("a", 1), creator, 0).unwrap();
     let connection = fixture.new_connection();
-    let ok = fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, creator, 0).unwrap();
+    let ok = fixture
+        .state
+        .create_session(&session_args(exchanged.client, exchanged.seq), connection, creator, 0)
+        .unwrap();
     let client = fixture.state.client_by_id(exchanged.client).unwrap();
     let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
-    let mut peer = Peer { client, id: exchanged.client, session: ok.session, connection: fixture.new_connection(), seq: SlotSeq(0) };
+    let mut peer = Peer {
+        client,
+        id: exchanged.client,
+        session: ok.session,
+        connection: fixture.new_connection(),
+        seq: SlotSeq(0),
+    };
     assert!(fixture.renew_lease(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
         let by = Credential { flavour, ..sys(principal) };
-        assert_eq!(fixture.state.bind_connection(&bind, peer.connection, by), Err(Status::WRONG_CRED));
-        assert_eq!(fixture.state.destroy_session(&ok.session, peer.connection, by), Err(Status::WRONG_CRED));
+        assert_eq!(
+            fixture.state.bind_connection(&bind, peer.connection, by),
+            Err(Status::WRONG_CRED)
+        );
+        assert_eq!(
+            fixture.state.destroy_session(&ok.session, peer.connection, by),
+            Err(Status::WRONG_CRED)
+        );
     }
     assert!(fixture.state.bind_connection(&bind, peer.connection, creator).is_ok());
     assert_eq!(fixture.state.destroy_session(&ok.session, connection, creator), Ok(()));
@@ -193,15 +280,27 @@ fn exchange_id_without_integrity_replaces_no_protected_client() {
     let host = gss("host/a@R");
     let by = |flavour| Credential { flavour, ..sys(&host) };
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
-    let protected = |boot| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..exchange_id_args("a", boot) };
+    let protected = |boot| ExchangeIdArgs {
+        state_protect: StateProtect::MachineCred(ops),
+        ..exchange_id_args("a", boot)
+    };
     let mut fixture = Fixture::new();
     let exchanged = fixture.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
     fixture.confirm(&exchanged, by(Flavour::Krb5i)).unwrap();
     for boot in [1, 2] {
-        assert_eq!(fixture.state.exchange_id(&exchange_id_args("a", boot), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
+        assert_eq!(
+            fixture.state.exchange_id(&exchange_id_args("a", boot), by(Flavour::Krb5), 0),
+            Err(Status::CLID_INUSE)
+        );
     }
-    assert_eq!(fixture.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, exchanged.client);
-    assert_ne!(fixture.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, exchanged.client);
+    assert_eq!(
+        fixture.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client,
+        exchanged.client
+    );
+    assert_ne!(
+        fixture.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client,
+        exchanged.client
+    );
 }
 
 #[test]
@@ -302,10 +401,12 @@ fn ends_of_clients_are_reported() {
     fixture.open(&a, 1, 3, 3).unwrap();
     let mut reports = Vec::new();
     let mut report = |fixture: &mut Fixture| {
-        reports.extend(fixture.state.take_effects().into_iter().filter_map(|effect| match effect {
-            StateEffect::ClientEnded { owner, why, .. } => Some((owner.to_vec(), why)),
-            _ => None,
-        }));
+        reports.extend(fixture.state.take_effects().into_iter().filter_map(
+            |effect| match effect {
+                StateEffect::ClientEnded { owner, why, .. } => Some((owner.to_vec(), why)),
+                _ => None,
+            },
+        ));
     };
     fixture.advance(LEASE_MS);
     report(&mut fixture);
@@ -315,6 +416,9 @@ fn ends_of_clients_are_reported() {
     let held = fixture.state.holdings(0).unwrap();
     assert_eq!(fixture.state.end_holdings(&held, fixture.now), 1);
     report(&mut fixture);
-    let expected = [(b"a".to_vec(), ClientEnd::Expired { silent_ms: LEASE_MS }), (b"b".to_vec(), ClientEnd::AccessLost { ended: 1 })];
+    let expected = [
+        (b"a".to_vec(), ClientEnd::Expired { silent_ms: LEASE_MS }),
+        (b"b".to_vec(), ClientEnd::AccessLost { ended: 1 }),
+    ];
     assert_eq!(reports, expected);
 }

@@ -44,8 +44,17 @@ fn open_for_writing_recalls_read_delegations() {
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.open(&b, 1, 2, 0), Err(Status::DELAY));
     // §10.2.1.
-    assert!(fixture.open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated).is_ok());
-    assert_eq!(fixture.open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap_err(), Status::ACCESS);
+    assert!(
+        fixture
+            .open_as(&a, "p", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated)
+            .is_ok()
+    );
+    assert_eq!(
+        fixture
+            .open_as(&a, "p", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated)
+            .unwrap_err(),
+        Status::ACCESS
+    );
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
     let again = fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
@@ -63,39 +72,88 @@ fn write_delegation_requires_a_single_client() {
     let refused = fixture.open_as(&a, "o", 2, share(3, 0), Claim::New, Want::Write).unwrap();
     assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))));
     let read = read_delegation(&mut fixture, &b, 3);
-    assert_eq!(fixture.state.io(Some(b.client), &read, &file(3), Io::Write, 0), Err(Status::OPENMODE));
+    assert_eq!(
+        fixture.state.io(Some(b.client), &read, &file(3), Io::Write, 0),
+        Err(Status::OPENMODE)
+    );
 }
 
 #[test]
 fn changes_without_open_recall_delegations() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     read_delegation(&mut fixture, &a, 1);
-    assert_eq!(fixture.state.recall_for_access(&file(1), Some(a.client), AccessWithoutOpen::Name, 0), Ok(()));
-    assert_eq!(fixture.state.recall_for_access(&file(1), Some(b.client), AccessWithoutOpen::Read, 0), Ok(()));
+    assert_eq!(
+        fixture.state.recall_for_access(&file(1), Some(a.client), AccessWithoutOpen::Name, 0),
+        Ok(())
+    );
+    assert_eq!(
+        fixture.state.recall_for_access(&file(1), Some(b.client), AccessWithoutOpen::Read, 0),
+        Ok(())
+    );
     assert!(fixture.callbacks().is_empty());
-    for access in [AccessWithoutOpen::Change, AccessWithoutOpen::Attributes, AccessWithoutOpen::Name] {
-        assert_eq!(fixture.state.recall_for_access(&file(1), Some(b.client), access, 0), Err(Status::DELAY));
+    for access in
+        [AccessWithoutOpen::Change, AccessWithoutOpen::Attributes, AccessWithoutOpen::Name]
+    {
+        assert_eq!(
+            fixture.state.recall_for_access(&file(1), Some(b.client), access, 0),
+            Err(Status::DELAY)
+        );
     }
     assert_eq!(fixture.callbacks().len(), 1);
     write_delegation(&mut fixture, &a, 2);
-    assert_eq!(fixture.state.recall_for_access(&file(2), None, AccessWithoutOpen::Read, 0), Err(Status::DELAY));
+    assert_eq!(
+        fixture.state.recall_for_access(&file(2), None, AccessWithoutOpen::Read, 0),
+        Err(Status::DELAY)
+    );
 }
 
 #[test]
 fn no_delegation_during_change_by_other_client() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for (number, by) in [(1, Some(b.client)), (2, None)] {
-        assert_eq!(fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0), Ok(()));
-        assert_eq!(fixture.state.recall_for_access(&file(number), Some(a.client), AccessWithoutOpen::Attributes, 0), Ok(()));
-        let refused = fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
-        assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))), "{:?}", refused.delegation);
+        assert_eq!(
+            fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0),
+            Ok(())
+        );
+        assert_eq!(
+            fixture.state.recall_for_access(
+                &file(number),
+                Some(a.client),
+                AccessWithoutOpen::Attributes,
+                0
+            ),
+            Ok(())
+        );
+        let refused =
+            fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
+        assert!(
+            matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))),
+            "{:?}",
+            refused.delegation
+        );
     }
     fixture.advance(2_000);
     for number in [1, 2] {
         read_delegation(&mut fixture, &a, number);
     }
-    assert_eq!(fixture.state.recall_for_access(&file(3), Some(a.client), AccessWithoutOpen::Name, fixture.now), Ok(()));
-    assert_eq!(fixture.state.recall_for_access(&file(3), Some(b.client), AccessWithoutOpen::Read, fixture.now), Ok(()));
+    assert_eq!(
+        fixture.state.recall_for_access(
+            &file(3),
+            Some(a.client),
+            AccessWithoutOpen::Name,
+            fixture.now
+        ),
+        Ok(())
+    );
+    assert_eq!(
+        fixture.state.recall_for_access(
+            &file(3),
+            Some(b.client),
+            AccessWithoutOpen::Read,
+            fixture.now
+        ),
+        Ok(())
+    );
     read_delegation(&mut fixture, &a, 3);
 }
 
@@ -105,12 +163,17 @@ fn recall_any_goes_to_largest_holder_near_limit() {
     let limits = Limits { delegations_max: 16, ..Limits::default() };
     let mut fixture = Fixture::with_config(StateConfig { limits, ..config() }, &[]);
     let (mut many, mut few) = (fixture.peer("many"), fixture.peer("few"));
-    let stateids: Vec<Stateid> = (0..12).map(|number| read_delegation(&mut fixture, &many, number)).collect();
+    let stateids: Vec<Stateid> =
+        (0..12).map(|number| read_delegation(&mut fixture, &many, number)).collect();
     read_delegation(&mut fixture, &few, 100);
     assert!(fixture.callbacks().is_empty(), "no recall below the limit");
     read_delegation(&mut fixture, &few, 101);
     let recall_any_args = |callbacks: &[OutgoingCallback]| match callbacks {
-        [OutgoingCallback { op: CallbackOp::RecallAny { keep }, sequence: Some(sequence), .. }] => (sequence.session, *keep),
+        [
+            OutgoingCallback {
+                op: CallbackOp::RecallAny { keep }, sequence: Some(sequence), ..
+            },
+        ] => (sequence.session, *keep),
         other => panic!("{other:?}"),
     };
     let callbacks = fixture.callbacks();
@@ -121,14 +184,23 @@ fn recall_any_goes_to_largest_holder_near_limit() {
     }
     assert!(fixture.callbacks().is_empty());
     let refused = fixture.open_as(&few, "o", 104, share(1, 0), Claim::New, Want::Read).unwrap();
-    assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Resource(_))), "{:?}", refused.delegation);
-    assert!(stateids.iter().all(|stateid| fixture.state.test_stateid(many.client, stateid).is_ok()));
+    assert!(
+        matches!(refused.delegation, Granted::Refused(NoDelegation::Resource(_))),
+        "{:?}",
+        refused.delegation
+    );
+    assert!(
+        stateids.iter().all(|stateid| fixture.state.test_stateid(many.client, stateid).is_ok())
+    );
     for ms in [LEASE_MS / 2, LEASE_MS / 2 + 1] {
         fixture.advance(ms);
         fixture.renew_lease(&mut many).unwrap();
         fixture.renew_lease(&mut few).unwrap();
     }
-    fixture.state.return_delegation(Some(many.client), &stateids[0], &file(0), fixture.now).unwrap();
+    fixture
+        .state
+        .return_delegation(Some(many.client), &stateids[0], &file(0), fixture.now)
+        .unwrap();
     read_delegation(&mut fixture, &few, 105);
     assert_eq!(recall_any_args(&fixture.callbacks()), (many.session, 8));
 }
@@ -149,16 +221,25 @@ fn delegation_is_revoked_after_recall_and_holders_lease() {
     }
     fixture.state.take_effects();
     fixture.advance(1);
-    let is_revoked_loss =
-        |effect: &StateEffect<Handle>| matches!(effect, StateEffect::Ended { delegation: true, why: Loss::NotReturned, .. });
-    assert_eq!(fixture.state.take_effects().iter().filter(|effect| is_revoked_loss(effect)).count(), 1);
+    let is_revoked_loss = |effect: &StateEffect<Handle>| {
+        matches!(effect, StateEffect::Ended { delegation: true, why: Loss::NotReturned, .. })
+    };
+    assert_eq!(
+        fixture.state.take_effects().iter().filter(|effect| is_revoked_loss(effect)).count(),
+        1
+    );
     fixture.renew_lease(&mut b).unwrap();
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
     assert!(fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED));
     assert_eq!(fixture.state.test_stateid(a.client, &delegation), Status::DELEG_REVOKED);
-    assert_eq!(fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0), Err(Status::DELEG_REVOKED));
+    assert_eq!(
+        fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0),
+        Err(Status::DELEG_REVOKED)
+    );
     assert_eq!(fixture.state.free_stateid(a.client, &delegation), Ok(()));
-    assert!(!fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED));
+    assert!(
+        !fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED)
+    );
     assert_eq!(fixture.state.test_stateid(a.client, &delegation), Status::BAD_STATEID);
 }
 
@@ -171,10 +252,14 @@ fn busy_holder_keeps_recalled_delegation_for_two_leases() {
     let mut reports = Vec::new();
     let mut wait = |fixture: &mut Fixture, ms| {
         fixture.advance(ms);
-        reports.extend(fixture.state.take_effects().into_iter().filter_map(|effect| match effect {
-            StateEffect::RecallOverdue { owner, waited_ms, is_revoked, .. } => Some((owner.to_vec(), waited_ms, is_revoked)),
-            _ => None,
-        }));
+        reports.extend(fixture.state.take_effects().into_iter().filter_map(
+            |effect| match effect {
+                StateEffect::RecallOverdue { owner, waited_ms, is_revoked, .. } => {
+                    Some((owner.to_vec(), waited_ms, is_revoked))
+                }
+                _ => None,
+            },
+        ));
     };
     wait(&mut fixture, LEASE_MS / 2);
     (0..12).for_each(|_| {
@@ -182,18 +267,26 @@ fn busy_holder_keeps_recalled_delegation_for_two_leases() {
         fixture.renew_lease(&mut b).unwrap();
         wait(&mut fixture, LEASE_MS / 4);
     });
-    assert_eq!(reports, [(b"a".to_vec(), LEASE_MS / 2, false), (b"a".to_vec(), 2 * LEASE_MS, true)]);
+    assert_eq!(
+        reports,
+        [(b"a".to_vec(), LEASE_MS / 2, false), (b"a".to_vec(), 2 * LEASE_MS, true)]
+    );
     assert_eq!(fixture.state.totals().delegations_revoked, 1);
 }
 
 #[test]
 fn export_without_delegations_grants_none() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
-    for (want, expected) in [(Want::Unstated, Granted::None), (Want::Read, Granted::Refused(NoDelegation::Resource(false)))] {
+    for (want, expected) in [
+        (Want::Unstated, Granted::None),
+        (Want::Read, Granted::Refused(NoDelegation::Resource(false))),
+    ] {
         for _ in 0..2 {
-            let call = OpenCall { want, may_delegate: false, ..open_call(&peer, b"o", 1, share(1, 0)) };
+            let call =
+                OpenCall { want, may_delegate: false, ..open_call(&peer, b"o", 1, share(1, 0)) };
             let plan = fixture.state.check_open(&call, fixture.now).unwrap();
-            let opened = fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).unwrap();
+            let opened =
+                fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).unwrap();
             assert_eq!(opened.delegation, expected);
         }
     }
@@ -218,26 +311,44 @@ fn delegation_ends_with_silent_client_and_needs_callback_channel() {
 fn cb_getattr_asks_holder_for_size_and_change() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
-    let query_holder = |fixture: &mut Fixture, by: &Peer, now| fixture.state.delegated_attributes(&file(1), Some(by.client), false, now);
+    let query_holder = |fixture: &mut Fixture, by: &Peer, now| {
+        fixture.state.delegated_attributes(&file(1), Some(by.client), false, now)
+    };
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 0), Ok(Holder::Pending(0)));
     assert!(fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     assert_eq!(query_holder(&mut fixture, &b, 5), Ok(Holder::Pending(0)));
     let callbacks = fixture.callbacks();
-    assert!(matches!(callbacks[..], [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]));
+    assert!(matches!(
+        callbacks[..],
+        [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]
+    ));
     let reported = HolderAttributes { size: 7, change: 9, accessed: None, modified: None };
-    let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status: Status::OK, attributes: Some(reported) };
+    let answer = CallbackAnswer::Answered {
+        sequence: Status::OK,
+        highest_slot: None,
+        status: Status::OK,
+        attributes: Some(reported),
+    };
     fixture.state.callback_done(callbacks[0].id, answer, 0);
     assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Reported(reported)));
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
+    assert_eq!(
+        fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10),
+        Ok(Holder::None)
+    );
     assert_eq!(query_holder(&mut fixture, &b, 5000), Ok(Holder::Pending(5000)));
     let callbacks = fixture.callbacks();
     fixture.answer(&callbacks[0], Status::BADHANDLE);
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
 }
 
-fn open_extended(fixture: &mut Fixture, peer: &Peer, share: Share, extensions: DelegationExtensions) -> Opened {
+fn open_extended(
+    fixture: &mut Fixture,
+    peer: &Peer,
+    share: Share,
+    extensions: DelegationExtensions,
+) -> Opened {
     let call = OpenCall { want: Want::Any, extensions, ..open_call(peer, b"o", 1, share) };
     let plan = fixture.state.check_open(&call, 0).unwrap();
     fixture.state.open(&call, fixture.handle.clone(), plan.union, 0).unwrap()
@@ -254,12 +365,19 @@ fn delegation_replaces_open_stateid_on_request() {
     assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
     assert_eq!(fixture.open_files(), 1);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
-    let open = fixture.open_as(&a, "o", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap().stateid;
+    let open = fixture
+        .open_as(&a, "o", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated)
+        .unwrap()
+        .stateid;
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     assert!(fixture.state.io(Some(a.client), &open, &file(1), Io::Write, 0).is_ok());
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
     let opened = open_extended(&mut fixture, &b, share(1, 0), extensions);
-    assert!(matches!(opened.delegation, Granted::Refused(_)) && !opened.extensions.for_open && !opened.stateid.is_special());
+    assert!(
+        matches!(opened.delegation, Granted::Refused(_))
+            && !opened.extensions.for_open
+            && !opened.stateid.is_special()
+    );
 }
 
 #[test]
@@ -267,10 +385,20 @@ fn existing_or_denying_open_is_kept_with_delegation() {
     // RFC 9754 §4; RFC 8881 §9.7.
     for (before, deny) in [(false, 2), (true, 0)] {
         let (mut fixture, [a]) = Fixture::with_peers(["a"]);
-        let existing_open = before.then(|| fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
-        let opened = open_extended(&mut fixture, &a, share(3, deny), DelegationExtensions { for_open: true, times: false });
+        let existing_open = before.then(|| {
+            fixture.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid
+        });
+        let opened = open_extended(
+            &mut fixture,
+            &a,
+            share(3, deny),
+            DelegationExtensions { for_open: true, times: false },
+        );
         assert!(matches!(opened.delegation, Granted::Write(_)) && !opened.extensions.for_open);
-        assert!(existing_open.is_none_or(|existing_open| existing_open.other == opened.stateid.other) && !opened.stateid.is_special());
+        assert!(
+            existing_open.is_none_or(|existing_open| existing_open.other == opened.stateid.other)
+                && !opened.stateid.is_special()
+        );
     }
 }
 
@@ -278,18 +406,30 @@ fn existing_or_denying_open_is_kept_with_delegation() {
 fn timestamp_delegation_lets_only_its_holder_set_times() {
     // RFC 9754 §5.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    let opened = open_extended(&mut fixture, &a, share(3, 0), DelegationExtensions { for_open: false, times: true });
+    let opened = open_extended(
+        &mut fixture,
+        &a,
+        share(3, 0),
+        DelegationExtensions { for_open: false, times: true },
+    );
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert!(opened.extensions.times);
-    let check_keeps_times =
-        |fixture: &mut Fixture, peer: &Peer, stateid| fixture.state.check_times_delegation(Some(peer.client), stateid, &file(1), true, 0);
+    let check_keeps_times = |fixture: &mut Fixture, peer: &Peer, stateid| {
+        fixture.state.check_times_delegation(Some(peer.client), stateid, &file(1), true, 0)
+    };
     assert_eq!(check_keeps_times(&mut fixture, &a, &delegation), Ok(()));
     assert_eq!(check_keeps_times(&mut fixture, &b, &delegation), Err(Status::BAD_STATEID));
     assert_eq!(check_keeps_times(&mut fixture, &a, &opened.stateid), Err(Status::BAD_STATEID));
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), true, 0), Ok(Holder::Pending(0)));
+    assert_eq!(
+        fixture.state.delegated_attributes(&file(1), Some(b.client), true, 0),
+        Ok(Holder::Pending(0))
+    );
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
     let plain = write_delegation(&mut fixture, &a, 2);
-    assert_eq!(fixture.state.check_times_delegation(Some(a.client), &plain, &file(2), true, 0), Err(Status::BAD_STATEID));
+    assert_eq!(
+        fixture.state.check_times_delegation(Some(a.client), &plain, &file(2), true, 0),
+        Err(Status::BAD_STATEID)
+    );
 }
 
 #[test]
@@ -297,12 +437,23 @@ fn unanswered_cb_getattr_recalls_delegation() {
     // §10.4.3.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Pending(0)));
+    assert_eq!(
+        fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0),
+        Ok(Holder::Pending(0))
+    );
     fixture.callbacks();
     let late = 60_000;
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
-    assert!(fixture.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. })));
+    assert_eq!(
+        fixture.state.delegated_attributes(&file(1), Some(b.client), false, late),
+        Err(Status::DELAY)
+    );
+    assert!(
+        fixture.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. }))
+    );
     // GETATTR of 4.0 names no client (RFC 7530 §10.4.3); Linux sends one along with DELEGRETURN.
     assert_eq!(fixture.state.delegated_attributes(&file(1), None, false, late), Ok(Holder::None));
-    assert_eq!(fixture.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
+    assert_eq!(
+        fixture.state.delegated_attributes(&file(1), Some(b.client), false, late),
+        Err(Status::DELAY)
+    );
 }

@@ -11,20 +11,23 @@ fn share_reservations_conflict_across_exports() {
     fixture.open(&a, 1, READ, READ).unwrap();
     assert_eq!(fixture.open(&b, OTHER, READ, 0), Err(Status::SHARE_DENIED));
     fixture.open(&b, OTHER_EXPORT | 2, READ, 0).unwrap();
-    let anonymous = fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(OTHER), Io::Read, 0);
+    let anonymous =
+        fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(OTHER), Io::Read, 0);
     assert!(matches!(anonymous, Err(Status::LOCKED)), "{anonymous:?}");
 }
 
 #[test]
 fn lock_conflicts_across_exports_notify_waiter_by_own_handle() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    let (first, second) = (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
+    let (first, second) =
+        (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
     let held_lock = fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
     let denied = fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Shared, true, false);
     assert!(matches!(denied, Err(LockError::Denied(_))), "{denied:?}");
     fixture.unlock(&a, &held_lock, 1, (0, 10)).unwrap();
     let notified = fixture.callbacks();
-    let [CallbackOp::NotifyLock { file: notified, .. }] = &notified.iter().map(|callback| callback.op.clone()).collect::<Vec<_>>()[..]
+    let [CallbackOp::NotifyLock { file: notified, .. }] =
+        &notified.iter().map(|callback| callback.op.clone()).collect::<Vec<_>>()[..]
     else {
         panic!("{notified:?}")
     };
@@ -52,7 +55,9 @@ fn own_open_through_other_export_recalls_delegation() {
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
     fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
     fixture.open(&a, OTHER, READ, 0).unwrap();
-    let refused = fixture.open_as(&a, "p", OTHER_EXPORT | 1, share(BOTH, 0), Claim::New, Want::Write).unwrap();
+    let refused = fixture
+        .open_as(&a, "p", OTHER_EXPORT | 1, share(BOTH, 0), Claim::New, Want::Write)
+        .unwrap();
     assert!(matches!(refused.delegation, Granted::Refused(_)), "{refused:?}");
 }
 
@@ -60,8 +65,9 @@ fn own_open_through_other_export_recalls_delegation() {
 fn stateid_is_valid_only_through_granting_export() {
     let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     let through_first = fixture.open(&a, 1, BOTH, 0).unwrap();
-    let write =
-        |fixture: &mut Fixture, stateid: &Stateid, number| fixture.state.io(Some(a.client), stateid, &file(number), Io::Write, 0).is_ok();
+    let write = |fixture: &mut Fixture, stateid: &Stateid, number| {
+        fixture.state.io(Some(a.client), stateid, &file(number), Io::Write, 0).is_ok()
+    };
     assert!(write(&mut fixture, &through_first, 1) && !write(&mut fixture, &through_first, OTHER));
     let through_other = fixture.open(&a, OTHER, READ, 0).unwrap();
     assert_ne!(through_first.other, through_other.other);
@@ -73,24 +79,42 @@ fn stateid_is_valid_only_through_granting_export() {
 #[test]
 fn removed_export_ends_only_its_own_state() {
     let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
-    let (first, second) = (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
+    let (first, second) =
+        (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
     fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
-    assert!(fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive, true, false).is_err());
+    assert!(
+        fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive, true, false).is_err()
+    );
     let opened = fixture.open_as(&c, "o", 2, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     fixture.callbacks();
-    let dropped: Vec<Holding> = fixture.state.holdings(0).unwrap().into_iter().filter(|entry| entry.export() == ExportId(1)).collect();
+    let dropped: Vec<Holding> = fixture
+        .state
+        .holdings(0)
+        .unwrap()
+        .into_iter()
+        .filter(|entry| entry.export() == ExportId(1))
+        .collect();
     assert!(fixture.state.holdings(HOLDINGS_AT_ONCE).is_none());
     fixture.state.end_waits(&dropped, fixture.now);
     assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 3);
     assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 0);
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
     fixture.lock(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive).unwrap();
-    let io_through =
-        |fixture: &mut Fixture, client, stateid: &Stateid, number| fixture.state.io(Some(client), stateid, &file(number), Io::Read, 0);
+    let io_through = |fixture: &mut Fixture, client, stateid: &Stateid, number| {
+        fixture.state.io(Some(client), stateid, &file(number), Io::Read, 0)
+    };
     assert!(matches!(io_through(&mut fixture, a.client, &first, 1), Err(Status::BAD_STATEID)));
-    assert!(matches!(io_through(&mut fixture, c.client, &delegation, 2), Err(Status::DELEG_REVOKED)));
+    assert!(matches!(
+        io_through(&mut fixture, c.client, &delegation, 2),
+        Err(Status::DELEG_REVOKED)
+    ));
     assert!(io_through(&mut fixture, b.client, &second, OTHER).is_ok());
-    assert!(fixture.renew_lease(&mut { c }).unwrap().contains(vouch_nfs4::op::SequenceFlags::RECALLABLE_STATE_REVOKED));
+    assert!(
+        fixture
+            .renew_lease(&mut { c })
+            .unwrap()
+            .contains(vouch_nfs4::op::SequenceFlags::RECALLABLE_STATE_REVOKED)
+    );
     assert_eq!(fixture.open_files(), 1);
 }

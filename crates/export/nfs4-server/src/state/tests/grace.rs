@@ -23,7 +23,9 @@ impl Store {
                     self.records.push((key, value));
                 }
                 StateEffect::Forget { key } => self.records.retain(|(other, _)| *other != key),
-                StateEffect::GraceEnded => self.records.retain(|(key, _)| self.written_this_boot.contains(key)),
+                StateEffect::GraceEnded => {
+                    self.records.retain(|(key, _)| self.written_this_boot.contains(key))
+                }
                 _ => {}
             }
         }
@@ -40,10 +42,16 @@ impl Store {
     }
 
     fn recovery_records(&self) -> Vec<RecoveryRecord> {
-        self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect()
+        self.records
+            .iter()
+            .map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap())
+            .collect()
     }
 
-    fn restarted_with(change: impl Fn(RecoveryRecord) -> RecoveryRecord, records: Vec<RecoveryRecord>) -> Fixture {
+    fn restarted_with(
+        change: impl Fn(RecoveryRecord) -> RecoveryRecord,
+        records: Vec<RecoveryRecord>,
+    ) -> Fixture {
         let records: Vec<_> = records.into_iter().map(change).collect();
         Fixture::with_config(StateConfig { boot: 2, ..config() }, &records)
     }
@@ -56,7 +64,14 @@ fn restarted_after_registration() -> Fixture {
 }
 
 fn v40_record(creator: ClientPrincipal, from: Option<Network>) -> RecoveryRecord {
-    RecoveryRecord { family: Family::V40, owner: b"a".to_vec(), verifier: Verifier([1; 8]), revoked: false, creator, from }
+    RecoveryRecord {
+        family: Family::V40,
+        owner: b"a".to_vec(),
+        verifier: Verifier([1; 8]),
+        revoked: false,
+        creator,
+        from,
+    }
 }
 
 fn register_v40(fixture: &mut Fixture, by: Credential<'_>) -> Result<ClientKey, SetClientError> {
@@ -67,7 +82,14 @@ fn register_v40(fixture: &mut Fixture, by: Credential<'_>) -> Result<ClientKey, 
 }
 
 fn reclaim(fixture: &mut Fixture, peer: &Peer) -> Result<Opened, Status> {
-    fixture.open_as(peer, "o", 1, share(3, 0), Claim::Previous(DelegationType::None), Want::Unstated)
+    fixture.open_as(
+        peer,
+        "o",
+        1,
+        share(3, 0),
+        Claim::Previous(DelegationType::None),
+        Want::Unstated,
+    )
 }
 
 #[test]
@@ -82,10 +104,16 @@ fn grace_allows_only_reclaims() {
     assert_eq!(fixture.state.test_stateid(a.client, &old), Status::BAD_STATEID);
     assert_eq!(fixture.open(&a, 2, 1, 0), Err(Status::GRACE));
     assert_eq!(fixture.open(&b, 2, 1, 0), Err(Status::GRACE));
-    assert_eq!(fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(1), Io::Read, 0), Err(Status::GRACE));
+    assert_eq!(
+        fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(1), Io::Read, 0),
+        Err(Status::GRACE)
+    );
     assert_eq!(reclaim(&mut fixture, &b), Err(Status::RECLAIM_BAD));
     let open = reclaim(&mut fixture, &a).unwrap().stateid;
-    assert_eq!(fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive), Err(Status::GRACE.into()));
+    assert_eq!(
+        fixture.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive),
+        Err(Status::GRACE.into())
+    );
     assert!(fixture.lock_call(&a, &open, "x", 1, (0, 10), Mode::Exclusive, false, true).is_ok());
     // §18.51.3.
     reclaim_complete_for(&mut fixture, &a);
@@ -171,7 +199,9 @@ fn restart_of_server_keeps_reclaim_right_and_restart_of_client_ends_it() {
     reclaim(&mut fixture, &a).unwrap();
     let mut fixture = store.restart_after(&mut fixture, 3);
     let a = fixture.reclaiming_peer("a", 1);
-    let delegated = fixture.open_as(&a, "o", 2, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
+    let delegated = fixture
+        .open_as(&a, "o", 2, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated)
+        .unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok() && matches!(delegated.delegation, Granted::Read(_)));
     let mut fixture = store.restart_after(&mut fixture, 4);
     let a = fixture.reclaiming_peer("a", 2);
@@ -179,7 +209,12 @@ fn restart_of_server_keeps_reclaim_right_and_restart_of_client_ends_it() {
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
 }
 
-fn register(fixture: &mut Fixture, name: &'static str, boot: u8, by: Credential<'_>) -> Result<Peer, Status> {
+fn register(
+    fixture: &mut Fixture,
+    name: &'static str,
+    boot: u8,
+    by: Credential<'_>,
+) -> Result<Peer, Status> {
     let exchanged = fixture.state.exchange_id(&exchange_id_args(name, boot), by, fixture.now)?;
     fixture.confirm(&exchanged, by)
 }
@@ -190,17 +225,30 @@ fn reclaim_right_belongs_to_kerberos_principal() {
     let machine = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
     for protected in [false, true] {
         let (mut store, mut fixture) = (Store::default(), Fixture::new());
-        let no_operations = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
-        let state_protect = if protected { StateProtect::MachineCred(no_operations) } else { StateProtect::None };
-        let exchanged = fixture.state.exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0).unwrap();
+        let no_operations = vouch_nfs4::StateProtectOps {
+            must_enforce: vouch_nfs4::Bitmap::EMPTY,
+            must_allow: vouch_nfs4::Bitmap::EMPTY,
+        };
+        let state_protect =
+            if protected { StateProtect::MachineCred(no_operations) } else { StateProtect::None };
+        let exchanged = fixture
+            .state
+            .exchange_id(&ExchangeIdArgs { state_protect, ..exchange_id_args("a", 1) }, machine, 0)
+            .unwrap();
         let peer = fixture.confirm(&exchanged, machine).unwrap();
         reclaim_complete_for(&mut fixture, &peer);
         let mut fixture = store.restart_after(&mut fixture, 2);
         let (none, root, other) = (Principal::None, user(0), gss("host/b@R"));
-        for (principal, flavour) in [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
+        for (principal, flavour) in
+            [(&none, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)]
+        {
             let by = Credential { flavour, ..sys(principal) };
             for boot in [1, 2] {
-                assert_eq!(register(&mut fixture, "a", boot, by).err(), Some(Status::CLID_INUSE), "{principal:?}");
+                assert_eq!(
+                    register(&mut fixture, "a", boot, by).err(),
+                    Some(Status::CLID_INUSE),
+                    "{principal:?}"
+                );
             }
             let another = register(&mut fixture, "b", 1, by).unwrap();
             reclaim_complete_for(&mut fixture, &another);
@@ -212,7 +260,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
         if protected {
             assert_eq!(register(&mut fixture, "a", 2, weaker).err(), Some(Status::CLID_INUSE));
         }
-        let back = register(&mut fixture, "a", 1, if protected { machine } else { weaker }).unwrap();
+        let back =
+            register(&mut fixture, "a", 1, if protected { machine } else { weaker }).unwrap();
         reclaim(&mut fixture, &back).unwrap();
         reclaim_complete_for(&mut fixture, &back);
         assert!(!fixture.state.in_grace());
@@ -223,7 +272,8 @@ fn reclaim_right_belongs_to_kerberos_principal() {
 fn unclaimed_client_owner_is_free_after_grace() {
     let host = gss("host/a@R");
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let peer = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
+    let peer = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) })
+        .unwrap();
     reclaim_complete_for(&mut fixture, &peer);
     let mut fixture = store.restart_after(&mut fixture, 2);
     assert_eq!(fixture.exchange_id("a", 1, 0).err(), Some(Status::CLID_INUSE));
@@ -238,15 +288,23 @@ fn auth_sys_state_is_reclaimed_under_any_named_principal() {
     store.apply_effects(&mut fixture);
     let host = gss("host/a@R");
     let (other, none) = (user(7), Principal::None);
-    for by in [Credential { flavour: Flavour::Sys, ..sys(&other) }, Credential { flavour: Flavour::Krb5, ..sys(&host) }] {
+    for by in [
+        Credential { flavour: Flavour::Sys, ..sys(&other) },
+        Credential { flavour: Flavour::Krb5, ..sys(&host) },
+    ] {
         let mut fixture = store.clone().restart(2);
-        assert_eq!(register(&mut fixture, "a", 1, Credential { flavour: Flavour::None, ..sys(&none) }).err(), Some(Status::CLID_INUSE));
+        assert_eq!(
+            register(&mut fixture, "a", 1, Credential { flavour: Flavour::None, ..sys(&none) })
+                .err(),
+            Some(Status::CLID_INUSE)
+        );
         let a = register(&mut fixture, "a", 1, by).unwrap();
         assert!(reclaim(&mut fixture, &a).is_ok());
     }
     let unknown = |record| RecoveryRecord { creator: ClientPrincipal::Unknown, ..record };
     let mut fixture = Store::restarted_with(unknown, store.recovery_records());
-    let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
+    let a = register(&mut fixture, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) })
+        .unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok());
 }
 
@@ -258,7 +316,8 @@ fn grace_waits_for_v40_kerberos_client() {
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let owner = |boot: u8| ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(b"a") };
     for boot in [1, 2] {
-        let refused = fixture.state.set_client_id(&owner(boot), Callback40::unknown(), sys(&root), 0);
+        let refused =
+            fixture.state.set_client_id(&owner(boot), Callback40::unknown(), sys(&root), 0);
         assert_eq!(refused, Err(SetClientError::InUse(Callback40::unknown())));
     }
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
@@ -301,7 +360,10 @@ fn auth_sys_client_reclaims_only_from_its_address() {
             reports.iter().filter(|effect| matches!(effect, StateEffect::AddressMismatch { owner, .. } if **owner == *b"a")).count();
         assert_eq!(reports, 1);
         if boot == 2 {
-            fixture.state.destroy_session(&stranger.session, stranger.connection, sys_from(2, &root)).unwrap();
+            fixture
+                .state
+                .destroy_session(&stranger.session, stranger.connection, sys_from(2, &root))
+                .unwrap();
             fixture.state.destroy_client(stranger.id, sys_from(2, &root)).unwrap();
         }
     }
@@ -311,11 +373,19 @@ fn auth_sys_client_reclaims_only_from_its_address() {
         assert_eq!(fixture.state.totals().clients, 1);
         assert!(reclaim(&mut fixture, &back).is_ok());
         for boot in [1, 2] {
-            assert_eq!(register(&mut fixture, "a", boot, sys_from(2, &root)).err(), Some(Status::DELAY));
+            assert_eq!(
+                register(&mut fixture, "a", boot, sys_from(2, &root)).err(),
+                Some(Status::DELAY)
+            );
         }
         let next = session_args(back.id, CreateSeq(2));
-        assert_eq!(fixture.state.create_session(&next, back.connection, sys_from(2, &root), 0).err(), Some(Status::DELAY));
-        assert!(fixture.state.create_session(&next, back.connection, sys_from(1, &root), 0).is_ok());
+        assert_eq!(
+            fixture.state.create_session(&next, back.connection, sys_from(2, &root), 0).err(),
+            Some(Status::DELAY)
+        );
+        assert!(
+            fixture.state.create_session(&next, back.connection, sys_from(1, &root), 0).is_ok()
+        );
         reclaim_complete_for(&mut fixture, &back);
         assert!(!fixture.state.in_grace());
     }
@@ -344,7 +414,8 @@ fn record_without_address_allows_reclaim_from_any_address() {
     let (store, _) = after_restart();
     let records = store.recovery_records();
     assert_eq!(records[0].from, Some(Network::of(address(1))));
-    let mut fixture = Store::restarted_with(|record| RecoveryRecord { from: None, ..record }, records);
+    let mut fixture =
+        Store::restarted_with(|record| RecoveryRecord { from: None, ..record }, records);
     let a = register(&mut fixture, "a", 1, sys_from(2, &user(0))).unwrap();
     assert!(reclaim(&mut fixture, &a).is_ok());
 }
@@ -355,7 +426,8 @@ fn v40_client_reclaims_only_from_its_address() {
     let record = v40_record(ClientPrincipal::Sys, Some(Network::of(address(1))));
     let mut fixture = Fixture::with_config(StateConfig { boot: 2, ..config() }, &[record]);
     let root = user(0);
-    let register_v40 = |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root));
+    let register_v40 =
+        |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root));
     let stranger = register_v40(&mut fixture, 2).unwrap();
     assert_eq!(fixture.state.admit_reclaim(stranger, true), Err(Status::RECLAIM_BAD));
     let back = register_v40(&mut fixture, 1).unwrap();
@@ -392,7 +464,10 @@ fn recovery_record_follows_address_of_open_connections() {
     };
     let mut assert_reclaims_from = |fixture: &mut Fixture, at: u8| {
         store.apply_effects(fixture);
-        assert_eq!(fixture.state.peers_of(a.client, |_| None), [std::net::SocketAddr::new(address(at), 0)]);
+        assert_eq!(
+            fixture.state.peers_of(a.client, |_| None),
+            [std::net::SocketAddr::new(address(at), 0)]
+        );
         for last in [1, 2, 3] {
             let mut fixture = store.clone().restart(2);
             let peer = register(&mut fixture, "a", 1, sys_from(last, &root)).unwrap();
@@ -413,13 +488,20 @@ fn recovery_record_follows_address_of_open_connections() {
     assert_reclaims_from(&mut fixture, 3);
     fixture.state.connection_closed(third);
     assert_reclaims_from(&mut fixture, 3);
-    let args = vouch_nfs4::op::BindConnArgs { session: a.session, dir: vouch_nfs4::op::ChannelDirClient::Fore, rdma: false };
+    let args = vouch_nfs4::op::BindConnArgs {
+        session: a.session,
+        dir: vouch_nfs4::op::ChannelDirClient::Fore,
+        rdma: false,
+    };
     let bound = fixture.new_connection();
     fixture.state.bind_connection(&args, bound, sys_from(2, &root)).unwrap();
     assert_reclaims_from(&mut fixture, 2);
     fixture.state.connection_closed(bound);
     let made = fixture.new_connection();
-    fixture.state.create_session(&session_args(a.id, CreateSeq(2)), made, sys_from(3, &root), 0).unwrap();
+    fixture
+        .state
+        .create_session(&session_args(a.id, CreateSeq(2)), made, sys_from(3, &root), 0)
+        .unwrap();
     assert_reclaims_from(&mut fixture, 3);
 }
 
@@ -427,7 +509,8 @@ fn recovery_record_follows_address_of_open_connections() {
 fn setclientid_confirm_updates_recorded_address() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let root = user(0);
-    let register_v40 = |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root)).unwrap();
+    let register_v40 =
+        |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root)).unwrap();
     let client = register_v40(&mut fixture, 1);
     fixture.state.record(client, false);
     assert_eq!(register_v40(&mut fixture, 2), client);
@@ -462,15 +545,23 @@ fn name_of_certified_machine_waits_for_its_certificate() {
 // Section 8.4.2.1.
 #[test]
 fn moved_client_reclaims_what_only_reads_a_tree() {
-    let in_tree = FileKey::new(ExportId(1), vouch_vfs::FileId::new(b"path").unwrap(), Home { system: SystemId::of_tree(7), own_from: 0 });
+    let in_tree = FileKey::new(
+        ExportId(1),
+        vouch_vfs::FileId::new(b"path").unwrap(),
+        Home { system: SystemId::of_tree(7), own_from: 0 },
+    );
     let (in_grace, after_grace) = (restarted_after_registration(), Fixture::new());
-    for (mut fixture, refusal) in [(in_grace, Status::RECLAIM_BAD), (after_grace, Status::NO_GRACE)] {
+    for (mut fixture, refusal) in [(in_grace, Status::RECLAIM_BAD), (after_grace, Status::NO_GRACE)]
+    {
         let moved = fixture.reclaiming_peer("moved", 1);
         let claim = |fixture: &mut Fixture, file, share| {
             let claim = Claim::Previous(DelegationType::None);
             let call = OpenCall { file, claim, ..open_call(&moved, b"o", 1, share) };
             let plan = fixture.state.check_open(&call, fixture.now)?;
-            fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).map(|opened| opened.stateid)
+            fixture
+                .state
+                .open(&call, fixture.handle.clone(), plan.union, fixture.now)
+                .map(|opened| opened.stateid)
         };
         assert_eq!(claim(&mut fixture, file(1), share(1, 0)), Err(refusal));
         for share in [share(2, 0), share(3, 0), share(1, 1), share(1, 3)] {
@@ -479,11 +570,21 @@ fn moved_client_reclaims_what_only_reads_a_tree() {
         let open = claim(&mut fixture, in_tree, share(1, 2)).unwrap();
         let lock = |fixture: &mut Fixture, mode, reclaim| {
             let by = LockBy::New { open: &open, owner: b"x", seq: vouch_nfs4::OwnerSeq(0) };
-            let call =
-                LockCall { client: Some(moved.client), file: in_tree, by, range: Range::new(0, 10).unwrap(), mode, wait: false, reclaim };
+            let call = LockCall {
+                client: Some(moved.client),
+                file: in_tree,
+                by,
+                range: Range::new(0, 10).unwrap(),
+                mode,
+                wait: false,
+                reclaim,
+            };
             fixture.state.lock(&call, fixture.now)
         };
-        assert!(lock(&mut fixture, Mode::Shared, false).is_err(), "new locks wait for the end of reclaims");
+        assert!(
+            lock(&mut fixture, Mode::Shared, false).is_err(),
+            "new locks wait for the end of reclaims"
+        );
         assert!(lock(&mut fixture, Mode::Exclusive, true).is_err());
         assert!(lock(&mut fixture, Mode::Shared, true).is_ok());
         reclaim_complete_for(&mut fixture, &moved);
@@ -493,8 +594,14 @@ fn moved_client_reclaims_what_only_reads_a_tree() {
         assert_eq!(claim(&mut fixture, in_tree, share(1, 0)).map(|stateid| stateid.seq.0), Ok(1));
         assert_eq!(claim(&mut fixture, in_tree, share(1, 2)).map(|stateid| stateid.seq.0), Ok(2));
         let totals = fixture.state.totals();
-        assert_eq!((back.client, totals.sessions, totals.opens, totals.locks), (moved.client, 1, 1, 0));
+        assert_eq!(
+            (back.client, totals.sessions, totals.opens, totals.locks),
+            (moved.client, 1, 1, 0)
+        );
         reclaim_complete_for(&mut fixture, &moved);
-        assert_eq!(fixture.state.reclaim_complete(moved.client, false), Err(Status::COMPLETE_ALREADY));
+        assert_eq!(
+            fixture.state.reclaim_complete(moved.client, false),
+            Err(Status::COMPLETE_ALREADY)
+        );
     }
 }

@@ -18,7 +18,13 @@ fn conflicting_lock_reports_owner_and_range() {
     fixture.lock(&a, &open_a, "x", 1, (10, 10), Mode::Exclusive).unwrap();
     let conflict = expect_denied(fixture.lock(&b, &open_b, "y", 1, (0, u64::MAX), Mode::Shared));
     assert_eq!(
-        (conflict.range.offset(), conflict.range.length(), conflict.mode, conflict.client, &*conflict.owner),
+        (
+            conflict.range.offset(),
+            conflict.range.length(),
+            conflict.mode,
+            conflict.client,
+            &*conflict.owner
+        ),
         (10, 10, Mode::Exclusive, a.id, &b"x"[..])
     );
     assert!(fixture.lock(&b, &open_b, "y", 1, (0, 10), Mode::Exclusive).is_ok());
@@ -49,7 +55,10 @@ fn owner_changes_and_releases_part_of_its_lock() {
 fn lock_requires_matching_open_access() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let open = fixture.open(&peer, 1, 1, 0).unwrap();
-    assert_eq!(fixture.lock(&peer, &open, "x", 1, (0, 1), Mode::Exclusive), Err(Status::OPENMODE.into()));
+    assert_eq!(
+        fixture.lock(&peer, &open, "x", 1, (0, 1), Mode::Exclusive),
+        Err(Status::OPENMODE.into())
+    );
     assert!(fixture.lock(&peer, &open, "x", 1, (0, 1), Mode::Shared).is_ok());
     assert_eq!(fixture.lock(&peer, &open, "x", 1, (0, 0), Mode::Shared), Err(Status::INVAL.into()));
 }
@@ -78,8 +87,13 @@ impl Clients {
 
     fn notified(&mut self) -> Vec<usize> {
         let position = |callback: OutgoingCallback| {
-            assert!(matches!(&callback.op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x"));
-            self.peers.iter().position(|peer| callback.to == CallbackTo::Connection(peer.connection)).unwrap()
+            assert!(
+                matches!(&callback.op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x")
+            );
+            self.peers
+                .iter()
+                .position(|peer| callback.to == CallbackTo::Connection(peer.connection))
+                .unwrap()
         };
         self.fixture.callbacks().into_iter().map(position).collect()
     }
@@ -194,46 +208,98 @@ fn lock_ranges_per_client_are_limited() {
 #[test]
 fn lock_quota_of_source_leaves_room_for_others() {
     let mut fixture = Fixture::with_limits(|limits| limits.locks_max = 100);
-    let (a, b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(1), "another name").unwrap());
+    let (a, b) = (
+        peer_from(&mut fixture, address(1), "a").unwrap(),
+        peer_from(&mut fixture, address(1), "another name").unwrap(),
+    );
     let c = peer_from(&mut fixture, address(2), "c").unwrap();
     let lock_until_refused = |fixture: &mut Fixture, peer: &Peer, number: u8| {
         let open = fixture.open(peer, number, 3, 0).unwrap();
-        (0..100).take_while(|&at| fixture.lock(peer, &open, "x", number, (at * 2, 1), Mode::Exclusive).is_ok()).count()
+        (0..100)
+            .take_while(|&at| {
+                fixture.lock(peer, &open, "x", number, (at * 2, 1), Mode::Exclusive).is_ok()
+            })
+            .count()
     };
     assert_eq!(
-        (lock_until_refused(&mut fixture, &a, 1), lock_until_refused(&mut fixture, &b, 2), lock_until_refused(&mut fixture, &c, 3)),
+        (
+            lock_until_refused(&mut fixture, &a, 1),
+            lock_until_refused(&mut fixture, &b, 2),
+            lock_until_refused(&mut fixture, &c, 3)
+        ),
         (79, 0, 15)
     );
     let open = fixture.open(&a, 1, 3, 0).unwrap();
-    assert_eq!(fixture.lock(&a, &open, "x", 1, (900, 1), Mode::Exclusive), Err(LockError::Status(Status::DELAY)));
+    assert_eq!(
+        fixture.lock(&a, &open, "x", 1, (900, 1), Mode::Exclusive),
+        Err(LockError::Status(Status::DELAY))
+    );
 }
 
 #[test]
 fn lock_owners_of_file_are_shared_between_hosts() {
     let mut fixture = Fixture::new();
-    let peers = [1, 2].map(|last| peer_from(&mut fixture, address(last), &format!("{last}")).unwrap());
+    let peers =
+        [1, 2].map(|last| peer_from(&mut fixture, address(last), &format!("{last}")).unwrap());
     let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
     let mut lock_until_refused = |at: usize| {
         (0..limits::LOCK_OWNERS_PER_FILE_MAX)
-            .take_while(|number| fixture.lock(&peers[at], &opens[at], &format!("{at} {number}"), 1, (0, 1), Mode::Shared).is_ok())
+            .take_while(|number| {
+                fixture
+                    .lock(
+                        &peers[at],
+                        &opens[at],
+                        &format!("{at} {number}"),
+                        1,
+                        (0, 1),
+                        Mode::Shared,
+                    )
+                    .is_ok()
+            })
             .count()
     };
     let (first, second) = (lock_until_refused(0), lock_until_refused(1));
-    assert!(first <= limits::LOCK_OWNERS_PER_FILE_MAX / 5 * 4 + 1 && second > 500, "{first} {second}");
+    assert!(
+        first <= limits::LOCK_OWNERS_PER_FILE_MAX / 5 * 4 + 1 && second > 500,
+        "{first} {second}"
+    );
     let one_more = fixture.lock(&peers[0], &opens[0], "one more", 1, (0, 1), Mode::Shared);
-    assert_eq!(one_more, Err(LockError::Status(Status::DELAY)), "DELAY, because 4.1 has no RESOURCE");
+    assert_eq!(
+        one_more,
+        Err(LockError::Status(Status::DELAY)),
+        "DELAY, because 4.1 has no RESOURCE"
+    );
 }
 
 #[test]
 fn revoked_client_frees_locks_and_notifies_each_waiter_once() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     for number in 1..=2 {
-        let (open_a, open_b) = (fixture.open(&a, number, 3, 0).unwrap(), fixture.open(&b, number, 3, 0).unwrap());
+        let (open_a, open_b) =
+            (fixture.open(&a, number, 3, 0).unwrap(), fixture.open(&b, number, 3, 0).unwrap());
         for at in 0..50 {
             fixture.lock(&a, &open_a, &format!("x{at}"), number, (at, 1), Mode::Exclusive).unwrap();
         }
-        expect_denied(fixture.lock_call(&b, &open_b, "first", number, (0, 50), Mode::Exclusive, true, false));
-        expect_denied(fixture.lock_call(&b, &open_b, "second", number, (40, 50), Mode::Exclusive, true, false));
+        expect_denied(fixture.lock_call(
+            &b,
+            &open_b,
+            "first",
+            number,
+            (0, 50),
+            Mode::Exclusive,
+            true,
+            false,
+        ));
+        expect_denied(fixture.lock_call(
+            &b,
+            &open_b,
+            "second",
+            number,
+            (40, 50),
+            Mode::Exclusive,
+            true,
+            false,
+        ));
     }
     fixture.callbacks();
     fixture.state.revoke_client(a.id);
@@ -259,7 +325,16 @@ fn unlock_examines_all_waiters_in_few_steps() {
     }
     let last = fixture.lock(&a, &open_a, "last", 1, (0, 10), Mode::Exclusive).unwrap();
     let wait = |fixture: &mut Fixture, at: u64, length| {
-        fixture.lock_call(&b, &open_b, &format!("y{at}"), 1, (0, length), Mode::Exclusive, true, false)
+        fixture.lock_call(
+            &b,
+            &open_b,
+            &format!("y{at}"),
+            1,
+            (0, length),
+            Mode::Exclusive,
+            true,
+            false,
+        )
     };
     let waiting = limits::WAITERS_PER_FILE_MAX as u64 / 2;
     (0..waiting).for_each(|at| drop(expect_denied(wait(&mut fixture, at, 10))));
@@ -292,10 +367,21 @@ fn lock_cost_does_not_grow_with_owners() {
     let steps = lock::interval_tree::take_steps();
     assert!(steps > 0 && steps < 50 * log, "{steps}");
     fixture.lock(&b, &open_b, "y", 1, (100 + OWNERS, 1), Mode::Exclusive).unwrap();
-    let conflict = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (100 + OWNERS / 2, u64::MAX), Mode::Exclusive));
+    let conflict = expect_denied(fixture.lock(
+        &a,
+        &open_a,
+        "x0",
+        1,
+        (100 + OWNERS / 2, u64::MAX),
+        Mode::Exclusive,
+    ));
     assert_eq!((conflict.range.offset(), conflict.mode), (0, Mode::Shared));
-    let conflict = expect_denied(fixture.lock(&a, &open_a, "x0", 1, (99 + OWNERS, u64::MAX), Mode::Shared));
-    assert_eq!((conflict.range.offset(), conflict.mode, conflict.client), (100 + OWNERS, Mode::Exclusive, b.id));
+    let conflict =
+        expect_denied(fixture.lock(&a, &open_a, "x0", 1, (99 + OWNERS, u64::MAX), Mode::Shared));
+    assert_eq!(
+        (conflict.range.offset(), conflict.mode, conflict.client),
+        (100 + OWNERS, Mode::Exclusive, b.id)
+    );
 }
 
 #[test]
@@ -333,8 +419,12 @@ fn refused_lock_takes_nothing_from_silent_client() {
     fixture.advance(20);
     let other = fixture.peer("other");
     let open_other = fixture.open(&other, 1, 3, 0).unwrap();
-    let conflict = expect_denied(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive));
-    assert_eq!((conflict.client, conflict.range.offset(), fixture.state.totals().locks), (live.id, behind, count as usize + 1));
+    let conflict =
+        expect_denied(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive));
+    assert_eq!(
+        (conflict.client, conflict.range.offset(), fixture.state.totals().locks),
+        (live.id, behind, count as usize + 1)
+    );
     fixture.unlock(&live, &lock, 1, (behind, 1)).unwrap();
     assert!(fixture.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive).is_ok());
     assert_eq!(fixture.state.totals().locks, 1);
@@ -343,7 +433,8 @@ fn refused_lock_takes_nothing_from_silent_client() {
 #[test]
 fn lock_queue_quota_of_source_leaves_room_for_others() {
     let mut fixture = Fixture::new();
-    let peers = [(1, "a"), (1, "b"), (2, "c"), (3, "d")].map(|(last, name)| peer_from(&mut fixture, address(last), name).unwrap());
+    let peers = [(1, "a"), (1, "b"), (2, "c"), (3, "d")]
+        .map(|(last, name)| peer_from(&mut fixture, address(last), name).unwrap());
     let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
     let wait = |fixture: &mut Fixture, at: usize, owner: &str| {
         fixture.lock_call(&peers[at], &opens[at], owner, 1, (0, 10), Mode::Exclusive, true, false)
@@ -355,10 +446,15 @@ fn lock_queue_quota_of_source_leaves_room_for_others() {
     let queued = |fixture: &Fixture| {
         let file = fixture.state.files.find(&file(1)).unwrap();
         let waiters = &fixture.state.files[file].waiters;
-        [1, 2, 3].map(|at| waiters.iter().filter(|waiter| waiter.client == peers[at].client).count())
+        [1, 2, 3]
+            .map(|at| waiters.iter().filter(|waiter| waiter.client == peers[at].client).count())
     };
     let greedy = queued(&fixture)[0];
-    assert!(greedy > limits::WAITERS_PER_FILE_MAX / 2 && greedy <= limits::WAITERS_PER_FILE_MAX / 5 * 4 + 4, "{greedy}");
+    assert!(
+        greedy > limits::WAITERS_PER_FILE_MAX / 2
+            && greedy <= limits::WAITERS_PER_FILE_MAX / 5 * 4 + 4,
+        "{greedy}"
+    );
     expect_denied(wait(&mut fixture, 2, "x"));
     expect_denied(wait(&mut fixture, 3, "x"));
     assert_eq!(queued(&fixture), [greedy, 1, 1]);

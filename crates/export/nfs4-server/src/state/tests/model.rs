@@ -6,12 +6,42 @@ use super::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Open { client: usize, owner: usize, file: u8, access: u32, deny: u32, want: bool },
-    Close { client: usize, owner: usize, file: u8 },
-    Lock { client: usize, owner: usize, file: u8, first: u64, len: u64, exclusive: bool, wait: bool },
-    Unlock { client: usize, owner: usize, file: u8, first: u64, len: u64 },
-    Return { client: usize, file: u8 },
-    Restart { client: usize },
+    Open {
+        client: usize,
+        owner: usize,
+        file: u8,
+        access: u32,
+        deny: u32,
+        want: bool,
+    },
+    Close {
+        client: usize,
+        owner: usize,
+        file: u8,
+    },
+    Lock {
+        client: usize,
+        owner: usize,
+        file: u8,
+        first: u64,
+        len: u64,
+        exclusive: bool,
+        wait: bool,
+    },
+    Unlock {
+        client: usize,
+        owner: usize,
+        file: u8,
+        first: u64,
+        len: u64,
+    },
+    Return {
+        client: usize,
+        file: u8,
+    },
+    Restart {
+        client: usize,
+    },
     Pass,
 }
 
@@ -46,17 +76,23 @@ struct Model {
 
 impl Model {
     fn share_conflicts(&self, key: Key, access: u32, deny: u32) -> bool {
-        self.opens.iter().any(|(other, open)| other.2 == key.2 && (access & open.1 != 0 || deny & open.0 != 0))
+        self.opens
+            .iter()
+            .any(|(other, open)| other.2 == key.2 && (access & open.1 != 0 || deny & open.0 != 0))
     }
 
     fn delegation_conflicts(&self, client: usize, file: u8, access: u32, deny: u32) -> bool {
         let changes = access & 2 != 0 || deny & 1 != 0;
-        self.delegations.iter().any(|(&(other, of), &(write, _))| other != client && of == file && (write || changes))
+        self.delegations
+            .iter()
+            .any(|(&(other, of), &(write, _))| other != client && of == file && (write || changes))
     }
 
     fn lock_conflicts(&self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> bool {
         let others = self.locks.iter().filter(|(other, _)| **other != key && other.2 == key.2);
-        others.into_iter().any(|(_, (held, _))| held[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive))
+        others.into_iter().any(|(_, (held, _))| {
+            held[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive)
+        })
     }
 
     fn forget(&mut self, client: usize) {
@@ -84,7 +120,14 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Open { client, owner, file: number, access, deny, want } => {
                 let key = (client, owner, number);
                 let want = if want { Want::Any } else { Want::No };
-                let outcome = fixture.open_as(&peers[client], OWNERS[owner], number, share(access, deny), Claim::New, want);
+                let outcome = fixture.open_as(
+                    &peers[client],
+                    OWNERS[owner],
+                    number,
+                    share(access, deny),
+                    Claim::New,
+                    want,
+                );
                 if model.share_conflicts(key, access, deny) {
                     prop_assert_eq!(outcome, Err(Status::SHARE_DENIED));
                 } else if model.delegation_conflicts(client, number, access, deny) {
@@ -102,18 +145,35 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         let before = model.delegations.insert((client, number), (write, stateid));
                         prop_assert!(before.is_none(), "one delegation per client and file");
                         let of_file = |other: &Key| other.2 == number;
-                        let writers = model.opens.iter().any(|(other, open)| of_file(other) && open.0 & 2 != 0);
-                        let others = model.opens.keys().any(|other| of_file(other) && other.0 != client);
-                        let held = model.delegations.iter().any(|(key, held)| key.1 == number && key.0 != client && (write || held.0));
-                        prop_assert!(!held && (if write { !others } else { !writers }), "no conflict");
+                        let writers = model
+                            .opens
+                            .iter()
+                            .any(|(other, open)| of_file(other) && open.0 & 2 != 0);
+                        let others =
+                            model.opens.keys().any(|other| of_file(other) && other.0 != client);
+                        let held = model.delegations.iter().any(|(key, held)| {
+                            key.1 == number && key.0 != client && (write || held.0)
+                        });
+                        prop_assert!(
+                            !held && (if write { !others } else { !writers }),
+                            "no conflict"
+                        );
                     }
                 }
             }
             Step::Close { client, owner, file: number } => {
                 let key = (client, owner, number);
                 let Some((_, _, stateid)) = model.opens.get(&key).copied() else { continue };
-                let held = model.locks.get(&key).is_some_and(|(bytes, _)| bytes.iter().any(|&mode| mode > 0));
-                let outcome = fixture.state.close(Some(peers[client].client), &stateid, &file(number), fixture.now);
+                let held = model
+                    .locks
+                    .get(&key)
+                    .is_some_and(|(bytes, _)| bytes.iter().any(|&mode| mode > 0));
+                let outcome = fixture.state.close(
+                    Some(peers[client].client),
+                    &stateid,
+                    &file(number),
+                    fixture.now,
+                );
                 if held {
                     prop_assert_eq!(outcome, Err(Status::LOCKS_HELD));
                 } else {
@@ -126,9 +186,21 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 let key = (client, owner, number);
                 let Some((access, _, open)) = model.opens.get(&key).copied() else { continue };
                 let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
-                let by = LockBy::New { open: &open, owner: &lock_owner(owner), seq: vouch_nfs4::OwnerSeq(0) };
+                let by = LockBy::New {
+                    open: &open,
+                    owner: &lock_owner(owner),
+                    seq: vouch_nfs4::OwnerSeq(0),
+                };
                 let range = Range::new(first, len).unwrap();
-                let call = LockCall { client: Some(peers[client].client), file: file(number), by, range, mode, wait, reclaim: false };
+                let call = LockCall {
+                    client: Some(peers[client].client),
+                    file: file(number),
+                    by,
+                    range,
+                    mode,
+                    wait,
+                    reclaim: false,
+                };
                 let outcome = fixture.state.lock(&call, fixture.now);
                 let bytes = first as usize..(first + len) as usize;
                 if access & (if exclusive { 2 } else { 1 }) == 0 {
@@ -145,15 +217,29 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 }
             }
             Step::Unlock { client, owner, file: number, first, len } => {
-                let Some((bytes, stateid)) = model.locks.get_mut(&(client, owner, number)) else { continue };
+                let Some((bytes, stateid)) = model.locks.get_mut(&(client, owner, number)) else {
+                    continue;
+                };
                 let range = Range::new(first, len).unwrap();
-                *stateid =
-                    fixture.state.unlock(Some(peers[client].client), stateid, &file(number), range, fixture.now).expect("a held lock");
+                *stateid = fixture
+                    .state
+                    .unlock(Some(peers[client].client), stateid, &file(number), range, fixture.now)
+                    .expect("a held lock");
                 bytes[first as usize..(first + len) as usize].fill(0);
             }
             Step::Return { client, file: number } => {
-                let Some((_, stateid)) = model.delegations.remove(&(client, number)) else { continue };
-                prop_assert_eq!(fixture.state.return_delegation(Some(peers[client].client), &stateid, &file(number), fixture.now), Ok(()));
+                let Some((_, stateid)) = model.delegations.remove(&(client, number)) else {
+                    continue;
+                };
+                prop_assert_eq!(
+                    fixture.state.return_delegation(
+                        Some(peers[client].client),
+                        &stateid,
+                        &file(number),
+                        fixture.now
+                    ),
+                    Ok(())
+                );
             }
             Step::Restart { client } => {
                 boots[client] = if boots[client] == 1 { 2 } else { 1 };
@@ -165,9 +251,13 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         callbacks.extend(fixture.callbacks());
         let totals = fixture.state.totals();
-        prop_assert_eq!((totals.opens, totals.delegations), (model.opens.len(), model.delegations.len()));
+        prop_assert_eq!(
+            (totals.opens, totals.delegations),
+            (model.opens.len(), model.delegations.len())
+        );
         prop_assert_eq!(fixture.open_files(), model.opens.len() + model.delegations.len());
-        let of_files: usize = fixture.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
+        let of_files: usize =
+            fixture.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
         prop_assert_eq!(totals.locks, of_files);
     }
     for peer in peers {
@@ -178,8 +268,14 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, fixture.now);
     }
     prop_assert_eq!(fixture.state.callbacks.len(), 0);
-    prop_assert_eq!(Totals { name_conflicts: 0, delegations_revoked: 0, ..fixture.state.totals() }, Totals::default());
-    prop_assert_eq!((fixture.state.states.len(), fixture.state.owners.len(), fixture.state.files.table.len()), (0, 0, 0));
+    prop_assert_eq!(
+        Totals { name_conflicts: 0, delegations_revoked: 0, ..fixture.state.totals() },
+        Totals::default()
+    );
+    prop_assert_eq!(
+        (fixture.state.states.len(), fixture.state.owners.len(), fixture.state.files.table.len()),
+        (0, 0, 0)
+    );
     prop_assert_eq!(fixture.open_files(), 0);
     Ok(())
 }

@@ -5,7 +5,13 @@ use vouch_nfs4::StateSeq;
 use super::quota::{address, peer_from};
 use super::*;
 
-fn io(fixture: &mut Fixture, peer: &Peer, stateid: &Stateid, number: u8, io: Io) -> Result<IoGrant<Handle>, Status> {
+fn io(
+    fixture: &mut Fixture,
+    peer: &Peer,
+    stateid: &Stateid,
+    number: u8,
+    io: Io,
+) -> Result<IoGrant<Handle>, Status> {
     fixture.state.io(Some(peer.client), stateid, &file(number), io, fixture.now)
 }
 
@@ -18,7 +24,10 @@ fn second_open_upgrades_the_first() {
     assert_eq!((second.other, second.seq), (first.other, StateSeq(2)));
     assert!(io(&mut fixture, &peer, &second, 1, Io::Write).is_ok());
     assert_eq!(io(&mut fixture, &peer, &first, 1, Io::Read), Err(Status::OLD_STATEID));
-    assert_eq!(io(&mut fixture, &peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert_eq!(
+        io(&mut fixture, &peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read),
+        Err(Status::BAD_STATEID)
+    );
     assert!(io(&mut fixture, &peer, &Stateid { seq: StateSeq(0), ..first }, 1, Io::Read).is_ok());
     assert_eq!(io(&mut fixture, &peer, &second, 2, Io::Read), Err(Status::BAD_STATEID));
     assert_eq!(fixture.open_files(), 1);
@@ -36,7 +45,10 @@ fn share_reservations_deny_conflicting_opens_and_io() {
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
     assert_eq!(fixture.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
     assert!(fixture.open(&a, 1, 1, 2).is_ok());
-    assert_eq!(fixture.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
+    assert_eq!(
+        fixture.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(),
+        Status::SHARE_DENIED
+    );
     // §9.1.2.
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
     assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
@@ -49,7 +61,8 @@ fn open_downgrade_returns_to_earlier_share() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     fixture.open(&a, 1, 1, 0).unwrap();
     let open = fixture.open(&a, 1, 2, 2).unwrap();
-    let mut downgrade = |stateid: &Stateid, to| fixture.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
+    let mut downgrade =
+        |stateid: &Stateid, to| fixture.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
     assert_eq!(downgrade(&open, share(2, 0)), Err(Status::INVAL));
     assert_eq!(downgrade(&open, share(3, 3)), Err(Status::INVAL));
     let open = downgrade(&open, share(1, 0)).unwrap();
@@ -89,10 +102,14 @@ fn take_ended(fixture: &mut Fixture) -> Vec<(bool, Loss)> {
 
 #[test]
 fn ended_open_is_reported_with_its_reason() {
-    let (mut fixture, [closing, mut silent, revoked]) = Fixture::with_peers(["closing", "silent", "revoked"]);
+    let (mut fixture, [closing, mut silent, revoked]) =
+        Fixture::with_peers(["closing", "silent", "revoked"]);
     let open = fixture.open(&closing, 1, 3, 0).unwrap();
     fixture.open(&closing, 1, 1, 0).unwrap();
-    fixture.state.close(Some(closing.client), &Stateid { seq: StateSeq(0), ..open }, &file(1), fixture.now).unwrap();
+    fixture
+        .state
+        .close(Some(closing.client), &Stateid { seq: StateSeq(0), ..open }, &file(1), fixture.now)
+        .unwrap();
     assert_eq!(take_ended(&mut fixture), [], "closed or upgraded");
     fixture.open(&revoked, 2, 1, 0).unwrap();
     fixture.open(&revoked, 3, 1, 0).unwrap();
@@ -114,7 +131,11 @@ fn ended_open_is_reported_with_its_reason() {
     assert_eq!(take_ended(&mut fixture), [(false, Loss::Expired)]);
 }
 
-fn open_until_refused(fixture: &mut Fixture, peer: &Peer, numbers: std::ops::RangeInclusive<u8>) -> usize {
+fn open_until_refused(
+    fixture: &mut Fixture,
+    peer: &Peer,
+    numbers: std::ops::RangeInclusive<u8>,
+) -> usize {
     numbers.into_iter().take_while(|&number| fixture.open(peer, number, 1, 0).is_ok()).count()
 }
 
@@ -129,9 +150,17 @@ fn opens_of_client_and_source_leave_room_for_others() {
 
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
-    let (a, other, b) = (from(&mut fixture, 1, "a"), from(&mut fixture, 1, "other name"), from(&mut fixture, 2, "b"));
+    let (a, other, b) = (
+        from(&mut fixture, 1, "a"),
+        from(&mut fixture, 1, "other name"),
+        from(&mut fixture, 2, "b"),
+    );
     assert_eq!([&a, &other].map(|peer| open_until_refused(&mut fixture, peer, 1..=100)), [80, 0]);
-    assert_eq!(fixture.open(&other, 90, 1, 0), Err(Status::NOSPC), "the same source under another name");
+    assert_eq!(
+        fixture.open(&other, 90, 1, 0),
+        Err(Status::NOSPC),
+        "the same source under another name"
+    );
     assert!(fixture.open(&a, 1, 2, 0).is_ok());
     assert_eq!(open_until_refused(&mut fixture, &b, 1..=100), 16);
     let c = from(&mut fixture, 3, "c");
@@ -142,7 +171,10 @@ fn opens_of_client_and_source_leave_room_for_others() {
 #[test]
 fn silent_client_with_most_opens_is_evicted_first() {
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
-    let (a, mut b) = (peer_from(&mut fixture, address(1), "a").unwrap(), peer_from(&mut fixture, address(2), "b").unwrap());
+    let (a, mut b) = (
+        peer_from(&mut fixture, address(1), "a").unwrap(),
+        peer_from(&mut fixture, address(2), "b").unwrap(),
+    );
     let laptop = peer_from(&mut fixture, address(3), "laptop").unwrap();
     assert!(fixture.open(&laptop, 120, 1, 0).is_ok());
     assert!(open_until_refused(&mut fixture, &a, 1..=110) > 70);
@@ -151,7 +183,10 @@ fn silent_client_with_most_opens_is_evicted_first() {
     fixture.advance(LEASE_MS / 2 + 1);
     assert!(fixture.state.totals().opens > 70);
     assert!(open_until_refused(&mut fixture, &b, 1..=110) > 70);
-    assert!(fixture.state.clients.get(a.client).is_none() && fixture.state.clients.get(laptop.client).is_some());
+    assert!(
+        fixture.state.clients.get(a.client).is_none()
+            && fixture.state.clients.get(laptop.client).is_some()
+    );
     fixture.advance(limits::EVICTION_INTERVAL_MS);
     assert_eq!(fixture.open(&b, 111, 1, 0), Err(Status::NOSPC));
     assert!(fixture.state.clients.get(laptop.client).is_some());
@@ -161,19 +196,24 @@ fn silent_client_with_most_opens_is_evicted_first() {
 fn futile_eviction_scan_does_not_block_other_clients() {
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 100);
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
-    let (mut a, mut b, laptop) = (from(&mut fixture, 1, "a"), from(&mut fixture, 2, "b"), from(&mut fixture, 3, "laptop"));
+    let (mut a, mut b, laptop) =
+        (from(&mut fixture, 1, "a"), from(&mut fixture, 2, "b"), from(&mut fixture, 3, "laptop"));
     assert!((1..=30).all(|number| fixture.open(&laptop, number, 1, 0).is_ok()));
     fixture.advance(LEASE_MS / 2);
     fixture.renew_lease(&mut a).unwrap();
     fixture.renew_lease(&mut b).unwrap();
     fixture.advance(LEASE_MS / 2 + 1);
     assert!(open_until_refused(&mut fixture, &a, 1..=50) > 40);
-    let first_refused = |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
+    let first_refused =
+        |fixture: &mut Fixture| (60..=110).find(|&number| fixture.open(&a, number, 1, 0).is_err());
     assert!(first_refused(&mut fixture).is_some());
     assert!((0..100).all(|_| fixture.open(&a, 120, 1, 0) == Err(Status::NOSPC)));
     assert!(fixture.state.clients.get(laptop.client).is_some());
     let many = open_until_refused(&mut fixture, &b, 1..=50);
-    assert!(many > 20 && fixture.state.clients.get(laptop.client).is_none(), "the silent client was evicted: {many}");
+    assert!(
+        many > 20 && fixture.state.clients.get(laptop.client).is_none(),
+        "the silent client was evicted: {many}"
+    );
 }
 
 #[test]
@@ -194,9 +234,17 @@ fn slow_open_does_not_expire_its_own_client() {
 fn open_quota_per_file_leaves_room_for_others() {
     let mut fixture = Fixture::new();
     let from = |fixture: &mut Fixture, last, name| peer_from(fixture, address(last), name).unwrap();
-    let (a, same, b) = (from(&mut fixture, 1, "a"), from(&mut fixture, 1, "same host"), from(&mut fixture, 2, "b"));
+    let (a, same, b) = (
+        from(&mut fixture, 1, "a"),
+        from(&mut fixture, 1, "same host"),
+        from(&mut fixture, 2, "b"),
+    );
     let open_until_refused = |fixture: &mut Fixture, peer: &Peer, most| {
-        let open = |number: &u32| fixture.open_as(peer, &number.to_string(), 1, share(1, 0), Claim::New, Want::Unstated).is_ok();
+        let open = |number: &u32| {
+            fixture
+                .open_as(peer, &number.to_string(), 1, share(1, 0), Claim::New, Want::Unstated)
+                .is_ok()
+        };
         (0..most).take_while(open).count()
     };
     let max = limits::OPENS_PER_FILE_MAX;
@@ -233,16 +281,29 @@ fn commit_check_examines_few_opens() {
         fixture.open_as(&a, &number.to_string(), 1, share(2, 0), Claim::New, Want::No).unwrap();
     }
     assert_eq!(visited(&fixture, Some(b.client)), 0);
-    assert!(visited(&fixture, Some(a.client)) <= limits::OPENER_SCAN_MAX && visited(&fixture, None) <= limits::OPENER_SCAN_MAX);
+    assert!(
+        visited(&fixture, Some(a.client)) <= limits::OPENER_SCAN_MAX
+            && visited(&fixture, None) <= limits::OPENER_SCAN_MAX
+    );
     fixture.open(&b, 1, 2, 0).unwrap();
-    assert!(fixture.state.open_to_write(Some(b.client), &file(1), |_| true).is_some() && fixture.state.writes_to(b.client, &file(1)));
-    assert!(fixture.state.open_to_write(Some(b.client), &file(1 + OTHER_EXPORT), |_| true).is_none(), "not open through the other export");
+    assert!(
+        fixture.state.open_to_write(Some(b.client), &file(1), |_| true).is_some()
+            && fixture.state.writes_to(b.client, &file(1))
+    );
+    assert!(
+        fixture.state.open_to_write(Some(b.client), &file(1 + OTHER_EXPORT), |_| true).is_none(),
+        "not open through the other export"
+    );
 }
 
 #[test]
 fn open_claims_are_checked() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
-    let mut open = |claim| fixture.open_as(&peer, "o", 1, share(1, 0), claim, Want::Unstated).map(|opened| opened.stateid);
+    let mut open = |claim| {
+        fixture
+            .open_as(&peer, "o", 1, share(1, 0), claim, Want::Unstated)
+            .map(|opened| opened.stateid)
+    };
     assert_eq!(open(Claim::DelegatedPrevious), Err(Status::NOTSUPP));
     assert_eq!(open(Claim::Previous(vouch_nfs4::op::DelegationType::None)), Err(Status::NO_GRACE));
     assert_eq!(open(Claim::Delegated(Stateid::ANONYMOUS)), Err(Status::BAD_STATEID));
@@ -271,7 +332,9 @@ fn copies_report_progress_and_are_cancelled() {
     let progress = fixture.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
     assert_eq!(progress, CopyProgress { copied: 5, end: Some(Status::NOSPC) });
     let callbacks = fixture.callbacks();
-    assert!(matches!(callbacks[0].op, CallbackOp::Offload { stateid: reported, .. } if reported == stateid));
+    assert!(
+        matches!(callbacks[0].op, CallbackOp::Offload { stateid: reported, .. } if reported == stateid)
+    );
     fixture.answer(&callbacks[0], Status::OK);
     assert_eq!(fixture.state.test_stateid(peer.client, &stateid), Status::BAD_STATEID);
     assert_eq!(fixture.state.totals().copies, 0);

@@ -12,7 +12,11 @@ fn fixture(clients_max: usize) -> Fixture {
     Fixture::with_config(config, &[])
 }
 
-fn exchange_id_from(fixture: &mut Fixture, from: IpAddr, name: &str) -> Result<ExchangedId, Status> {
+fn exchange_id_from(
+    fixture: &mut Fixture,
+    from: IpAddr,
+    name: &str,
+) -> Result<ExchangedId, Status> {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let args = ExchangeIdArgs { owner, ..exchange_id_args("", 1) };
     let (state, now) = (&mut fixture.state, fixture.now);
@@ -47,9 +51,16 @@ fn exchange_id_flood_evicts_only_its_own_records() {
     let totals = fixture.state.totals();
     assert!(totals.clients_displaced + totals.clients_refused >= 5000);
     let is_report = |effect: &StateEffect<Handle>| {
-        matches!(effect, StateEffect::ClientEnded { why: crate::ClientEnd::Evicted | crate::ClientEnd::TableFull, .. })
+        matches!(
+            effect,
+            StateEffect::ClientEnded {
+                why: crate::ClientEnd::Evicted | crate::ClientEnd::TableFull,
+                ..
+            }
+        )
     };
-    let reports = fixture.state.take_effects().iter().filter(|effect| is_report(effect)).count() as u64;
+    let reports =
+        fixture.state.take_effects().iter().filter(|effect| is_report(effect)).count() as u64;
     assert_eq!(reports, totals.clients_displaced + totals.clients_refused);
     assert!(peer_from(&mut fixture, address(3), "new").is_ok());
 }
@@ -67,7 +78,9 @@ fn idle_client_flood_evicts_only_its_own_clients() {
     }
     assert_eq!(fixture.renew_lease(&mut flood[0]), Err(Status::BADSESSION));
     assert!(fixture.renew_lease(flood.last_mut().unwrap()).is_ok());
-    let newcomers: Vec<Peer> = (3..9).map(|last| peer_from(&mut fixture, address(last), &format!("new {last}")).unwrap()).collect();
+    let newcomers: Vec<Peer> = (3..9)
+        .map(|last| peer_from(&mut fixture, address(last), &format!("new {last}")).unwrap())
+        .collect();
     assert!(fixture.renew_lease(&mut quiet).is_ok());
     assert!(newcomers.into_iter().all(|mut peer| fixture.renew_lease(&mut peer).is_ok()));
 }
@@ -76,11 +89,15 @@ fn idle_client_flood_evicts_only_its_own_clients() {
 fn least_recently_used_idle_client_is_evicted_first() {
     let mut fixture = fixture(8);
     let host = address(100);
-    let holders: Vec<Peer> = (1..=5u8).map(|last| peer_from(&mut fixture, address(last), &last.to_string()).unwrap()).collect();
+    let holders: Vec<Peer> = (1..=5u8)
+        .map(|last| peer_from(&mut fixture, address(last), &last.to_string()).unwrap())
+        .collect();
     for (number, holder) in holders.iter().enumerate() {
         fixture.open(holder, number as u8, 1, 0).unwrap();
     }
-    let mut idle: Vec<Peer> = (0..3).map(|number| peer_from(&mut fixture, host, &format!("idle {number}")).unwrap()).collect();
+    let mut idle: Vec<Peer> = (0..3)
+        .map(|number| peer_from(&mut fixture, host, &format!("idle {number}")).unwrap())
+        .collect();
     fixture.advance(10);
     for at in [0, 2] {
         fixture.renew_lease(&mut idle[at]).unwrap();
@@ -119,8 +136,9 @@ fn clients_with_state_leave_room_for_other_sources() {
 fn cluster_behind_one_address_is_admitted() {
     let mut fixture = fixture(Limits::default().clients_max);
     let head = address(1);
-    let nodes: Vec<ExchangedId> =
-        (0..5000).map(|number| exchange_id_from(&mut fixture, head, &format!("node {number}")).unwrap()).collect();
+    let nodes: Vec<ExchangedId> = (0..5000)
+        .map(|number| exchange_id_from(&mut fixture, head, &format!("node {number}")).unwrap())
+        .collect();
     for node in &nodes {
         confirm(&mut fixture, head, node).unwrap();
     }
@@ -143,7 +161,8 @@ fn source_counts_return_to_zero() {
     }
     fixture.advance(LEASE_MS + 1);
     fixture.advance(limits::COURTESY_MS + LEASE_MS);
-    let sources = (0..20).map(|last| crate::state::quota::Source::Network(Network::V4([192, 0, 2, last])));
+    let sources =
+        (0..20).map(|last| crate::state::quota::Source::Network(Network::V4([192, 0, 2, last])));
     assert_eq!(sources.map(|source| fixture.state.sources.clients_of(&source)).sum::<usize>(), 0);
     assert_eq!(fixture.state.unconfirmed_count, 0);
     assert_eq!(fixture.open_files(), 0);

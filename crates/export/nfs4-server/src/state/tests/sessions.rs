@@ -13,7 +13,9 @@ fn retry_gets_cached_reply_over_any_connection() {
     assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Err(Status::DELAY)));
     fixture.state.finish(&turn, Some(b"reply"), fixture.now);
     peer.connection = fixture.new_connection();
-    assert!(matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == b"reply"));
+    assert!(
+        matches!(fixture.sequence_on(&peer, 3, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == b"reply")
+    );
     assert!((5..1024).contains(&fixture.state.totals().reply_cache_len));
     let turn = fixture.begin(&peer, 3, 2, false);
     fixture.state.finish(&turn, None, fixture.now);
@@ -35,7 +37,13 @@ fn create_session_does_not_promise_persistence() {
 #[test]
 fn request_beyond_channel_limits_does_not_use_its_slot() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
-    let args = SequenceArgs { session: peer.session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
+    let args = SequenceArgs {
+        session: peer.session,
+        seq: SlotSeq(1),
+        slot: SlotId(0),
+        highest_slot: SlotId(0),
+        cache_this: false,
+    };
     let call = SequenceCall {
         args: &args,
         connection: peer.connection,
@@ -70,8 +78,12 @@ fn lost_back_channel_is_reported_until_rebound() {
     assert_eq!(fixture.renew_lease(&mut peer), Ok(SequenceFlags(0)));
     fixture.state.connection_closed(peer.connection);
     peer.connection = fixture.new_connection();
-    assert_eq!(fixture.renew_lease(&mut peer), Ok(SequenceFlags::CB_PATH_DOWN | SequenceFlags::CB_PATH_DOWN_SESSION));
-    let args = BindConnArgs { session: peer.session, dir: ChannelDirClient::BackOrBoth, rdma: true };
+    assert_eq!(
+        fixture.renew_lease(&mut peer),
+        Ok(SequenceFlags::CB_PATH_DOWN | SequenceFlags::CB_PATH_DOWN_SESSION)
+    );
+    let args =
+        BindConnArgs { session: peer.session, dir: ChannelDirClient::BackOrBoth, rdma: true };
     let ok = fixture.state.bind_connection(&args, peer.connection, sys(&user(0))).unwrap();
     assert_eq!((ok.dir, ok.rdma), (ChannelDirServer::Both, false));
     assert_eq!(fixture.renew_lease(&mut peer), Ok(SequenceFlags(0)));
@@ -81,21 +93,39 @@ fn lost_back_channel_is_reported_until_rebound() {
 fn destroy_session_requires_bound_connection() {
     let (mut fixture, [mut peer]) = Fixture::with_peers(["a"]);
     let stranger = fixture.new_connection();
-    assert_eq!(fixture.state.destroy_session(&peer.session, stranger, sys(&user(0))), Err(Status::CONN_NOT_BOUND_TO_SESSION));
+    assert_eq!(
+        fixture.state.destroy_session(&peer.session, stranger, sys(&user(0))),
+        Err(Status::CONN_NOT_BOUND_TO_SESSION)
+    );
     let turn = fixture.begin(&peer, 1, 1, true);
-    assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()));
+    assert_eq!(
+        fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))),
+        Ok(())
+    );
     fixture.state.finish(&turn, Some(b"late"), 0);
     assert_eq!(fixture.renew_lease(&mut peer), Err(Status::BADSESSION));
-    assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Err(Status::BADSESSION));
+    assert_eq!(
+        fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))),
+        Err(Status::BADSESSION)
+    );
     assert_eq!(fixture.state.totals().reply_cache_len, 0);
 }
 
-fn create_sessions(fixture: &mut Fixture, name: &'static str, connection: Option<ConnectionId>) -> (usize, Status) {
+fn create_sessions(
+    fixture: &mut Fixture,
+    name: &'static str,
+    connection: Option<ConnectionId>,
+) -> (usize, Status) {
     let mut exchanged = fixture.exchange_id(name, 1, 0).unwrap();
     let mut made = 0;
     loop {
         let connection = connection.unwrap_or_else(|| fixture.new_connection());
-        match fixture.state.create_session(&session_args(exchanged.client, exchanged.seq), connection, sys(&user(0)), 0) {
+        match fixture.state.create_session(
+            &session_args(exchanged.client, exchanged.seq),
+            connection,
+            sys(&user(0)),
+            0,
+        ) {
             Ok(_) => made += 1,
             Err(status) => return (made, status),
         }
@@ -111,11 +141,20 @@ fn connections_and_sessions_are_limited() {
         fixture.renew_lease(&mut peer).unwrap();
     }
     assert_eq!(fixture.state.sessions.iter().next().unwrap().1.connections.len(), 64);
-    assert_eq!(fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()), "the newest connection is bound");
-    assert_eq!(create_sessions(&mut fixture, "b", None), (Limits::default().sessions_per_client_max, Status::NOSPC));
+    assert_eq!(
+        fixture.state.destroy_session(&peer.session, peer.connection, sys(&user(0))),
+        Ok(()),
+        "the newest connection is bound"
+    );
+    assert_eq!(
+        create_sessions(&mut fixture, "b", None),
+        (Limits::default().sessions_per_client_max, Status::NOSPC)
+    );
     let mut fixture = Fixture::new();
     let connection = fixture.new_connection();
-    let made = (0..40).map(|at| create_sessions(&mut fixture, format!("client {at}").leak(), Some(connection)).0).sum::<usize>();
+    let made = (0..40)
+        .map(|at| create_sessions(&mut fixture, format!("client {at}").leak(), Some(connection)).0)
+        .sum::<usize>();
     assert_eq!(made, limits::SESSIONS_PER_CONNECTION_MAX);
 }
 
@@ -141,7 +180,9 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
         assert!(fixture.state.totals().reply_cache_len <= Limits::default().reply_cache_len_max);
     }
     for at in 0..turns.len() {
-        assert!(matches!(fixture.sequence_on(&peer, at as u32, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == [7; 4096]));
+        assert!(
+            matches!(fixture.sequence_on(&peer, at as u32, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == [7; 4096])
+        );
     }
     assert_eq!(fixture.state.reply_cache_reserved, 0);
 }
@@ -149,10 +190,14 @@ fn reply_cache_keeps_its_limit_and_all_promised_replies() {
 fn fill_reply_cache(fixture: &mut Fixture, from: u8, names: std::ops::Range<usize>) -> Vec<Turn> {
     let mut turns = Vec::new();
     for number in names {
-        let Ok(peer) = peer_from(fixture, address(from), &format!("{from} {number}")) else { continue };
-        turns.extend((0..8).filter_map(|slot| match fixture.sequence_on(&peer, slot, SlotSeq(1), true) {
-            Ok(Sequenced::New(turn)) => Some(turn),
-            _ => None,
+        let Ok(peer) = peer_from(fixture, address(from), &format!("{from} {number}")) else {
+            continue;
+        };
+        turns.extend((0..8).filter_map(|slot| {
+            match fixture.sequence_on(&peer, slot, SlotSeq(1), true) {
+                Ok(Sequenced::New(turn)) => Some(turn),
+                _ => None,
+            }
         }));
     }
     turns
@@ -195,7 +240,8 @@ fn idle_sessions_of_largest_source_are_evicted() {
         fixture.state.finish(&turn, Some(&[7; 4096]), fixture.now);
     }
     assert!(fixture.renew_lease(&mut other).is_ok());
-    let held: usize = fixture.state.sessions.iter().map(|(_, session)| session.slots.held_len()).sum();
+    let held: usize =
+        fixture.state.sessions.iter().map(|(_, session)| session.slots.held_len()).sum();
     assert_eq!(fixture.state.reply_cache_len, held);
 }
 
@@ -213,12 +259,18 @@ fn invalid_sequence_evicts_no_session() {
     assert!(matches!(fixture.sequence_on(&other, 7, SlotSeq(2), true), Ok(Sequenced::Replay(_))));
     assert_eq!(fixture.state.totals().sessions, 2, "no session was evicted");
     assert!(matches!(fixture.sequence_on(&peer, 0, SlotSeq(1), true), Err(Status::DELAY)));
-    assert_eq!(fixture.renew_lease(&mut other), Err(Status::BADSESSION), "the largest source's session was evicted");
+    assert_eq!(
+        fixture.renew_lease(&mut other),
+        Err(Status::BADSESSION),
+        "the largest source's session was evicted"
+    );
 }
 
 #[test]
 fn refused_opens_do_not_block_new_sessions_of_others() {
-    let mut fixture = Fixture::with_limits(|limits| (limits.reply_cache_len_max, limits.opens_max) = (1 << 20, 10));
+    let mut fixture = Fixture::with_limits(|limits| {
+        (limits.reply_cache_len_max, limits.opens_max) = (1 << 20, 10)
+    });
     let greedy = peer_from(&mut fixture, address(1), "greedy").unwrap();
     fill_reply_cache_from_many(&mut fixture);
     let left = (1 << 20) - fixture.state.reply_cache_len;

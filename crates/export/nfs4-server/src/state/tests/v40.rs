@@ -14,7 +14,12 @@ fn callback(port: u16) -> Callback40 {
     }
 }
 
-fn setclientid(fixture: &mut Fixture, name: &'static str, boot: u8, uid: u32) -> Result<(ClientId, Verifier), SetClientError> {
+fn setclientid(
+    fixture: &mut Fixture,
+    name: &'static str,
+    boot: u8,
+    uid: u32,
+) -> Result<(ClientId, Verifier), SetClientError> {
     let owner = ClientOwner { verifier: Verifier([boot; 8]), id: Bytes(name.as_bytes()) };
     fixture.state.set_client_id(&owner, callback(9), sys(&user(uid)), fixture.now)
 }
@@ -39,7 +44,8 @@ fn v40_client_from(fixture: &mut Fixture, last: u8, name: &'static str) -> Peer 
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
     let user = user(0);
     let credential = Credential { address: [127, 0, 0, last].into(), ..sys(&user) };
-    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), credential, fixture.now).unwrap();
+    let (id, confirm) =
+        fixture.state.set_client_id(&owner, callback(9), credential, fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, credential, fixture.now).unwrap();
     let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
@@ -56,10 +62,14 @@ pub(super) fn finish_owner_call(fixture: &mut Fixture, turn: OwnerTurn, status: 
 
 pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
     let first = begin_owner_call(fixture, peer, 1).unwrap();
-    let opened = fixture.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
+    let opened =
+        fixture.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     assert!(opened.confirm);
     finish_owner_call(fixture, first, Status::OK, 18);
-    assert_eq!(fixture.state.io(None, &opened.stateid, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
+    assert_eq!(
+        fixture.state.io(None, &opened.stateid, &file(1), Io::Read, 0),
+        Err(Status::BAD_STATEID)
+    );
     let second = fixture.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), 0).unwrap();
     let stateid = fixture.state.confirm_open(&opened.stateid, &file(1), 0).unwrap();
     finish_owner_call(fixture, second, Status::OK, 20);
@@ -69,7 +79,8 @@ pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
 
 pub(super) fn open_next(fixture: &mut Fixture, peer: &Peer, seq: u32) {
     let next = begin_owner_call(fixture, peer, seq).unwrap();
-    let opened = fixture.open_as(peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap();
+    let opened =
+        fixture.open_as(peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap();
     assert!(!opened.confirm);
     finish_owner_call(fixture, next, Status::OK, 18);
 }
@@ -82,12 +93,18 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     let root = user(0);
     let elsewhere = Credential { address: [127, 0, 0, 9].into(), ..sys(&root) };
     let owner = ClientOwner { verifier: Verifier([2; 8]), id: Bytes(b"a") };
-    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now).unwrap();
+    let (id, confirm) =
+        fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now).unwrap();
     let stateid = confirmed_open(&mut fixture, &victim);
-    assert_eq!(fixture.state.confirm_client(id, confirm, elsewhere, fixture.now), Err(Status::CLID_INUSE));
+    assert_eq!(
+        fixture.state.confirm_client(id, confirm, elsewhere, fixture.now),
+        Err(Status::CLID_INUSE)
+    );
     let again = fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now);
     assert_eq!(again, Err(SetClientError::InUse(callback(9))));
-    assert!(fixture.state.io(Some(victim.client), &stateid, &file(1), Io::Read, fixture.now).is_ok());
+    assert!(
+        fixture.state.io(Some(victim.client), &stateid, &file(1), Io::Read, fixture.now).is_ok()
+    );
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
     assert_eq!(fixture.state.confirm_client(id, confirm, sys(&root), fixture.now), Ok(()));
 }
@@ -97,11 +114,20 @@ fn setclientid_confirm_requires_the_given_verifier() {
     let mut fixture = Fixture::new();
     let (id, confirm) = setclientid(&mut fixture, "a", 1, 0).unwrap();
     assert_eq!(fixture.state.v40_client(id, None, 0), Err(Status::STALE_CLIENTID));
-    assert_eq!(fixture.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
-    assert_eq!(fixture.state.confirm_client(id, confirm, sys(&user(5)), 0), Err(Status::CLID_INUSE));
+    assert_eq!(
+        fixture.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0),
+        Err(Status::STALE_CLIENTID)
+    );
+    assert_eq!(
+        fixture.state.confirm_client(id, confirm, sys(&user(5)), 0),
+        Err(Status::CLID_INUSE)
+    );
     let (next, confirm_next) = setclientid(&mut fixture, "a", 1, 0).unwrap();
     assert_ne!(next, id);
-    assert_eq!(fixture.state.confirm_client(id, confirm, sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(
+        fixture.state.confirm_client(id, confirm, sys(&user(0)), 0),
+        Err(Status::STALE_CLIENTID)
+    );
     for _ in 0..2 {
         assert_eq!(fixture.state.confirm_client(next, confirm_next, sys(&user(0)), 0), Ok(()));
     }
@@ -119,7 +145,9 @@ fn delayed_renew_does_not_shorten_lease_and_restart_ends_state() {
     fixture.state.renew(peer.id, None, 10_000).unwrap();
     assert_eq!(fixture.state.status(50_000).clients[0].silent_ms, 0);
     confirmed_open(&mut fixture, &peer);
-    assert!(matches!(setclientid(&mut fixture, "a", 1, 5), Err(SetClientError::InUse(at)) if at == callback(9)));
+    assert!(
+        matches!(setclientid(&mut fixture, "a", 1, 5), Err(SetClientError::InUse(at)) if at == callback(9))
+    );
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
     assert_eq!(fixture.state.totals().opens, 1);
     fixture.state.confirm_client(id, confirm, sys(&user(0)), 0).unwrap();
@@ -130,7 +158,10 @@ fn delayed_renew_does_not_shorten_lease_and_restart_ends_state() {
 fn last_reply_of_owner_is_replayed() {
     let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
-    assert_eq!(begin_owner_call(&mut fixture, &peer, 2), Ok(OwnerTurn::Replay(OwnerReply { op: 20, bytes: vec![20], file: None })));
+    assert_eq!(
+        begin_owner_call(&mut fixture, &peer, 2),
+        Ok(OwnerTurn::Replay(OwnerReply { op: 20, bytes: vec![20], file: None }))
+    );
     assert_eq!(begin_owner_call(&mut fixture, &peer, 1), Err(Status::BAD_SEQID));
     assert_eq!(begin_owner_call(&mut fixture, &peer, 4), Err(Status::BAD_SEQID));
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
@@ -140,11 +171,17 @@ fn last_reply_of_owner_is_replayed() {
     let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
     finish_owner_call(&mut fixture, third, Status::OK, 4);
-    assert!(matches!(fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0), Ok(OwnerTurn::Replay(OwnerReply { op: 4, .. }))));
+    assert!(matches!(
+        fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0),
+        Ok(OwnerTurn::Replay(OwnerReply { op: 4, .. }))
+    ));
     assert_eq!(fixture.state.io(None, &closed, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
     let fourth = begin_owner_call(&mut fixture, &peer, 4).unwrap();
     finish_owner_call(&mut fixture, fourth, Status::NOENT, 18);
-    assert_eq!(fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0), Err(Status::BAD_STATEID));
+    assert_eq!(
+        fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0),
+        Err(Status::BAD_STATEID)
+    );
 }
 
 #[test]
@@ -155,7 +192,12 @@ fn unconfirmed_owner_may_start_again_or_repeat_seqid() {
     finish_owner_call(&mut fixture, first, Status::OK, 18);
     let again = begin_owner_call(&mut fixture, &peer, 77).unwrap();
     assert_eq!(fixture.state.totals().opens, 0);
-    assert!(fixture.open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated).unwrap().confirm);
+    assert!(
+        fixture
+            .open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated)
+            .unwrap()
+            .confirm
+    );
     finish_owner_call(&mut fixture, again, Status::OK, 18);
     // §16.18.5: libnfs repeats the seqid after SYMLINK and must not get the cached error.
     let (mut fixture, peer) = with_v40_client();
@@ -178,7 +220,10 @@ fn owner_that_reclaims_at_a_server_with_its_state_starts_over() {
     fixture.open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated).unwrap();
     finish_owner_call(&mut fixture, reclaim, Status::OK, 18);
     // A retry and the next reclaim keep what is reclaimed.
-    assert!(matches!(fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(0), true), Ok(OwnerTurn::Replay(_))));
+    assert!(matches!(
+        fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(0), true),
+        Ok(OwnerTurn::Replay(_))
+    ));
     fixture.state.owner_turn(peer.client, b"owner", OwnerSeq(1), true).unwrap();
     assert_eq!(fixture.state.totals().opens, 1);
 }
@@ -191,7 +236,15 @@ fn lock_owner_has_its_own_seqid_and_is_released() {
     let name = internal_owner_name(b"l", None);
     let by = LockBy::New { open: &stateid, owner: &name, seq: OwnerSeq(50) };
     let range = Range::new(0, 10).unwrap();
-    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Exclusive, wait: true, reclaim: false };
+    let call = LockCall {
+        client: None,
+        file: file(1),
+        by,
+        range,
+        mode: Mode::Exclusive,
+        wait: true,
+        reclaim: false,
+    };
     let lock = fixture.state.lock(&call, 0).unwrap();
     finish_owner_call(&mut fixture, third, Status::OK, 12);
     assert_eq!(fixture.state.owner_turn_by_state(&lock, OwnerSeq(52), 0), Err(Status::BAD_SEQID));
@@ -221,7 +274,12 @@ fn expired_stateid_differs_from_unknown_stateid() {
 fn delegations_require_working_callback_path() {
     let (mut fixture, peer) = with_v40_client();
     confirmed_open(&mut fixture, &peer);
-    let again = |fixture: &mut Fixture| fixture.open_as(&peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap().delegation;
+    let again = |fixture: &mut Fixture| {
+        fixture
+            .open_as(&peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated)
+            .unwrap()
+            .delegation
+    };
     again(&mut fixture);
     assert_eq!(again(&mut fixture), Granted::None);
     let probe = fixture.callbacks().remove(0);
@@ -248,7 +306,10 @@ fn owners_of_failed_calls_are_forgotten() {
     let (mut fixture, peer) = with_v40_client();
     let confirmed = confirmed_open(&mut fixture, &peer);
     for number in 0..100u32 {
-        let turn = fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false).unwrap();
+        let turn = fixture
+            .state
+            .owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false)
+            .unwrap();
         finish_owner_call(&mut fixture, turn, Status::NOENT, 18);
     }
     assert_eq!(fixture.state.owners.len(), 1);
@@ -261,14 +322,20 @@ fn owners_of_failed_calls_are_forgotten() {
 #[test]
 fn owner_quota_of_source_leaves_room_for_others() {
     let mut fixture = Fixture::with_limits(|limits| limits.owners_max = 100);
-    let [a, another, b, c] =
-        [(1, "a"), (1, "another name"), (2, "b"), (3, "c")].map(|(last, name)| v40_client_from(&mut fixture, last, name));
+    let [a, another, b, c] = [(1, "a"), (1, "another name"), (2, "b"), (3, "c")]
+        .map(|(last, name)| v40_client_from(&mut fixture, last, name));
     let begin_until_refused = |fixture: &mut Fixture, peer: &Peer| {
-        let mut begin = |number: u32| fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false);
+        let mut begin = |number: u32| {
+            fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false)
+        };
         (0..1000).take_while(|&number| begin(number).is_ok()).count()
     };
     assert_eq!(
-        (begin_until_refused(&mut fixture, &a), begin_until_refused(&mut fixture, &another), begin_until_refused(&mut fixture, &b)),
+        (
+            begin_until_refused(&mut fixture, &a),
+            begin_until_refused(&mut fixture, &another),
+            begin_until_refused(&mut fixture, &b)
+        ),
         (80, 0, 16)
     );
     assert!(begin_owner_call(&mut fixture, &c, 1).is_ok());
@@ -286,7 +353,10 @@ fn idle_owner_scan_is_rate_limited() {
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         fixture.state.owner_turn(peer.client, &number.to_be_bytes(), OwnerSeq(1), false).unwrap();
     }
-    assert_eq!(fixture.state.owner_turn(peer.client, b"one more", OwnerSeq(1), false), Err(Status::RESOURCE));
+    assert_eq!(
+        fixture.state.owner_turn(peer.client, b"one more", OwnerSeq(1), false),
+        Err(Status::RESOURCE)
+    );
     finish_owner_call(&mut fixture, fourth, Status::NOENT, 18);
     let mut refused = 0;
     while fixture.state.owner_turn(peer.client, b"one more", OwnerSeq(1), false).is_err() {
@@ -301,7 +371,10 @@ fn callbacks_use_flavour_of_setclientid() {
     let mut fixture = Fixture::new();
     v40_client(&mut fixture, "a");
     let probe = fixture.callbacks().remove(0);
-    assert_eq!(probe.credential, CallbackCredential::Sys { uid: 0, gid: 0, machine: Arc::from([]) });
+    assert_eq!(
+        probe.credential,
+        CallbackCredential::Sys { uid: 0, gid: 0, machine: Arc::from([]) }
+    );
 }
 
 fn krb5p(principal: &Principal) -> Credential<'_> {
@@ -311,22 +384,39 @@ fn krb5p(principal: &Principal) -> Credential<'_> {
 pub(super) fn kerberos_client(fixture: &mut Fixture) -> Peer {
     let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"proven") };
     let machine = gss("host/a@R");
-    let (id, confirm) = fixture.state.set_client_id(&owner, callback(9), krb5p(&machine), fixture.now).unwrap();
+    let (id, confirm) =
+        fixture.state.set_client_id(&owner, callback(9), krb5p(&machine), fixture.now).unwrap();
     fixture.state.confirm_client(id, confirm, krb5p(&machine), fixture.now).unwrap();
     let client = fixture.state.v40_client(id, None, fixture.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
-pub(super) fn open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal: Option<&str>) -> Stateid {
+pub(super) fn open_by(
+    fixture: &mut Fixture,
+    peer: &Peer,
+    name: &str,
+    principal: Option<&str>,
+) -> Stateid {
     try_open_by(fixture, peer, name, principal).unwrap()
 }
 
-pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, principal: Option<&str>) -> Result<Stateid, Status> {
+pub(super) fn try_open_by(
+    fixture: &mut Fixture,
+    peer: &Peer,
+    name: &str,
+    principal: Option<&str>,
+) -> Result<Stateid, Status> {
     let opener = principal.map(Arc::from);
-    let call = OpenCall { opener: opener.as_ref(), ..open_call(peer, name.as_bytes(), 1, share(3, 0)) };
+    let call =
+        OpenCall { opener: opener.as_ref(), ..open_call(peer, name.as_bytes(), 1, share(3, 0)) };
     let first = fixture.state.owner_turn(peer.client, name.as_bytes(), OwnerSeq(1), false).unwrap();
     let opened = fixture.state.open(&call, fixture.handle.clone(), share(3, 0), fixture.now);
-    finish_owner_call(fixture, first, opened.as_ref().map_or_else(|status| *status, |_| Status::OK), 18);
+    finish_owner_call(
+        fixture,
+        first,
+        opened.as_ref().map_or_else(|status| *status, |_| Status::OK),
+        18,
+    );
     let opened = opened?.stateid;
     let second = fixture.state.owner_turn_by_state(&opened, OwnerSeq(2), fixture.now).unwrap();
     let stateid = fixture.state.confirm_open(&opened, &file(1), fixture.now).unwrap();
@@ -338,7 +428,9 @@ pub(super) fn try_open_by(fixture: &mut Fixture, peer: &Peer, name: &str, princi
 #[test]
 fn renew_of_kerberos_client_requires_its_principal_or_open() {
     let (mut fixture, peer) = with_kerberos_client();
-    let renew = |fixture: &mut Fixture, name: Option<&str>| fixture.state.renew(peer.id, name.map(Arc::from).as_ref(), fixture.now);
+    let renew = |fixture: &mut Fixture, name: Option<&str>| {
+        fixture.state.renew(peer.id, name.map(Arc::from).as_ref(), fixture.now)
+    };
     let silent = |fixture: &Fixture| fixture.state.status(fixture.now).clients[0].silent_ms;
     fixture.advance(1000);
     for stranger in [Some("mallory@R"), Some("alice@R"), None] {
@@ -359,7 +451,10 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     assert_eq!(renew(&mut fixture, None), Ok(()));
     let unproven = v40_client(&mut fixture, "auth_sys");
     assert_eq!(
-        (fixture.state.renew(unproven.id, None, fixture.now), fixture.state.renew(unproven.id, Some(&"alice@R".into()), fixture.now)),
+        (
+            fixture.state.renew(unproven.id, None, fixture.now),
+            fixture.state.renew(unproven.id, Some(&"alice@R".into()), fixture.now)
+        ),
         (Ok(()), Ok(()))
     );
 }

@@ -1,10 +1,15 @@
 use super::v40::{
-    confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client, with_kerberos_client, with_v40_client,
+    confirmed_open, finish_owner_call, kerberos_client, open_by, try_open_by, v40_client,
+    with_kerberos_client, with_v40_client,
 };
 use super::*;
 use crate::state::limits;
 
-fn check_caller(fixture: &mut Fixture, stateid: &Stateid, caller: Option<&str>) -> Result<(), Status> {
+fn check_caller(
+    fixture: &mut Fixture,
+    stateid: &Stateid,
+    caller: Option<&str>,
+) -> Result<(), Status> {
     fixture.state.authorize_v40_stateid(stateid, caller.map(Arc::from).as_ref(), fixture.now)
 }
 
@@ -23,16 +28,27 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
     assert!(fixture.state.io(None, &stateid, &file(1), Io::Read, fixture.now).is_ok());
     assert_eq!(silent_ms(&fixture), 1000);
     for caller in ["alice@R", "host/a@R"] {
-        assert_eq!((check_caller(&mut fixture, &stateid, Some(caller)), silent_ms(&fixture)), (Ok(()), 0));
+        assert_eq!(
+            (check_caller(&mut fixture, &stateid, Some(caller)), silent_ms(&fixture)),
+            (Ok(()), 0)
+        );
         fixture.advance(1000);
     }
     let auth_sys_stateid = open_by(&mut fixture, &peer, "auth_sys owner", None);
-    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &auth_sys_stateid, caller)), [Ok(()); 2]);
+    assert_eq!(
+        [None, Some("mallory@R")].map(|caller| check_caller(
+            &mut fixture,
+            &auth_sys_stateid,
+            caller
+        )),
+        [Ok(()); 2]
+    );
 }
 
 #[test]
 fn owner_names_of_different_principals_never_collide() {
-    let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| internal_owner_name(b"l", caller.map(Arc::from).as_ref()));
+    let names = [None, Some("alice@R"), Some("mallory@R")]
+        .map(|caller| internal_owner_name(b"l", caller.map(Arc::from).as_ref()));
     assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
     assert_ne!(internal_owner_name(&names[1], None), names[1]);
     assert_ne!(internal_owner_name(&names[1][1..], Some(&"mallory@R".into())), names[1]);
@@ -49,7 +65,10 @@ fn client_id_of_other_user_renews_no_lease() {
     let id = fixture.state.status(fixture.now).clients[0].id;
     fixture.advance(1000);
     for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
-        assert_eq!(fixture.state.v40_client(id, caller.map(Arc::from).as_ref(), fixture.now), Ok(peer.client));
+        assert_eq!(
+            fixture.state.v40_client(id, caller.map(Arc::from).as_ref(), fixture.now),
+            Ok(peer.client)
+        );
         assert_eq!(silent_ms(&fixture), silent, "{caller:?}");
     }
 }
@@ -59,14 +78,24 @@ fn kerberos_users_of_auth_sys_client_are_kept_apart() {
     let (mut fixture, peer) = with_v40_client();
     let stateid = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     assert_eq!(check_caller(&mut fixture, &stateid, Some("mallory@R")), Err(Status::ACCESS));
-    assert_eq!([Some("alice@R"), None].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
+    assert_eq!(
+        [Some("alice@R"), None].map(|caller| check_caller(&mut fixture, &stateid, caller)),
+        [Ok(()); 2]
+    );
     let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
-    assert_eq!([None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)), [Ok(()); 2]);
+    assert_eq!(
+        [None, Some("mallory@R")].map(|caller| check_caller(&mut fixture, &stateid, caller)),
+        [Ok(()); 2]
+    );
 }
 
 fn open_until_refused(fixture: &mut Fixture, peer: &Peer, principal: Option<&str>) -> usize {
-    (0..100).take_while(|number| try_open_by(fixture, peer, &format!("{principal:?}{number}"), principal).is_ok()).count()
+    (0..100)
+        .take_while(|number| {
+            try_open_by(fixture, peer, &format!("{principal:?}{number}"), principal).is_ok()
+        })
+        .count()
 }
 
 #[test]
@@ -76,7 +105,10 @@ fn other_principal_gets_half_of_open_quota() {
     let opens = |principals: &[Option<&str>]| {
         let mut fixture = Fixture::with_config(config.clone(), &[]);
         let peer = kerberos_client(&mut fixture);
-        principals.iter().map(|principal| open_until_refused(&mut fixture, &peer, *principal)).collect::<Vec<_>>()
+        principals
+            .iter()
+            .map(|principal| open_until_refused(&mut fixture, &peer, *principal))
+            .collect::<Vec<_>>()
     };
     let (mallory, alice, machine) = (Some("mallory@R"), Some("alice@R"), Some("host/a@R"));
     assert_eq!(opens(&[mallory, alice]), [10, 10]);
@@ -93,13 +125,22 @@ fn idle_owners_of_other_principal_are_evicted() {
     let open = open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
         let name = internal_owner_name(&number.to_be_bytes(), Some(&"mallory@R".into()));
-        let turn = fixture.state.owner_turn(peer.client, &name, vouch_nfs4::OwnerSeq(1), false).unwrap();
+        let turn =
+            fixture.state.owner_turn(peer.client, &name, vouch_nfs4::OwnerSeq(1), false).unwrap();
         finish_owner_call(&mut fixture, turn, Status::OK, 18);
     }
     assert!(try_open_by(&mut fixture, &peer, "second alice owner", Some("alice@R")).is_ok());
     let by = LockBy::New { open: &open, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
     let range = Range::new(0, 1).unwrap();
-    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+    let call = LockCall {
+        client: None,
+        file: file(1),
+        by,
+        range,
+        mode: Mode::Shared,
+        wait: false,
+        reclaim: false,
+    };
     assert!(fixture.state.lock(&call, fixture.now).is_ok());
 }
 
@@ -110,13 +151,24 @@ fn lock_owner_without_ranges_moves_to_new_open() {
     let range = Range::new(0, 10).unwrap();
     let lock = |fixture: &mut Fixture, open: &Stateid| {
         let by = LockBy::New { open, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
-        let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+        let call = LockCall {
+            client: None,
+            file: file(1),
+            by,
+            range,
+            mode: Mode::Shared,
+            wait: false,
+            reclaim: false,
+        };
         fixture.state.lock(&call, fixture.now).unwrap()
     };
     let first = lock(&mut fixture, &opens[0]);
     fixture.state.unlock(None, &first, &file(1), range, fixture.now).unwrap();
     lock(&mut fixture, &opens[1]);
-    assert_eq!(fixture.state.close(None, &opens[1], &file(1), fixture.now), Err(Status::LOCKS_HELD));
+    assert_eq!(
+        fixture.state.close(None, &opens[1], &file(1), fixture.now),
+        Err(Status::LOCKS_HELD)
+    );
     assert!(fixture.state.close(None, &opens[0], &file(1), fixture.now).is_ok());
 }
 
@@ -124,7 +176,9 @@ fn lock_owner_without_ranges_moves_to_new_open() {
 fn silent_clients_are_evicted_for_kerberos_opens() {
     let mut fixture = Fixture::with_limits(|limits| limits.opens_max = 20);
     let silent = v40_client(&mut fixture, "silent");
-    let taken = (0..100).take_while(|number| try_open_by(&mut fixture, &silent, &format!("{number}"), None).is_ok()).count();
+    let taken = (0..100)
+        .take_while(|number| try_open_by(&mut fixture, &silent, &format!("{number}"), None).is_ok())
+        .count();
     assert!(taken > 10);
     fixture.advance(LEASE_MS + 1);
     let peer = kerberos_client(&mut fixture);

@@ -4,13 +4,19 @@ impl Simulation {
     pub(super) fn apply(&mut self, step: &Step) {
         self.steps += 1;
         match *step {
-            Step::Open { agent, owner, file, access, deny, want } => self.step_open((agent, owner, file), access, deny, want),
+            Step::Open { agent, owner, file, access, deny, want } => {
+                self.step_open((agent, owner, file), access, deny, want)
+            }
             Step::Close { agent, owner, file } => self.step_close((agent, owner, file)),
             Step::Lock { agent, owner, file, first, len, exclusive, wait } => {
                 self.step_lock((agent, owner, file), first..first + len, exclusive, wait);
             }
-            Step::Unlock { agent, owner, file, first, len } => self.step_unlock((agent, owner, file), first..first + len),
-            Step::Write { agent, owner, file, at, value } => self.step_write((agent, owner, file), at, value),
+            Step::Unlock { agent, owner, file, first, len } => {
+                self.step_unlock((agent, owner, file), first..first + len)
+            }
+            Step::Write { agent, owner, file, at, value } => {
+                self.step_write((agent, owner, file), at, value)
+            }
             Step::Read { agent, owner, file } => self.step_read((agent, owner, file)),
             Step::Anonymous { agent, file, write } => self.step_anonymous(agent, file, write),
             Step::Return { agent, file } => self.step_return(agent, file),
@@ -18,7 +24,8 @@ impl Simulation {
             Step::Replay { agent, slot, fresh_xid } => {
                 if self.agent_status[agent].boot == self.driver.boot
                     && !self.is_silent(agent)
-                    && let Some((first, again)) = self.agents[agent].replay(&mut self.driver, slot, fresh_xid)
+                    && let Some((first, again)) =
+                        self.agents[agent].replay(&mut self.driver, slot, fresh_xid)
                 {
                     assert_eq!(first, again, "a retry gets the first reply");
                 }
@@ -48,7 +55,11 @@ impl Simulation {
         let complete = self.ensure_registered(agent, !self.steps.is_multiple_of(4));
         let grace = self.in_grace();
         let shares = self.held.share_conflicts(file, access, deny);
-        let delegations = self.held.delegation_conflicts(Some(agent), file, access & WRITE == 0 && deny & READ == 0);
+        let delegations = self.held.delegation_conflicts(
+            Some(agent),
+            file,
+            access & WRITE == 0 && deny & READ == 0,
+        );
         let name = FILES[usize::from(file)];
         let want = if want { ShareAccess::WANT_ANY_DELEG } else { ShareAccess(0) };
         let outcome = self.open(key, access, deny, want, OpenClaim::Null(Name(name.as_bytes())));
@@ -80,7 +91,8 @@ impl Simulation {
         let args = op::CloseArgs { seq: self.agents[agent].seq(&name), stateid: open.stateid };
         let (status, _) = self.call_on(agent, file, &[Args::Close(args)]);
         self.agents[agent].advance_seqid(&name, status);
-        let locked = self.held.locks.get(&key).is_some_and(|locks| locks.bytes.iter().any(|&mode| mode > 0));
+        let locked =
+            self.held.locks.get(&key).is_some_and(|locks| locks.bytes.iter().any(|&mode| mode > 0));
         if locked {
             assert_eq!(status, Status::LOCKS_HELD);
         } else {
@@ -145,7 +157,12 @@ impl Simulation {
         self.ensure_registered(agent, true);
         let Some(open) = self.held.opens.get(&key).cloned() else { return };
         let data = [value];
-        let args = op::WriteArgs { stateid: open.stateid, offset: at as u64, stable: StableHow::FileSync, data: Bytes(&data) };
+        let args = op::WriteArgs {
+            stateid: open.stateid,
+            offset: at as u64,
+            stable: StableHow::FileSync,
+            data: Bytes(&data),
+        };
         let (status, _) = self.call_on(agent, file, &[Args::Write(args)]);
         if open.access & WRITE == 0 {
             assert_eq!(status, Status::OPENMODE);
@@ -159,7 +176,11 @@ impl Simulation {
         let (agent, _, file) = key;
         self.ensure_registered(agent, true);
         let Some(open) = self.held.opens.get(&key).cloned() else { return };
-        let (status, list) = self.call_on(agent, file, &[Args::Read(op::ReadArgs { stateid: open.stateid, offset: 0, count: 100 })]);
+        let (status, list) = self.call_on(
+            agent,
+            file,
+            &[Args::Read(op::ReadArgs { stateid: open.stateid, offset: 0, count: 100 })],
+        );
         if open.access & READ == 0 {
             assert_eq!(status, Status::OPENMODE);
         } else {
@@ -176,7 +197,12 @@ impl Simulation {
         let denying = self.held.share_conflicts(file, if write { WRITE } else { READ }, 0);
         let stateid = Stateid::ANONYMOUS;
         let args = match write {
-            true => Args::Write(op::WriteArgs { stateid, offset: 0, stable: StableHow::Unstable, data: Bytes(b"x") }),
+            true => Args::Write(op::WriteArgs {
+                stateid,
+                offset: 0,
+                stable: StableHow::Unstable,
+                data: Bytes(b"x"),
+            }),
             false => Args::Read(op::ReadArgs { stateid, offset: 0, count: 100 }),
         };
         let (status, _) = self.call_on(agent, file, &[args]);
@@ -206,7 +232,11 @@ impl Simulation {
     fn step_return(&mut self, agent: usize, file: u8) {
         self.ensure_registered(agent, true);
         let Some(held) = self.held.delegations.remove(&(agent, file)) else { return };
-        let (status, _) = self.call_on(agent, file, &[Args::Delegreturn(op::DelegreturnArgs { stateid: held.stateid })]);
+        let (status, _) = self.call_on(
+            agent,
+            file,
+            &[Args::Delegreturn(op::DelegreturnArgs { stateid: held.stateid })],
+        );
         assert_eq!(status, Status::OK);
     }
 
@@ -214,15 +244,20 @@ impl Simulation {
         for callback in std::mem::take(&mut self.driver.callbacks) {
             let target = self.agents.iter().position(|agent| match callback.to {
                 CallbackTo::Connection(id) => agent.connection.id() == id,
-                CallbackTo::Address(address) => agent.minor == 0 && agent.callback_port() == address.port(),
+                CallbackTo::Address(address) => {
+                    agent.minor == 0 && agent.callback_port() == address.port()
+                }
             });
             let Some(agent) = target.filter(|_| reachable) else {
                 self.driver.answer(callback.id, Err(Unreachable::Peer));
                 continue;
             };
             let (xid, sequence, op) = wire::callback(&callback.record);
-            if let Some(Err(status)) = sequence.as_ref().map(|args| self.agents[agent].check_cb_seq(args)) {
-                let refused = wire::callback_reply(xid, None, Some(&cb::Results::Sequence(Err(status))));
+            if let Some(Err(status)) =
+                sequence.as_ref().map(|args| self.agents[agent].check_cb_seq(args))
+            {
+                let refused =
+                    wire::callback_reply(xid, None, Some(&cb::Results::Sequence(Err(status))));
                 self.driver.answer(callback.id, Ok(&refused));
                 continue;
             }
@@ -252,7 +287,9 @@ impl Simulation {
         for (agent, &(name, _)) in NAMES.iter().enumerate() {
             let now = self.held.take_agent(agent);
             self.agents[agent].connect_to_restarted(&mut self.driver);
-            let is_recorded = self.driver.is_recorded(&self.agents[agent].record_key(), self.agents[agent].verifier());
+            let is_recorded = self
+                .driver
+                .is_recorded(&self.agents[agent].record_key(), self.agents[agent].verifier());
             let silent = self.is_silent(agent);
             let agent_status = &mut self.agent_status[agent];
             if agent_status.boot == boot {
@@ -267,45 +304,67 @@ impl Simulation {
 
     fn apply_elapsed_time(&mut self) {
         let agents = &self.agents;
-        for (agent, stateid) in self.held.take_overdue(self.driver.now_ms, |agent| agents[agent].last_renewal_ms) {
+        for (agent, stateid) in
+            self.held.take_overdue(self.driver.now_ms, |agent| agents[agent].last_renewal_ms)
+        {
             if self.agents[agent].minor > 0 {
                 self.agent_status[agent].revoked.insert(stateid.other);
             }
         }
         let can_be_reclaimed = self.agent_status.iter().any(|agent_status| {
-            agent_status.boot != self.driver.boot && agent_status.may_reclaim && !agent_status.to_reclaim.opens.is_empty()
+            agent_status.boot != self.driver.boot
+                && agent_status.may_reclaim
+                && !agent_status.to_reclaim.opens.is_empty()
         });
         let is_early = self.driver.now_ms < self.started_ms + LEASE_MS;
-        assert!(!(can_be_reclaimed && is_early) || self.in_grace(), "grace lasts while a client may reclaim");
+        assert!(
+            !(can_be_reclaimed && is_early) || self.in_grace(),
+            "grace lasts while a client may reclaim"
+        );
         assert!(is_early || !self.in_grace(), "grace ends after a lease");
     }
 
     fn check(&mut self) {
         let report = self.driver.server.status(self.driver.now());
-        let by_id: BTreeMap<u64, _> = report.clients.iter().map(|client| (client.id, client)).collect();
+        let by_id: BTreeMap<u64, _> =
+            report.clients.iter().map(|client| (client.id, client)).collect();
         for (at, agent) in self.agents.iter().enumerate() {
             if self.agent_status[at].boot != self.driver.boot || self.is_silent(at) {
                 continue;
             }
-            let counts = by_id.get(&agent.id.0).map(|client| (client.opens, client.locks, client.delegations));
-            assert_eq!(counts, Some(self.held.counts(at)), "{}: opens, locks, delegations", NAMES[at].0);
+            let counts = by_id
+                .get(&agent.id.0)
+                .map(|client| (client.opens, client.locks, client.delegations));
+            assert_eq!(
+                counts,
+                Some(self.held.counts(at)),
+                "{}: opens, locks, delegations",
+                NAMES[at].0
+            );
         }
         let (totals, _) = self.driver.server.totals(self.driver.now());
-        let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| report.clients.iter().map(pick).sum::<usize>();
+        let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| {
+            report.clients.iter().map(pick).sum::<usize>()
+        };
         assert_eq!(totals.opens, sum(|client| client.opens));
         assert_eq!(totals.locks, sum(|client| client.locks));
         assert_eq!(totals.delegations, sum(|client| client.delegations));
         assert_eq!(totals.sessions, sum(|client| client.sessions));
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.driver.records() <= self.agents.len());
-        assert!(self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len());
+        assert!(
+            self.driver.files.open_count() <= self.agents.len() * FILES.len() * 3 + 2 * FILES.len()
+        );
     }
 
     pub(super) fn finish(mut self) {
         self.driver.advance(25 * 3600 * 1000);
         self.step_answer(false);
         self.driver.advance(LEASE_MS);
-        assert!(self.driver.server.status(self.driver.now()).clients.is_empty(), "no client remains");
+        assert!(
+            self.driver.server.status(self.driver.now()).clients.is_empty(),
+            "no client remains"
+        );
         assert_eq!(self.driver.files.open_count(), 0, "no file remains open");
     }
 }

@@ -53,7 +53,17 @@ impl MovedPaths {
         let any = AtomicBool::new(known.any());
         let (is_new, queued) = (AtomicBool::new(false), AtomicBool::new(false));
         let (saves, saved, writing) = (Mutex::default(), Condvar::new(), Mutex::default());
-        MovedPaths { table: RwLock::new(known), any, is_new, queued, saves, saved, writing, not_before: Mutex::default(), file }
+        MovedPaths {
+            table: RwLock::new(known),
+            any,
+            is_new,
+            queued,
+            saves,
+            saved,
+            writing,
+            not_before: Mutex::default(),
+            file,
+        }
     }
 
     /// Appends the former paths. True: there may be more.
@@ -82,8 +92,12 @@ impl MovedPaths {
             return;
         }
         let may_be_any = |known: &Table| unknown.is_some() && known.is_meant_below(rules, above);
-        if !self.check(|known| may_be_any(known) || known.has_at(from) || known.has_at(to) || !known.matching_paths(rules, from).is_empty())
-        {
+        if !self.check(|known| {
+            may_be_any(known)
+                || known.has_at(from)
+                || known.has_at(to)
+                || !known.matching_paths(rules, from).is_empty()
+        }) {
             return;
         }
         self.change(|known| {
@@ -91,23 +105,32 @@ impl MovedPaths {
             let names = known.matching_paths(rules, from);
             known.take_at(to);
             for (below, former) in known.take_at(from) {
-                former.into_iter().for_each(|former| known.add([to, &below].concat().into(), former));
+                former
+                    .into_iter()
+                    .for_each(|former| known.add([to, &below].concat().into(), former));
             }
             names.into_iter().for_each(|former| known.add(to.into(), former));
         });
     }
 
     pub(super) fn found(&self, rules: &Rules, path: &[u8], too: &[u8]) {
-        if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.watches_within(path)) {
+        if path == too
+            || path.is_empty()
+            || too.is_empty()
+            || (!self.any.load(Ordering::Acquire) && !rules.watches_within(path))
+        {
             return;
         }
-        if !self.check(|known| known.has_at(path) || !known.matching_paths(rules, path).is_empty()) {
+        if !self.check(|known| known.has_at(path) || !known.matching_paths(rules, path).is_empty())
+        {
             return;
         }
         self.change(|known| {
             let names = known.matching_paths(rules, path);
             for (below, former) in known.at(path) {
-                former.into_iter().for_each(|former| known.add([too, &below].concat().into(), former));
+                former
+                    .into_iter()
+                    .for_each(|former| known.add([too, &below].concat().into(), former));
             }
             names.into_iter().for_each(|former| known.add(too.into(), former));
         });
@@ -131,7 +154,9 @@ impl MovedPaths {
             return;
         }
         if known.are_more && !before.are_more {
-            tracing::warn!("too many watched paths were moved; audit rules treat every file as watched until DIR/{MOVED} is removed");
+            tracing::warn!(
+                "too many watched paths were moved; audit rules treat every file as watched until DIR/{MOVED} is removed"
+            );
         }
         self.any.store(known.any(), Ordering::Release);
         self.is_new.store(true, Ordering::Release);
@@ -139,7 +164,9 @@ impl MovedPaths {
 
     /// True: the caller must run [`MovedPaths::save_requested`].
     pub(in crate::audit) fn request_save(&self) -> bool {
-        if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
+        if !self.is_new.load(Ordering::Acquire)
+            || self.file.is_none()
+            || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
         {
             return false;
         }
@@ -178,7 +205,10 @@ impl MovedPaths {
 
     fn write(&self) {
         self.queued.store(false, Ordering::Release);
-        let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
+        let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel))
+        else {
+            return;
+        };
         let text = self.table.read().text();
         if let Err(error) = replace_file(&SystemDisk, file, text.as_bytes()) {
             tracing::warn!(%error, "cannot save moved watched paths; retrying. After a restart, rules would not apply at the new paths");
@@ -216,7 +246,8 @@ mod tests {
     fn former(moved: &MovedPaths, path: &str) -> Vec<String> {
         let mut found = Vec::new();
         moved.former(path.as_bytes(), &mut found);
-        let mut found: Vec<_> = found.iter().map(|path| String::from_utf8(path.to_vec()).unwrap()).collect();
+        let mut found: Vec<_> =
+            found.iter().map(|path| String::from_utf8(path.to_vec()).unwrap()).collect();
         found.sort();
         found
     }
@@ -225,19 +256,26 @@ mod tests {
     fn watch_follows_moved_directory_and_old_path() {
         let rules = rules("-w /e/a/secret -p r\n");
         let moved = MovedPaths::read(None);
-        let rename = |from: &str, to: &str| moved.renamed(&rules, from.as_bytes(), to.as_bytes(), false);
+        let rename =
+            |from: &str, to: &str| moved.renamed(&rules, from.as_bytes(), to.as_bytes(), false);
         rename("/e/x", "/e/y");
         rename("/e/a/secret/f", "/e/f");
         assert!(!moved.table.read().any());
         rename("/e/a", "/e/b");
         assert_eq!(former(&moved, "/e/b/secret/f"), ["/e/a/secret/f"]);
         rename("/e/b", "/e/c/d");
-        assert_eq!((former(&moved, "/e/b/secret/f").len(), former(&moved, "/e/c/d/secret/f")), (0, vec!["/e/a/secret/f".to_owned()]));
+        assert_eq!(
+            (former(&moved, "/e/b/secret/f").len(), former(&moved, "/e/c/d/secret/f")),
+            (0, vec!["/e/a/secret/f".to_owned()])
+        );
         rename("/e/c/d/secret", "/e/open");
         assert_eq!(former(&moved, "/e/open/f"), ["/e/a/secret/f"]);
         rename("/e/c", "/e/g");
         rename("/e/a", "/e/h");
-        assert_eq!((former(&moved, "/e/h/secret"), former(&moved, "/e/open")), (vec!["/e/a/secret".into()], vec!["/e/a/secret".into()]));
+        assert_eq!(
+            (former(&moved, "/e/h/secret"), former(&moved, "/e/open")),
+            (vec!["/e/a/secret".into()], vec!["/e/a/secret".into()])
+        );
         rename("/e/h", "/e/a");
         assert!(former(&moved, "/e/a/secret").is_empty());
         rename("/e/z", "/e/open");
@@ -293,10 +331,16 @@ mod tests {
         (0..12).for_each(|number| moved.found(&rules, b"/e/a", format!("/e/c{number}").as_bytes()));
         moved.save();
         let text = std::fs::read(&file).unwrap();
-        assert!(text.ends_with(b"\nend 12\n") && !MovedPaths::read(Some(file.clone())).table.read().are_more);
+        assert!(
+            text.ends_with(b"\nend 12\n")
+                && !MovedPaths::read(Some(file.clone())).table.read().are_more
+        );
         for len in 0..text.len() {
             std::fs::write(&file, &text[..len]).unwrap();
-            assert!(MovedPaths::read(Some(file.clone())).table.read().are_more, "cut to {len} bytes");
+            assert!(
+                MovedPaths::read(Some(file.clone())).table.read().are_more,
+                "cut to {len} bytes"
+            );
         }
         std::fs::write(&file, "what is this\nend 1\n").unwrap();
         assert!(MovedPaths::read(Some(file.clone())).table.read().are_more);

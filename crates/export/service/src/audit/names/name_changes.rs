@@ -9,7 +9,13 @@ impl Names {
         usize::try_from(export.0).ok().and_then(|number| self.orders.get(number % ORDERS))
     }
 
-    pub(in crate::audit) fn name_changed(&self, export: &Export, op: u16, change: &NameChange<'_>, rules: &Rules) -> Paths {
+    pub(in crate::audit) fn name_changed(
+        &self,
+        export: &Export,
+        op: u16,
+        change: &NameChange<'_>,
+        rules: &Rules,
+    ) -> Paths {
         let (NameChange::Created(file, link)
         | NameChange::Linked(file, link)
         | NameChange::Removed(file, link)
@@ -33,7 +39,11 @@ impl Names {
                 self.moved.found(rules, &paths.path, &paths.new_path);
             }
             NameChange::Removed(_, (directory, name)) => {
-                paths.others.links.iter().for_each(|other| self.moved.found(rules, &paths.path, other));
+                paths
+                    .others
+                    .links
+                    .iter()
+                    .for_each(|other| self.moved.found(rules, &paths.path, other));
                 self.forget_removed(export, directory, name, &paths.path);
                 self.moved.removed(&paths.path);
             }
@@ -41,7 +51,11 @@ impl Names {
                 paths.new_path = self.path_below(export, Some(to.0), to.1).into();
                 if let Some(replaced) = self.child(export, to.0, to.1) {
                     paths.new_others = others(&replaced, &paths.new_path);
-                    paths.new_others.links.iter().for_each(|other| self.moved.found(rules, &paths.new_path, other));
+                    paths
+                        .new_others
+                        .links
+                        .iter()
+                        .for_each(|other| self.moved.found(rules, &paths.new_path, other));
                 }
                 let is_partial = Rules::is_partial(&paths.path) && !self.is_whole(export, from.0);
                 self.moved.renamed(rules, &paths.path, &paths.new_path, is_partial);

@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn files_and_names_of_each_length_round_trip() {
         let bytes: Vec<u8> = (1..=64).collect();
-        let node = |export, len: usize| Node::of(ExportId(export), &FileId::new(&bytes[..len]).unwrap());
+        let node =
+            |export, len: usize| Node::of(ExportId(export), &FileId::new(&bytes[..len]).unwrap());
         for len in 0..=bytes.len() {
             assert_eq!(node(7, len).file().as_bytes(), &bytes[..len]);
             assert!(node(7, len) == node(7, len) && node(7, len) != node(8, len), "{len}");
@@ -140,7 +141,10 @@ mod tests {
             assert_eq!(&*Name::from(&bytes[..len]), &bytes[..len]);
         }
         let (zero, none) = (FileId::new(&[0]).unwrap(), FileId::new(&[]).unwrap());
-        assert!(Node::of(ExportId(7), &zero) != Node::of(ExportId(7), &none), "zeros that follow are not of it");
+        assert!(
+            Node::of(ExportId(7), &zero) != Node::of(ExportId(7), &none),
+            "zeros that follow are not of it"
+        );
     }
 
     #[test]
@@ -148,10 +152,15 @@ mod tests {
         let hashes = std::hash::RandomState::new();
         let bytes: Vec<u8> = (1..=64).collect();
         for len in 1..=bytes.len() {
-            let (directory, name) = (Node::of(ExportId(7), &FileId::new(&bytes[..len]).unwrap()), &bytes[..len]);
+            let (directory, name) =
+                (Node::of(ExportId(7), &FileId::new(&bytes[..len]).unwrap()), &bytes[..len]);
             let link = (directory.clone(), Name::from(name));
             assert_eq!(hashes.hash_one(Child(&directory, name)), hashes.hash_one(&link), "{len}");
-            assert!(Child(&directory, name).equivalent(&link) && !Child(&directory, &name[1..]).equivalent(&link), "{len}");
+            assert!(
+                Child(&directory, name).equivalent(&link)
+                    && !Child(&directory, &name[1..]).equivalent(&link),
+                "{len}"
+            );
         }
     }
 }

@@ -23,7 +23,11 @@ impl Stamps {
     pub(super) fn new(seed: u64) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(seed);
-        Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
+        Stamps {
+            counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(),
+            moves: AtomicU64::new(0),
+            seed: hasher,
+        }
     }
 
     pub(super) fn moves(&self) -> u64 {
@@ -59,7 +63,10 @@ impl Stamps {
     }
 
     fn sum(&self, places: &[u16]) -> u64 {
-        places.iter().map(|place| self.counts[usize::from(*place)].load(Ordering::SeqCst)).fold(0, u64::wrapping_add)
+        places
+            .iter()
+            .map(|place| self.counts[usize::from(*place)].load(Ordering::SeqCst))
+            .fold(0, u64::wrapping_add)
     }
 
     fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
@@ -101,8 +108,10 @@ mod tests {
     fn move_invalidates_paths_at_or_below_it() {
         let stamps = Stamps::new(7);
         let paths = ["/srv", "/srv/a", "/srv/a/b", "/srv/a/b/c", "/srv/ab", "/srv/b/a", "/other/a"];
-        let stamp = || paths.map(|path| stamps.stamp(path.as_bytes().into(), stamps.moves()).unwrap());
-        let good = |all: &[Arc<Stamped>]| all.iter().map(|one| stamps.is_good(one)).collect::<Vec<_>>();
+        let stamp =
+            || paths.map(|path| stamps.stamp(path.as_bytes().into(), stamps.moves()).unwrap());
+        let good =
+            |all: &[Arc<Stamped>]| all.iter().map(|one| stamps.is_good(one)).collect::<Vec<_>>();
         let before = stamp();
         assert_eq!(good(&before), [true; 7]);
         stamps.moved(b"/srv/a");
@@ -120,7 +129,11 @@ mod tests {
     fn last_counter_belongs_to_whole_path() {
         let stamps = Stamps::new(7);
         for path in ["", "/", "/srv", "/srv/a", "/srv//a/b/", "srv"] {
-            assert_eq!(stamps.last_place(path.as_bytes()), stamps.each_place(path.as_bytes()).last(), "{path}");
+            assert_eq!(
+                stamps.last_place(path.as_bytes()),
+                stamps.each_place(path.as_bytes()).last(),
+                "{path}"
+            );
         }
     }
 

@@ -32,7 +32,10 @@ impl ThreadPathCache {
 
     pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
         LAST.with_borrow_mut(|last| {
-            let known = last[place(node)].iter_mut().flatten().find(|known| known.number == self.number && known.node == *node)?;
+            let known = last[place(node)]
+                .iter_mut()
+                .flatten()
+                .find(|known| known.number == self.number && known.node == *node)?;
             if known.moves != moves {
                 known.stamped.as_ref().filter(|stamped| stamps.is_good(stamped))?;
                 known.moves = moves;
@@ -41,10 +44,17 @@ impl ThreadPathCache {
         })
     }
 
-    pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>, stamped: Option<Arc<Stamped>>) {
+    pub(super) fn put(
+        &self,
+        node: Node,
+        moves: u64,
+        path: Arc<[u8]>,
+        stamped: Option<Arc<Stamped>>,
+    ) {
         LAST.with_borrow_mut(|last| {
             let [first, second] = &mut last[place(&node)];
-            if first.as_ref().is_some_and(|first| first.number != self.number || first.node != node) {
+            if first.as_ref().is_some_and(|first| first.number != self.number || first.node != node)
+            {
                 std::mem::swap(first, second);
             }
             *first = Some(Known { number: self.number, node, moves, path, stamped });

@@ -5,7 +5,9 @@ use vouch_vfs::memory::MemoryFs;
 
 fn sources(list: ExportList) -> Sources {
     let open = |source: &Source, _: &Options| match source {
-        Source::Directory(path) if path.ends_with(b"missing") => Err(io::ErrorKind::NotFound.into()),
+        Source::Directory(path) if path.ends_with(b"missing") => {
+            Err(io::ErrorKind::NotFound.into())
+        }
         _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
     };
     Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
@@ -19,7 +21,13 @@ fn file(text: &str) -> (tempfile::NamedTempFile, ExportList) {
 }
 
 fn places(loaded: &Loaded) -> Vec<String> {
-    let place = |export: &Arc<Export>| export.pseudo_path.iter().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect();
+    let place = |export: &Arc<Export>| {
+        export
+            .pseudo_path
+            .iter()
+            .map(|part| format!("/{}", String::from_utf8_lossy(part)))
+            .collect()
+    };
     loaded.exports.all().iter().map(place).collect()
 }
 
@@ -33,14 +41,22 @@ fn exports_appear_at_their_pseudo_paths() {
     let all = loaded.exports.all();
     assert_eq!((all[1].id, all[1].fsid), (ExportId(7), Some((7, 0))));
     assert!(all[0].id.0 >> 31 == 1 && all[2].id.0 >> 31 == 1 && all[0].id != all[2].id);
-    assert!(all[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).is_some_and(|access| !access.flavours[0].read_only));
+    assert!(
+        all[0]
+            .clients
+            .access_for(SocketAddr::from(([192, 0, 2, 1], 1)))
+            .is_some_and(|access| !access.flavours[0].read_only)
+    );
 }
 
 #[test]
 fn crossmnt_needs_all_clients_of_the_path() {
-    for (clients, crosses) in
-        [("a(crossmnt) b(ro,crossmnt)", true), ("a(crossmnt) b(ro)", false), ("a b", false), ("-crossmnt a b(ro)", true)]
-    {
+    for (clients, crosses) in [
+        ("a(crossmnt) b(ro,crossmnt)", true),
+        ("a(crossmnt) b(ro)", false),
+        ("a b", false),
+        ("-crossmnt a b(ro)", true),
+    ] {
         let asked = Arc::new(parking_lot::Mutex::new(None));
         let seen = asked.clone();
         let open = move |_: &Source, options: &Options| {
@@ -48,9 +64,12 @@ fn crossmnt_needs_all_clients_of_the_path() {
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
         };
         let (_file, list) = file(&format!("/srv {clients}\n"));
-        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load().unwrap();
+        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
+            .load()
+            .unwrap();
         assert_eq!(*asked.lock(), Some(crosses), "{clients}");
-        let warned = loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not set for all"));
+        let warned =
+            loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not set for all"));
         assert_eq!(warned, clients == "a(crossmnt) b(ro)", "{:?}", loaded.warnings);
     }
 }
@@ -65,17 +84,31 @@ fn clients_of_a_path_share_its_snapshots() {
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
         };
         let (_file, list) = file(&format!("/srv {clients}\n"));
-        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load();
+        let loaded =
+            Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load();
         loaded.map(|_| asked.lock().clone()).map_err(|error| error.to_string())
     };
-    let at = |path: &str, is_visible| Some(SnapshotOptions { pattern: vouch_vfs_posix::SnapshotPattern::parse(path), is_visible });
+    let at = |path: &str, is_visible| {
+        Some(SnapshotOptions { pattern: vouch_vfs_posix::SnapshotPattern::parse(path), is_visible })
+    };
     assert_eq!(asked("a b").unwrap(), None);
     assert_eq!(asked("a b(snapdir=visible)").unwrap(), None);
     assert_eq!(asked("a(ro) b(snapshots=/snaps,snapdir=visible)").unwrap(), at("/snaps", true));
     assert_eq!(asked("a(snapshots=/snaps) b(snapshots=/snaps/*)").unwrap(), at("/snaps", false));
-    assert_eq!(asked("a(snapshots)").unwrap(), Some(SnapshotOptions { pattern: None, is_visible: false }));
-    assert!(asked("a(snapshots=/snaps) b(snapshots=/other)").unwrap_err().contains("different snapshots"));
-    assert!(asked("a(snapdir=hidden,snapshots=/s) b(snapdir=visible)").unwrap_err().contains("snapdir="));
+    assert_eq!(
+        asked("a(snapshots)").unwrap(),
+        Some(SnapshotOptions { pattern: None, is_visible: false })
+    );
+    assert!(
+        asked("a(snapshots=/snaps) b(snapshots=/other)")
+            .unwrap_err()
+            .contains("different snapshots")
+    );
+    assert!(
+        asked("a(snapdir=hidden,snapshots=/s) b(snapdir=visible)")
+            .unwrap_err()
+            .contains("snapdir=")
+    );
 }
 
 #[test]
@@ -91,7 +124,9 @@ fn reload_keeps_file_systems_open_and_rejects_faulty_list() {
     let sources = sources(list);
     let before = sources.load().unwrap().exports.all()[0].clone();
     fs::write(file.path(), "/srv/a *(rw,nonsense)\n").unwrap();
-    assert!(matches!(sources.load(), Err(SourceError::Lines(text)) if text.contains("line 1") && text.contains("nonsense")));
+    assert!(
+        matches!(sources.load(), Err(SourceError::Lines(text)) if text.contains("line 1") && text.contains("nonsense"))
+    );
     fs::write(file.path(), "/srv/a *(rw)\n/srv/b *\n").unwrap();
     let loaded = sources.load().unwrap();
     assert!(Arc::ptr_eq(&before.file_system, &loaded.exports.all()[0].file_system));
@@ -100,7 +135,8 @@ fn reload_keeps_file_systems_open_and_rejects_faulty_list() {
 
 #[test]
 fn unusable_export_is_skipped_with_warning() {
-    let (_file, list) = file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
+    let (_file, list) =
+        file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
     assert_eq!(loaded.warnings.len(), 3);
@@ -118,17 +154,34 @@ fn directory(files: &[(&str, &str)]) -> Loaded {
 }
 
 fn is_read_only(loaded: &Loaded, export: usize, last: u8) -> bool {
-    loaded.exports.all()[export].clients.access_for(SocketAddr::from(([192, 0, 2, last], 1))).unwrap().flavours[0].read_only
+    loaded.exports.all()[export]
+        .clients
+        .access_for(SocketAddr::from(([192, 0, 2, last], 1)))
+        .unwrap()
+        .flavours[0]
+        .read_only
 }
 
 #[test]
 fn directory_source_reads_its_exports_files() {
-    let loaded = directory(&[("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")]);
+    let loaded = directory(&[
+        ("b.exports", "/b *\n"),
+        ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"),
+        (".c.exports", "bad"),
+        ("d.txt", "bad"),
+    ]);
     assert_eq!(places(&loaded), ["/a", "/b"]);
     assert!(!is_read_only(&loaded, 1, 1) && is_read_only(&loaded, 1, 2));
-    let loaded = directory(&[("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")]);
+    let loaded = directory(&[
+        ("a.exports", "# first\n/a 192.0.2.1(ro)\n"),
+        ("b.exports", "/a 192.0.2.1(rw)\n"),
+    ]);
     let [said] = &loaded.warnings[..] else { panic!("{:?}", loaded.warnings) };
-    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 applies"), "{said}");
+    assert!(
+        said.contains("b.exports: line 1: /a names 192.0.2.1 again")
+            && said.contains("a.exports: line 2 applies"),
+        "{said}"
+    );
     assert!(is_read_only(&loaded, 0, 1));
 }
 
@@ -163,7 +216,10 @@ fn kerberos_without_keytab_is_reported() {
     let (gss, _) = crate::gss::tests::context(vouch_rpcsec_gss::Service::None);
     assert!(said(Some(&gss)).is_empty());
     let [line] = &said(None)[..] else { panic!("one line") };
-    assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
+    assert!(
+        line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"),
+        "{line}"
+    );
 }
 
 fn counting(list: ExportList) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
@@ -215,7 +271,10 @@ fn conflicting_exports_are_rejected_with_remedy() {
     let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
     assert!(same_number.ends_with("give each a different fsid="), "{same_number}");
     let same_path = fault("/srv *(fsid=root)\n/srv/a *\n/a *\n");
-    assert!(same_path.contains("same pseudo path") && !same_path.contains("different fsid="), "{same_path}");
+    assert!(
+        same_path.contains("same pseudo path") && !same_path.contains("different fsid="),
+        "{same_path}"
+    );
     let long = fault(&format!("/{} *\n", "n".repeat(300)));
     assert!(long.contains("255 bytes") && !long.contains("different fsid="), "{long}");
 }
@@ -225,7 +284,11 @@ fn path_cannot_forge_lines_in_messages() {
     let (_file, list) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
     let loaded = sources(list).load().unwrap();
     assert_eq!(loaded.warnings.len(), 2);
-    assert!(loaded.warnings.iter().all(|warning| !warning.contains('\n') && warning.contains("\\x0a")), "{:?}", loaded.warnings);
+    assert!(
+        loaded.warnings.iter().all(|warning| !warning.contains('\n') && warning.contains("\\x0a")),
+        "{:?}",
+        loaded.warnings
+    );
 }
 
 #[test]
@@ -256,7 +319,8 @@ fn names_of_list_in_force_survive_rejected_list() {
 fn only_trees_have_data_servers() {
     let (_file, list) = file("tree:/db a(pnfs=192.0.2.1+192.0.2.2:7) b(ro)\n/srv *\n");
     let loaded = sources(list).load().unwrap();
-    let servers = loaded.exports.all().iter().map(|export| export.data_servers.len()).collect::<Vec<_>>();
+    let servers =
+        loaded.exports.all().iter().map(|export| export.data_servers.len()).collect::<Vec<_>>();
     assert_eq!(servers, [2, 0]);
     for (text, what) in [
         ("/srv *(pnfs=192.0.2.1)\n", "only of a published tree"),

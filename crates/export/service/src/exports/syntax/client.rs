@@ -16,7 +16,9 @@ pub(crate) enum MachineName {
 }
 
 impl MachineName {
-    pub(super) fn parse(text: &str) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
+    pub(super) fn parse(
+        text: &str,
+    ) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
         let flavour = match text {
             "gss/krb5" => Some(Flavour::Krb5),
             "gss/krb5i" => Some(Flavour::Krb5i),
@@ -35,22 +37,42 @@ impl MachineName {
             };
         }
         if let Some((address, prefix)) = text.split_once('/') {
-            let network = network(address, prefix)
-                .ok_or_else(|| (format!("{text} is not a network"), "write 192.0.2.0/24, 192.0.2.0/255.255.255.0 or 2001:db8::/32"))?;
+            let network = network(address, prefix).ok_or_else(|| {
+                (
+                    format!("{text} is not a network"),
+                    "write 192.0.2.0/24, 192.0.2.0/255.255.255.0 or 2001:db8::/32",
+                )
+            })?;
             return Ok((network, None));
         }
         if let Ok(address) = bare(text).parse::<IpAddr>() {
             return Ok((MachineName::Host(address.to_canonical().to_string()), None));
         }
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*' | '?' | '[' | ']' | '!' | '^');
+        let allowed = |c: char| {
+            c.is_ascii_alphanumeric()
+                || matches!(c, '.' | '-' | '_' | '*' | '?' | '[' | ']' | '!' | '^')
+        };
         if text.is_empty() || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
-            return Err((format!("{text:?} is neither a host, a network nor a netgroup"), "see exports(5), Machine Name Formats"));
+            return Err((
+                format!("{text:?} is neither a host, a network nor a netgroup"),
+                "see exports(5), Machine Name Formats",
+            ));
         }
         if !classes_are_fine(text.as_bytes()) {
-            return Err((format!("{text:?} has an unclosed class, or a class that begins with !"), "write [a-c], or [^a-c] to negate"));
+            return Err((
+                format!("{text:?} has an unclosed class, or a class that begins with !"),
+                "write [a-c], or [^a-c] to negate",
+            ));
         }
         let name = text.to_ascii_lowercase();
-        Ok((if name.contains(['*', '?', '[']) { MachineName::Pattern(name) } else { MachineName::Host(name) }, None))
+        Ok((
+            if name.contains(['*', '?', '[']) {
+                MachineName::Pattern(name)
+            } else {
+                MachineName::Host(name)
+            },
+            None,
+        ))
     }
 
     pub(crate) fn rank(&self) -> u8 {
@@ -90,7 +112,8 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
         Ok(len) => len,
         Err(_) => {
             let mask = u32::from(prefix.parse::<Ipv4Addr>().ok().filter(|_| address.is_ipv4())?);
-            (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| u8::try_from(mask.leading_ones()).ok())??
+            (mask.leading_ones() + mask.trailing_zeros() >= 32)
+                .then(|| u8::try_from(mask.leading_ones()).ok())??
         }
     };
     if len > bits {
@@ -109,8 +132,14 @@ fn network(address: &str, prefix: &str) -> Option<MachineName> {
 
 fn masked(address: IpAddr, len: u8) -> IpAddr {
     match address {
-        IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)).into(),
-        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)).into(),
+        IpAddr::V4(v4) => Ipv4Addr::from(
+            u32::from(v4) & u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0),
+        )
+        .into(),
+        IpAddr::V6(v6) => Ipv6Addr::from(
+            u128::from(v6) & u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0),
+        )
+        .into(),
     }
 }
 
@@ -229,9 +258,21 @@ mod tests {
         ] {
             assert_eq!(who(text), machine, "{text}");
         }
-        assert_eq!(MachineName::parse("gss/krb5p").unwrap(), (MachineName::Everyone, Some(Flavour::Krb5p)));
+        assert_eq!(
+            MachineName::parse("gss/krb5p").unwrap(),
+            (MachineName::Everyone, Some(Flavour::Krb5p))
+        );
         // No client would match the last one.
-        for text in ["192.0.2.0/33", "192.0.2.0/255.0.255.0", "a/b", "@", "ho st", "2001:db8::/255.0.0.0", "", "::ffff:192.0.2.9/64"] {
+        for text in [
+            "192.0.2.0/33",
+            "192.0.2.0/255.0.255.0",
+            "a/b",
+            "@",
+            "ho st",
+            "2001:db8::/255.0.0.0",
+            "",
+            "::ffff:192.0.2.9/64",
+        ] {
             assert!(MachineName::parse(text).is_err(), "{text}");
         }
     }
@@ -254,7 +295,11 @@ mod tests {
         assert!(fits("*.example.org", "a.b.example.org"));
         assert!(!fits("*.example.org", "example.org") && !fits("*.example.org", "badexample.org"));
         assert!(fits("proj*.local.domain", "proj.x.y.local.domain"));
-        assert!(fits("node?[0-9].x", "nodea7.x") && fits("node?7.x", "node.7.x") && !fits("node?.x", "node.x"));
+        assert!(
+            fits("node?[0-9].x", "nodea7.x")
+                && fits("node?7.x", "node.7.x")
+                && !fits("node?.x", "node.x")
+        );
         assert!(fits("a[.-]b", "a.b") && fits("a[^x]b", "a.b") && !fits("a[^.]b", "a.b"));
         assert!(fits("*a*b*", "xaybz") && !fits("*a*b*", "xbya"));
     }
@@ -264,7 +309,11 @@ mod tests {
         assert!(fits("n[^a-c]de.*", "node.x") && !fits("n[^a-c]de.*", "nbde.x"));
         assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
-        assert_eq!(who("Node[A-C].x"), MachineName::Pattern("node[a-c].x".into()), "names are compared whatever their case");
+        assert_eq!(
+            who("Node[A-C].x"),
+            MachineName::Pattern("node[a-c].x".into()),
+            "names are compared whatever their case"
+        );
         for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
             assert!(MachineName::parse(text).is_err(), "{text}");
         }

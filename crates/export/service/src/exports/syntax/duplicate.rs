@@ -13,8 +13,10 @@ pub(crate) fn duplicates(entry: &Entry) -> impl Iterator<Item = Duplicate<'_>> {
     entry.clients.iter().enumerate().filter_map(|(number, again)| {
         let before = entry.clients[..number].iter().filter(|known| known.machine == again.machine);
         let known: Vec<Flavour> = before.clone().flat_map(flavours).collect();
-        let (ignored_flavours, new): (Vec<Flavour>, Vec<Flavour>) = flavours(again).partition(|flavour| known.contains(flavour));
-        let named_before = |first: &&Client| flavours(first).any(|flavour| ignored_flavours.contains(&flavour));
+        let (ignored_flavours, new): (Vec<Flavour>, Vec<Flavour>) =
+            flavours(again).partition(|flavour| known.contains(flavour));
+        let named_before =
+            |first: &&Client| flavours(first).any(|flavour| ignored_flavours.contains(&flavour));
         let first = before.clone().find(named_before)?;
         Some(Duplicate { first, again, whole: new.is_empty(), ignored_flavours })
     })
@@ -37,9 +39,13 @@ pub(super) fn flavour_name(flavour: Flavour) -> &'static str {
 impl Duplicate<'_> {
     pub(crate) fn warning(&self, source: &str, place: impl Fn(At) -> String) -> String {
         let (who, first) = (&self.again.machine, place(self.first.at));
-        let names: Vec<&str> = self.ignored_flavours.iter().map(|&flavour| flavour_name(flavour)).collect();
+        let names: Vec<&str> =
+            self.ignored_flavours.iter().map(|&flavour| flavour_name(flavour)).collect();
         let part = if self.whole { String::new() } else { format!(" for sec={}", names.join(":")) };
-        format!("{}: {source} names {who} again; {first} applies{part}, this entry does not; remove one of them", place(self.again.at))
+        format!(
+            "{}: {source} names {who} again; {first} applies{part}, this entry does not; remove one of them",
+            place(self.again.at)
+        )
     }
 }
 
@@ -53,13 +59,19 @@ mod tests {
         parsed
             .entries
             .iter()
-            .flat_map(|entry| super::duplicates(entry).map(|duplicate| duplicate.warning("/a", place)).collect::<Vec<_>>())
+            .flat_map(|entry| {
+                super::duplicates(entry)
+                    .map(|duplicate| duplicate.warning("/a", place))
+                    .collect::<Vec<_>>()
+            })
             .collect()
     }
 
     #[test]
     fn warning_names_the_line_that_applies() {
-        let texts = warnings("/a *.example.org(ro) 192.0.2.0/24(ro)\n/b *(ro)\n/a *.Example.org(rw)\n/a 192.0.2.9/24(rw) @g\n");
+        let texts = warnings(
+            "/a *.example.org(ro) 192.0.2.0/24(ro)\n/b *(ro)\n/a *.Example.org(rw)\n/a 192.0.2.9/24(rw) @g\n",
+        );
         assert_eq!(
             texts,
             [

@@ -13,10 +13,17 @@ impl Source {
     /// Removes empty path components. An error has the fault, and the text to write instead.
     pub fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
         match text.strip_prefix(b"tree:") {
-            Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),
+            Some(b"") => {
+                Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID"))
+            }
             Some(tree) => Ok(Source::Tree(tree.to_vec())),
-            None if text.starts_with(b"/") && !text.contains(&0) => Ok(Source::Directory(tidy(text))),
-            None => Err((format!("{} is not an absolute path", String::from_utf8_lossy(text)), "begin it with / or with tree:")),
+            None if text.starts_with(b"/") && !text.contains(&0) => {
+                Ok(Source::Directory(tidy(text)))
+            }
+            None => Err((
+                format!("{} is not an absolute path", String::from_utf8_lossy(text)),
+                "begin it with / or with tree:",
+            )),
         }
     }
 }

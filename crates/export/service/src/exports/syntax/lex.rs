@@ -19,11 +19,20 @@ pub(super) fn lines(text: &[u8], errors: &mut Vec<LineError>) -> Vec<Line> {
             Ok(words) => {
                 let mut words = words.into_iter();
                 if let Some(path) = words.next() {
-                    let (plain, broken): (Vec<_>, Vec<_>) = words.map(String::from_utf8).partition(Result::is_ok);
+                    let (plain, broken): (Vec<_>, Vec<_>) =
+                        words.map(String::from_utf8).partition(Result::is_ok);
                     if broken.is_empty() {
-                        lines.push(Line { number, path, words: plain.into_iter().flatten().collect() });
+                        lines.push(Line {
+                            number,
+                            path,
+                            words: plain.into_iter().flatten().collect(),
+                        });
                     } else {
-                        errors.push(LineError::new(number, "a client specification is not text", "write host names and options in ASCII"));
+                        errors.push(LineError::new(
+                            number,
+                            "a client specification is not text",
+                            "write host names and options in ASCII",
+                        ));
                     }
                 }
             }
@@ -104,7 +113,9 @@ fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, WordFault> {
 
 fn octal(bytes: &[u8]) -> Option<u8> {
     let digits = bytes.first_chunk::<3>()?;
-    let value = digits.iter().try_fold(0u32, |value, &digit| matches!(digit, b'0'..=b'7').then(|| value * 8 + u32::from(digit - b'0')))?;
+    let value = digits.iter().try_fold(0u32, |value, &digit| {
+        matches!(digit, b'0'..=b'7').then(|| value * 8 + u32::from(digit - b'0'))
+    })?;
     u8::try_from(value).ok()
 }
 
@@ -116,7 +127,10 @@ mod tests {
         let mut errors = Vec::new();
         let lines = lines(text.as_bytes(), &mut errors);
         assert!(errors.is_empty(), "{errors:?}");
-        lines.into_iter().map(|line| (line.number, String::from_utf8(line.path).unwrap(), line.words)).collect()
+        lines
+            .into_iter()
+            .map(|line| (line.number, String::from_utf8(line.path).unwrap(), line.words))
+            .collect()
     }
 
     #[test]
@@ -125,7 +139,11 @@ mod tests {
         let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             read(text),
-            [(3, "/a".into(), words(&["b(rw)"])), (4, "/with space".into(), words(&["*(ro)", "c"])), (6, "/o p\\".into(), words(&["x#y"])),]
+            [
+                (3, "/a".into(), words(&["b(rw)"])),
+                (4, "/with space".into(), words(&["*(ro)", "c"])),
+                (6, "/o p\\".into(), words(&["x#y"])),
+            ]
         );
     }
 

@@ -107,11 +107,14 @@ impl Options {
     }
 
     fn take_one(&mut self, option: &str) -> Result<(), OptionIssue> {
-        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let written = Written { option, name, value: value.unwrap_or_default() };
         match (table::TAKEN.iter().find(|taken| taken.name == name).map(|taken| taken.how), value) {
             (Some(How::Flag(set)), None) => set(self),
-            (Some(How::Valued(_, take)), Some(_)) | (Some(How::Optional(_, take)), _) => take(self, written)?,
+            (Some(How::Valued(_, take)), Some(_)) | (Some(How::Optional(_, take)), _) => {
+                take(self, written)?
+            }
             _ => return Err(unsupported(option, name, value)),
         }
         Ok(())
@@ -130,7 +133,8 @@ impl Options {
 
     pub(crate) fn differs_in_snapshots(&self, shared: &Options) -> bool {
         self.snapshots.is_some() && self.snapshots != shared.snapshots
-            || self.snapshots_visible.is_some() && self.snapshots_visible != shared.snapshots_visible
+            || self.snapshots_visible.is_some()
+                && self.snapshots_visible != shared.snapshots_visible
     }
 
     fn set_read_only(&mut self, read_only: bool) {
@@ -145,13 +149,16 @@ impl Options {
         if self.group.is_none() {
             self.squash.who = change(all);
         }
-        self.of_group().for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
+        self.of_group()
+            .for_each(|rights| rights.squash = Some(change(rights.squash.unwrap_or(all))));
     }
 
     /// exports(5): rights after `sec=` apply to its flavours, earlier rights to all.
     fn of_group(&mut self) -> impl Iterator<Item = &mut FlavourRights> {
         let group = &self.group;
-        self.flavours.iter_mut().filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
+        self.flavours
+            .iter_mut()
+            .filter(|rights| group.as_ref().is_none_or(|group| group.contains(&rights.flavour)))
     }
 
     fn take_flavours(&mut self, list: &str) -> Result<(), OptionIssue> {
@@ -195,16 +202,28 @@ impl Options {
     }
 
     pub(super) fn same_flavours(&self, other: &Options) -> bool {
-        self.flavours.iter().map(|rights| rights.flavour).eq(other.flavours.iter().map(|rights| rights.flavour))
+        self.flavours
+            .iter()
+            .map(|rights| rights.flavour)
+            .eq(other.flavours.iter().map(|rights| rights.flavour))
     }
 
     /// exportfs(8) applies rights of one group to flavours of later groups, unlike exports(5).
     pub(super) fn differences(&self) -> Option<OptionIssue> {
         let handed_on = |at: usize| {
             let (rights, before) = (&self.flavours[at], &self.flavours[..at]);
-            let read_only = before.iter().filter_map(|other| other.read_only).next_back().unwrap_or(self.read_only);
-            let squash = before.iter().filter_map(|other| other.squash).next_back().unwrap_or(self.squash.who);
-            (rights.read_only.is_none() && read_only != self.read_only) || (rights.squash.is_none() && squash != self.squash.who)
+            let read_only = before
+                .iter()
+                .filter_map(|other| other.read_only)
+                .next_back()
+                .unwrap_or(self.read_only);
+            let squash = before
+                .iter()
+                .filter_map(|other| other.squash)
+                .next_back()
+                .unwrap_or(self.squash.who);
+            (rights.read_only.is_none() && read_only != self.read_only)
+                || (rights.squash.is_none() && squash != self.squash.who)
         };
         let at = (1..self.flavours.len()).find(|&at| handed_on(at))?;
         Some(OptionIssue::Warning(format!(
@@ -228,24 +247,39 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
                      export a separate file system if that matters, and write no_subtree_check",
         ),
         ("nohide", None) => warning(option, "nested exports are always visible; remove it"),
-        ("no_acl", None) => warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it"),
-        ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => {
-            warning(option, "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it")
+        ("no_acl", None) => {
+            warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it")
         }
+        ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => warning(
+            option,
+            "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it",
+        ),
         ("security_label", None) => warning(option, "security labels are not supported; remove it"),
-        ("rdirplus" | "nordirplus", None) => warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it"),
-        ("reexport", Some(_)) => warning(option, "an export without fsid= has a stable identifier from its path; remove it"),
+        ("rdirplus" | "nordirplus", None) => {
+            warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it")
+        }
+        ("reexport", Some(_)) => warning(
+            option,
+            "an export without fsid= has a stable identifier from its path; remove it",
+        ),
         ("pnfs", None) => warning(
             option,
             "directories have no layouts; write pnfs=ADDRESS[+ADDRESS] for a published tree with several servers, or remove it",
         ),
-        ("squash_uids" | "squash_gids", Some(_)) => {
-            warning(option, "the kernel's server ignores it too; write all_squash, or take away the rights of these users")
-        }
-        _ if table::TAKEN.iter().any(|taken| taken.name == name) => {
-            option_error(option, if value.is_some() { "has a value" } else { "lacks its value" }, "see vouch-export(1) for its form")
-        }
-        _ => option_error(option, "is not an option of exports(5)", "see vouch-export(1) for the supported options"),
+        ("squash_uids" | "squash_gids", Some(_)) => warning(
+            option,
+            "the kernel's server ignores it too; write all_squash, or take away the rights of these users",
+        ),
+        _ if table::TAKEN.iter().any(|taken| taken.name == name) => option_error(
+            option,
+            if value.is_some() { "has a value" } else { "lacks its value" },
+            "see vouch-export(1) for its form",
+        ),
+        _ => option_error(
+            option,
+            "is not an option of exports(5)",
+            "see vouch-export(1) for the supported options",
+        ),
     }
 }
 

@@ -43,7 +43,11 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
         }
         let Some((name, list)) = split_client(word) else {
             let cure = "write client(option,option) without spaces";
-            errors.push(LineError::new(line.number, format!("{word}: parentheses do not match"), cure));
+            errors.push(LineError::new(
+                line.number,
+                format!("{word}: parentheses do not match"),
+                cure,
+            ));
             continue;
         };
         if name.is_empty() {
@@ -57,10 +61,21 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
         match MachineName::parse(name) {
             Ok((who, flavour)) => {
                 let options = options_of(&defaults, flavour, list, &mut issues);
-                if clients.iter().any(|client| client.machine == who && client.options.same_flavours(&options)) {
-                    errors.push(LineError::new(line.number, format!("{name} is named twice"), "keep one of them"));
+                if clients
+                    .iter()
+                    .any(|client| client.machine == who && client.options.same_flavours(&options))
+                {
+                    errors.push(LineError::new(
+                        line.number,
+                        format!("{name} is named twice"),
+                        "keep one of them",
+                    ));
                 }
-                clients.push(Client { machine: who, options, at: At { file: 0, line: line.number } });
+                clients.push(Client {
+                    machine: who,
+                    options,
+                    at: At { file: 0, line: line.number },
+                });
             }
             Err((what, cure)) => errors.push(LineError::new(line.number, what, cure)),
         }
@@ -69,9 +84,14 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
     if line.words.iter().all(|word| word.starts_with('-')) {
         parsed.warnings.push(Warning {
             line: line.number,
-            text: "the line names no client and applies to everybody; write * if that is intended".into(),
+            text: "the line names no client and applies to everybody; write * if that is intended"
+                .into(),
         });
-        clients.push(Client { machine: MachineName::Everyone, options: defaults, at: At { file: 0, line: line.number } });
+        clients.push(Client {
+            machine: MachineName::Everyone,
+            options: defaults,
+            at: At { file: 0, line: line.number },
+        });
     }
     match parsed.entries.iter_mut().find(|entry| entry.source == source) {
         Some(entry) => entry.clients.extend(clients),
@@ -79,7 +99,12 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, errors: &mut Vec<LineError>)
     }
 }
 
-fn options_of(defaults: &Options, flavour: Option<Flavour>, list: &str, issues: &mut Vec<OptionIssue>) -> Options {
+fn options_of(
+    defaults: &Options,
+    flavour: Option<Flavour>,
+    list: &str,
+    issues: &mut Vec<OptionIssue>,
+) -> Options {
     let mut options = defaults.clone();
     if let Some(flavour) = flavour {
         options.set_flavour(flavour);
@@ -95,7 +120,12 @@ fn split_client(word: &str) -> Option<(&str, &str)> {
     Some((name, list))
 }
 
-fn sort_out(line: usize, issues: Vec<OptionIssue>, warnings: &mut Vec<Warning>, errors: &mut Vec<LineError>) {
+fn sort_out(
+    line: usize,
+    issues: Vec<OptionIssue>,
+    warnings: &mut Vec<Warning>,
+    errors: &mut Vec<LineError>,
+) {
     for issue in issues {
         match issue {
             OptionIssue::Warning(text) => warnings.push(Warning { line, text }),

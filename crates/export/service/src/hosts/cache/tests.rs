@@ -30,7 +30,11 @@ impl Resolver for Everybody {
         if self.silent.lock()[1] {
             return Err(NoAnswer);
         }
-        Ok(host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect())
+        Ok(host
+            .strip_prefix("host-")
+            .and_then(|address| address.parse().ok())
+            .into_iter()
+            .collect())
     }
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
         match self.silent.lock()[0] {
@@ -56,20 +60,29 @@ fn connected_client_is_never_evicted() {
         hosts.connection_opened(passing);
         hosts.connection_closed(passing);
         assert_eq!(
-            (hosts.is_in_netgroup("g", stays), hosts.name_matches(stays, |name| name == "host-192.0.2.1")),
+            (
+                hosts.is_in_netgroup("g", stays),
+                hosts.name_matches(stays, |name| name == "host-192.0.2.1")
+            ),
             (Some(true), Some(true)),
             "{number}"
         );
         assert!(hosts.has_record(passing) && hosts.known.read().clients.len() <= 64);
     }
-    assert!(hosts.has_record(IpAddr::from([10, 0, 3, 200])) && !hosts.has_record(IpAddr::from([10, 0, 0, 5])));
+    assert!(
+        hosts.has_record(IpAddr::from([10, 0, 3, 200]))
+            && !hosts.has_record(IpAddr::from([10, 0, 0, 5]))
+    );
     assert!(!hosts.has_requested());
     for number in 0..100u8 {
         let client = IpAddr::from([198, 51, 100, number]);
         hosts.connection_opened(client);
         hosts.look_up_if_stale(client);
     }
-    assert!((0..100u8).all(|number| hosts.has_record(IpAddr::from([198, 51, 100, number]))) && hosts.has_record(stays));
+    assert!(
+        (0..100u8).all(|number| hosts.has_record(IpAddr::from([198, 51, 100, number])))
+            && hosts.has_record(stays)
+    );
 }
 
 #[test]
@@ -81,17 +94,26 @@ fn client_name_is_current_and_verified() {
     quiet.look_up_if_stale(client);
     assert!(!quiet.should_look_up(client) && !quiet.has_record(client));
     let hosts = Hosts::new(Arc::new(service.clone())).recording_names(true);
-    assert!(hosts.should_look_up(client) && !hosts.must_look_up(client), "the tree is served meanwhile");
+    assert!(
+        hosts.should_look_up(client) && !hosts.must_look_up(client),
+        "the tree is served meanwhile"
+    );
     assert_eq!(name(&hosts), None);
     hosts.look_up_if_stale(client);
-    assert_eq!((name(&hosts).as_deref(), hosts.should_look_up(client)), (Some("host-192.0.2.1"), false));
+    assert_eq!(
+        (name(&hosts).as_deref(), hosts.should_look_up(client)),
+        (Some("host-192.0.2.1"), false)
+    );
     assert_eq!(name(&quiet), None);
     service.nobody.store(true, Ordering::Relaxed);
     hosts.look_up(client);
     assert_eq!(name(&hosts), None);
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.connection_opened(other);
-    assert_eq!((hosts.stale_recorded_clients(), quiet.stale_recorded_clients()), (vec![other], vec![]));
+    assert_eq!(
+        (hosts.stale_recorded_clients(), quiet.stale_recorded_clients()),
+        (vec![other], vec![])
+    );
     hosts.refresh_clients();
     assert!(!hosts.has_record(other));
     hosts.look_up_if_stale(other);
@@ -116,7 +138,9 @@ fn oldest_records_are_refreshed_next() {
     let service = Everybody::default();
     *service.silent.lock() = [true, false];
     let hosts = Hosts::new(Arc::new(service)).recording_names(true);
-    let clients: HashSet<IpAddr> = (0..2 * CLIENTS_AT_ONCE_MAX as u32).map(|number| (0x0a00_0000 + number).to_be_bytes().into()).collect();
+    let clients: HashSet<IpAddr> = (0..2 * CLIENTS_AT_ONCE_MAX as u32)
+        .map(|number| (0x0a00_0000 + number).to_be_bytes().into())
+        .collect();
     clients.iter().for_each(|&client| hosts.connection_opened(client));
     let round = || {
         hosts.let_all_grow_old();
@@ -126,7 +150,11 @@ fn oldest_records_are_refreshed_next() {
     };
     let all = || (0..clients.len() / AT_ONCE).flat_map(|_| round()).collect::<Vec<_>>();
     let first = all();
-    assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "every client is looked up once");
+    assert_eq!(
+        first.iter().copied().collect::<HashSet<_>>(),
+        clients,
+        "every client is looked up once"
+    );
     assert_eq!(all(), first, "the second round has the same order");
     let new = IpAddr::from([192, 0, 2, 1]);
     hosts.connection_opened(new);
@@ -138,7 +166,12 @@ fn oldest_records_are_refreshed_next() {
         let before = Instant::now();
         hosts.refresh_clients();
         let known = hosts.known.read();
-        known.clients.iter().filter(|(_, met)| met.since >= before).map(|(client, _)| *client).collect::<HashSet<_>>()
+        known
+            .clients
+            .iter()
+            .filter(|(_, met)| met.since >= before)
+            .map(|(client, _)| *client)
+            .collect::<HashSet<_>>()
     };
     let (one, other) = (refreshed(), refreshed());
     assert_eq!(one.union(&other).copied().collect::<HashSet<_>>(), clients);
@@ -150,17 +183,29 @@ fn moved_host_is_followed_and_missing_host_stays() {
     let hosts = Hosts::new(Arc::new(resolver.clone()));
     let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
     let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
-    assert_eq!(hosts.resolve_named(&names, &[], false), ["one.example.org"], "the name cannot be resolved yet");
+    assert_eq!(
+        hosts.resolve_named(&names, &[], false),
+        ["one.example.org"],
+        "the name cannot be resolved yet"
+    );
     *resolver.0.lock() = vec![old];
     hosts.refresh_addresses();
     assert!(hosts.has_address("one.example.org", old));
     *resolver.0.lock() = vec![new];
     hosts.refresh_addresses();
-    assert!(hosts.has_address("one.example.org", new) && !hosts.has_address("one.example.org", old));
+    assert!(
+        hosts.has_address("one.example.org", new) && !hosts.has_address("one.example.org", old)
+    );
     *resolver.0.lock() = vec![];
     hosts.refresh_addresses();
-    assert!(hosts.has_address("one.example.org", new), "a name service that is away changes nothing");
-    assert!(hosts.has_address("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
+    assert!(
+        hosts.has_address("one.example.org", new),
+        "a name service that is away changes nothing"
+    );
+    assert!(
+        hosts.has_address("198.51.100.7", IpAddr::from([198, 51, 100, 7])),
+        "an address is no name"
+    );
     assert!(!hosts.has_address("two.example.org", new));
 }
 
@@ -172,30 +217,52 @@ fn failing_name_service_removes_no_known_name() {
     let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
     [known, away].into_iter().for_each(|client| hosts.look_up_if_stale(client));
     hosts.connection_opened(known);
-    let is_known =
-        |hosts: &Hosts, client| (hosts.is_in_netgroup("g", client), hosts.name_matches(client, |name| name.starts_with("host-")));
+    let is_known = |hosts: &Hosts, client| {
+        (
+            hosts.is_in_netgroup("g", client),
+            hosts.name_matches(client, |name| name.starts_with("host-")),
+        )
+    };
     for silent in [[true, false], [false, true]] {
         *service.silent.lock() = silent;
         hosts.resolve_named(&[], &["g".into(), "h".into()], true);
         for client in [known, away] {
-            assert_eq!((is_known(&hosts, client), hosts.is_in_netgroup("h", client)), ((Some(true), Some(true)), Some(true)));
+            assert_eq!(
+                (is_known(&hosts, client), hosts.is_in_netgroup("h", client)),
+                ((Some(true), Some(true)), Some(true))
+            );
         }
         hosts.look_up_if_stale(stranger);
         assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
-        assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
-        assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "the look-ups start soon");
+        assert!(
+            hosts.has_answer(known) && !hosts.has_answer(stranger),
+            "nothing ends by that for good"
+        );
+        assert!(
+            [known, stranger]
+                .iter()
+                .all(|client| hosts.known.read().clients[client].fresh == RETRY),
+            "the look-ups start soon"
+        );
         hosts.resolve_named(&[], &["g".into()], true);
     }
     hosts.kept = Duration::ZERO;
     hosts.resolve_named(&[], &["g".into()], true);
-    assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
+    assert_eq!(
+        (is_known(&hosts, known), is_known(&hosts, away)),
+        ((Some(true), Some(true)), (Some(false), Some(false)))
+    );
     hosts.take_changed();
     *service.silent.lock() = [false; 2];
     hosts.resolve_named(&[], &["g".into()], true);
     assert!(hosts.take_changed() && hosts.has_answer(stranger));
     hosts.resolve_named(&[], &["g".into()], true);
     assert!(!hosts.take_changed(), "the answers are the same");
-    assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
+    assert!(
+        [known, away, stranger]
+            .iter()
+            .all(|client| is_known(&hosts, *client) == (Some(true), Some(true)))
+    );
     service.nobody.store(true, Ordering::Relaxed);
     hosts.resolve_named(&[], &["g".into()], true);
     assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
@@ -308,7 +375,9 @@ fn state_check_is_repeated_after_panic() {
     hosts.when_changed(|| unreachable!("nothing has changed"));
     assert!(hosts.name_matches(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
     hosts.look_up_requested();
-    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("a panic on purpose"))));
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        hosts.when_changed(|| panic!("a panic on purpose"))
+    }));
     assert!(failed.is_err() && hosts.has_changed());
     let mut ended = false;
     hosts.when_changed(|| ended = true);

@@ -25,7 +25,9 @@ impl NameService for Directory {
         Ok(is_known.then(|| UserRecord { name: format!("user{uid}"), uid, gid: 100 }))
     }
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, NameServiceDown> {
-        name.strip_prefix("user").and_then(|uid| uid.parse().ok()).map_or(Ok(None), |uid| self.user(uid))
+        name.strip_prefix("user")
+            .and_then(|uid| uid.parse().ok())
+            .map_or(Ok(None), |uid| self.user(uid))
     }
     fn group(&self, _: u32) -> Result<Option<String>, NameServiceDown> {
         Ok(None)
@@ -41,12 +43,16 @@ impl NameService for Directory {
     }
 }
 
-const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
+const CLIENT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
 const SQUASH: Squash = Squash { who: SquashWho::Root, anonymous_uid: 7, anonymous_gid: 8 };
 
 /// Each answer is asked for again at once.
 fn forgetful(last: Duration, wait: Duration) -> (Accounts<Directory>, Directory) {
-    accounts(Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: last.as_millis() as u64 }, wait)
+    accounts(
+        Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: last.as_millis() as u64 },
+        wait,
+    )
 }
 
 fn accounts(lifetimes: Lifetimes, wait: Duration) -> (Accounts<Directory>, Directory) {
@@ -61,9 +67,15 @@ fn accounts(lifetimes: Lifetimes, wait: Duration) -> (Accounts<Directory>, Direc
     (Accounts::with(directory.clone(), rules, lifetimes, wait), directory)
 }
 
-fn is_member(accounts: &Accounts<Directory>, uid: u32, blocking: Blocking) -> Result<bool, Unanswered> {
+fn is_member(
+    accounts: &Accounts<Directory>,
+    uid: u32,
+    blocking: Blocking,
+) -> Result<bool, Unanswered> {
     let principal = Principal::Sys { uid, gid: 100, gids: [].into() };
-    accounts.caller(&principal, CLIENT, &SQUASH, blocking).map(|caller| caller.expect("AUTH_SYS is believed").is_in(500))
+    accounts
+        .caller(&principal, CLIENT, &SQUASH, blocking)
+        .map(|caller| caller.expect("AUTH_SYS is believed").is_in(500))
 }
 
 const LONG: Duration = Duration::from_secs(600);
@@ -84,10 +96,16 @@ fn known_user_is_served_without_a_wait_while_the_directory_hangs() {
     assert_eq!(directory.gate.waiting(), (1, 1), "one look-up is repeated");
     assert!(accounts.status().0.silent_ms.is_some());
     directory.gate.set_closed(false);
-    until("the membership does not end", || is_member(&accounts, 2000, Blocking::Allowed) == Ok(false));
+    until("the membership does not end", || {
+        is_member(&accounts, 2000, Blocking::Allowed) == Ok(false)
+    });
     assert_eq!(accounts.status().0.silent_ms, None);
     directory.groups.lock().push(500);
-    assert_eq!(is_member(&accounts, 2000, Blocking::Allowed), Ok(true), "a change counts from the next look-up");
+    assert_eq!(
+        is_member(&accounts, 2000, Blocking::Allowed),
+        Ok(true),
+        "a change counts from the next look-up"
+    );
 }
 
 #[test]
@@ -97,8 +115,13 @@ fn last_answer_ends_with_its_life_while_the_directory_hangs() {
     let asked = Instant::now();
     assert_eq!(is_member(&accounts, 2000, Blocking::Allowed), Ok(true));
     directory.gate.set_closed(true);
-    until("the answer stays", || is_member(&accounts, 2000, Blocking::Allowed) == Err(Unanswered::Silent));
-    assert!(asked.elapsed() >= life - Duration::from_millis(20), "the coarse clock is a few milliseconds late");
+    until("the answer stays", || {
+        is_member(&accounts, 2000, Blocking::Allowed) == Err(Unanswered::Silent)
+    });
+    assert!(
+        asked.elapsed() >= life - Duration::from_millis(20),
+        "the coarse clock is a few milliseconds late"
+    );
     directory.gate.set_closed(false);
     until("the user stays unknown", || is_member(&accounts, 2000, Blocking::Allowed) == Ok(true));
 }
@@ -125,7 +148,9 @@ fn local_user_is_found_while_the_directory_hangs() {
         assert_eq!(is_member(&accounts, uid, Blocking::Allowed), Err(Unanswered::Silent));
     }
     until("not all look-ups hang", || directory.gate.waiting().0 == 20);
-    until("the local user is not found", || is_member(&accounts, 10, Blocking::Allowed) == Ok(true));
+    until("the local user is not found", || {
+        is_member(&accounts, 10, Blocking::Allowed) == Ok(true)
+    });
     directory.gate.set_closed(false);
 }
 
@@ -143,7 +168,9 @@ fn calls_with_the_same_question_share_a_lookup() {
                 })
             })
             .collect();
-        until("not all calls begin", || begun.load(std::sync::atomic::Ordering::SeqCst) == 8 && directory.gate.waiting().0 == 1);
+        until("not all calls begin", || {
+            begun.load(std::sync::atomic::Ordering::SeqCst) == 8 && directory.gate.waiting().0 == 1
+        });
         thread::sleep(Duration::from_millis(100));
         assert_eq!(accounts.status().0.lookups, 1);
         directory.gate.set_closed(false);
@@ -154,7 +181,9 @@ fn calls_with_the_same_question_share_a_lookup() {
 #[test]
 fn lookup_that_panics_is_a_failed_one() {
     let (accounts, _) = forgetful(LONG, LONG);
-    let asked = accounts.user_names.get_or(&USER_NAMES, &5, Blocking::Allowed, || || -> Answer<Arc<str>> { panic!("a panic on purpose") });
+    let asked = accounts.user_names.get_or(&USER_NAMES, &5, Blocking::Allowed, || {
+        || -> Answer<Arc<str>> { panic!("a panic on purpose") }
+    });
     assert_eq!(asked, Err(Unanswered::Silent));
     assert_eq!(accounts.user_name(5, Blocking::Allowed).unwrap().as_deref(), Some("user5"));
 }
@@ -172,12 +201,23 @@ fn answers_of_many_groups_share_the_memory_of_the_cache() {
 #[test]
 fn reload_forgets_that_a_user_was_unknown() {
     let (accounts, directory) = accounts(IdentityLives::default().into(), Duration::from_secs(5));
-    let caller = |uid| accounts.caller(&Principal::Sys { uid, gid: 100, gids: [].into() }, CLIENT, &SQUASH, Blocking::Allowed);
+    let caller = |uid| {
+        accounts.caller(
+            &Principal::Sys { uid, gid: 100, gids: [].into() },
+            CLIENT,
+            &SQUASH,
+            Blocking::Allowed,
+        )
+    };
     let groups = |uid| caller(uid).unwrap().map(|caller| caller.groups.to_vec());
     let before = groups(9999);
     assert_eq!(accounts.uid("user9999", Blocking::Allowed), Ok(None));
     directory.has_new_user.store(true, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!((groups(9999), accounts.uid("user9999", Blocking::Allowed)), (before.clone(), Ok(None)), "remembered for a while");
+    assert_eq!(
+        (groups(9999), accounts.uid("user9999", Blocking::Allowed)),
+        (before.clone(), Ok(None)),
+        "remembered for a while"
+    );
     accounts.replace_map(PrincipalMap::default());
     assert_eq!(accounts.uid("user9999", Blocking::Allowed), Ok(Some(9999)));
     assert_ne!(groups(9999), before);

@@ -5,7 +5,8 @@ use super::*;
 
 struct Small;
 
-const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
+const CLIENT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
 
 impl NameService for Small {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, NameServiceDown> {
@@ -39,11 +40,23 @@ fn names(groups: GroupSource) -> Accounts<Small> {
 
 fn names_with(groups: GroupSource, map: &str, unknown: UnknownPrincipal) -> Accounts<Small> {
     let idmap = "[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n";
-    accounts(Small, AccountRules { idmap: Idmap::parse(idmap), groups, map: PrincipalMap::parse(map.as_bytes()).unwrap(), unknown })
+    accounts(
+        Small,
+        AccountRules {
+            idmap: Idmap::parse(idmap),
+            groups,
+            map: PrincipalMap::parse(map.as_bytes()).unwrap(),
+            unknown,
+        },
+    )
 }
 
 fn accounts<S: NameService + 'static>(service: S, rules: AccountRules) -> Accounts<S> {
-    Accounts::new(service, rules, IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() })
+    Accounts::new(
+        service,
+        rules,
+        IdentityLives { wait: Duration::from_secs(600), ..IdentityLives::default() },
+    )
 }
 
 fn squash(who: SquashWho) -> Squash {
@@ -55,7 +68,10 @@ fn sys(uid: u32, gid: u32, gids: &[u32]) -> Principal {
 }
 
 fn map(names: &Accounts<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
-    names.caller(principal, CLIENT, &squash(who), Blocking::Allowed).unwrap().map(|caller| (*caller).clone())
+    names
+        .caller(principal, CLIENT, &squash(who), Blocking::Allowed)
+        .unwrap()
+        .map(|caller| (*caller).clone())
 }
 
 #[test]
@@ -63,21 +79,35 @@ fn squashing_matches_kernel_server() {
     let names = names(GroupSource::Auto);
     let anonymous = Some(Caller::new(7, 8, []));
     assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Root), anonymous);
-    assert_eq!(map(&names, &sys(1000, 0, &[0, 5]), SquashWho::Root), Some(Caller::new(1000, 8, [8, 5])));
-    assert_eq!(map(&names, &sys(0, 0, &[0, 5]), SquashWho::Nobody), Some(Caller::new(0, 0, [0, 5])));
+    assert_eq!(
+        map(&names, &sys(1000, 0, &[0, 5]), SquashWho::Root),
+        Some(Caller::new(1000, 8, [8, 5]))
+    );
+    assert_eq!(
+        map(&names, &sys(0, 0, &[0, 5]), SquashWho::Nobody),
+        Some(Caller::new(0, 0, [0, 5]))
+    );
     assert_eq!(map(&names, &sys(1000, 100, &[]), SquashWho::All), anonymous);
     assert_eq!(map(&names, &Principal::None, SquashWho::Nobody), anonymous);
-    assert_eq!((names.uid("alice", Blocking::Allowed), names.uid("bob", Blocking::Allowed)), (Ok(Some(1000)), Ok(None)));
+    assert_eq!(
+        (names.uid("alice", Blocking::Allowed), names.uid("bob", Blocking::Allowed)),
+        (Ok(Some(1000)), Ok(None))
+    );
     let group = names.group_name(100, Blocking::Allowed).unwrap();
-    assert_eq!((names.gid("users", Blocking::Allowed), group.as_deref()), (Ok(Some(100)), Some("users")));
+    assert_eq!(
+        (names.gid("users", Blocking::Allowed), group.as_deref()),
+        (Ok(Some(100)), Some("users"))
+    );
 }
 
 #[test]
 fn more_than_sixteen_groups_come_from_name_service() {
     let sixteen: Vec<u32> = (0..16).collect();
-    let caller = map(&names(GroupSource::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    let caller =
+        map(&names(GroupSource::Auto), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
     assert!(caller.is_in(539) && caller.is_in(3));
-    let caller = map(&names(GroupSource::Client), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
+    let caller =
+        map(&names(GroupSource::Client), &sys(1000, 100, &sixteen), SquashWho::Nobody).unwrap();
     assert!(!caller.is_in(539) && caller.is_in(3));
     let caller = map(&names(GroupSource::Server), &sys(1000, 100, &[3]), SquashWho::Root).unwrap();
     assert!(caller.is_in(539) && !caller.is_in(3) && !caller.is_in(0));
@@ -87,9 +117,15 @@ fn more_than_sixteen_groups_come_from_name_service() {
 fn lookup_without_patience_uses_cache_only() {
     let names = names(GroupSource::Server);
     let who = sys(1000, 100, &[]);
-    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden), Err(Unanswered::WouldWait));
+    assert_eq!(
+        names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden),
+        Err(Unanswered::WouldWait)
+    );
     let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).unwrap();
-    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden), Ok(caller));
+    assert_eq!(
+        names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Blocking::Forbidden),
+        Ok(caller)
+    );
     assert_eq!(names.user_name(1000, Blocking::Forbidden), Err(Unanswered::WouldWait));
     assert_eq!(names.user_name(1000, Blocking::Allowed).unwrap().as_deref(), Some("alice"));
     assert_eq!(names.user_name(1000, Blocking::Forbidden).unwrap().as_deref(), Some("alice"));
@@ -118,7 +154,12 @@ fn principals_are_mapped_by_realm_or_static_map_and_machines_are_anonymous() {
     ] {
         assert_eq!(uid(&names, principal, SquashWho::Root), mapped, "{principal}");
     }
-    for machine in ["host/n7.example.org@EXAMPLE.ORG", "nfs/other@EXAMPLE.ORG", "root/n7@ELSEWHERE.ORG", "N7$@EXAMPLE.ORG"] {
+    for machine in [
+        "host/n7.example.org@EXAMPLE.ORG",
+        "nfs/other@EXAMPLE.ORG",
+        "root/n7@ELSEWHERE.ORG",
+        "N7$@EXAMPLE.ORG",
+    ] {
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
             assert_eq!(uid(&names, machine, who), Some(7), "{machine}");
         }
@@ -130,22 +171,42 @@ fn principal_map_has_highest_precedence() {
     let text = "host/backup@EXAMPLE.ORG alice\nalice@EXAMPLE.ORG !refuse\nnfs/h@EXAMPLE.ORG !squash\nnfs/*@EXAMPLE.ORG !local\n*@PARTNER.ORG alice\n";
     let names = names_with(GroupSource::Auto, text, UnknownPrincipal::Refuse);
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
-    assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
-    assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
+    assert_eq!(
+        (gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")),
+        (Some(1000), None, Some(7))
+    );
+    assert_eq!(
+        (gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")),
+        (None, Some(7), Some(1000))
+    );
     let all = |name: &str| uid(&names, name, SquashWho::All);
-    assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
-    assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
+    assert_eq!(
+        (all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")),
+        (None, Some(7), Some(7))
+    );
+    assert_eq!(
+        (all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")),
+        (None, Some(7), Some(7))
+    );
     names.replace_map(PrincipalMap::default());
-    assert_eq!((gss("alice@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (Some(1000), None), "nothing of the map before is remembered");
+    assert_eq!(
+        (gss("alice@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")),
+        (Some(1000), None),
+        "nothing of the map before is remembered"
+    );
 }
 
 #[test]
 fn principals_without_account_are_refused_or_squashed() {
     let text = "mallory@EXAMPLE.ORG !refuse\n";
-    for (unknown, internal_owner_name) in [(UnknownPrincipal::Squash, Some(7)), (UnknownPrincipal::Refuse, None)] {
+    for (unknown, internal_owner_name) in
+        [(UnknownPrincipal::Squash, Some(7)), (UnknownPrincipal::Refuse, None)]
+    {
         let names = names_with(GroupSource::Auto, text, unknown);
         for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
-            for stranger in ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"] {
+            for stranger in
+                ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"]
+            {
                 assert_eq!(uid(&names, stranger, who), internal_owner_name, "{stranger}");
             }
             assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", who), None);
@@ -197,15 +258,19 @@ fn lookup_from_before_reload_is_not_cached() {
             Small.local_name(principal)
         }
     }
-    let idmap = Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
+    let idmap =
+        Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let rules = AccountRules { idmap, groups: GroupSource::Auto, map, unknown: UnknownPrincipal::Refuse };
+    let rules =
+        AccountRules { idmap, groups: GroupSource::Auto, map, unknown: UnknownPrincipal::Refuse };
     let names = Arc::new(accounts(Slow(std::sync::OnceLock::new()), rules));
     assert!(names.mapper.service.0.set(Arc::downgrade(&names)).is_ok());
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     assert!(names.caller(&principal, CLIENT, &squash, Blocking::Allowed).unwrap().is_some());
-    let unanswered = names.caller(&principal, CLIENT, &squash, Blocking::Forbidden).map(|caller| caller.is_some());
+    let unanswered = names
+        .caller(&principal, CLIENT, &squash, Blocking::Forbidden)
+        .map(|caller| caller.is_some());
     assert_eq!(unanswered, Err(vouch_nfs4_server::Unanswered::WouldWait));
     assert!(names.user_name(1000, Blocking::Allowed).unwrap().is_some());
     assert!(names.user_name(1000, Blocking::Forbidden).is_err());
@@ -250,7 +315,8 @@ impl NameService for Sick {
 fn sick(well: bool, lifetimes: Option<Lifetimes>) -> Accounts<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let rules = AccountRules { idmap, groups: GroupSource::Server, map, unknown: UnknownPrincipal::Squash };
+    let rules =
+        AccountRules { idmap, groups: GroupSource::Server, map, unknown: UnknownPrincipal::Squash };
     let lifetimes = lifetimes.unwrap_or_else(|| IdentityLives::default().into());
     Accounts::with(Sick(well.into()), rules, lifetimes, Duration::from_secs(600))
 }
@@ -262,13 +328,25 @@ fn failed_lookup_is_neither_used_nor_cached() {
     let squash = squash(SquashWho::Nobody);
     let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Blocking::Allowed);
     for _ in 0..2 {
-        assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
-        assert_eq!((names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)), (Ok(None), Err(Unanswered::Silent)));
+        assert_eq!(
+            (ask(&alice), ask(&sys(1000, 100, &[3]))),
+            (Err(Unanswered::Silent), Err(Unanswered::Silent))
+        );
+        assert_eq!(
+            (names.user_name(1000, Blocking::Allowed), names.gid("users", Blocking::Allowed)),
+            (Ok(None), Err(Unanswered::Silent))
+        );
     }
     names.mapper.service.be(true);
     let blocking = std::time::Instant::now();
-    while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Blocking::Allowed) == Ok(None) {
-        assert!(blocking.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
+    while ask(&alice).is_err()
+        || ask(&sys(1000, 100, &[3])).is_err()
+        || names.user_name(1000, Blocking::Allowed) == Ok(None)
+    {
+        assert!(
+            blocking.elapsed() < std::time::Duration::from_secs(25),
+            "the failure is still remembered"
+        );
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let is_in = |who: &Principal| ask(who).unwrap().unwrap().is_in(539);
@@ -278,12 +356,19 @@ fn failed_lookup_is_neither_used_nor_cached() {
 
 #[test]
 fn last_answer_holds_for_limited_time_during_outage() {
-    const LIFETIMES: Lifetimes = Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
+    const LIFETIMES: Lifetimes =
+        Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
     let ask = |names: &Accounts<Sick>| {
-        let groups = names.caller(&alice, CLIENT, &squash, Blocking::Allowed).map(|caller| caller.unwrap().is_in(539));
-        (groups, names.user_name(1000, Blocking::Allowed).map(|name| name.is_some()), names.gid("users", Blocking::Allowed))
+        let groups = names
+            .caller(&alice, CLIENT, &squash, Blocking::Allowed)
+            .map(|caller| caller.unwrap().is_in(539));
+        (
+            groups,
+            names.user_name(1000, Blocking::Allowed).map(|name| name.is_some()),
+            names.gid("users", Blocking::Allowed),
+        )
     };
     let known = (Ok(true), Ok(true), Ok(Some(100)));
     let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
@@ -291,7 +376,10 @@ fn last_answer_holds_for_limited_time_during_outage() {
     assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Ok(None)));
     names.mapper.service.be(false);
     for _ in 0..3 {
-        assert_eq!((ask(&names), names.gid("nobody-knows", Blocking::Allowed)), (known, Err(Unanswered::Silent)));
+        assert_eq!(
+            (ask(&names), names.gid("nobody-knows", Blocking::Allowed)),
+            (known, Err(Unanswered::Silent))
+        );
     }
     names.expire();
     assert_eq!(ask(&names), known, "a reload ends no answer");
@@ -305,9 +393,12 @@ fn last_answer_holds_for_limited_time_during_outage() {
 
 #[test]
 fn reload_in_outage_keeps_users_whose_mapping_is_the_same() {
-    let [alice, al] = ["alice@EXAMPLE.ORG", "al@PARTNER.ORG"].map(|name| Principal::Gss { name: name.into() });
+    let [alice, al] =
+        ["alice@EXAMPLE.ORG", "al@PARTNER.ORG"].map(|name| Principal::Gss { name: name.into() });
     let ask = |names: &Accounts<Sick>, who: &Principal| {
-        names.caller(who, CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).map(|caller| caller.map(|caller| caller.uid))
+        names
+            .caller(who, CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed)
+            .map(|caller| caller.map(|caller| caller.uid))
     };
     let names = sick(true, None);
     assert_eq!((ask(&names, &alice), ask(&names, &al)), (Ok(Some(1000)), Ok(Some(1000))));
@@ -328,8 +419,13 @@ fn reload_in_outage_keeps_users_whose_mapping_is_the_same() {
 #[test]
 fn reload_extends_no_life() {
     const LIFE_MS: u64 = 300;
-    let names = sick(true, Some(Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: LIFE_MS }));
-    let ask = || names.caller(&sys(1000, 100, &[]), CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed).is_ok();
+    let names =
+        sick(true, Some(Lifetimes { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: LIFE_MS }));
+    let ask = || {
+        names
+            .caller(&sys(1000, 100, &[]), CLIENT, &squash(SquashWho::Nobody), Blocking::Allowed)
+            .is_ok()
+    };
     assert!(ask());
     names.mapper.service.be(false);
     let end = std::time::Instant::now() + Duration::from_secs(120);

@@ -31,7 +31,14 @@ fn every_fault_is_counted_and_logged_with_client_cause_and_cure() {
     let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
     tracing::subscriber::with_default(subscriber, || {
         for &fault in ClientFault::ALL {
-            (0..20).for_each(|_| faults.note(fault, Some(b"host one"), [192, 0, 2, 7].into(), format_args!("export=/data")));
+            (0..20).for_each(|_| {
+                faults.note(
+                    fault,
+                    Some(b"host one"),
+                    [192, 0, 2, 7].into(),
+                    format_args!("export=/data"),
+                )
+            });
         }
     });
     let mut page = Exposition::default();
@@ -39,10 +46,25 @@ fn every_fault_is_counted_and_logged_with_client_cause_and_cure() {
     let page = page.into_text();
     let log = String::from_utf8(lines.0.lock().clone()).unwrap();
     for fault in ClientFault::ALL {
-        assert!(page.contains(&format!("vouch_export_client_faults_total{{fault=\"{}\"}} 20\n", fault.name())), "{page}");
-        let of_fault: Vec<&str> = log.lines().filter(|line| line.contains(&format!("fault=\"{}\"", fault.name()))).collect();
+        assert!(
+            page.contains(&format!(
+                "vouch_export_client_faults_total{{fault=\"{}\"}} 20\n",
+                fault.name()
+            )),
+            "{page}"
+        );
+        let of_fault: Vec<&str> = log
+            .lines()
+            .filter(|line| line.contains(&format!("fault=\"{}\"", fault.name())))
+            .collect();
         assert_eq!(of_fault.len(), 5, "a loop of one client writes few lines: {of_fault:?}");
-        for part in ["client=host one", "address=192.0.2.7", "details=export=/data", fault.cause(), fault.cure()] {
+        for part in [
+            "client=host one",
+            "address=192.0.2.7",
+            "details=export=/data",
+            fault.cause(),
+            fault.cure(),
+        ] {
             assert!(of_fault[0].contains(part), "{part}: {}", of_fault[0]);
         }
     }
@@ -73,15 +95,27 @@ fn every_status_of_the_protocol_is_a_client_fault_or_ordinary() {
         let named = fault.is_none_or(|fault| fault.cause().contains(name));
         assert!(named, "the line about {name} does not name it");
     }
-    assert_eq!(ClientFault::of_status(Op::EXCHANGE_ID.0, Status::ACCESS.0, false), Some(ClientFault::AddressRefused));
-    assert_eq!(ClientFault::of_status(Op::CREATE_SESSION.0, Status::NOSPC.0, false), Some(ClientFault::ResourcesFull));
-    assert_eq!(ClientFault::of_status(Op::WRITE.0, Status::ACCESS.0, true), Some(ClientFault::RootSquashed));
+    assert_eq!(
+        ClientFault::of_status(Op::EXCHANGE_ID.0, Status::ACCESS.0, false),
+        Some(ClientFault::AddressRefused)
+    );
+    assert_eq!(
+        ClientFault::of_status(Op::CREATE_SESSION.0, Status::NOSPC.0, false),
+        Some(ClientFault::ResourcesFull)
+    );
+    assert_eq!(
+        ClientFault::of_status(Op::WRITE.0, Status::ACCESS.0, true),
+        Some(ClientFault::RootSquashed)
+    );
 }
 
 #[test]
 fn documents_have_one_row_for_each_fault() {
     let page = include_str!("../../../../../../docs/client-faults.md");
-    let mut rows: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name)).collect();
+    let mut rows: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(name, _)| name))
+        .collect();
     let mut names: Vec<&str> = ClientFault::ALL.iter().map(|fault| fault.name()).collect();
     rows.sort_unstable();
     names.sort_unstable();

@@ -2,12 +2,17 @@ use std::io;
 
 use vouch_audit::trail::{Disk, DiskFile, Lock};
 use vouch_nfs4::op::{self, Args};
-use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Status, Wire as _, cb};
+use vouch_nfs4::{
+    Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Status,
+    Wire as _, cb,
+};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_xdr::Reader;
 
-use super::super::blocking::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
+use super::super::blocking::{
+    Gate, answered, compound, has_nothing, is_silent, lookup, make, until,
+};
 use super::*;
 
 struct Gated(Gate);
@@ -67,9 +72,14 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let mut config = config(directory, None, WriterOptions::default());
     config.deny = vec!["/data".into()];
     let list = directory.join("exports");
-    std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n/other *(rw,insecure,no_root_squash)\n").unwrap();
+    std::fs::write(
+        &list,
+        "/data *(rw,insecure,no_root_squash)\n/other *(rw,insecure,no_root_squash)\n",
+    )
+    .unwrap();
     let change = |all: &mut ExportConfig| {
-        (all.audit, all.exports, all.threads) = (Some(config), ExportList::Files(vec![list]), Some(1));
+        (all.audit, all.exports, all.threads) =
+            (Some(config), ExportList::Files(vec![list]), Some(1));
         (all.limits.waiting_threads_max, all.limits.drain_max) = (1, Duration::from_secs(60));
     };
     Running::start_in(change, SystemHooks { disk: Arc::new(Gated(gate.clone())), ..hooks(files) })
@@ -102,10 +112,16 @@ fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>)
     let reply = read_record(&mut socket);
     let word = |at: usize| u64::from_be_bytes(*reply[44 + at..].first_chunk().unwrap());
     let (client, confirm) = (ClientId(word(0)), Verifier(word(8).to_be_bytes()));
-    socket.write_all(&compound(2, &[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm })])).unwrap();
+    socket
+        .write_all(&compound(
+            2,
+            &[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm })],
+        ))
+        .unwrap();
     assert_eq!(answered(&mut socket), Some(2));
     let mut packed = Writer::new();
-    Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
+    Attributes { mode: Some(0o644), ..Attributes::default() }
+        .encode(Bitmap::of(&[33]), &mut packed);
     let packed = packed.into_bytes();
     let attrs = Fattr::decode(&mut Reader::new(&packed)).unwrap();
     let open = op::OpenArgs {
@@ -136,7 +152,12 @@ fn reply_waits_for_recovery_and_audit_record() {
     assert_eq!(answered(&mut denied), Some(3));
 }
 
-fn assert_answered_before_shutdown(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
+fn assert_answered_before_shutdown(
+    server: &Running,
+    files: &MemoryFs,
+    gate: &Gate,
+    (mut held, call): (TcpStream, Vec<u8>),
+) {
     let mut idle = server.connect();
     assert_eq!(xid(&exchange(&mut idle, &super::call(1, 0))), 1);
     gate.set_closed(true);
@@ -152,10 +173,15 @@ fn assert_answered_before_shutdown(server: &Running, files: &MemoryFs, gate: &Ga
 #[test]
 fn reply_waiting_for_audit_record_precedes_shutdown() {
     for first in [false, true] {
-        let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+        let (directory, files, gate) =
+            (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
         let server = start(directory.path(), &files, &gate);
         let _opened = Opened(gate.clone());
-        let call = if first { first_open(&server, "data", b"one") } else { (server.connect(), make(3, "d")) };
+        let call = if first {
+            first_open(&server, "data", b"one")
+        } else {
+            (server.connect(), make(3, "d"))
+        };
         assert_answered_before_shutdown(&server, &files, &gate, call);
     }
 }
@@ -168,29 +194,44 @@ fn reply_waiting_for_recovery_record_precedes_shutdown() {
     let call = first_open(&server, "other", b"one");
     gate.set_closed(true);
     let stuck = gate.clone();
-    server.driver.upgrade().unwrap().recovery.change(Vec::new(), Some(Box::new(move || stuck.pass())));
+    server
+        .driver
+        .upgrade()
+        .unwrap()
+        .recovery
+        .change(Vec::new(), Some(Box::new(move || stuck.pass())));
     assert_answered_before_shutdown(&server, &files, &gate, call);
 }
 
 #[test]
 fn background_copy_end_waits_for_its_record() {
-    let (directory, files, gate, hold) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default(), Gate::default());
+    let (directory, files, gate, hold) =
+        (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default(), Gate::default());
     let server = start(directory.path(), &files, &gate);
     let _opened = (Opened(gate.clone()), Opened(hold.clone()));
     let is_called = Arc::new(AtomicBool::new(false));
     block_on(async {
-        let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
-        let mut config = Config::new(server.address, 2, Identity::new(b"one", Verifier([1; 8])), Plain::sys(&root));
+        let root =
+            AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+        let mut config = Config::new(
+            server.address,
+            2,
+            Identity::new(b"one", Verifier([1; 8])),
+            Plain::sys(&root),
+        );
         let called = is_called.clone();
         config.callbacks = Box::new(move |args: &cb::Args<'_>| {
             called.store(true, Ordering::SeqCst);
             cb::Results::failure(args.op(), Status::NOTSUPP)
         });
-        let (client, other) = (Client::connect(config).await.unwrap(), client_of(&server, "two", 1, 2).await);
-        let (data, free) = (client.walk(b"/data").await.unwrap(), other.walk(b"/other").await.unwrap());
+        let (client, other) =
+            (Client::connect(config).await.unwrap(), client_of(&server, "two", 1, 2).await);
+        let (data, free) =
+            (client.walk(b"/data").await.unwrap(), other.walk(b"/other").await.unwrap());
         let of = |size| Attributes { mode: Some(0o644), size: Some(size), ..Attributes::default() };
         let len = 64 << 20;
-        let from = client.open(&data.handle, b"from", ShareAccess::BOTH, Some(&of(len))).await.unwrap();
+        let from =
+            client.open(&data.handle, b"from", ShareAccess::BOTH, Some(&of(len))).await.unwrap();
         let to = client.open(&data.handle, b"to", ShareAccess::BOTH, Some(&of(0))).await.unwrap();
         let copying = hold.clone();
         files.set_fault(move |call, _| {
@@ -201,7 +242,8 @@ fn background_copy_end_waits_for_its_record() {
         });
         hold.set_closed(true);
         let copy = client.copy((&from, 0), (&to, 0), len, false).await.unwrap();
-        let status = Args::OffloadStatus(op::OffloadStatusArgs { stateid: copy.response.callback.unwrap() });
+        let status =
+            Args::OffloadStatus(op::OffloadStatusArgs { stateid: copy.response.callback.unwrap() });
         let end = async || {
             let reply = client.compound().putfh(&to.handle).op(&status).send().await.unwrap();
             let mut results = reply.results();
@@ -232,7 +274,8 @@ fn background_copy_end_waits_for_its_record() {
 #[test]
 fn moved_watch_is_saved_before_the_reply() {
     let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
-    let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), WriterOptions::default());
+    let config =
+        config(directory.path(), Some("-w /data/a/secret -p rwa\n"), WriterOptions::default());
     let hooks = SystemHooks { disk: Arc::new(Gated(gate.clone())), ..hooks(&files) };
     let server = Running::start_in(|all| all.audit = Some(config), hooks);
     let _opened = Opened(gate.clone());
@@ -243,7 +286,9 @@ fn moved_watch_is_saved_before_the_reply() {
         client.mkdir(&a, b"secret", 0o755).await.unwrap();
         gate.set_closed(true);
         client.rename(&data.handle, b"a", &data.handle, b"b").await.unwrap();
-        assert!(std::fs::read_to_string(directory.path().join("moved")).unwrap().ends_with("\nend 1\n"));
+        assert!(
+            std::fs::read_to_string(directory.path().join("moved")).unwrap().ends_with("\nend 1\n")
+        );
         gate.set_closed(false);
         client.close().await.unwrap();
     });

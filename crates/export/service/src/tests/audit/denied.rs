@@ -13,8 +13,16 @@ fn access_without_rights_is_recorded() {
         root.mkdir(&data.handle, b"open", 0o755).await.unwrap();
         root.close().await.unwrap();
         let identity = Identity::new(b"two", Verifier([2; 8]));
-        let user = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 1000, gid: 1000, gids: Vec::new() };
-        let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user))).await.unwrap();
+        let user = AuthSys {
+            stamp: 0,
+            machine_name: b"test".to_vec(),
+            uid: 1000,
+            gid: 1000,
+            gids: Vec::new(),
+        };
+        let user = Client::connect(Config::new(server.address, 1, identity, Plain::sys(&user)))
+            .await
+            .unwrap();
         let open = user.walk(b"/data/open").await.unwrap().handle;
         let access = Args::Access(AccessArgs { access: Access(0x1f) });
         for handle in [closed, open] {

@@ -7,7 +7,11 @@ use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 
 use super::*;
 
-fn serve<T>(config: &AuditConfig, files: &MemoryFs, work: impl AsyncFnOnce(&Client, FileInfo) -> T) -> T {
+fn serve<T>(
+    config: &AuditConfig,
+    files: &MemoryFs,
+    work: impl AsyncFnOnce(&Client, FileInfo) -> T,
+) -> T {
     let config = config.clone();
     let server = Running::start_with(|all| all.audit = Some(config), files.clone());
     block_on(async {
@@ -34,7 +38,8 @@ async fn look(client: &Client, path: &[u8]) {
 
 fn assert_records(directory: &tempfile::TempDir, since: usize, expected: &[(&str, &str)]) {
     let found = records(directory.path());
-    let found: Vec<_> = found.iter().skip(since).map(|(what, detail, _)| (&what[..], &detail[..])).collect();
+    let found: Vec<_> =
+        found.iter().skip(since).map(|(what, detail, _)| (&what[..], &detail[..])).collect();
     assert_eq!(found, expected);
 }
 
@@ -72,7 +77,9 @@ fn watch_follows_directory_and_its_parents_over_restart() {
         let b = client.walk(b"/data/b").await.unwrap();
         client.rename(&b.handle, b"secret", &data.handle, b"known").await.unwrap();
         let (root, name) = (files.root(), |name| Name::new(name).unwrap());
-        files.rename(&Caller::new(0, 0, []), &root, name(b"known"), &root, name(b"unknown")).unwrap();
+        files
+            .rename(&Caller::new(0, 0, []), &root, name(b"known"), &root, name(b"unknown"))
+            .unwrap();
         look(client, b"/data/unknown/f").await;
     });
     assert_records(
@@ -130,11 +137,23 @@ fn file_with_unknown_links_counts_as_watched() {
     let (directory, config) = configured(Some("-w /data/d/secret -p rw\n-w /other -p rw\n"));
     let (files, caller) = (MemoryFs::new(), Caller::new(0, 0, []));
     let (root, name) = (files.root(), |name| Name::new(name).unwrap());
-    let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
+    let d = files
+        .make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default())
+        .unwrap()
+        .0;
     for plain in [&b"secret"[..], b"plain"] {
         let how = vouch_vfs::CreateHow::Guarded;
         let mode = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
-        let made = files.create(&caller, &d, name(plain), how, &mode, vouch_vfs::OpenAccess { read: true, write: false }).unwrap();
+        let made = files
+            .create(
+                &caller,
+                &d,
+                name(plain),
+                how,
+                &mode,
+                vouch_vfs::OpenAccess { read: true, write: false },
+            )
+            .unwrap();
         if plain == b"secret" {
             files.link(&caller, &made.id, &root, name(b"free")).unwrap();
         }
@@ -175,7 +194,11 @@ fn watch_stays_on_link_after_name_is_removed() {
         look(client, b"/data/z").await;
     });
     let was = "was \"/data/secret\" before a rename";
-    assert_records(&directory, 0, &[("OPEN /data/secret", ""), ("OPEN /data/y", was), ("OPEN /data/z", was)]);
+    assert_records(
+        &directory,
+        0,
+        &[("OPEN /data/secret", ""), ("OPEN /data/y", was), ("OPEN /data/z", was)],
+    );
     serve(&config, &files, async |client, _| {
         look(client, b"/data/y").await;
         look(client, b"/data/z").await;
@@ -205,7 +228,8 @@ fn watch_follows_rename_before_it_is_durable() {
     let files = MemoryFs::new();
     let (directory, server) = start_audited(Some("-w /data/a/secret -p rw\n"), files.clone());
     block_on(async {
-        let (one, two) = (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
+        let (one, two) =
+            (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
         let data = one.walk(b"/data").await.unwrap();
         let a = one.mkdir(&data.handle, b"a", 0o755).await.unwrap();
         let secret = one.mkdir(&a, b"secret", 0o755).await.unwrap();
@@ -227,7 +251,8 @@ fn watch_follows_rename_before_it_is_durable() {
             look(&two, b"/data/b/secret/f").await;
             drop(go);
         };
-        let (renamed, ()) = tokio::join!(one.rename(&data.handle, b"a", &data.handle, b"b"), meanwhile);
+        let (renamed, ()) =
+            tokio::join!(one.rename(&data.handle, b"a", &data.handle, b"b"), meanwhile);
         renamed.unwrap_err();
         files.clear_fault();
         look(&two, b"/data/b/secret/f").await;
@@ -236,16 +261,26 @@ fn watch_follows_rename_before_it_is_durable() {
     });
     drop(server);
     let was = "was \"/data/a/secret/f\" before a rename";
-    let mut found: Vec<_> = records(directory.path()).into_iter().skip(1).map(|(what, detail, _)| (what, detail)).collect();
+    let mut found: Vec<_> = records(directory.path())
+        .into_iter()
+        .skip(1)
+        .map(|(what, detail, _)| (what, detail))
+        .collect();
     found.sort();
-    let expected =
-        [("OPEN /data/a/secret/f", ""), ("OPEN /data/b/secret/f", was), ("OPEN /data/b/secret/f", was), ("RENAME /data/a /data/b", "")];
+    let expected = [
+        ("OPEN /data/a/secret/f", ""),
+        ("OPEN /data/b/secret/f", was),
+        ("OPEN /data/b/secret/f", was),
+        ("RENAME /data/a /data/b", ""),
+    ];
     assert_eq!(found, expected.map(|(what, detail)| (what.to_owned(), detail.to_owned())));
 }
 
 #[test]
 fn open_record_names_file_for_every_claim() {
-    use vouch_nfs4::op::{Args, DelegateCur, DelegationType, OpenArgs, OpenClaim, OpenHow, ShareDeny};
+    use vouch_nfs4::op::{
+        Args, DelegateCur, DelegationType, OpenArgs, OpenClaim, OpenHow, ShareDeny,
+    };
     use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
     let (directory, server) = start_audited(Some("-w /data/secret -p r -k s\n"), MemoryFs::new());
     block_on(async {
@@ -265,7 +300,14 @@ fn open_record_names_file_for_every_claim() {
         ] {
             let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
             let how = OpenHow::NoCreate;
-            let open = OpenArgs { seq: OwnerSeq(0), access: ShareAccess::READ, deny: ShareDeny(0), owner, how, claim };
+            let open = OpenArgs {
+                seq: OwnerSeq(0),
+                access: ShareAccess::READ,
+                deny: ShareDeny(0),
+                owner,
+                how,
+                claim,
+            };
             drop(client.compound().putfh(&of.handle).op(&Args::Open(open)).send().await);
         }
     });
@@ -278,7 +320,8 @@ fn read_is_audited_under_path_at_time_of_read() {
     let files = MemoryFs::new();
     let (directory, server) = start_audited(Some("-w /data/secret -p rwa -k s\n"), files.clone());
     block_on(async {
-        let (one, two) = (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
+        let (one, two) =
+            (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
         let data = one.walk(b"/data").await.unwrap();
         let secret = one.mkdir(&data.handle, b"secret", 0o755).await.unwrap();
         make(&one, &secret, b"f").await;
@@ -288,14 +331,19 @@ fn read_is_audited_under_path_at_time_of_read() {
         let ((began, begun), (go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
         let frozen = std::sync::Mutex::new(Some((began, wait)));
         files.set_fault(move |call, _| {
-            let first = (call == Call::SyncMetadata).then(|| frozen.lock().unwrap().take()).flatten();
+            let first =
+                (call == Call::SyncMetadata).then(|| frozen.lock().unwrap().take()).flatten();
             if let Some((began, wait)) = first {
                 let _ = began.send(());
                 let _ = wait.recv();
             }
             None
         });
-        let read = vouch_nfs4::op::ReadArgs { stateid: vouch_nfs4::Stateid::ANONYMOUS, offset: 0, count: 1 };
+        let read = vouch_nfs4::op::ReadArgs {
+            stateid: vouch_nfs4::Stateid::ANONYMOUS,
+            offset: 0,
+            count: 1,
+        };
         let (old, new) = (vouch_nfs4::Name(b"a"), vouch_nfs4::Name(b"b"));
         let rename = vouch_nfs4::op::Args::Rename(vouch_nfs4::op::RenameArgs { old, new });
         let one_call = one.compound().putfh(&data.handle).savefh().op(&rename).putfh(&file.handle);
@@ -308,7 +356,8 @@ fn read_is_audited_under_path_at_time_of_read() {
                 while two.walk(b"/data/g").await.is_err() {}
                 drop(go);
             };
-            let (renamed, ()) = tokio::join!(two.rename(&secret, b"f", &data.handle, b"g"), is_moved);
+            let (renamed, ()) =
+                tokio::join!(two.rename(&secret, b"f", &data.handle, b"g"), is_moved);
             renamed.unwrap();
         };
         let (done, ()) = tokio::join!(one_call.send(), meanwhile);
@@ -318,5 +367,8 @@ fn read_is_audited_under_path_at_time_of_read() {
     });
     drop(server);
     let found = records(directory.path());
-    assert!(found.iter().any(|(what, detail, _)| what == "READ /data/secret/f" && detail.is_empty()), "{found:?}");
+    assert!(
+        found.iter().any(|(what, detail, _)| what == "READ /data/secret/f" && detail.is_empty()),
+        "{found:?}"
+    );
 }

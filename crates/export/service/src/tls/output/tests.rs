@@ -18,9 +18,16 @@ fn sessions() -> (Box<Session>, Box<Session>) {
     std::fs::write(&certificate, made.cert.pem()).unwrap();
     std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let files = ServerFiles { certificate: certificate.clone(), key, client_authorities: None, revoked: Vec::new() };
-    let mut server = Some(Handshake::server(ServerCredentials::load(&files).unwrap().config).unwrap());
-    let config = client_config(&ClientFiles { authorities: certificate, certificate: None }).unwrap();
+    let files = ServerFiles {
+        certificate: certificate.clone(),
+        key,
+        client_authorities: None,
+        revoked: Vec::new(),
+    };
+    let mut server =
+        Some(Handshake::server(ServerCredentials::load(&files).unwrap().config).unwrap());
+    let config =
+        client_config(&ClientFiles { authorities: certificate, certificate: None }).unwrap();
     let name = ServerName::try_from("server.example.org").unwrap();
     let mut client = Some(Handshake::client(config, name).unwrap());
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
@@ -51,7 +58,9 @@ fn replies_and_file_data_arrive_in_order_through_small_socket() {
     let file = Arc::new(file);
     let mut output = Output::default();
     let mut expected = Vec::new();
-    for (offset, len) in [(0, 100), (5, PLAIN_LEN_MAX - 100), (20_000, 1_048_576), (3, 4096), (1_199_990, 40_000)] {
+    for (offset, len) in
+        [(0, 100), (5, PLAIN_LEN_MAX - 100), (20_000, 1_048_576), (3, 4096), (1_199_990, 40_000)]
+    {
         let span = FileSpan { file: file.clone(), offset: offset as u64, len };
         output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }, None));
         expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());

@@ -21,7 +21,9 @@ fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, Re
             let (mut batch, more) = match input.read(&here, &mut buffers, None).unwrap() {
                 Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
                 Read::Empty => break,
-                Read::NoData { .. } | Read::Closed => unreachable!("the other end is open, and there is no TLS"),
+                Read::NoData { .. } | Read::Closed => {
+                    unreachable!("the other end is open, and there is no TLS")
+                }
             };
             loop {
                 let mut taken = 0;
@@ -65,8 +67,10 @@ fn stream_of(records: &[Vec<u8>], fragment_len: usize) -> Vec<u8> {
 
 #[test]
 fn long_records_between_short_ones_arrive_whole() {
-    let records: Vec<Vec<u8>> =
-        [10, 250_000, 0, 70_000, 65_536, 3, 300_000, 299_999].iter().map(|&len| (0..len).map(|i| (i * 7 + len) as u8).collect()).collect();
+    let records: Vec<Vec<u8>> = [10, 250_000, 0, 70_000, 65_536, 3, 300_000, 299_999]
+        .iter()
+        .map(|&len| (0..len).map(|i| (i * 7 + len) as u8).collect())
+        .collect();
     let stream = stream_of(&records, usize::MAX);
     for piece_len in [1_000, 65_000, 150_000] {
         assert!(pass(&stream, piece_len, usize::MAX).unwrap() == records);
@@ -96,7 +100,9 @@ fn announced_length_costs_what_has_come() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let (mut input, mut buffers) = (input(&Quotas::with_calls_max(1, || ())), Buffers::new(MAX));
     there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers, None) else { panic!("something came") };
+    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers, None) else {
+        panic!("something came")
+    };
     assert!(fresh.is_incomplete() && !fresh.is_one_record());
     let mut batch = fresh.into_batch(VecDeque::new());
     assert!(input.next(&mut batch, MAX).unwrap().is_none());
@@ -120,7 +126,9 @@ fn unfinished_records_of_one_client_are_not_read_on() {
         there.write_all(sent).unwrap();
         let mut records = 0;
         while input.may_read(&buffers) {
-            let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else { break };
+            let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else {
+                break;
+            };
             records += count_records(&mut input, fresh, &mut buffers);
         }
         ((input, here, there), records)
@@ -156,7 +164,10 @@ fn partial_record_stays_charged_while_another_is_handled() {
         let mut whole = |sent: &[u8]| {
             there.write_all(sent).unwrap();
             loop {
-                let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else { panic!("something came") };
+                let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap()
+                else {
+                    panic!("something came")
+                };
                 if fresh.is_one_record() || fresh.end >= sent.len() {
                     break fresh.into_batch(VecDeque::new());
                 }

@@ -1,8 +1,18 @@
 use super::*;
 
 fn record(revision: u64) -> SeenRecord {
-    let seen = Seen { revision, fsinfo_hash: [revision as u8; 32], cert_serial: revision, start: revision * 10 };
-    SeenRecord { seen, time_seen: revision * 10 + 1, signed: vec![revision as u8; 8], statements: Vec::new() }
+    let seen = Seen {
+        revision,
+        fsinfo_hash: [revision as u8; 32],
+        cert_serial: revision,
+        start: revision * 10,
+    };
+    SeenRecord {
+        seen,
+        time_seen: revision * 10 + 1,
+        signed: vec![revision as u8; 8],
+        statements: Vec::new(),
+    }
 }
 
 fn hostid() -> HostId {
@@ -25,7 +35,11 @@ fn record_survives_restart_and_never_moves_back() {
     let (slow, fast) = (open(), open());
     slow.load(&hostid()).unwrap();
     fast.advance(&hostid(), record(9)).unwrap();
-    assert_eq!(slow.advance(&hostid(), record(8)).unwrap(), record(9), "the slow process merges the newer record");
+    assert_eq!(
+        slow.advance(&hostid(), record(8)).unwrap(),
+        record(9),
+        "the slow process merges the newer record"
+    );
     assert_eq!(open().load(&hostid()).unwrap(), record(9));
 }
 
@@ -38,7 +52,12 @@ fn concurrent_writers_leave_newest_record() {
             scope.spawn(|| {
                 let store = store(&dir, true);
                 for _ in 0..10 {
-                    store.advance(&hostid(), record(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))).unwrap();
+                    store
+                        .advance(
+                            &hostid(),
+                            record(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)),
+                        )
+                        .unwrap();
                 }
             });
         }
@@ -51,8 +70,12 @@ fn full_disk_keeps_old_file() {
     let dir = tempfile::tempdir().unwrap();
     let open = |required| store(&dir, required);
     open(true).advance(&hostid(), record(2)).unwrap();
-    let full: WriteFile = |_, _| Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
-    assert!(matches!(open(true).with_writer(full).advance(&hostid(), record(5)), Err(Error::Local { .. })));
+    let full: WriteFile =
+        |_, _| Err(io::Error::from_raw_os_error(rustix::io::Errno::NOSPC.raw_os_error()));
+    assert!(matches!(
+        open(true).with_writer(full).advance(&hostid(), record(5)),
+        Err(Error::Local { .. })
+    ));
     let lenient = open(false).with_writer(full);
     assert_eq!(lenient.advance(&hostid(), record(5)).unwrap(), record(5));
     assert_eq!(lenient.load(&hostid()).unwrap(), record(5), "this process does not move back");
@@ -70,8 +93,15 @@ fn damaged_file_is_an_error_and_never_replaced() {
         for required in [true, false] {
             let store = store(&dir, required);
             let error = store.load(&hostid()).unwrap_err();
-            assert!(matches!(error, Error::StateUnreadable { .. }) && error.to_string().contains("move it away"), "{error}");
-            assert!(matches!(store.advance(&hostid(), record(1)), Err(Error::StateUnreadable { .. })));
+            assert!(
+                matches!(error, Error::StateUnreadable { .. })
+                    && error.to_string().contains("move it away"),
+                "{error}"
+            );
+            assert!(matches!(
+                store.advance(&hostid(), record(1)),
+                Err(Error::StateUnreadable { .. })
+            ));
         }
         assert_eq!(fs::read(&path).unwrap(), damaged, "the damaged file is kept");
     }
@@ -87,9 +117,18 @@ fn file_matches_documented_format_and_version_1_is_read() {
     store(&dir, true).advance(&hostid(), record(2)).unwrap();
     let bytes = fs::read(&path).unwrap();
     let number = |value: u8| [[0; 7].as_slice(), &[value]].concat();
-    let body =
-        [&b"VOUCHSEE\0\0\0\x02"[..], &number(2), &[2; 32], &number(2), &number(20), &number(21), &[0, 0, 0, 8], &[2; 8], &[0, 0, 0, 0]]
-            .concat();
+    let body = [
+        &b"VOUCHSEE\0\0\0\x02"[..],
+        &number(2),
+        &[2; 32],
+        &number(2),
+        &number(20),
+        &number(21),
+        &[0, 0, 0, 8],
+        &[2; 8],
+        &[0, 0, 0, 0],
+    ]
+    .concat();
     assert_eq!(bytes[..body.len()], body);
     assert_eq!(bytes[body.len()..], *blake3::hash(&body).as_bytes());
     let mut first = b"VOUCHSEE\0\0\0\x01".to_vec();
@@ -97,7 +136,10 @@ fn file_matches_documented_format_and_version_1_is_read() {
     first.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
     first.extend_from_slice(blake3::hash(&first).as_bytes());
     fs::write(path, first).unwrap();
-    assert_eq!(store(&dir, true).load(&hostid()).unwrap(), SeenRecord { time_seen: 0, ..record(2) });
+    assert_eq!(
+        store(&dir, true).load(&hostid()).unwrap(),
+        SeenRecord { time_seen: 0, ..record(2) }
+    );
 }
 
 #[test]
@@ -125,7 +167,10 @@ fn refuses_state_directory_writable_by_others_and_requires_one() {
     for open in [0o777, 0o770, 0o720, 0o702] {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
         let refused = store(&dir, false).load(&hostid());
-        assert!(matches!(refused, Err(Error::StateExposed(ref found)) if found.mode == Some(open)), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::StateExposed(ref found)) if found.mode == Some(open)),
+            "{refused:?}"
+        );
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     assert!(store(&dir, false).load(&hostid()).is_ok());

@@ -26,7 +26,11 @@ pub(super) fn find_proxy(script: &str, url: &Url) -> Result<String, String> {
             let lookups = Cell::new(0);
             let resolve = move |host: String| {
                 lookups.set(lookups.get() + 1);
-                if lookups.get() <= LOOKUPS_MAX && Instant::now() < until { resolve(&host) } else { String::new() }
+                if lookups.get() <= LOOKUPS_MAX && Instant::now() < until {
+                    resolve(&host)
+                } else {
+                    String::new()
+                }
             };
             context.globals().set("__resolve", Function::new(context.clone(), resolve)?)?;
             context.globals().set("__ownAddress", Function::new(context.clone(), own_address)?)?;
@@ -43,7 +47,11 @@ pub(super) fn find_proxy(script: &str, url: &Url) -> Result<String, String> {
         run().catch(&context).map_err(|error| error.to_string())
     });
     found.map_err(|error| {
-        let what = if is_late.get() { format!("it takes longer than {} s", TIME_MAX.as_secs()) } else { error };
+        let what = if is_late.get() {
+            format!("it takes longer than {} s", TIME_MAX.as_secs())
+        } else {
+            error
+        };
         what.lines().next().unwrap_or_default().chars().take(200).collect()
     })
 }
@@ -57,7 +65,13 @@ fn shown(url: &Url) -> String {
 
 /// An IPv4 address of a host, as scripts expect; empty if there is none.
 fn resolve(host: &str) -> String {
-    let found = (host, 0).to_socket_addrs().ok().into_iter().flatten().map(|address| address.ip()).find(IpAddr::is_ipv4);
+    let found = (host, 0)
+        .to_socket_addrs()
+        .ok()
+        .into_iter()
+        .flatten()
+        .map(|address| address.ip())
+        .find(IpAddr::is_ipv4);
     found.map_or_else(String::new, |address| address.to_string())
 }
 
@@ -87,7 +101,10 @@ mod tests {
 
     #[test]
     fn a_script_sees_the_url_and_calls_the_standard_functions() {
-        assert_eq!(find("return url + ' ' + host;").unwrap(), "https://mirror.example.org:8443/tools/manifest mirror.example.org");
+        assert_eq!(
+            find("return url + ' ' + host;").unwrap(),
+            "https://mirror.example.org:8443/tools/manifest mirror.example.org"
+        );
         for (expression, expected) in [
             ("dnsDomainIs(host, '.EXAMPLE.org')", true),
             ("dnsDomainIs(host, '.example.com')", false),
@@ -107,7 +124,10 @@ mod tests {
             ("isResolvable('no.such.name.invalid')", false),
             ("dnsDomainLevels('a.b.c') === 2", true),
             ("/^\\d+\\.\\d+\\.\\d+\\.\\d+$/.test(myIpAddress())", true),
-            ("weekdayRange('SUN', 'SAT', 'GMT') && timeRange(0, 24) && dateRange(1, 31) && dateRange(2000, 2999)", true),
+            (
+                "weekdayRange('SUN', 'SAT', 'GMT') && timeRange(0, 24) && dateRange(1, 31) && dateRange(2000, 2999)",
+                true,
+            ),
             ("dateRange('JAN', 'DEC') && !dateRange(1990) && timeRange(0, 0, 0, 23, 59, 59)", true),
             ("dateRange(1, 'JAN', 1995, 1, 'FEB', 1995)", false),
             ("(undeclared = 1, undeclared === 1)", true),

@@ -45,15 +45,31 @@ impl ProxyScript {
     pub(super) fn new(place: &str, is_strict: bool, options: &HttpOptions) -> Result<Self> {
         let state = Mutex::default();
         if !super::url::is_url(place) {
-            let script =
-                read_file(&PathBuf::from(place)).map_err(|what| Error::Damaged { what: format!("--proxy {PREFIX}{place}: {what}") })?;
-            let state = Mutex::new(State { script: Some(script), read_at: Some(Instant::now()), found: None });
-            return Ok(Self { place: Place::File(place.into()), is_strict, timeout: options.timeout, state });
+            let script = read_file(&PathBuf::from(place)).map_err(|what| Error::Damaged {
+                what: format!("--proxy {PREFIX}{place}: {what}"),
+            })?;
+            let state = Mutex::new(State {
+                script: Some(script),
+                read_at: Some(Instant::now()),
+                found: None,
+            });
+            return Ok(Self {
+                place: Place::File(place.into()),
+                is_strict,
+                timeout: options.timeout,
+                state,
+            });
         }
         let why = "not the URL of a script; expected pac:http://HOST/FILE or pac:/FILE";
-        let url = Url::parse(place).map_err(|_| Error::Path { path: format!("'{}'", without_userinfo(place)).into_bytes(), why })?;
+        let url = Url::parse(place).map_err(|_| Error::Path {
+            path: format!("'{}'", without_userinfo(place)).into_bytes(),
+            why,
+        })?;
         Ok(Self {
-            place: Place::Url(url, Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?),
+            place: Place::Url(
+                url,
+                Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?,
+            ),
             is_strict,
             timeout: options.timeout,
             state,
@@ -64,7 +80,9 @@ impl ProxyScript {
     pub(super) async fn find(&self, url: &Url) -> Vec<String> {
         // Requests that come together wait for one run.
         let mut state = self.state.lock().await;
-        if let Some((_, ways)) = state.found.as_ref().filter(|(at, _)| at.elapsed() < RESULT_AGE_MAX) {
+        if let Some((_, ways)) =
+            state.found.as_ref().filter(|(at, _)| at.elapsed() < RESULT_AGE_MAX)
+        {
             return ways.clone();
         }
         if state.read_at.is_none_or(|at| at.elapsed() >= SCRIPT_AGE_MAX) || state.script.is_none() {
@@ -81,10 +99,14 @@ impl ProxyScript {
         let ways = ways.unwrap_or_else(|error| {
             let url = without_userinfo(url.as_str());
             if self.is_strict {
-                tracing::warn!("the proxy script gives no proxies for {url}, which is not asked: {error}");
+                tracing::warn!(
+                    "the proxy script gives no proxies for {url}, which is not asked: {error}"
+                );
                 return Vec::new();
             }
-            tracing::warn!("the proxy script gives no proxies for {url}, which is asked directly: {error}");
+            tracing::warn!(
+                "the proxy script gives no proxies for {url}, which is asked directly: {error}"
+            );
             vec!["DIRECT".to_owned()]
         });
         tracing::debug!(url = %without_userinfo(url.as_str()), ?ways, "proxy script");
@@ -96,9 +118,16 @@ impl ProxyScript {
         let run = tokio::task::spawn_blocking(move || engine::find_proxy(&script, &url));
         let late = || format!("no result within {} s", self.timeout.as_secs());
         // The resolver may take longer than the script's own limit.
-        let text = timeout(self.timeout, run).await.map_err(|_| late())?.map_err(|error| error.to_string())??;
+        let text = timeout(self.timeout, run)
+            .await
+            .map_err(|_| late())?
+            .map_err(|error| error.to_string())??;
         let ways = result::parse(&text);
-        if ways.is_empty() { Err(format!("{:?} names no proxy", text.chars().take(80).collect::<String>())) } else { Ok(ways) }
+        if ways.is_empty() {
+            Err(format!("{:?} names no proxy", text.chars().take(80).collect::<String>()))
+        } else {
+            Ok(ways)
+        }
     }
 
     async fn read(&self) -> std::result::Result<Arc<str>, String> {
@@ -107,15 +136,18 @@ impl ProxyScript {
             Place::Url(url, network) => {
                 let limit = self.timeout.min(DOWNLOAD_TIME_MAX);
                 let read = timeout(limit, download(url, network)).await;
-                read.unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
-                    .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())))
+                read.unwrap_or_else(|_| {
+                    Err(format!("no answer within {:.1} s", limit.as_secs_f32()))
+                })
+                .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())))
             }
         }
     }
 }
 
 async fn download(url: &Url, network: &Network) -> std::result::Result<Arc<str>, String> {
-    let mut response = network.get(HttpRequest { url: url.clone(), range: None, is_anew: false }).await?;
+    let mut response =
+        network.get(HttpRequest { url: url.clone(), range: None, is_anew: false }).await?;
     if response.status != 200 {
         return Err(format!("status {}", response.status));
     }
@@ -134,7 +166,11 @@ fn read_file(path: &PathBuf) -> std::result::Result<Arc<str>, String> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     file.take(SCRIPT_LEN_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > SCRIPT_LEN_MAX { Err(format!("longer than {SCRIPT_LEN_MAX} bytes")) } else { Ok(text.into()) }
+    if text.len() as u64 > SCRIPT_LEN_MAX {
+        Err(format!("longer than {SCRIPT_LEN_MAX} bytes"))
+    } else {
+        Ok(text.into())
+    }
 }
 
 /// Leaves time to ask the replica directly.

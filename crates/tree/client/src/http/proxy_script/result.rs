@@ -36,8 +36,18 @@ pub(crate) fn exercise(text: &str) {
     assert!(found.len() <= ENTRIES_MAX);
     for way in found.iter().filter(|way| *way != "DIRECT") {
         let url = Url::parse(way).expect("a URL");
-        assert!(url.has_host() && url.username().is_empty() && url.password().is_none() && url.query().is_none(), "{way}");
-        assert!(matches!(url.path(), "" | "/") && matches!(url.scheme(), "http" | "https" | "socks4" | "socks5h"), "{way}");
+        assert!(
+            url.has_host()
+                && url.username().is_empty()
+                && url.password().is_none()
+                && url.query().is_none(),
+            "{way}"
+        );
+        assert!(
+            matches!(url.path(), "" | "/")
+                && matches!(url.scheme(), "http" | "https" | "socks4" | "socks5h"),
+            "{way}"
+        );
     }
 }
 
@@ -50,10 +60,16 @@ mod tests {
     fn lists_of_all_kinds_are_read() {
         let cases: [(&str, &[&str]); 9] = [
             ("DIRECT", &["DIRECT"]),
-            ("PROXY cache1:3128; PROXY cache2:8080; DIRECT", &["http://cache1:3128", "http://cache2:8080", "DIRECT"]),
+            (
+                "PROXY cache1:3128; PROXY cache2:8080; DIRECT",
+                &["http://cache1:3128", "http://cache2:8080", "DIRECT"],
+            ),
             ("proxy cache", &["http://cache:80"]),
             ("HTTPS p.example.org", &["https://p.example.org:443"]),
-            ("SOCKS5 [2001:db8::1]:9050;SOCKS s", &["socks5h://[2001:db8::1]:9050", "socks4://s:1080"]),
+            (
+                "SOCKS5 [2001:db8::1]:9050;SOCKS s",
+                &["socks5h://[2001:db8::1]:9050", "socks4://s:1080"],
+            ),
             ("PROXY", &[]),
             ("DIRECT now; PROXY a b; FTP x:1;;", &[]),
             ("PROXY user@host:1; PROXY host/path; PROXY host:99999; PROXY http://host:1", &[]),

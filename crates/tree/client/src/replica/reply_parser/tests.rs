@@ -8,7 +8,8 @@ const XID: u32 = EXERCISE_XID;
 
 fn reply(frames: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut results = Writer::new();
-    GetDataResult { frames: frames.iter().map(|frame| frame.as_deref()).collect() }.encode(&mut results);
+    GetDataResult { frames: frames.iter().map(|frame| frame.as_deref()).collect() }
+        .encode(&mut results);
     let mut w = Writer::new();
     Reply::accepted(XID, Accepted::Success(&results.into_bytes())).encode(&mut w);
     w.into_bytes()
@@ -46,7 +47,10 @@ fn wrong_result_count_fails_only_its_call() {
     let frames = [Some(vec![1; 9]), None];
     let stream = [marked(&reply(&frames), 30), marked(b"next", 30)].concat();
     let found = parse_stream(&stream, 50, 3).unwrap();
-    assert!(matches!(&found[0], ReplyEvent::Garbage(XID, why) if why.contains("answered 3 handles with 2 results")), "{found:?}");
+    assert!(
+        matches!(&found[0], ReplyEvent::Garbage(XID, why) if why.contains("answered 3 handles with 2 results")),
+        "{found:?}"
+    );
     assert_eq!(found[1..], [ReplyEvent::Reply(Bytes::from_static(b"next"))]);
 }
 
@@ -60,12 +64,23 @@ fn refuses_malformed_results() {
     };
     let longer = [&whole[..], &[0; 4]].concat();
     // Wrong status, frame length, padding; trailing bytes; truncation.
-    for record in
-        [&spoiled(HEAD_LEN + 3, 2), &spoiled(HEAD_LEN + 4, 1), &spoiled(whole.len() - 1, 1), &longer, &whole[..whole.len() - 4].to_vec()]
-    {
+    for record in [
+        &spoiled(HEAD_LEN + 3, 2),
+        &spoiled(HEAD_LEN + 4, 1),
+        &spoiled(whole.len() - 1, 1),
+        &longer,
+        &whole[..whole.len() - 4].to_vec(),
+    ] {
         let found = parse_stream(&marked(record, usize::MAX), 7, 1).unwrap();
-        assert_eq!(found.iter().filter(|a| matches!(a, ReplyEvent::Garbage(XID, _))).count(), 1, "{found:?}");
-        assert!(!found.iter().any(|a| matches!(a, ReplyEvent::End(_) | ReplyEvent::Reply(_))), "{found:?}");
+        assert_eq!(
+            found.iter().filter(|a| matches!(a, ReplyEvent::Garbage(XID, _))).count(),
+            1,
+            "{found:?}"
+        );
+        assert!(
+            !found.iter().any(|a| matches!(a, ReplyEvent::End(_) | ReplyEvent::Reply(_))),
+            "{found:?}"
+        );
     }
 }
 
@@ -74,10 +89,15 @@ fn returns_other_replies_whole() {
     let mut w = Writer::new();
     Reply::accepted(8, Accepted::Success(&[1; 40])).encode(&mut w);
     let record = w.into_bytes();
-    let refused = [&XID.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]].concat();
+    let refused =
+        [&XID.to_be_bytes()[..], &[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]]
+            .concat();
     let stream = [marked(&record, 11), marked(b"", 1), marked(&refused, 64)].concat();
     let whole = |bytes: &[u8]| ReplyEvent::Reply(Bytes::copy_from_slice(bytes));
-    assert_eq!(parse_stream(&stream, 13, 1).unwrap(), [whole(&record), whole(b""), whole(&refused)]);
+    assert_eq!(
+        parse_stream(&stream, 13, 1).unwrap(),
+        [whole(&record), whole(b""), whole(&refused)]
+    );
 }
 
 proptest! {

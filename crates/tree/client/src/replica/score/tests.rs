@@ -45,7 +45,9 @@ fn pauses_double_and_one_answer_resets_them() {
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
         scores.failed(ReplicaId(0), now);
-        let Choice::Wait(at) = scores.choose(now, none_excluded) else { panic!("the replica is paused") };
+        let Choice::Wait(at) = scores.choose(now, none_excluded) else {
+            panic!("the replica is paused")
+        };
         let pause = at - now;
         assert!(pause >= last && (BACK_OFF_MIN..=BACK_OFF_MAX).contains(&pause));
         (now, last) = (at, pause);
@@ -54,7 +56,11 @@ fn pauses_double_and_one_answer_resets_them() {
     assert_eq!(last, BACK_OFF_MAX);
     answered(&mut scores, 0, now, MS);
     (0..50).for_each(|_| scores.failed(ReplicaId(0), now));
-    assert_eq!(scores.choose(now, none_excluded), Choice::Wait(now + BACK_OFF_MIN), "concurrent failures count once");
+    assert_eq!(
+        scores.choose(now, none_excluded),
+        Choice::Wait(now + BACK_OFF_MIN),
+        "concurrent failures count once"
+    );
 }
 
 #[test]
@@ -65,12 +71,23 @@ fn asks_lying_replica_last() {
     assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(1)));
     (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n));
     let now = later + BACK_OFF_MAX * 7 + MS;
-    assert_eq!(scores.choose(now, none_excluded), Choice::Ask(ReplicaId(0)), "instead of waiting 30 s for the honest one");
+    assert_eq!(
+        scores.choose(now, none_excluded),
+        Choice::Ask(ReplicaId(0)),
+        "instead of waiting 30 s for the honest one"
+    );
     assert_eq!(scores.choose(later, |id| id == ReplicaId(1)), Choice::Ask(ReplicaId(0)));
     answered(&mut scores, 0, later, MS);
     answered(&mut scores, 1, later, MS * 500);
-    assert_eq!(scores.choose(later, none_excluded), Choice::Ask(ReplicaId(1)), "one good answer does not make it honest");
-    assert_eq!(scores.choose(MS + LIAR_EXCLUDED_FOR + MS, none_excluded), Choice::Ask(ReplicaId(0)));
+    assert_eq!(
+        scores.choose(later, none_excluded),
+        Choice::Ask(ReplicaId(1)),
+        "one good answer does not make it honest"
+    );
+    assert_eq!(
+        scores.choose(MS + LIAR_EXCLUDED_FOR + MS, none_excluded),
+        Choice::Ask(ReplicaId(0))
+    );
 }
 
 #[test]

@@ -77,7 +77,9 @@ fn begin_call(connection: &StreamConnection) -> tokio::task::JoinHandle<CallResu
 #[tokio::test]
 async fn ignores_reply_to_abandoned_call() {
     let (connection, mut peer) = connect();
-    assert!(timeout(Duration::from_millis(20), connection.call(Procedure::Null, &[])).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(20), connection.call(Procedure::Null, &[])).await.is_err()
+    );
     let (late, _) = peer.call().await;
     peer.send(&reply(late, &[1; 4])).await;
     let next = begin_call(&connection);
@@ -115,5 +117,8 @@ async fn silence_closes_connection_with_calls_in_flight_only() {
 async fn last_handle_closes_connection() {
     let (connection, mut peer) = connect();
     drop(connection);
-    assert_eq!(timeout(Duration::from_secs(5), peer.stream.read(&mut [0; 16])).await.unwrap().unwrap(), 0);
+    assert_eq!(
+        timeout(Duration::from_secs(5), peer.stream.read(&mut [0; 16])).await.unwrap().unwrap(),
+        0
+    );
 }

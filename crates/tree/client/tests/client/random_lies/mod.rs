@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
-use vouch_tree_client::{Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions};
+use vouch_tree_client::{
+    Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions,
+};
 
 use self::scenario::{OFFERS, Offer, RevisionId, Scenario, SplitMix64, offer, scenarios};
 use crate::fixture::network::TestNetwork;
@@ -118,13 +120,18 @@ impl Case {
             deadline: DEADLINE,
             memory_cache_bytes: if self.random.one_in(4) { 100_000 } else { 8 << 20 },
             seed: Some(self.random.draw()),
-            disk_cache: cache.map(|dir| DiskCacheOptions { dir: dir.to_owned(), quota_bytes: 16 << 20 }),
+            disk_cache: cache
+                .map(|dir| DiskCacheOptions { dir: dir.to_owned(), quota_bytes: 16 << 20 }),
             ..ClientOptions::default()
         });
         let client = client.expect("in a runtime");
         let begun = Instant::now();
         let opened = client.open(&self.scenario.publisher.name(), &TreeOptions::default()).await;
-        assert!(begun.elapsed() <= DEADLINE + Duration::from_secs(11), "open took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() <= DEADLINE + Duration::from_secs(11),
+            "open took {:?}",
+            begun.elapsed()
+        );
         match opened {
             Ok(tree) => self.tree = Some(tree),
             Err(error) => {
@@ -192,10 +199,14 @@ impl Case {
 
     fn check_revision(&mut self, tree: &Tree) -> RevisionId {
         let (revision_id, stage) = (revision_id_of(tree), self.stage.load(Ordering::SeqCst));
-        let is_genuine = revision_id == (1, 2) || self.scenario.stages[..=stage].iter().any(|known| known.0 == revision_id);
+        let is_genuine = revision_id == (1, 2)
+            || self.scenario.stages[..=stage].iter().any(|known| known.0 == revision_id);
         let is_future = revision_id == (1, 4) && self.latest >= 50_000 - 300;
         let is_stolen = revision_id == self.scenario.stolen.0 && self.is_key_stolen;
-        assert!(is_genuine || is_future || is_stolen, "{revision_id:?} is expired, future, forged or not yet published");
+        assert!(
+            is_genuine || is_future || is_stolen,
+            "{revision_id:?} is expired, future, forged or not yet published"
+        );
         assert!(revision_id >= self.revision_id, "{revision_id:?} after {:?}", self.revision_id);
         if self.revision_id != (0, 0) && revision_id > self.revision_id {
             self.score.newer += 1;
@@ -210,10 +221,16 @@ impl Case {
         // The first call may share a round that began before the publication.
         let mut outcome = tree.refresh().await;
         outcome = tree.refresh().await.or(outcome);
-        let sees_it =
-            self.clock.now() >= NOW as i64 && NOW + self.latest < published.1.fsinfo.start + u64::from(published.1.fsinfo.duration_s);
+        let sees_it = self.clock.now() >= NOW as i64
+            && NOW + self.latest
+                < published.1.fsinfo.start + u64::from(published.1.fsinfo.duration_s);
         if outcome.is_ok() && self.honest.is_some() && sees_it {
-            assert!(revision_id_of(tree) >= published.0, "{:?} is published, and {:?} in force", published.0, revision_id_of(tree));
+            assert!(
+                revision_id_of(tree) >= published.0,
+                "{:?} is published, and {:?} in force",
+                published.0,
+                revision_id_of(tree)
+            );
         }
         outcome.map(drop)
     }
@@ -223,7 +240,8 @@ impl Case {
         let revision_id = self.check_revision(&tree);
         let newest = tree.newest();
         let (published, offered) = &self.scenario.stages[self.stage.load(Ordering::SeqCst)];
-        let (published, offered_until) = (*published, offered.fsinfo.start + u64::from(offered.fsinfo.duration_s));
+        let (published, offered_until) =
+            (*published, offered.fsinfo.start + u64::from(offered.fsinfo.duration_s));
         let fresh = newest.is_fresh(self.clock.now());
         let truth = &self.scenario.truth[&revision_id];
         let paths: Vec<&Vec<u8>> = truth.keys().collect();
@@ -237,41 +255,80 @@ impl Case {
             _ if asks => self.check_refresh(&tree).await,
             _ => self.check_file(&tree, newest.root(), truth, &path).await,
         };
-        assert!(begun.elapsed() <= DEADLINE * 4, "{:?} for {}", begun.elapsed(), String::from_utf8_lossy(&path));
+        assert!(
+            begun.elapsed() <= DEADLINE * 4,
+            "{:?} for {}",
+            begun.elapsed(),
+            String::from_utf8_lossy(&path)
+        );
         match outcome {
             Ok(()) => {
                 let fresh_now = tree.newest().is_fresh(self.clock.now());
-                assert!(fresh || fresh_now || asks, "an answer from the expired revision {}", newest.number());
+                assert!(
+                    fresh || fresh_now || asks,
+                    "an answer from the expired revision {}",
+                    newest.number()
+                );
                 self.score.answers += 1;
             }
-            Err(_) if asks && (revision_id_of(&tree) > published || self.clock.now() < NOW as i64) => {}
+            Err(_)
+                if asks && (revision_id_of(&tree) > published || self.clock.now() < NOW as i64) => {
+            }
             Err(_) if self.honest.is_none() || !fresh => {}
             Err(_) if (NOW + self.latest) as i64 >= newest.expires() => {}
             // The revision in force is not the honest replica's, whose own has expired.
             Err(_) if NOW + self.latest >= offered_until => {}
-            Err(error) => panic!("an honest replica, and {}: {error}", String::from_utf8_lossy(&path)),
+            Err(error) => {
+                panic!("an honest replica, and {}: {error}", String::from_utf8_lossy(&path))
+            }
         }
     }
 
     async fn timed<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let begun = Instant::now();
         let done = work.await;
-        assert!(begun.elapsed() <= DEADLINE + Duration::from_secs(1), "an operation took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() <= DEADLINE + Duration::from_secs(1),
+            "an operation took {:?}",
+            begun.elapsed()
+        );
         done
     }
 
-    async fn check_missing(&mut self, tree: &Tree, root: &Inode, truth: &BTreeMap<Vec<u8>, Node>, path: &[u8]) -> Result<(), Error> {
+    async fn check_missing(
+        &mut self,
+        tree: &Tree,
+        root: &Inode,
+        truth: &BTreeMap<Vec<u8>, Node>,
+        path: &[u8],
+    ) -> Result<(), Error> {
         let name = format!("no-such-{}", self.random.below(5));
-        let missing = if path.is_empty() { name.clone().into_bytes() } else { [path, b"/", name.as_bytes()].concat() };
-        let expected = if matches!(truth[path], Node::Dir(_)) { ErrorClass::NotFound } else { ErrorClass::Input };
+        let missing = if path.is_empty() {
+            name.clone().into_bytes()
+        } else {
+            [path, b"/", name.as_bytes()].concat()
+        };
+        let expected = if matches!(truth[path], Node::Dir(_)) {
+            ErrorClass::NotFound
+        } else {
+            ErrorClass::Input
+        };
         match self.timed(tree.lookup_path(root, &missing)).await {
-            Ok(inode) => panic!("{} does not exist, and is {inode:?}", String::from_utf8_lossy(&missing)),
+            Ok(inode) => {
+                panic!("{} does not exist, and is {inode:?}", String::from_utf8_lossy(&missing))
+            }
             Err(error) if error.class() == expected => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    async fn check_listing(&mut self, tree: &Arc<Tree>, root: &Inode, truth: &BTreeMap<Vec<u8>, Node>, path: &[u8]) -> Result<(), Error> {
+    async fn check_listing(
+        &mut self,
+        tree: &Arc<Tree>,
+        root: &Inode,
+        truth: &BTreeMap<Vec<u8>, Node>,
+        path: &[u8],
+    ) -> Result<(), Error> {
         let inode = self.timed(tree.lookup_path(root, path)).await?;
         let Node::Dir(entries) = &truth[path] else { return Ok(()) };
         let names: Vec<&Vec<u8>> = entries.keys().collect();
@@ -289,7 +346,13 @@ impl Case {
         }
     }
 
-    async fn check_file(&mut self, tree: &Arc<Tree>, root: &Inode, truth: &BTreeMap<Vec<u8>, Node>, path: &[u8]) -> Result<(), Error> {
+    async fn check_file(
+        &mut self,
+        tree: &Arc<Tree>,
+        root: &Inode,
+        truth: &BTreeMap<Vec<u8>, Node>,
+        path: &[u8],
+    ) -> Result<(), Error> {
         let inode = self.timed(tree.lookup_path(root, path)).await?;
         match (&truth[path], &inode.content) {
             (Node::File(bytes), Content::Regular { blob, .. }) => {
@@ -308,7 +371,12 @@ impl Case {
         }
     }
 
-    async fn check_bytes(&mut self, tree: &Arc<Tree>, blob: &Blob, bytes: &[u8]) -> Result<(), Error> {
+    async fn check_bytes(
+        &mut self,
+        tree: &Arc<Tree>,
+        blob: &Blob,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
         let file = tree.open_file(blob.clone());
         for _ in 0..1 + self.random.below(3) {
             let offset = self.random.below(bytes.len() as u64 + 10) as usize;
@@ -318,14 +386,22 @@ impl Case {
                 assert!(found == expected, "wrong bytes by try_read at {offset}");
             }
             let found = self.timed(file.read(offset as u64, len)).await?;
-            assert!(found == expected, "wrong bytes by read at {offset} of {:?}", matches!(blob.body, BlobBody::Inline(_)));
+            assert!(
+                found == expected,
+                "wrong bytes by read at {offset} of {:?}",
+                matches!(blob.body, BlobBody::Inline(_))
+            );
         }
         Ok(())
     }
 }
 
 fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime");
     let mut case = Case::new(seed);
     let label = format!(
         "seed {seed}: honest {:?} of {:?}",
@@ -336,7 +412,10 @@ fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     runtime.shutdown_background();
     case.score.lies = case.tree.as_ref().map_or(0, |tree| tree.counters().lies);
     outcome.map(|()| case.score).map_err(|panic| {
-        let what = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        let what = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("{label}: {}", what.unwrap_or_default())
     })
 }
@@ -345,7 +424,8 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
     let first = setting("VOUCH_LIE_SEED").unwrap_or(0);
     scenarios();
     let next = AtomicU64::new(0);
-    let (total, failures) = (std::sync::Mutex::new(Score::default()), std::sync::Mutex::new(Vec::new()));
+    let (total, failures) =
+        (std::sync::Mutex::new(Score::default()), std::sync::Mutex::new(Vec::new()));
     let begun = std::time::Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -357,20 +437,25 @@ fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
                     }
                     match run(first + n) {
                         Ok(score) => {
-                            let mut total = total.lock().expect("no thread panicked with the lock held");
+                            let mut total =
+                                total.lock().expect("no thread panicked with the lock held");
                             total.answers += score.answers;
                             total.lies += score.lies;
                             total.newer += score.newer;
                             total.renewed += score.renewed;
                         }
-                        Err(failure) => failures.lock().expect("no thread panicked with the lock held").push(failure),
+                        Err(failure) => failures
+                            .lock()
+                            .expect("no thread panicked with the lock held")
+                            .push(failure),
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().expect("no thread panicked with the lock held");
-    let Score { answers, lies, newer, renewed } = total.into_inner().expect("no thread panicked with the lock held");
+    let Score { answers, lies, newer, renewed } =
+        total.into_inner().expect("no thread panicked with the lock held");
     println!(
         "{cases} cases, {answers} right answers, {lies} lies detected, {newer} newer revisions, {renewed} of them new certificates, {:?}",
         begun.elapsed()
@@ -396,21 +481,26 @@ fn setting(name: &str) -> Option<u64> {
 
 #[test]
 fn no_lie_reaches_a_reader() {
-    let cases = setting("VOUCH_LIE_CASES").unwrap_or(if cfg!(debug_assertions) { 2_000 } else { 100_000 });
+    let cases =
+        setting("VOUCH_LIE_CASES").unwrap_or(if cfg!(debug_assertions) { 2_000 } else { 100_000 });
     run_cases(cases, |seed| run_case(seed, None));
 }
 
 #[test]
 fn no_lie_reaches_a_reader_through_corrupt_disk_cache() {
-    let cases = setting("VOUCH_LIE_CASES").map(|cases| cases / 250).unwrap_or(if cfg!(debug_assertions) { 300 } else { 2_000 });
+    let cases = setting("VOUCH_LIE_CASES")
+        .map(|cases| cases / 250)
+        .unwrap_or(if cfg!(debug_assertions) { 300 } else { 2_000 });
     let dir = tempfile::tempdir().expect("a temporary directory");
     run_cases(cases, |seed| {
         let cache = dir.path().join((seed % 4).to_string());
         corrupt(&cache, &mut SplitMix64(seed));
         run_case(seed, Some(&cache))
     });
-    let kept: u64 =
-        std::fs::read_dir(dir.path()).expect("the value is ours").map(|cache| files(&cache.expect("an entry").path()).len() as u64).sum();
+    let kept: u64 = std::fs::read_dir(dir.path())
+        .expect("the value is ours")
+        .map(|cache| files(&cache.expect("an entry").path()).len() as u64)
+        .sum();
     assert!(kept > 0, "the cache is empty");
 }
 
@@ -426,7 +516,9 @@ fn files(dir: &Path) -> Vec<std::path::PathBuf> {
 fn corrupt(cache: &Path, random: &mut SplitMix64) {
     use std::os::unix::fs::FileExt as _;
     for path in files(cache) {
-        let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
+        let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else {
+            continue;
+        };
         let len = file.metadata().map_or(0, |meta| meta.len());
         for _ in 0..random.below(4) {
             let (at, mut byte) = (random.below(len), [0]);

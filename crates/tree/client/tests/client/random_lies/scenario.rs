@@ -48,8 +48,14 @@ pub struct Scenario {
 }
 
 fn content(seed: u64) -> Node {
-    let small = (0..40u64).map(|n| (format!("s{n}").into_bytes(), Node::File(noise(seed ^ n, (n * n * 3) as usize)))).collect();
-    let many = (0..700u64).map(|n| (format!("entry-{n:05}").into_bytes(), Node::File(noise(seed + n, (n % 90) as usize)))).collect();
+    let small = (0..40u64)
+        .map(|n| (format!("s{n}").into_bytes(), Node::File(noise(seed ^ n, (n * n * 3) as usize))))
+        .collect();
+    let many = (0..700u64)
+        .map(|n| {
+            (format!("entry-{n:05}").into_bytes(), Node::File(noise(seed + n, (n % 90) as usize)))
+        })
+        .collect();
     let big = noise(seed, 300_000);
     let holey = [&big[..1000], &vec![0; 400_000], &big[..70_000]].concat();
     dir([
@@ -106,17 +112,26 @@ impl Scenario {
         let stolen = thief_of_signing_key.publish(&trees[0], NOW - 850);
         let first_cert = publisher.cert;
         publisher.signing = SecretKey::from_seed(&[seed ^ 0x77; 32]);
-        publisher.cert = SigningCert::issue(&publisher.root, publisher.signing.public(), 2, NOW - 1_000_000, NOW + 100_000_000);
+        publisher.cert = SigningCert::issue(
+            &publisher.root,
+            publisher.signing.public(),
+            2,
+            NOW - 1_000_000,
+            NOW + 100_000_000,
+        );
         publisher.revision = 1;
         let renewed = publisher.publish(&trees[4], NOW - 800);
-        (publisher.signing, publisher.cert) = (SecretKey::from_seed(&[seed ^ 0x80; 32]), first_cert);
+        (publisher.signing, publisher.cert) =
+            (SecretKey::from_seed(&[seed ^ 0x80; 32]), first_cert);
         (publisher.revision, publisher.previous) = (revision, previous);
         let revision_ids = [(1, 1), (1, 2), (1, 3), (1, 5), (2, 2), (1, 4), (1, 900)];
-        let truth = trees.iter().chain([&trees[0], &trees[0]]).zip(revision_ids).map(|(tree, revision_id)| {
-            let mut flat = BTreeMap::new();
-            flatten(tree, b"", &mut flat);
-            (revision_id, flat)
-        });
+        let truth = trees.iter().chain([&trees[0], &trees[0]]).zip(revision_ids).map(
+            |(tree, revision_id)| {
+                let mut flat = BTreeMap::new();
+                flatten(tree, b"", &mut flat);
+                (revision_id, flat)
+            },
+        );
         let truth = truth.collect();
         let mut thief = Publisher::new(seed);
         let other_root = Publisher::new(seed ^ 0x33);
@@ -128,7 +143,17 @@ impl Scenario {
         let forged_key = thief.publish(&trees[0], NOW - 10);
         let other = Publisher::new(seed ^ 0x44).publish(&trees[0], NOW - 10);
         let stages = [((1, 3), newest), ((1, 5), next), ((2, 2), renewed)];
-        Self { publisher, expired, older, stages, future, stolen: ((1, 900), stolen), forged_key, other, truth }
+        Self {
+            publisher,
+            expired,
+            older,
+            stages,
+            future,
+            stolen: ((1, 900), stolen),
+            forged_key,
+            other,
+            truth,
+        }
     }
 }
 
@@ -180,7 +205,12 @@ pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, random: &
                 served.signed[bit / 8] ^= 1 << (bit % 8);
             }
             Offer::ForgedRevocation => {
-                let mut statement = KeyStatement::issue(&scenario.publisher.root, NOW, Body::Revocation { reason: "lie".into() }).to_xdr();
+                let mut statement = KeyStatement::issue(
+                    &scenario.publisher.root,
+                    NOW,
+                    Body::Revocation { reason: "lie".into() },
+                )
+                .to_xdr();
                 let last = statement.len() - 1;
                 statement[last] ^= 1;
                 served.statements.push(statement);
@@ -189,7 +219,13 @@ pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, random: &
             _ => {}
         }
         if random.one_in(2) {
-            served.companions = served.frames.values().take(3).filter(|f| f.len() < 20_000).map(|f| f.to_vec()).collect();
+            served.companions = served
+                .frames
+                .values()
+                .take(3)
+                .filter(|f| f.len() < 20_000)
+                .map(|f| f.to_vec())
+                .collect();
         }
         if random.one_in(8) {
             served.companions.push(noise(random.draw(), 3000));

@@ -9,7 +9,10 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 /// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of
 /// `blocks` blocks.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
+pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(
+    lanes: &mut HashLanes<u32, 5, N>,
+    blocks: usize,
+) {
     // SAFETY: the caller's promise.
     unsafe { compress_interleaved::<V, _, N>(lanes, blocks, &mut NotInterleaved) }
 }
@@ -19,7 +22,11 @@ pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>
 /// # Safety
 /// As [`compress`] says. The interleaved work may write to a block after its `begin`.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: Interleaved, const N: usize>(
+pub(in crate::kernels) unsafe fn compress_interleaved<
+    V: Vector<Word = u32>,
+    B: Interleaved,
+    const N: usize,
+>(
     lanes: &mut HashLanes<u32, 5, N>,
     blocks: usize,
     interleaved: &mut B,
@@ -37,7 +44,9 @@ pub(in crate::kernels) unsafe fn compress_interleaved<V: Vector<Word = u32>, B: 
             macro_rules! word {
                 ($t:expr) => {{
                     if $t >= 16 {
-                        let mixed = w[($t + 13) & 15].xor(w[($t + 8) & 15]).xor3(w[($t + 2) & 15], w[$t & 15]);
+                        let mixed = w[($t + 13) & 15]
+                            .xor(w[($t + 8) & 15])
+                            .xor3(w[($t + 2) & 15], w[$t & 15]);
                         w[$t & 15] = B::ordered(mixed.rotate::<31, 1>());
                     }
                     w[$t & 15]

@@ -8,9 +8,12 @@ use crate::kernels::wide::{sha1, sha2};
 
 pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
     HashKernel { name: "AVX2 x8, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };
-pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX2 x8", many: sha1_alone, few: None };
-pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX2 x8", many: sha256_alone, few: None };
-pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX2 x4, BMI2", many: sha512, few: None };
+pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> =
+    HashKernel { name: "AVX2 x8", many: sha1_alone, few: None };
+pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> =
+    HashKernel { name: "AVX2 x8", many: sha256_alone, few: None };
+pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> =
+    HashKernel { name: "AVX2 x4, BMI2", many: sha512, few: None };
 
 #[target_feature(enable = "avx2")]
 unsafe fn sha1_wide(lanes: &mut HashLanes<u32, 5, 8>, blocks: usize) {

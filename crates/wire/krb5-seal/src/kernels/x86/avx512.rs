@@ -7,13 +7,22 @@ use crate::kernels::lanes::{self, HashLanes};
 use crate::kernels::plain;
 use crate::kernels::wide::{sha1, sha2};
 
-pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
-    HashKernel { name: "AVX-512 x16 and x8, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };
-pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16 and x8", many: sha1_alone, few: None };
-pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> =
-    HashKernel { name: "AVX-512 x16 and x8, SHA-NI", many: sha256_with_shani, few: super::shani::SHA256.few };
-pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16 and x8", many: sha256_alone, few: None };
-pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX-512 x8 and x4", many: sha512, few: None };
+pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel {
+    name: "AVX-512 x16 and x8, SHA-NI",
+    many: sha1_with_shani,
+    few: super::shani::SHA1.few,
+};
+pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> =
+    HashKernel { name: "AVX-512 x16 and x8", many: sha1_alone, few: None };
+pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel {
+    name: "AVX-512 x16 and x8, SHA-NI",
+    many: sha256_with_shani,
+    few: super::shani::SHA256.few,
+};
+pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> =
+    HashKernel { name: "AVX-512 x16 and x8", many: sha256_alone, few: None };
+pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> =
+    HashKernel { name: "AVX-512 x8 and x4", many: sha512, few: None };
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn sha1_16(lanes: &mut HashLanes<u32, 5, 16>, blocks: usize) {

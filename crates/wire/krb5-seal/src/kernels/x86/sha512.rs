@@ -110,11 +110,18 @@ macro_rules! round {
 /// Hashes the first block and computes the schedule of the second.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
-unsafe fn first_of_two<const ROTATE: bool>(state: &mut [u64; 8], first: *const u8, second: *const u8, scheduled: *mut u64) {
+unsafe fn first_of_two<const ROTATE: bool>(
+    state: &mut [u64; 8],
+    first: *const u8,
+    second: *const u8,
+    scheduled: *mut u64,
+) {
     // SAFETY: by the caller's promise, both blocks are valid for reads, and the caller has enabled
     // the instructions. `scheduled` has 40 aligned vectors.
     unsafe {
-        let swap = _mm256_broadcastsi128_si256(_mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+        let swap = _mm256_broadcastsi128_si256(_mm_set_epi8(
+            8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7,
+        ));
         // A loop: the compiler made a closure with these intrinsics a function without AVX2.
         let mut w = [_mm256_setzero_si256(); 8];
         for (at, words) in w.iter_mut().enumerate() {
@@ -126,12 +133,16 @@ unsafe fn first_of_two<const ROTATE: bool>(state: &mut [u64; 8], first: *const u
         let mut bc = s[1] ^ s[2];
         macro_rules! two_rounds {
             ($g:expr) => {{
-                let k = _mm256_broadcastsi128_si256(_mm_loadu_si128(K512.as_ptr().add(2 * $g).cast()));
+                let k =
+                    _mm256_broadcastsi128_si256(_mm_loadu_si128(K512.as_ptr().add(2 * $g).cast()));
                 _mm256_store_si256(scheduled.add(4 * $g).cast(), _mm256_add_epi64(w[$g % 8], k));
                 if $g < 32 {
                     let behind = _mm256_alignr_epi8::<8>(w[($g + 1) % 8], w[$g % 8]);
                     let nine = _mm256_alignr_epi8::<8>(w[($g + 5) % 8], w[($g + 4) % 8]);
-                    let sum = _mm256_add_epi64(_mm256_add_epi64(w[$g % 8], nine), small0::<ROTATE>(behind));
+                    let sum = _mm256_add_epi64(
+                        _mm256_add_epi64(w[$g % 8], nine),
+                        small0::<ROTATE>(behind),
+                    );
                     w[$g % 8] = _mm256_add_epi64(sum, small1::<ROTATE>(w[($g + 7) % 8]));
                 }
                 round!(s, bc, 2 * $g, scheduled, 32 * $g);
@@ -167,11 +178,20 @@ unsafe fn small0<const ROTATE: bool>(x: __m256i) -> __m256i {
     // SAFETY: the caller has enabled the instructions.
     unsafe {
         if ROTATE {
-            return xor3(_mm256_ror_epi64::<1>(x), _mm256_ror_epi64::<8>(x), _mm256_srli_epi64::<7>(x));
+            return xor3(
+                _mm256_ror_epi64::<1>(x),
+                _mm256_ror_epi64::<8>(x),
+                _mm256_srli_epi64::<7>(x),
+            );
         }
-        let bytes = _mm256_broadcastsi128_si256(_mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
+        let bytes = _mm256_broadcastsi128_si256(_mm_set_epi8(
+            8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1,
+        ));
         let by_1 = _mm256_xor_si256(_mm256_srli_epi64::<1>(x), _mm256_slli_epi64::<63>(x));
-        _mm256_xor_si256(_mm256_xor_si256(by_1, _mm256_shuffle_epi8(x, bytes)), _mm256_srli_epi64::<7>(x))
+        _mm256_xor_si256(
+            _mm256_xor_si256(by_1, _mm256_shuffle_epi8(x, bytes)),
+            _mm256_srli_epi64::<7>(x),
+        )
     }
 }
 
@@ -181,7 +201,11 @@ unsafe fn small1<const ROTATE: bool>(x: __m256i) -> __m256i {
     // SAFETY: the caller has enabled the instructions.
     unsafe {
         if ROTATE {
-            return xor3(_mm256_ror_epi64::<19>(x), _mm256_ror_epi64::<61>(x), _mm256_srli_epi64::<6>(x));
+            return xor3(
+                _mm256_ror_epi64::<19>(x),
+                _mm256_ror_epi64::<61>(x),
+                _mm256_srli_epi64::<6>(x),
+            );
         }
         let by_19 = _mm256_xor_si256(_mm256_srli_epi64::<19>(x), _mm256_slli_epi64::<45>(x));
         let by_61 = _mm256_xor_si256(_mm256_srli_epi64::<61>(x), _mm256_slli_epi64::<3>(x));

@@ -33,7 +33,13 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
             let cipher = item.cipher.add(BLOCK_LEN * at).cast();
             match at {
                 0 => step::<false>(&mut state, std::ptr::null(), &mut chain, keys, cipher),
-                _ => step::<true>(&mut state, item.hash.add(BLOCK_LEN * (at - 1)), &mut chain, keys, cipher),
+                _ => step::<true>(
+                    &mut state,
+                    item.hash.add(BLOCK_LEN * (at - 1)),
+                    &mut chain,
+                    keys,
+                    cipher,
+                ),
             }
         }
         _mm_storeu_si128(item.chain.as_mut_ptr().cast(), chain);
@@ -48,7 +54,13 @@ unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
 /// and writes of a block. The hashed block is already encrypted.
 #[inline(always)]
 #[allow(unused_assignments, reason = "the schedule ends before the rounds do")]
-unsafe fn step<const HASH: bool>(state: &mut [u64; 8], hash: *const u8, chain: &mut __m128i, keys: *const __m128i, cipher: *mut __m128i) {
+unsafe fn step<const HASH: bool>(
+    state: &mut [u64; 8],
+    hash: *const u8,
+    chain: &mut __m128i,
+    keys: *const __m128i,
+    cipher: *mut __m128i,
+) {
     // SAFETY: by the caller's promise; the caller has enabled the instructions.
     unsafe {
         let swap = _mm_set_epi8(8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
@@ -63,7 +75,10 @@ unsafe fn step<const HASH: bool>(state: &mut [u64; 8], hash: *const u8, chain: &
             ($step:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));
                 if round == 0 {
-                    x = _mm_xor_si128(x, _mm_xor_si128(_mm_loadu_si128(cipher.add(quarter)), _mm_load_si128(keys)));
+                    x = _mm_xor_si128(
+                        x,
+                        _mm_xor_si128(_mm_loadu_si128(cipher.add(quarter)), _mm_load_si128(keys)),
+                    );
                 } else if round < ROUNDS {
                     x = _mm_aesenc_si128(x, _mm_load_si128(keys.add(round)));
                 } else {
@@ -100,7 +115,8 @@ unsafe fn step<const HASH: bool>(state: &mut [u64; 8], hash: *const u8, chain: &
                 if HASH {
                     let k = _mm_loadu_si128(K512.as_ptr().add(2 * $g).cast());
                     let wk = _mm_add_epi64(w[$g % 8], k);
-                    let (first, second) = (_mm_cvtsi128_si64(wk) as u64, _mm_extract_epi64::<1>(wk) as u64);
+                    let (first, second) =
+                        (_mm_cvtsi128_si64(wk) as u64, _mm_extract_epi64::<1>(wk) as u64);
                     if $g < 32 {
                         let behind = _mm_alignr_epi8::<8>(w[($g + 1) % 8], w[$g % 8]);
                         let nine = _mm_alignr_epi8::<8>(w[($g + 5) % 8], w[($g + 4) % 8]);
@@ -129,7 +145,8 @@ unsafe fn step<const HASH: bool>(state: &mut [u64; 8], hash: *const u8, chain: &
 unsafe fn small0(x: __m128i) -> __m128i {
     // SAFETY: the caller has enabled the instructions.
     unsafe {
-        let by_8 = _mm_shuffle_epi8(x, _mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
+        let by_8 =
+            _mm_shuffle_epi8(x, _mm_set_epi8(8, 15, 14, 13, 12, 11, 10, 9, 0, 7, 6, 5, 4, 3, 2, 1));
         let by_1 = _mm_xor_si128(_mm_srli_epi64::<1>(x), _mm_slli_epi64::<63>(x));
         _mm_xor_si128(_mm_xor_si128(by_1, by_8), _mm_srli_epi64::<7>(x))
     }

@@ -6,8 +6,10 @@ use crate::kernels::interface::{HashItem, HashKernel};
 use crate::kernels::lanes::{self, HashLanes, HashWide};
 use crate::kernels::wide::sha2::K256;
 
-pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "SHA-NI x2", many: sha1, few: Some(sha1_few) };
-pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };
+pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
+    HashKernel { name: "SHA-NI x2", many: sha1, few: Some(sha1_few) };
+pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> =
+    HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };
 
 unsafe fn sha1(items: &mut [HashItem<[u32; 5]>]) {
     // SAFETY: offered only where the instructions are; the rest is the caller's promise.
@@ -50,7 +52,10 @@ unsafe fn few<const WORDS: usize>(
 ) {
     let both = blocks[0].min(blocks[1]);
     if both > 0 {
-        let mut lanes = HashLanes { state: std::array::from_fn(|word| [states[0][word], states[1][word]]), data };
+        let mut lanes = HashLanes {
+            state: std::array::from_fn(|word| [states[0][word], states[1][word]]),
+            data,
+        };
         // SAFETY: the caller's promise.
         unsafe { two(&mut lanes, both) };
         for (lane, state) in states.iter_mut().enumerate() {
@@ -85,15 +90,23 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
     let swap = swap_all();
     let state = &lanes.state;
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
-        _mm_set_epi32(state[0][lane] as i32, state[1][lane] as i32, state[2][lane] as i32, state[3][lane] as i32)
+        _mm_set_epi32(
+            state[0][lane] as i32,
+            state[1][lane] as i32,
+            state[2][lane] as i32,
+            state[3][lane] as i32,
+        )
     });
-    let mut e: [__m128i; N] = std::array::from_fn(|lane| _mm_set_epi32(state[4][lane] as i32, 0, 0, 0));
+    let mut e: [__m128i; N] =
+        std::array::from_fn(|lane| _mm_set_epi32(state[4][lane] as i32, 0, 0, 0));
     for block in 0..blocks {
         let (abcd_before, e_before) = (abcd, e);
         let mut w: [[__m128i; N]; 4] = std::array::from_fn(|quarter| {
             std::array::from_fn(|lane| {
                 // SAFETY: each lane has `blocks` blocks for reads.
-                let words = unsafe { _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast()) };
+                let words = unsafe {
+                    _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast())
+                };
                 _mm_shuffle_epi8(words, swap)
             })
         });
@@ -102,11 +115,18 @@ unsafe fn sha1_wide<const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: us
             ($g:expr) => {
                 for lane in 0..N {
                     let words = w[$g % 4][lane];
-                    let sum = if $g == 0 { _mm_add_epi32(e[lane], words) } else { _mm_sha1nexte_epu32(e[lane], words) };
+                    let sum = if $g == 0 {
+                        _mm_add_epi32(e[lane], words)
+                    } else {
+                        _mm_sha1nexte_epu32(e[lane], words)
+                    };
                     e[lane] = abcd[lane];
                     abcd[lane] = _mm_sha1rnds4_epu32::<{ $g / 5 }>(abcd[lane], sum);
                     if $g < 16 {
-                        let mixed = _mm_xor_si128(_mm_sha1msg1_epu32(words, w[($g + 1) % 4][lane]), w[($g + 2) % 4][lane]);
+                        let mixed = _mm_xor_si128(
+                            _mm_sha1msg1_epu32(words, w[($g + 1) % 4][lane]),
+                            w[($g + 2) % 4][lane],
+                        );
                         w[$g % 4][lane] = _mm_sha1msg2_epu32(mixed, w[($g + 3) % 4][lane]);
                     }
                 }
@@ -145,7 +165,9 @@ unsafe fn sha256_wide<const N: usize>(lanes: &mut HashLanes<u32, 8, N>, blocks: 
         let mut w: [[__m128i; N]; 4] = std::array::from_fn(|quarter| {
             std::array::from_fn(|lane| {
                 // SAFETY: each lane has `blocks` blocks for reads.
-                let words = unsafe { _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast()) };
+                let words = unsafe {
+                    _mm_loadu_si128(lanes.data[lane].add(64 * block + 16 * quarter).cast())
+                };
                 _mm_shuffle_epi8(words, swap)
             })
         });
@@ -157,11 +179,18 @@ unsafe fn sha256_wide<const N: usize>(lanes: &mut HashLanes<u32, 8, N>, blocks: 
                     let words = w[$g % 4][lane];
                     let sum = _mm_add_epi32(words, k);
                     cdgh[lane] = _mm_sha256rnds2_epu32(cdgh[lane], abef[lane], sum);
-                    abef[lane] = _mm_sha256rnds2_epu32(abef[lane], cdgh[lane], _mm_shuffle_epi32::<0x0e>(sum));
+                    abef[lane] = _mm_sha256rnds2_epu32(
+                        abef[lane],
+                        cdgh[lane],
+                        _mm_shuffle_epi32::<0x0e>(sum),
+                    );
                     if $g < 12 {
                         let last = w[($g + 3) % 4][lane];
                         let shifted = _mm_alignr_epi8::<4>(last, w[($g + 2) % 4][lane]);
-                        let mixed = _mm_add_epi32(_mm_sha256msg1_epu32(words, w[($g + 1) % 4][lane]), shifted);
+                        let mixed = _mm_add_epi32(
+                            _mm_sha256msg1_epu32(words, w[($g + 1) % 4][lane]),
+                            shifted,
+                        );
                         w[$g % 4][lane] = _mm_sha256msg2_epu32(mixed, last);
                     }
                 }

@@ -32,33 +32,44 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
 }
 
 #[target_feature(enable = "sha,ssse3,sse4.1,aes")]
-unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched; N], blocks: usize) {
+unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(
+    items: [&mut Stitched; N],
+    blocks: usize,
+) {
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
-    let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
+    let keys: [*const __m128i; N] =
+        std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
     // SAFETY: of 15 round keys of 16 aligned bytes, `ROUNDS + 1` are used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {
         let state = &items[lane].state;
         _mm_set_epi32(state[0] as i32, state[1] as i32, state[2] as i32, state[3] as i32)
     });
-    let mut e: [__m128i; N] = std::array::from_fn(|lane| _mm_set_epi32(items[lane].state[4] as i32, 0, 0, 0));
+    let mut e: [__m128i; N] =
+        std::array::from_fn(|lane| _mm_set_epi32(items[lane].state[4] as i32, 0, 0, 0));
     // SAFETY: 16 bytes.
-    let mut x: [__m128i; N] = std::array::from_fn(|lane| unsafe { _mm_loadu_si128(items[lane].chain.as_ptr().cast()) });
+    let mut x: [__m128i; N] =
+        std::array::from_fn(|lane| unsafe { _mm_loadu_si128(items[lane].chain.as_ptr().cast()) });
     for block in 0..blocks {
         // SAFETY: block `block` of `blocks`.
-        let at: [*mut __m128i; N] = std::array::from_fn(|lane| unsafe { items[lane].data.add(64 * block).cast() });
+        let at: [*mut __m128i; N] =
+            std::array::from_fn(|lane| unsafe { items[lane].data.add(64 * block).cast() });
         let (abcd_before, e_before) = (abcd, e);
         // SAFETY: the block has four quarters.
         let read = |lane: usize, quarter: usize| unsafe { _mm_loadu_si128(at[lane].add(quarter)) };
-        let mut w: [[__m128i; N]; 4] =
-            std::array::from_fn(|quarter| std::array::from_fn(|lane| _mm_shuffle_epi8(read(lane, quarter), swap)));
+        let mut w: [[__m128i; N]; 4] = std::array::from_fn(|quarter| {
+            std::array::from_fn(|lane| _mm_shuffle_epi8(read(lane, quarter), swap))
+        });
         // `ROUNDS + 1` steps for each of the four blocks, read again before they are written.
         macro_rules! cipher_step {
             ($step:expr, $lane:expr) => {{
                 let (quarter, round) = ($step / (ROUNDS + 1), $step % (ROUNDS + 1));
                 if round == 0 {
-                    x[$lane] = _mm_xor_si128(x[$lane], _mm_xor_si128(read($lane, quarter), round_key($lane, 0)));
+                    x[$lane] = _mm_xor_si128(
+                        x[$lane],
+                        _mm_xor_si128(read($lane, quarter), round_key($lane, 0)),
+                    );
                 } else if round < ROUNDS {
                     x[$lane] = _mm_aesenc_si128(x[$lane], round_key($lane, round));
                 } else {
@@ -73,11 +84,18 @@ unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched
             ($g:expr) => {
                 for lane in 0..N {
                     let words = w[$g % 4][lane];
-                    let sum = if $g == 0 { _mm_add_epi32(e[lane], words) } else { _mm_sha1nexte_epu32(e[lane], words) };
+                    let sum = if $g == 0 {
+                        _mm_add_epi32(e[lane], words)
+                    } else {
+                        _mm_sha1nexte_epu32(e[lane], words)
+                    };
                     e[lane] = abcd[lane];
                     abcd[lane] = _mm_sha1rnds4_epu32::<{ $g / 5 }>(abcd[lane], sum);
                     if $g < 16 {
-                        let mixed = _mm_xor_si128(_mm_sha1msg1_epu32(words, w[($g + 1) % 4][lane]), w[($g + 2) % 4][lane]);
+                        let mixed = _mm_xor_si128(
+                            _mm_sha1msg1_epu32(words, w[($g + 1) % 4][lane]),
+                            w[($g + 2) % 4][lane],
+                        );
                         w[$g % 4][lane] = _mm_sha1msg2_epu32(mixed, w[($g + 3) % 4][lane]);
                     }
                 }

@@ -26,7 +26,9 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
         match items.len() {
             0..=3 => stitched::seal(items, blocks),
             4..=8 => over::<8>(items, blocks, [seal8::<10>, seal8::<14>]),
-            _ => items.chunks_mut(MESSAGES_MAX).for_each(|items| over::<16>(items, blocks, [seal16::<10>, seal16::<14>])),
+            _ => items
+                .chunks_mut(MESSAGES_MAX)
+                .for_each(|items| over::<16>(items, blocks, [seal16::<10>, seal16::<14>])),
         }
     }
 }
@@ -65,13 +67,21 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
-unsafe fn seal16<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 16>, cbc: &mut CbcLanes<16>, blocks: usize) {
+unsafe fn seal16<const ROUNDS: usize>(
+    hash: &mut HashLanes<u32, 5, 16>,
+    cbc: &mut CbcLanes<16>,
+    blocks: usize,
+) {
     // SAFETY: the instructions are enabled here; the rest is the caller's promise.
     unsafe { both::<U32x16, __m512i, 16, ROUNDS>(hash, cbc, blocks) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,aes,vaes")]
-unsafe fn seal8<const ROUNDS: usize>(hash: &mut HashLanes<u32, 5, 8>, cbc: &mut CbcLanes<8>, blocks: usize) {
+unsafe fn seal8<const ROUNDS: usize>(
+    hash: &mut HashLanes<u32, 5, 8>,
+    cbc: &mut CbcLanes<8>,
+    blocks: usize,
+) {
     // SAFETY: as above.
     unsafe { both::<U32x8, __m256i, 8, ROUNDS>(hash, cbc, blocks) }
 }
@@ -88,8 +98,12 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
     // SAFETY: rows of a table aligned to 64 bytes; the rest is the caller's promise.
     unsafe {
         let chain = cbc.chain.as_mut_ptr().cast::<C>();
-        let mut cipher =
-            Cipher::<C, N, ROUNDS> { x: std::array::from_fn(|at| *chain.add(at)), keys: &cbc.keys, data: &cbc.data, offset: 0 };
+        let mut cipher = Cipher::<C, N, ROUNDS> {
+            x: std::array::from_fn(|at| *chain.add(at)),
+            keys: &cbc.keys,
+            data: &cbc.data,
+            offset: 0,
+        };
         sha1::compress_interleaved::<V, _, N>(hash, blocks, &mut cipher);
         for (at, x) in cipher.x.into_iter().enumerate() {
             *chain.add(at) = x;

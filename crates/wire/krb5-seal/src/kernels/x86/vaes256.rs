@@ -7,18 +7,24 @@ use crate::aes_key::AesKey;
 use crate::kernels::interface::{CbcItem, DecryptKernel, EncryptKernel};
 use crate::kernels::lanes::{self, CbcForms, CbcLanes};
 
-pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-256 x16", many: encrypt };
-pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-256 x16", one: decrypt };
+pub(in crate::kernels) static ENCRYPT: EncryptKernel =
+    EncryptKernel { name: "VAES-256 x16", many: encrypt };
+pub(in crate::kernels) static DECRYPT: DecryptKernel =
+    DecryptKernel { name: "VAES-256 x16", one: decrypt };
 
 const LANES: usize = 16;
 const VECTORS: usize = LANES / 2;
 
-static FORMS: CbcForms<LANES> =
-    CbcForms { rounds10: [wide::<10, false>, wide::<10, true>], rounds14: [wide::<14, false>, wide::<14, true>] };
+static FORMS: CbcForms<LANES> = CbcForms {
+    rounds10: [wide::<10, false>, wide::<10, true>],
+    rounds14: [wide::<14, false>, wide::<14, true>],
+};
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     // SAFETY: offered only where VAES, AVX2 and AES-NI are; the rest is the caller's promise.
-    unsafe { if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) } }
+    unsafe {
+        if items.len() <= 4 { (aesni::ENCRYPT.many)(items) } else { lanes::encrypt(items, &FORMS) }
+    }
 }
 
 #[target_feature(enable = "avx2,aes,vaes")]
@@ -35,7 +41,9 @@ unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES
                 _mm256_load_si256(keys[round].as_ptr().cast::<__m256i>().add(vector))
             }
         };
-        let mut x: [__m256i; VECTORS] = std::array::from_fn(|vector| _mm256_load_si256(lanes.chain.as_ptr().cast::<__m256i>().add(vector)));
+        let mut x: [__m256i; VECTORS] = std::array::from_fn(|vector| {
+            _mm256_load_si256(lanes.chain.as_ptr().cast::<__m256i>().add(vector))
+        });
         for block in 0..blocks {
             for (vector, x) in x.iter_mut().enumerate() {
                 let low = _mm_loadu_si128(data[2 * vector].add(16 * block).cast());
@@ -52,8 +60,14 @@ unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES
                 *x = _mm256_aesenclast_epi128(*x, key(ROUNDS, vector));
             }
             for (vector, x) in x.iter().enumerate() {
-                _mm_storeu_si128(data[2 * vector].add(16 * block).cast(), _mm256_castsi256_si128(*x));
-                _mm_storeu_si128(data[2 * vector + 1].add(16 * block).cast(), _mm256_extracti128_si256::<1>(*x));
+                _mm_storeu_si128(
+                    data[2 * vector].add(16 * block).cast(),
+                    _mm256_castsi256_si128(*x),
+                );
+                _mm_storeu_si128(
+                    data[2 * vector + 1].add(16 * block).cast(),
+                    _mm256_extracti128_si256::<1>(*x),
+                );
             }
         }
         for (vector, x) in x.into_iter().enumerate() {
@@ -78,7 +92,11 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 }
 
 #[target_feature(enable = "avx2,aes,vaes")]
-unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; LANES]]) {
+unsafe fn decrypt_rounds<const ROUNDS: usize>(
+    key: &AesKey,
+    chain: &mut [u8; 16],
+    blocks: &mut [[[u8; 16]; LANES]],
+) {
     // SAFETY: loads and stores stay in the round keys and blocks.
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
@@ -86,7 +104,9 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
         let mut before = _mm_loadu_si128(chain.as_ptr().cast());
         for blocks in blocks {
             let at: *mut __m256i = blocks.as_mut_ptr().cast();
-            let mut x: [__m256i; VECTORS] = std::array::from_fn(|vector| _mm256_xor_si256(_mm256_loadu_si256(at.add(vector)), key(0)));
+            let mut x: [__m256i; VECTORS] = std::array::from_fn(|vector| {
+                _mm256_xor_si256(_mm256_loadu_si256(at.add(vector)), key(0))
+            });
             for round in 1..ROUNDS {
                 let key = key(round);
                 for x in &mut x {
@@ -99,7 +119,10 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
             }
             for (vector, x) in x.into_iter().enumerate() {
                 let ciphertext = _mm256_loadu_si256(at.add(vector));
-                let earlier = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(before), _mm256_castsi256_si128(ciphertext));
+                let earlier = _mm256_inserti128_si256::<1>(
+                    _mm256_castsi128_si256(before),
+                    _mm256_castsi256_si128(ciphertext),
+                );
                 _mm256_storeu_si256(at.add(vector), _mm256_xor_si256(x, earlier));
                 before = _mm256_extracti128_si256::<1>(ciphertext);
             }

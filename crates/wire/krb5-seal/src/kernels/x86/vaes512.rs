@@ -7,8 +7,10 @@ use crate::aes_key::AesKey;
 use crate::kernels::interface::{CbcItem, DecryptKernel, EncryptKernel};
 use crate::kernels::lanes::{self, CbcForms, CbcLanes};
 
-pub(in crate::kernels) static ENCRYPT: EncryptKernel = EncryptKernel { name: "VAES-512 x32", many: encrypt };
-pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VAES-512 x32", one: decrypt };
+pub(in crate::kernels) static ENCRYPT: EncryptKernel =
+    EncryptKernel { name: "VAES-512 x32", many: encrypt };
+pub(in crate::kernels) static DECRYPT: DecryptKernel =
+    DecryptKernel { name: "VAES-512 x32", one: decrypt };
 
 const BLOCKS: usize = 32;
 const VECTORS: usize = BLOCKS / 4;
@@ -35,7 +37,10 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
 }
 
 #[target_feature(enable = "avx512f,aes,vaes")]
-unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<N>, blocks: usize) {
+unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: bool>(
+    lanes: &mut CbcLanes<N>,
+    blocks: usize,
+) {
     const { assert!(N == 4 * Z) };
     let data = lanes.data;
     // SAFETY: rows of a table aligned to 64 bytes; each lane has `blocks` blocks for reads and
@@ -49,12 +54,19 @@ unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: 
                 _mm512_load_si512(keys[round].as_ptr().cast::<__m512i>().add(vector))
             }
         };
-        let mut x: [__m512i; Z] = std::array::from_fn(|vector| _mm512_load_si512(lanes.chain.as_ptr().cast::<__m512i>().add(vector)));
+        let mut x: [__m512i; Z] = std::array::from_fn(|vector| {
+            _mm512_load_si512(lanes.chain.as_ptr().cast::<__m512i>().add(vector))
+        });
         for block in 0..blocks {
             for (vector, x) in x.iter_mut().enumerate() {
-                let quarter = |at: usize| _mm_loadu_si128(data[4 * vector + at].add(16 * block).cast());
-                let plaintext = _mm512_inserti32x4::<1>(_mm512_castsi128_si512(quarter(0)), quarter(1));
-                let plaintext = _mm512_inserti32x4::<3>(_mm512_inserti32x4::<2>(plaintext, quarter(2)), quarter(3));
+                let quarter =
+                    |at: usize| _mm_loadu_si128(data[4 * vector + at].add(16 * block).cast());
+                let plaintext =
+                    _mm512_inserti32x4::<1>(_mm512_castsi128_si512(quarter(0)), quarter(1));
+                let plaintext = _mm512_inserti32x4::<3>(
+                    _mm512_inserti32x4::<2>(plaintext, quarter(2)),
+                    quarter(3),
+                );
                 *x = _mm512_ternarylogic_epi32::<0x96>(*x, plaintext, key(0, vector));
             }
             for round in 1..ROUNDS {
@@ -66,7 +78,8 @@ unsafe fn wide<const N: usize, const Z: usize, const ROUNDS: usize, const SAME: 
                 *x = _mm512_aesenclast_epi128(*x, key(ROUNDS, vector));
             }
             for (vector, x) in x.iter().enumerate() {
-                let to = |at: usize| -> *mut __m128i { data[4 * vector + at].add(16 * block).cast() };
+                let to =
+                    |at: usize| -> *mut __m128i { data[4 * vector + at].add(16 * block).cast() };
                 _mm_storeu_si128(to(0), _mm512_castsi512_si128(*x));
                 _mm_storeu_si128(to(1), _mm512_extracti32x4_epi32::<1>(*x));
                 _mm_storeu_si128(to(2), _mm512_extracti32x4_epi32::<2>(*x));
@@ -95,7 +108,11 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 }
 
 #[target_feature(enable = "avx512f,aes,vaes")]
-unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; BLOCKS]]) {
+unsafe fn decrypt_rounds<const ROUNDS: usize>(
+    key: &AesKey,
+    chain: &mut [u8; 16],
+    blocks: &mut [[[u8; 16]; BLOCKS]],
+) {
     // SAFETY: loads and stores stay in the round keys and blocks.
     unsafe {
         let keys: *const __m128i = key.decrypt.as_ptr().cast();
@@ -103,7 +120,8 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
         let mut before = _mm512_broadcast_i32x4(_mm_loadu_si128(chain.as_ptr().cast()));
         for blocks in blocks {
             let at: *mut __m512i = blocks.as_mut_ptr().cast();
-            let ciphertext: [__m512i; VECTORS] = std::array::from_fn(|vector| _mm512_loadu_si512(at.add(vector).cast()));
+            let ciphertext: [__m512i; VECTORS] =
+                std::array::from_fn(|vector| _mm512_loadu_si512(at.add(vector).cast()));
             let mut x = ciphertext.map(|x| _mm512_xor_si512(x, key(0)));
             for round in 1..ROUNDS {
                 let key = key(round);

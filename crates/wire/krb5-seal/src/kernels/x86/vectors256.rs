@@ -65,7 +65,12 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn choose(self, then: Self, otherwise: Self) -> Self {
                 // SAFETY: as Vector says.
-                unsafe { $name(_mm256_xor_si256(otherwise.0, _mm256_and_si256(self.0, _mm256_xor_si256(then.0, otherwise.0)))) }
+                unsafe {
+                    $name(_mm256_xor_si256(
+                        otherwise.0,
+                        _mm256_and_si256(self.0, _mm256_xor_si256(then.0, otherwise.0)),
+                    ))
+                }
             }
 
             #[inline(always)]
@@ -73,7 +78,10 @@ macro_rules! vector {
                 // SAFETY: as Vector says.
                 unsafe {
                     let differ = _mm256_xor_si256(b.0, c.0);
-                    $name(_mm256_xor_si256(_mm256_and_si256(self.0, differ), _mm256_and_si256(b.0, c.0)))
+                    $name(_mm256_xor_si256(
+                        _mm256_and_si256(self.0, differ),
+                        _mm256_and_si256(b.0, c.0),
+                    ))
                 }
             }
 
@@ -91,14 +99,32 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
                 // SAFETY: as Vector says; the type is transparent.
-                unsafe { std::mem::transmute::<[__m256i; 16], [$name; 16]>($load_block(data, offset)) }
+                unsafe {
+                    std::mem::transmute::<[__m256i; 16], [$name; 16]>($load_block(data, offset))
+                }
             }
         }
     };
 }
 
-vector!(U32x8, u32, _mm256_set1_epi32(i32), _mm256_add_epi32, _mm256_slli_epi32, _mm256_srli_epi32, load_block32);
-vector!(U64x4, u64, _mm256_set1_epi64x(i64), _mm256_add_epi64, _mm256_slli_epi64, _mm256_srli_epi64, load_block64);
+vector!(
+    U32x8,
+    u32,
+    _mm256_set1_epi32(i32),
+    _mm256_add_epi32,
+    _mm256_slli_epi32,
+    _mm256_srli_epi32,
+    load_block32
+);
+vector!(
+    U64x4,
+    u64,
+    _mm256_set1_epi64x(i64),
+    _mm256_add_epi64,
+    _mm256_slli_epi64,
+    _mm256_srli_epi64,
+    load_block64
+);
 
 /// # Safety
 /// As [`Vector::load_block`], 8 lanes.
@@ -107,7 +133,8 @@ pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m
     // SAFETY: 64 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
-        let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
+        let swap =
+            _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
         for half in 0..2 {
             // Macros, because closures would lack AVX2.
             macro_rules! row {
@@ -119,9 +146,12 @@ pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m
             // Four rows become four columns in each half of the vector.
             macro_rules! quad {
                 ($lane:expr) => {{
-                    let (r0, r1, r2, r3) = (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
-                    let (lo01, hi01) = (_mm256_unpacklo_epi32(r0, r1), _mm256_unpackhi_epi32(r0, r1));
-                    let (lo23, hi23) = (_mm256_unpacklo_epi32(r2, r3), _mm256_unpackhi_epi32(r2, r3));
+                    let (r0, r1, r2, r3) =
+                        (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
+                    let (lo01, hi01) =
+                        (_mm256_unpacklo_epi32(r0, r1), _mm256_unpackhi_epi32(r0, r1));
+                    let (lo23, hi23) =
+                        (_mm256_unpacklo_epi32(r2, r3), _mm256_unpackhi_epi32(r2, r3));
                     [
                         _mm256_unpacklo_epi64(lo01, lo23),
                         _mm256_unpackhi_epi64(lo01, lo23),
@@ -132,8 +162,10 @@ pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m
             }
             let (low, high) = (quad!(0), quad!(4));
             for column in 0..4 {
-                words[8 * half + column] = _mm256_permute2x128_si256::<0x20>(low[column], high[column]);
-                words[8 * half + 4 + column] = _mm256_permute2x128_si256::<0x31>(low[column], high[column]);
+                words[8 * half + column] =
+                    _mm256_permute2x128_si256::<0x20>(low[column], high[column]);
+                words[8 * half + 4 + column] =
+                    _mm256_permute2x128_si256::<0x31>(low[column], high[column]);
             }
         }
         words
@@ -147,7 +179,8 @@ pub(super) unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m
     // SAFETY: 128 bytes of each lane are readable.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
-        let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
+        let swap =
+            _mm256_broadcastsi128_si256(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
         for quarter in 0..4 {
             macro_rules! row {
                 ($lane:expr) => {{

@@ -86,7 +86,9 @@ macro_rules! vector {
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
                 // SAFETY: as Vector says; the type is transparent.
-                unsafe { std::mem::transmute::<[$vector; 16], [$name; 16]>($load_block(data, offset)) }
+                unsafe {
+                    std::mem::transmute::<[$vector; 16], [$name; 16]>($load_block(data, offset))
+                }
             }
         }
     };
@@ -153,7 +155,9 @@ vector!(
 #[target_feature(enable = "avx512f")]
 fn barrier(mut vector: __m512i) -> __m512i {
     // SAFETY: no instruction.
-    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags))
+    };
     vector
 }
 
@@ -171,8 +175,10 @@ fn barrier_half(vector: __m256i) -> __m256i {
 unsafe fn turn_quarters(q0: __m512i, q1: __m512i, q2: __m512i, q3: __m512i) -> [__m512i; 4] {
     // SAFETY: as the caller.
     unsafe {
-        let (even01, odd01) = (_mm512_shuffle_i32x4::<0x88>(q0, q1), _mm512_shuffle_i32x4::<0xdd>(q0, q1));
-        let (even23, odd23) = (_mm512_shuffle_i32x4::<0x88>(q2, q3), _mm512_shuffle_i32x4::<0xdd>(q2, q3));
+        let (even01, odd01) =
+            (_mm512_shuffle_i32x4::<0x88>(q0, q1), _mm512_shuffle_i32x4::<0xdd>(q0, q1));
+        let (even23, odd23) =
+            (_mm512_shuffle_i32x4::<0x88>(q2, q3), _mm512_shuffle_i32x4::<0xdd>(q2, q3));
         [
             _mm512_shuffle_i32x4::<0x88>(even01, even23),
             _mm512_shuffle_i32x4::<0x88>(odd01, odd23),
@@ -199,7 +205,8 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
         // Four rows become four columns in each quarter of the vector.
         macro_rules! quad {
             ($lane:expr) => {{
-                let (r0, r1, r2, r3) = (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
+                let (r0, r1, r2, r3) =
+                    (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
                 let (lo01, hi01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
                 let (lo23, hi23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
                 [

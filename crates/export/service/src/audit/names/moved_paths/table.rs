@@ -34,12 +34,16 @@ impl Table {
     }
 
     pub(super) fn is_meant_below(&self, rules: &Rules, path: &[u8]) -> bool {
-        let mut is_meant = rules.watches_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
+        let mut is_meant =
+            rules.watches_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
         self.former(path, |former| is_meant |= rules.watches_below(former));
         is_meant
     }
 
-    pub(super) fn within<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
+    pub(super) fn within<'a>(
+        &'a self,
+        path: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
         let from = self.by_path.range::<[u8], _>((Bound::Included(path), Bound::Unbounded));
         let begin_so = from.map_while(move |(at, former)| Some((at.strip_prefix(path)?, former)));
         begin_so.filter(|(rest, _)| rest.is_empty() || rest.starts_with(b"/"))
@@ -77,8 +81,12 @@ impl Table {
 
     pub(crate) fn text(&self) -> String {
         let hex = |path: &[u8]| data_encoding::HEXLOWER.encode(path);
-        let each = self.by_path.iter().flat_map(|(path, former)| former.iter().map(move |former| (path, former)));
-        let mut lines: Vec<String> = each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
+        let each = self
+            .by_path
+            .iter()
+            .flat_map(|(path, former)| former.iter().map(move |former| (path, former)));
+        let mut lines: Vec<String> =
+            each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
         if self.are_more {
             lines.push(format!("{MORE}\n"));
         }
@@ -88,10 +96,13 @@ impl Table {
     pub(crate) fn parse(text: &str) -> Table {
         let mut known = Table::default();
         let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let end = lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());
+        let end =
+            lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());
         known.are_more = end != Some(lines.len());
         for line in lines {
-            let path = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).ok().map(Vec::into_boxed_slice);
+            let path = |text: &str| {
+                data_encoding::HEXLOWER.decode(text.as_bytes()).ok().map(Vec::into_boxed_slice)
+            };
             let pair = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
             match pair.and_then(|(at, former)| Some((path(at)?, path(former)?))) {
                 Some((at, former)) => known.add(at, former),

@@ -13,7 +13,11 @@ impl Options {
         list.push("no_subtree_check".into());
         if let Some(point) = &self.mount_point {
             let point = String::from_utf8_lossy(point);
-            list.push(if point.is_empty() { "mountpoint".into() } else { format!("mountpoint={point}") });
+            list.push(if point.is_empty() {
+                "mountpoint".into()
+            } else {
+                format!("mountpoint={point}")
+            });
         }
         list.extend(self.fsid.map(|fsid| match fsid {
             Fsid::Root => "fsid=0".into(),
@@ -21,21 +25,35 @@ impl Options {
             Fsid::Uuid(uuid) => format!("fsid={}", data_encoding::HEXLOWER.encode(&uuid)),
         }));
         if let Some(servers) = &self.data_servers {
-            list.push(format!("pnfs={}", servers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")));
+            list.push(format!(
+                "pnfs={}",
+                servers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
+            ));
         }
         if let Some(locations) = &self.locations {
-            list.push(if locations.is_referral { "refer" } else { "replicas" }.to_owned() + "=" + &super::locations::text(&locations.list));
+            list.push(
+                if locations.is_referral { "refer" } else { "replicas" }.to_owned()
+                    + "="
+                    + &super::locations::text(&locations.list),
+            );
         }
         list.extend(self.no_delegations.then(|| "no_delegations".into()));
         list.extend(self.snapshots.as_ref().map(|pattern| match pattern {
             Some(pattern) => format!("snapshots={}", pattern.text()),
             None => "snapshots".into(),
         }));
-        list.extend(self.snapshots_visible.map(|visible| if visible { "snapdir=visible" } else { "snapdir=hidden" }.into()));
+        list.extend(
+            self.snapshots_visible
+                .map(|visible| if visible { "snapdir=visible" } else { "snapdir=hidden" }.into()),
+        );
         let mut rest = &access.flavours[..];
         while let Some(first) = rest.first() {
-            let equal = rest.iter().take_while(|other| FlavourAccess { flavour: first.flavour, ..**other } == *first).count();
-            let names: Vec<&str> = rest[..equal].iter().map(|access| flavour_name(access.flavour)).collect();
+            let equal = rest
+                .iter()
+                .take_while(|other| FlavourAccess { flavour: first.flavour, ..**other } == *first)
+                .count();
+            let names: Vec<&str> =
+                rest[..equal].iter().map(|access| flavour_name(access.flavour)).collect();
             list.push(format!("sec={}", names.join(":")));
             list.extend(rights(first));
             rest = &rest[equal..];
@@ -47,9 +65,16 @@ impl Options {
 fn rights(access: &FlavourAccess) -> Vec<String> {
     let mut list: Vec<String> = vec![if access.read_only { "ro" } else { "rw" }.into()];
     list.push(if access.secure_port { "secure" } else { "insecure" }.into());
-    list.push(if access.squash.who == SquashWho::Nobody { "no_root_squash" } else { "root_squash" }.into());
-    list.push(if access.squash.who == SquashWho::All { "all_squash" } else { "no_all_squash" }.into());
-    for (name, id) in [("anonuid", access.squash.anonymous_uid), ("anongid", access.squash.anonymous_gid)] {
+    list.push(
+        if access.squash.who == SquashWho::Nobody { "no_root_squash" } else { "root_squash" }
+            .into(),
+    );
+    list.push(
+        if access.squash.who == SquashWho::All { "all_squash" } else { "no_all_squash" }.into(),
+    );
+    for (name, id) in
+        [("anonuid", access.squash.anonymous_uid), ("anongid", access.squash.anonymous_gid)]
+    {
         list.extend((id != NOBODY).then(|| format!("{name}={id}")));
     }
     match access.transport_min {

@@ -36,10 +36,16 @@ pub(super) const TAKEN: &[Taken] = &[
     flag("ro", |options| options.set_read_only(true)),
     valued("sec", "FLAVOUR[:FLAVOUR]", |options, written| options.take_flavours(written.value)),
     // As in nfs-utils, all_squash wins in any order.
-    flag("root_squash", |options| options.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root })),
-    flag("no_root_squash", |options| options.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody })),
+    flag("root_squash", |options| {
+        options.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root })
+    }),
+    flag("no_root_squash", |options| {
+        options.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody })
+    }),
     flag("all_squash", |options| options.set_squash(|_| SquashWho::All)),
-    flag("no_all_squash", |options| options.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who })),
+    flag("no_all_squash", |options| {
+        options.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who })
+    }),
     valued("anonuid", "UID", |options, written| {
         options.squash.anonymous_uid = id(written, "user")?;
         Ok(())
@@ -50,7 +56,11 @@ pub(super) const TAKEN: &[Taken] = &[
     }),
     valued("fsid", "NUMBER|root|UUID", |options, written| {
         let fsid = fsid(written.value).ok_or_else(|| {
-            option_error(written.option, "is neither a number, nor root, nor a UUID", "write fsid=7, fsid=root or a UUID")
+            option_error(
+                written.option,
+                "is neither a number, nor root, nor a UUID",
+                "write fsid=7, fsid=root or a UUID",
+            )
         })?;
         options.fsid = Some(fsid);
         Ok(())
@@ -81,20 +91,32 @@ pub(super) const TAKEN: &[Taken] = &[
     flag("machine_writes", |options| options.machine_writes = true),
     flag("no_delegations", |options| options.no_delegations = true),
     optional("snapshots", "DIR|DIR/*/PATH", |options, written| {
-        options.snapshots = Some(if written.option == written.name { None } else { Some(snapshots(written)?) });
+        options.snapshots =
+            Some(if written.option == written.name { None } else { Some(snapshots(written)?) });
         Ok(())
     }),
     valued("snapdir", "visible|hidden", |options, written| {
         options.snapshots_visible = Some(match written.value {
             "visible" => true,
             "hidden" => false,
-            _ => return Err(option_error(written.option, "is neither visible nor hidden", "write snapdir=visible or snapdir=hidden")),
+            _ => {
+                return Err(option_error(
+                    written.option,
+                    "is neither visible nor hidden",
+                    "write snapdir=visible or snapdir=hidden",
+                ));
+            }
         });
         Ok(())
     }),
     valued("pnfs", "ADDRESS[:PORT][+ADDRESS[:PORT]]", |options, written| {
-        let servers = data_servers::parse(written.value)
-            .ok_or_else(|| option_error(written.option, "is not a list of different addresses", "write ADDRESS[:PORT][+ADDRESS[:PORT]]"))?;
+        let servers = data_servers::parse(written.value).ok_or_else(|| {
+            option_error(
+                written.option,
+                "is not a list of different addresses",
+                "write ADDRESS[:PORT][+ADDRESS[:PORT]]",
+            )
+        })?;
         options.data_servers = Some(servers);
         Ok(())
     }),
@@ -119,7 +141,11 @@ fn take_mount_point(options: &mut Options, written: Written<'_>) -> Result<(), O
 
 fn take_locations(options: &mut Options, written: Written<'_>) -> Result<(), OptionIssue> {
     let list = locations::parse(written.value).ok_or_else(|| {
-        option_error(written.option, "is not a list of locations", "write /PATH@HOST[+HOST][:/PATH@HOST], with IPv6 addresses in []")
+        option_error(
+            written.option,
+            "is not a list of locations",
+            "write /PATH@HOST[+HOST][:/PATH@HOST], with IPv6 addresses in []",
+        )
     })?;
     options.locations = Some(Locations { is_referral: written.name == "refer", list });
     Ok(())
@@ -127,16 +153,25 @@ fn take_locations(options: &mut Options, written: Written<'_>) -> Result<(), Opt
 
 fn snapshots(written: Written<'_>) -> Result<SnapshotPattern, OptionIssue> {
     let advice = "write snapshots=DIR, or snapshots=DIR/*/PATH where each snapshot has the directory below PATH";
-    SnapshotPattern::parse(written.value).ok_or_else(|| option_error(written.option, "is not a directory of snapshots", advice))
+    SnapshotPattern::parse(written.value)
+        .ok_or_else(|| option_error(written.option, "is not a directory of snapshots", advice))
 }
 
 /// One listed transport suffices, and a stronger one always does.
 fn transport(written: Written<'_>) -> Result<Transport, OptionIssue> {
-    let mode = |word: &str| [Transport::Clear, Transport::Tls, Transport::MutualTls].into_iter().find(|mode| mode.name() == word);
+    let mode = |word: &str| {
+        [Transport::Clear, Transport::Tls, Transport::MutualTls]
+            .into_iter()
+            .find(|mode| mode.name() == word)
+    };
     let modes: Option<Vec<Transport>> = written.value.split(':').map(mode).collect();
-    modes
-        .and_then(|modes| modes.into_iter().min())
-        .ok_or_else(|| option_error(written.option, "is not a list of none, tls and mtls", "write for example xprtsec=tls:mtls"))
+    modes.and_then(|modes| modes.into_iter().min()).ok_or_else(|| {
+        option_error(
+            written.option,
+            "is not a list of none, tls and mtls",
+            "write for example xprtsec=tls:mtls",
+        )
+    })
 }
 
 /// exports(5): -2 is a number at the end of the range.
@@ -144,8 +179,13 @@ fn id(written: Written<'_>, of: &str) -> Result<u32, OptionIssue> {
     let Ok(number) = written.value.parse::<i64>() else {
         return Err(option_error(written.option, "is not a number", "write a number"));
     };
-    let id = u32::try_from(number).ok().or_else(|| (number == -2).then_some(u32::MAX - 1)).filter(|&id| id != u32::MAX);
-    id.ok_or_else(|| option_error(written.option, &format!("is not a {of} number"), "write 0 to 4294967294"))
+    let id = u32::try_from(number)
+        .ok()
+        .or_else(|| (number == -2).then_some(u32::MAX - 1))
+        .filter(|&id| id != u32::MAX);
+    id.ok_or_else(|| {
+        option_error(written.option, &format!("is not a {of} number"), "write 0 to 4294967294")
+    })
 }
 
 pub(super) fn fsid(value: &str) -> Option<Fsid> {

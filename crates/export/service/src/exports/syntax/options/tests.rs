@@ -10,8 +10,14 @@ fn read(list: &str) -> (Options, Vec<OptionIssue>) {
 }
 
 fn access_of(options: &Options) -> String {
-    let one =
-        |access: &FlavourAccess| format!("{:?}:{},{:?}", access.flavour, if access.read_only { "ro" } else { "rw" }, access.squash.who);
+    let one = |access: &FlavourAccess| {
+        format!(
+            "{:?}:{},{:?}",
+            access.flavour,
+            if access.read_only { "ro" } else { "rw" },
+            access.squash.who
+        )
+    };
     options.access().iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
@@ -20,18 +26,32 @@ fn defaults_match_the_manual() {
     let (options, issues) = read("");
     assert!(issues.is_empty());
     assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
-    assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
+    assert_eq!(
+        options.squash,
+        Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 }
+    );
     assert_eq!(access_of(&options), "Sys:ro,Root");
 }
 
 // As in nfs-utils.
 #[test]
 fn last_of_two_opposite_options_wins_except_over_all_squash() {
-    assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
+    assert!(
+        !read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts
+    );
     assert!(!read("rw,async").0.sync && read("async,rw,sync").0.sync);
-    for list in ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"] {
+    for list in [
+        "all_squash,no_root_squash",
+        "no_root_squash,all_squash",
+        "all_squash,root_squash",
+        "all_squash,sec=sys,no_root_squash",
+    ] {
         let (options, issues) = read(list);
-        assert!(issues.is_empty() && access_of(&options).ends_with(",All"), "{list}: {}", access_of(&options));
+        assert!(
+            issues.is_empty() && access_of(&options).ends_with(",All"),
+            "{list}: {}",
+            access_of(&options)
+        );
     }
     assert_eq!(read("all_squash,no_root_squash,no_all_squash").0.squash.who, SquashWho::Root);
     assert_eq!(read("no_root_squash,no_all_squash").0.squash.who, SquashWho::Nobody);
@@ -39,11 +59,15 @@ fn last_of_two_opposite_options_wins_except_over_all_squash() {
 
 #[test]
 fn applies_options() {
-    let (options, issues) =
-        read("rw,all_squash,anonuid=-2,anongid=100,insecure,crossmnt,mp=/m,sec=krb5p:krb5i,sec=sys,fsid=7,sync,no_subtree_check");
+    let (options, issues) = read(
+        "rw,all_squash,anonuid=-2,anongid=100,insecure,crossmnt,mp=/m,sec=krb5p:krb5i,sec=sys,fsid=7,sync,no_subtree_check",
+    );
     assert_eq!(issues, []);
     assert!(!options.read_only && !options.secure && options.cross_mounts);
-    assert_eq!(options.squash, Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 });
+    assert_eq!(
+        options.squash,
+        Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 }
+    );
     assert_eq!(access_of(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
     assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
 }
@@ -63,7 +87,10 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
     let ignored = "no_wdelay subtree_check nohide no_acl insecure_locks secure_locks no_auth_nlm auth_nlm nordirplus rdirplus \
                    pnfs security_label reexport=auto-fsidnum reexport=predefined-fsidnum squash_uids=0-15 squash_gids=1";
     for option in ignored.split_ascii_whitespace() {
-        assert!(matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)), "{option}");
+        assert!(
+            matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)),
+            "{option}"
+        );
     }
 }
 
@@ -80,14 +107,26 @@ fn options_of_our_own_cause_no_warning() {
 fn weakest_listed_transport_is_the_demand() {
     let demand = |list: &str| read(list).0.access()[0].transport_min;
     assert_eq!((demand("rw"), demand("xprtsec=mtls:none")), (Transport::Clear, Transport::Clear));
-    assert_eq!((demand("xprtsec=mtls:tls"), demand("xprtsec=tls,xprtsec=mtls")), (Transport::Tls, Transport::MutualTls));
+    assert_eq!(
+        (demand("xprtsec=mtls:tls"), demand("xprtsec=tls,xprtsec=mtls")),
+        (Transport::Tls, Transport::MutualTls)
+    );
 }
 
 #[test]
 fn parses_three_forms_of_fsid() {
-    assert_eq!((fsid("root"), fsid("0"), fsid("12")), (Some(Fsid::Root), Some(Fsid::Root), Some(Fsid::Number(12))));
-    assert_eq!(fsid("00112233-4455-6677-8899-aabbccddeeff"), fsid("00112233:44556677:8899aabb:ccddeeff"));
-    assert!(matches!(fsid("00112233-4455-6677-8899-aabbccddeeff"), Some(Fsid::Uuid([0, 0x11, ..]))));
+    assert_eq!(
+        (fsid("root"), fsid("0"), fsid("12")),
+        (Some(Fsid::Root), Some(Fsid::Root), Some(Fsid::Number(12)))
+    );
+    assert_eq!(
+        fsid("00112233-4455-6677-8899-aabbccddeeff"),
+        fsid("00112233:44556677:8899aabb:ccddeeff")
+    );
+    assert!(matches!(
+        fsid("00112233-4455-6677-8899-aabbccddeeff"),
+        Some(Fsid::Uuid([0, 0x11, ..]))
+    ));
     assert_eq!((fsid("-1"), fsid("abc")), (None, None));
 }
 
@@ -97,7 +136,10 @@ fn faulty_options_are_errors() {
                    snapshots= snapshots=/a/../b snapshots=/*/* snapdir snapdir=all sign_fh=1 squash_uids \
                    rw=1 anonuid=x anonuid=4294967295 fsid=q sec=spkm3";
     for option in options.split_ascii_whitespace() {
-        assert!(matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)), "{option}");
+        assert!(
+            matches!(&read(option).1[..], [OptionIssue::Error(text, _)] if text.contains(option)),
+            "{option}"
+        );
     }
 }
 
@@ -109,16 +151,28 @@ fn locations_list_paths_and_equivalent_servers() {
         path: path.iter().map(|name| name.as_bytes().to_vec()).collect(),
     };
     let read = |option: &str| read(option).0.locations.unwrap();
-    let list = vec![location(&["data", "x"], &["a.example", "192.0.2.7"]), location(&[], &["2001:db8::1", "b"])];
-    assert_eq!(read("refer=/data/x@a.example+192.0.2.7:/@[2001:db8::1]+b"), Locations { is_referral: true, list });
-    assert_eq!(read("replicas=/p@h"), Locations { is_referral: false, list: vec![location(&["p"], &["h"])] });
+    let list = vec![
+        location(&["data", "x"], &["a.example", "192.0.2.7"]),
+        location(&[], &["2001:db8::1", "b"]),
+    ];
+    assert_eq!(
+        read("refer=/data/x@a.example+192.0.2.7:/@[2001:db8::1]+b"),
+        Locations { is_referral: true, list }
+    );
+    assert_eq!(
+        read("replicas=/p@h"),
+        Locations { is_referral: false, list: vec![location(&["p"], &["h"])] }
+    );
 }
 
 #[test]
 fn rights_after_sec_apply_to_its_flavours() {
     for (list, access) in [
         ("sec=krb5p,rw,sec=sys,ro", "Krb5p:rw,Root Sys:ro,Root"),
-        ("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5", "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All"),
+        (
+            "rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5",
+            "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All",
+        ),
         ("ro,sec=sys,rw", "Sys:rw,Root"),
         ("sec=sys:krb5,ro,sec=sys,rw", "Sys:rw,Root Krb5:ro,Root"),
         ("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash", "Sys:ro,Root Krb5:ro,All"),
@@ -128,12 +182,19 @@ fn rights_after_sec_apply_to_its_flavours() {
     }
     let (mut options, mut issues) = read("sec=krb5p,ro");
     options.take("rw,sec=sys", &mut issues);
-    assert_eq!((access_of(&options), issues), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]), "options of a client");
+    assert_eq!(
+        (access_of(&options), issues),
+        ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]),
+        "options of a client"
+    );
 }
 
 #[test]
 fn rights_before_sec_apply_to_all_and_warn_of_exportfs() {
-    for (list, access) in [("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"), ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root")] {
+    for (list, access) in [
+        ("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"),
+        ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root"),
+    ] {
         let (options, _) = read(list);
         assert_eq!(access_of(&options), access);
         assert!(matches!(options.differences(), Some(OptionIssue::Warning(_))), "{list}");

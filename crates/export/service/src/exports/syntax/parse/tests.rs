@@ -16,7 +16,11 @@ fn parses_example_of_manual() {
 ";
     let parsed = parse(text).unwrap();
     assert_eq!(parsed.warnings, []);
-    let paths: Vec<_> = parsed.entries.iter().map(|entry| (entry.source.clone(), entry.line, entry.clients.len())).collect();
+    let paths: Vec<_> = parsed
+        .entries
+        .iter()
+        .map(|entry| (entry.source.clone(), entry.line, entry.clients.len()))
+        .collect();
     let expected = [
         ("/", 2, 2),
         ("/projects", 3, 1),
@@ -27,27 +31,40 @@ fn parses_example_of_manual() {
         ("/foo", 8, 2),
         ("/build", 9, 1),
     ];
-    assert_eq!(paths, expected.map(|(path, line, clients)| (Source::Directory(path.into()), line, clients)));
+    assert_eq!(
+        paths,
+        expected.map(|(path, line, clients)| (Source::Directory(path.into()), line, clients))
+    );
     let www = &parsed.entries[5].clients;
-    assert_eq!(www.iter().map(|client| client.options.read_only).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(
+        www.iter().map(|client| client.options.read_only).collect::<Vec<_>>(),
+        [false, false, true]
+    );
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
 #[test]
 fn client_rights_override_line_defaults() {
     for (line, rights) in [
-        ("-sec=sys,rw,no_root_squash h(ro,root_squash)", &[(Flavour::Sys, true, SquashWho::Root)][..]),
+        (
+            "-sec=sys,rw,no_root_squash h(ro,root_squash)",
+            &[(Flavour::Sys, true, SquashWho::Root)][..],
+        ),
         (
             "-sec=sys,rw,sec=krb5,ro,all_squash h(rw,no_all_squash)",
             &[(Flavour::Sys, false, SquashWho::Root), (Flavour::Krb5, false, SquashWho::Root)],
         ),
         ("-sec=sys,rw,no_root_squash h(all_squash)", &[(Flavour::Sys, false, SquashWho::All)]),
-        ("-sec=sys,rw,sec=krb5 h(ro,sec=krb5,rw)", &[(Flavour::Sys, true, SquashWho::Root), (Flavour::Krb5, false, SquashWho::Root)]),
+        (
+            "-sec=sys,rw,sec=krb5 h(ro,sec=krb5,rw)",
+            &[(Flavour::Sys, true, SquashWho::Root), (Flavour::Krb5, false, SquashWho::Root)],
+        ),
         ("-sec=sys,rw,no_root_squash h", &[(Flavour::Sys, false, SquashWho::Nobody)]),
     ] {
         let parsed = parse(format!("/d {line}\n").as_bytes()).unwrap();
         let access = parsed.entries[0].clients[0].options.access();
-        let found: Vec<_> = access.iter().map(|under| (under.flavour, under.read_only, under.squash.who)).collect();
+        let found: Vec<_> =
+            access.iter().map(|under| (under.flavour, under.read_only, under.squash.who)).collect();
         assert_eq!(found, rights, "{line}: {:?}", parsed.warnings);
     }
 }
@@ -57,7 +74,10 @@ fn everybody_by_mistake_causes_warning() {
     for (text, clients) in [("/a host (rw)", 2), ("/a", 1)] {
         let parsed = parse(text.as_bytes()).unwrap();
         let found = &parsed.entries[0].clients;
-        assert!(found[0].options.read_only && found[clients - 1].machine == MachineName::Everyone, "{text}");
+        assert!(
+            found[0].options.read_only && found[clients - 1].machine == MachineName::Everyone,
+            "{text}"
+        );
         assert_eq!((found.len(), parsed.warnings.len()), (clients, 1), "{text}");
     }
 }
@@ -73,10 +93,14 @@ fn lines_of_one_path_become_one_export() {
 
 #[test]
 fn reports_every_error_with_line_and_remedy() {
-    let errors = parse(b"/a *(rw,pnfs=)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
+    let errors =
+        parse(b"/a *(rw,pnfs=)\nrelative *\n/b *(rw\n/c 1.2.3.4/99\n\n/d x x").unwrap_err();
     let lines: Vec<_> = errors.iter().map(|fault| fault.line).collect();
     assert_eq!(lines, [1, 2, 3, 4, 6]);
-    assert_eq!(errors[0].to_string(), "line 1: option pnfs= is not a list of different addresses; write ADDRESS[:PORT][+ADDRESS[:PORT]]");
+    assert_eq!(
+        errors[0].to_string(),
+        "line 1: option pnfs= is not a list of different addresses; write ADDRESS[:PORT][+ADDRESS[:PORT]]"
+    );
 }
 
 proptest::proptest! {
