@@ -388,7 +388,7 @@ impl Runner {
     /// Notes files that remain. Limits the time after a stop request.
     pub fn clean(&mut self) {
         self.progress.update(self.total_s, self.total_s, "removing the run's files");
-        let mut asked = None;
+        let mut cleanup_began = None;
         for mut subject in std::mem::take(&mut self.subjects) {
             let (label, place) = (subject.info().label, subject.place());
             let (sender, done) = mpsc::channel();
@@ -406,7 +406,8 @@ impl Runner {
                     Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
                     Err(mpsc::RecvTimeoutError::Timeout) => {
                         if self.stop.is_set()
-                            && asked.get_or_insert_with(Instant::now).elapsed() > CLEANUP_MAX
+                            && cleanup_began.get_or_insert_with(Instant::now).elapsed()
+                                > CLEANUP_MAX
                         {
                             break Err(format!(
                                 "not finished {} s after the interruption",
@@ -452,7 +453,7 @@ fn notes(run: &Run) -> Vec<String> {
             .latency
             .map(|latency| latency.p50.us)
             .or(subject.figure)
-            .is_some_and(|told| told.spread() > UNCERTAIN_WIDTH);
+            .is_some_and(|figure| figure.spread() > UNCERTAIN_WIDTH);
         (wide + usize::from(is_wide), count + 1)
     });
     let mut notes = Vec::new();

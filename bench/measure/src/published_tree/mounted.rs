@@ -132,15 +132,15 @@ impl Mounted {
         let Some(child) = &mut self.child else { return Ok(()) };
         let start = Instant::now();
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
-            let told = Command::new(&self.unmount[0])
+            let unmounted = Command::new(&self.unmount[0])
                 .args(&self.unmount[1..])
                 .stdin(Stdio::null())
                 .output();
-            let told =
-                told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;
+            let unmounted = unmounted
+                .map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;
             if start.elapsed() > MOUNT_TIMEOUT {
                 return Err(Error::Program(
-                    String::from_utf8_lossy(&told.stderr).trim().to_owned(),
+                    String::from_utf8_lossy(&unmounted.stderr).trim().to_owned(),
                 ));
             }
             for _ in 0..50 {

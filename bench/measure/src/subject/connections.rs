@@ -22,7 +22,7 @@ pub(crate) struct ConnectSubject {
     label: String,
     address: SocketAddr,
     name: Option<String>,
-    asked: Request,
+    request: Request,
     server_cpu: Option<ServerCpu>,
     stop: StopFlag,
     first: [Mutex<Option<Vec<u8>>>; 2],
@@ -32,7 +32,7 @@ impl ConnectSubject {
     pub(crate) fn new(
         label: String,
         address: SocketAddr,
-        asked: Request,
+        request: Request,
         server_cpu: Option<ServerCpu>,
         stop: &StopFlag,
     ) -> Self {
@@ -41,7 +41,7 @@ impl ConnectSubject {
             label,
             address,
             name: None,
-            asked,
+            request,
             server_cpu,
             stop: stop.clone(),
             first: Default::default(),
@@ -55,7 +55,7 @@ impl ConnectSubject {
     }
 
     fn get(&self, path: &str) -> String {
-        let standard = if matches!(self.asked, Request::Https(_)) { 443 } else { 80 };
+        let standard = if matches!(self.request, Request::Https(_)) { 443 } else { 80 };
         let host = match &self.name {
             Some(name) if self.address.port() == standard => name.clone(),
             Some(name) => format!("{name}:{}", self.address.port()),
@@ -65,7 +65,7 @@ impl ConnectSubject {
     }
 
     fn sockets(&self, name: usize, time: Duration, sample: &mut Sample) -> Result<(), Error> {
-        let requests = match &self.asked {
+        let requests = match &self.request {
             Request::Records(of_names) => of_names[name].clone(),
             Request::Http(paths) | Request::Https(paths) => {
                 vec![self.get(&paths[name]).into_bytes()]
@@ -103,7 +103,7 @@ impl ConnectSubject {
         stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(lost)?;
         stream.set_nodelay(true).map_err(lost)?;
         let mut answer = Vec::new();
-        if matches!(self.asked, Request::Records(_)) {
+        if matches!(self.request, Request::Records(_)) {
             for request in requests {
                 stream.write_all(request).map_err(lost)?;
                 super::replay::record(&mut stream, &mut answer).map_err(lost)?;
@@ -164,7 +164,8 @@ impl ConnectSubject {
             .spawn()
             .map_err(program)?;
         let stdin = child.stdin.take();
-        let asked = stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
+        let written =
+            stdin.as_ref().map_or(Ok(()), |mut stdin| stdin.write_all(request.as_bytes()));
         let mut answers = child.stdout.take();
         let reader = std::thread::spawn(move || {
             let mut head = [0; HEAD_LEN];
@@ -184,7 +185,7 @@ impl ConnectSubject {
         let _ = child.wait();
         drop(stdin);
         let head = reader.join().unwrap_or_default();
-        asked.map_err(program)?;
+        written.map_err(program)?;
         match head.split(' ').nth(1) {
             _ if self.stop.is_set() => Err(Error::Interrupted),
             Some("200") => Ok(()),
@@ -235,7 +236,7 @@ impl ConnectSubject {
 
 impl Subject for ConnectSubject {
     fn info(&self) -> SubjectInfo {
-        let how = match self.asked {
+        let how = match self.request {
             Request::Records(_) => {
                 "a connection, and the calls of a client without a cache that reads and verifies one file"
             }
@@ -244,7 +245,7 @@ impl Subject for ConnectSubject {
                 "a connection, a full TLS 1.3 handshake and GET, by openssl s_time; answers are parse_count, not compared; a client with a failed connection counts as an error"
             }
         };
-        let nameless = matches!(self.asked, Request::Https(_)) && self.name.is_some();
+        let nameless = matches!(self.request, Request::Https(_)) && self.name.is_some();
         let details = std::iter::once(how)
             .chain(nameless.then_some("openssl s_time sends no host name (no SNI, no Host)"));
         let target = self
@@ -265,7 +266,7 @@ impl Subject for ConnectSubject {
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
-        let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else {
+        let (Request::Https(paths), Case::Connect { depth, .. }) = (&self.request, case) else {
             return Ok(());
         };
         self.is_served(&paths[usize::from(*depth > 1)])
@@ -281,7 +282,7 @@ impl Subject for ConnectSubject {
             matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))),
         )?;
         let mut sample = Sample::default();
-        if let Request::Https(paths) = &self.asked {
+        if let Request::Https(paths) = &self.request {
             let before = cpu::children_s();
             (sample.operations, sample.errors, sample.seconds) =
                 self.handshakes(&paths[name], time)?;
@@ -336,17 +337,17 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let server = std::thread::spawn(move || {
-            let mut asked = Vec::new();
+            let mut hosts = Vec::new();
             for stream in listener.incoming().take(2) {
                 let (mut stream, mut bytes) = (stream.expect("a caller"), [0; 1024]);
                 let n = stream.read(&mut bytes).expect("a request");
-                asked.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
+                hosts.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
                 stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").expect("the peer listens");
             }
-            asked
+            hosts
         });
-        let subject = |host: &str, asked: Request| {
-            ConnectSubject::new("http".into(), address, asked, None, &StopFlag::default())
+        let subject = |host: &str, request: Request| {
+            ConnectSubject::new("http".into(), address, request, None, &StopFlag::default())
                 .named(host)
         };
         let paths = || ["/a".to_owned(), "/b".to_owned()];
@@ -354,10 +355,10 @@ mod tests {
             let subject = subject(host, Request::Http(paths()));
             subject.one_connection(0, &[subject.get("/a").into_bytes()]).expect("it answers");
         }
-        let asked = server.join().expect("the thread ends");
+        let hosts = server.join().expect("the thread ends");
         let host =
             |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
-        assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
+        assert_eq!(hosts, [host("files.example"), host("127.0.0.1")]);
         let info = subject("files.example", Request::Https(paths())).info();
         assert!(
             info.target.starts_with("files.example (")
@@ -379,8 +380,8 @@ mod tests {
             }
         };
         let subject = |path: &str| {
-            let asked = Request::Https([path.into(), path.into()]);
-            ConnectSubject::new("https".into(), web.https, asked, None, &StopFlag::default())
+            let request = Request::Https([path.into(), path.into()]);
+            ConnectSubject::new("https".into(), web.https, request, None, &StopFlag::default())
         };
         let case = Case::Connect { depth: 1, seconds: 1.0 };
         subject("/small").prepare(&case).expect("the file exists");

@@ -431,7 +431,7 @@ mod tests {
         fn update(&mut self, _: f64, _: f64, _: &str) {}
     }
 
-    fn asked(rounds: Rounds, speed: impl Fn(usize) -> u64) -> (Group, Vec<String>) {
+    fn run_and_log(rounds: Rounds, speed: impl Fn(usize) -> u64) -> (Group, Vec<String>) {
         let subject = |label: &str| SubjectInfo {
             label: label.into(),
             target: "x".into(),
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn openssl_is_measured_once_in_each_counted_round() {
         let (group, log) =
-            asked(Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: true }, |turn| {
+            run_and_log(Rounds { min: 3, max: 3, spread_max: 0.0, warm_up: true }, |turn| {
                 1000 + turn as u64
             });
         let round = ["openssl", "plain 1", "plain 16"];
@@ -498,13 +498,13 @@ mod tests {
         for (pass_s, batch_max, wanted) in
             [(100e-9, u64::MAX, 1024), (100e-9, 64, 64), (1e-3, u64::MAX, 1)]
         {
-            let mut asked = Vec::new();
+            let mut passes_run = Vec::new();
             let (passes, spent) = batches(Duration::ZERO, batch_max, &mut |passes| {
-                asked.push(passes);
+                passes_run.push(passes);
                 passes as f64 * pass_s
             });
-            assert_eq!(asked.last(), Some(&wanted), "{asked:?}");
-            let counted: u64 = asked.iter().filter(|passes| **passes == wanted).sum();
+            assert_eq!(passes_run.last(), Some(&wanted), "{passes_run:?}");
+            let counted: u64 = passes_run.iter().filter(|passes| **passes == wanted).sum();
             assert_eq!(passes, counted);
             assert!((spent - passes as f64 * pass_s).abs() < 1e-9 && passes >= 2);
         }
@@ -513,11 +513,12 @@ mod tests {
     #[test]
     fn stops_when_intervals_are_narrow() {
         let (_, log) =
-            asked(Rounds { min: 3, max: 10, spread_max: 0.02, warm_up: false }, |_| 1000);
+            run_and_log(Rounds { min: 3, max: 10, spread_max: 0.02, warm_up: false }, |_| 1000);
         assert_eq!(log.len(), 3 * 3);
-        let (_, log) = asked(Rounds { min: 3, max: 5, spread_max: 0.02, warm_up: false }, |turn| {
-            if turn % 2 == 0 { 10 } else { 1000 }
-        });
+        let (_, log) =
+            run_and_log(Rounds { min: 3, max: 5, spread_max: 0.02, warm_up: false }, |turn| {
+                if turn % 2 == 0 { 10 } else { 1000 }
+            });
         assert_eq!(log.len(), 5 * 3);
     }
 }

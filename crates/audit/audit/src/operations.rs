@@ -42,8 +42,8 @@ pub(crate) fn number_of_name(name: &str) -> Option<u16> {
 
 /// True if the operation behind system call `word` also serves calls that `named` lacks.
 pub(crate) fn serves_other_calls(word: &str, named: &[String]) -> bool {
-    if let Some((_, usual)) = UNUSUAL_CALLS.iter().find(|(unusual, _)| *unusual == word) {
-        return !usual.iter().any(|call| named.iter().any(|name| name == call));
+    if let Some((_, equivalents)) = UNUSUAL_CALLS.iter().find(|(unusual, _)| *unusual == word) {
+        return !equivalents.iter().any(|call| named.iter().any(|name| name == call));
     }
     let group = CALLS_SHARING_OPERATION
         .iter()

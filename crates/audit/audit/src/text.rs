@@ -88,25 +88,26 @@ pub(crate) fn may_have_created(record: &Record<'_>) -> bool {
 
 fn equivalent_call(record: &Record<'_>) -> (u32, [String; 2]) {
     let requested = record.requested.unwrap_or(0);
-    let has = |bits: u32| requested & bits != 0;
+    let requests_any = |bits: u32| requested & bits != 0;
     let at = |third: u32| ["ffffff9c".to_owned(), format!("{third:x}")];
     let none = || ["0".to_owned(), "0".to_owned()];
     match record.operation {
         // Flags of openat(2): O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_TRUNC.
         number::OPEN => {
-            let access = match (has(access::READ), has(access::MODIFY | access::EXTEND)) {
-                (true, true) => 2,
-                (false, true) => 1,
-                _ => 0,
-            };
-            let create = if has(access::CREATE) { 0x40 } else { 0 };
-            (257, at(access | create | if has(access::TRUNCATE) { 0x200 } else { 0 }))
+            let access =
+                match (requests_any(access::READ), requests_any(access::MODIFY | access::EXTEND)) {
+                    (true, true) => 2,
+                    (false, true) => 1,
+                    _ => 0,
+                };
+            let create = if requests_any(access::CREATE) { 0x40 } else { 0 };
+            (257, at(access | create | if requests_any(access::TRUNCATE) { 0x200 } else { 0 }))
         }
-        number::SETATTR if has(access::TRUNCATE) => (76, none()),
-        number::SETATTR if has(access::MODE) => (268, at(record.mode.unwrap_or(0))),
-        number::SETATTR if has(access::OWNER) => (260, at(0)),
-        number::SETATTR if has(access::ACL) => (188, none()),
-        number::SETATTR if has(access::TIMES) => (280, at(0)),
+        number::SETATTR if requests_any(access::TRUNCATE) => (76, none()),
+        number::SETATTR if requests_any(access::MODE) => (268, at(record.mode.unwrap_or(0))),
+        number::SETATTR if requests_any(access::OWNER) => (260, at(0)),
+        number::SETATTR if requests_any(access::ACL) => (188, none()),
+        number::SETATTR if requests_any(access::TIMES) => (280, at(0)),
         // symlinkat takes the directory as second argument; mknodat takes the file type in the
         // mode.
         number::CREATE => match requested >> access::TYPE_SHIFT {

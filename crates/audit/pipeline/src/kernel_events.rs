@@ -76,7 +76,7 @@ pub fn record(args: &KernelEvents) -> Outcome {
     };
     let boot_text = data_encoding::HEXLOWER.encode(&boot);
     recorder.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
-    let taken = interrupt::take(|| {});
+    let taken = interrupt::stop_gracefully(|| {});
     let done = match &args.source {
         // Events from the kernel are always new.
         Source::Netlink => recorder

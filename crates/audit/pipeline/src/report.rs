@@ -131,7 +131,8 @@ impl Counter {
             return rest;
         }
         // Operations without an open are in no total.
-        let is_unopened = record.requested.is_some_and(|asked| asked & access::UNOPENED != 0);
+        let is_unopened =
+            record.requested.is_some_and(|requested| requested & access::UNOPENED != 0);
         if moved != [0, 0] && !is_unopened && self.counted.len() < KEYS_MAX {
             let counted = self.counted.entry(key).or_default();
             (counted[0], counted[1]) =
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn bytes_in_close_totals_count_once() {
         let mut counter = Counter::default();
-        let one = |operation, read, written, asked| Record {
+        let one = |operation, read, written, requested| Record {
             class: Class::Operation,
             operation,
             uid: Some(5),
@@ -276,7 +277,7 @@ mod tests {
             file: &[1],
             read: Some(read),
             written: Some(written),
-            requested: asked,
+            requested,
             ..Record::default()
         };
         counter.count(&one(number::READ, 100, 0, Some(access::READ)));

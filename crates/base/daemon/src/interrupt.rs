@@ -1,5 +1,5 @@
 //! The first SIGINT, SIGTERM or SIGHUP runs the registered clean-ups and ends the process with code
-//! 130. Replicas, mounts and publications take the first signal over. In a daemon, SIGHUP reads files
+//! 130. Replicas, mounts and publications stop gracefully at the first signal and end at the second. In a daemon, SIGHUP reads files
 //! anew and opens the log file again (daemon(7)).
 
 use std::io;
@@ -63,9 +63,9 @@ fn watch_with(
             }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
             // Read before the clean-ups: the signal may be released again during them.
-            let is_taken = TAKEN.load(Ordering::SeqCst) > 0;
-            run_duties();
-            if again || !is_taken {
+            let stops_gracefully = GRACEFUL_STOPS.load(Ordering::SeqCst) > 0;
+            run_clean_ups();
+            if again || !stops_gracefully {
                 std::process::exit(EXIT_CODE);
             }
         }
@@ -75,18 +75,18 @@ fn watch_with(
 
 /// Registers a clean-up for interruptions until the guard is dropped. Dropping it does not run the
 /// clean-up.
-pub fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
+pub fn on_interrupt(clean_up: impl FnOnce() + Send + 'static) -> CleanUp {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    duties().push((number, Box::new(duty)));
-    Duty(number)
+    clean_ups().push((number, Box::new(clean_up)));
+    CleanUp(number)
 }
 
 /// The first signal runs `notify` and sets `requested`. A second one ends the process.
-pub fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
-    // Register first: otherwise a signal in between would be taken and not reported.
-    let duty = on_interrupt(notify);
-    TAKEN.fetch_add(1, Ordering::SeqCst);
-    Taken { _duty: duty }
+pub fn stop_gracefully(notify: impl FnOnce() + Send + 'static) -> GracefulStop {
+    // Register first: otherwise a signal between the two would stop nothing.
+    let clean_up = on_interrupt(notify);
+    GRACEFUL_STOPS.fetch_add(1, Ordering::SeqCst);
+    GracefulStop { _clean_up: clean_up }
 }
 
 pub fn requested() -> bool {
@@ -94,42 +94,42 @@ pub fn requested() -> bool {
 }
 
 /// While this lives, the first signal does not end the process.
-pub struct Taken {
-    _duty: Duty,
+pub struct GracefulStop {
+    _clean_up: CleanUp,
 }
 
-impl Drop for Taken {
+impl Drop for GracefulStop {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(1, Ordering::SeqCst);
+        GRACEFUL_STOPS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-pub struct Duty(usize);
+pub struct CleanUp(usize);
 
-impl Drop for Duty {
+impl Drop for CleanUp {
     fn drop(&mut self) {
-        duties().retain(|(number, _)| *number != self.0);
+        clean_ups().retain(|(number, _)| *number != self.0);
     }
 }
 
 const EXIT_CODE: i32 = 130;
 
-fn run_duties() {
-    let waiting = std::mem::take(&mut *duties());
-    for (_, duty) in waiting.into_iter().rev() {
-        duty();
+fn run_clean_ups() {
+    let waiting = std::mem::take(&mut *clean_ups());
+    for (_, clean_up) in waiting.into_iter().rev() {
+        clean_up();
     }
 }
 
 /// A panic in a clean-up leaves the list intact.
-fn duties() -> std::sync::MutexGuard<'static, Vec<(usize, Undo)>> {
-    DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn clean_ups() -> std::sync::MutexGuard<'static, Vec<(usize, CleanUpFn)>> {
+    CLEAN_UPS.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-type Undo = Box<dyn FnOnce() + Send>;
+type CleanUpFn = Box<dyn FnOnce() + Send>;
 
-static DUTIES: Mutex<Vec<(usize, Undo)>> = Mutex::new(Vec::new());
+static CLEAN_UPS: Mutex<Vec<(usize, CleanUpFn)>> = Mutex::new(Vec::new());
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static GRACEFUL_STOPS: AtomicUsize = AtomicUsize::new(0);
 static IS_DAEMON: AtomicBool = AtomicBool::new(false);
 static REQUESTED: AtomicBool = AtomicBool::new(false);

@@ -13,7 +13,7 @@ use super::check::{is_shared, is_without_options, key};
 use super::read::Choice;
 use super::{Config, Origin, Setting, Table, Value};
 
-pub struct Given {
+pub struct ParsedArguments {
     arguments: Vec<OsString>,
     /// Switches that are turned off: `--no-cache=false`.
     off: Vec<String>,
@@ -36,7 +36,7 @@ impl Applied {
 }
 
 /// Parses a command line without judging it, and takes out switches with a value.
-pub fn first_pass(arguments: Vec<OsString>, command: Command) -> Given {
+pub fn first_pass(arguments: Vec<OsString>, command: Command) -> ParsedArguments {
     let mut command = command.ignore_errors(true);
     command.build();
     let switches = switches(&command);
@@ -63,8 +63,10 @@ pub fn first_pass(arguments: Vec<OsString>, command: Command) -> Given {
         .filter(|matches| matches.subcommand_name().is_some());
     match matches.as_ref().and_then(ArgMatches::subcommand_name) {
         // A command line in the arguments of `vouch config show` stays as it is.
-        Some(name) if is_without_options(name) => Given { arguments, off: Vec::new(), matches },
-        _ => Given { arguments: kept, off, matches },
+        Some(name) if is_without_options(name) => {
+            ParsedArguments { arguments, off: Vec::new(), matches }
+        }
+        _ => ParsedArguments { arguments: kept, off, matches },
     }
 }
 
@@ -77,7 +79,7 @@ fn switches(command: &Command) -> Vec<String> {
     all
 }
 
-impl Given {
+impl ParsedArguments {
     pub fn is_off(&self, switch: &str) -> bool {
         self.off.iter().any(|off| off == switch)
     }
@@ -91,11 +93,13 @@ impl Given {
     fn files(&self) -> Choice {
         let given =
             self.matches.as_ref().and_then(|matches| matches.get_one::<PathBuf>("config").cloned());
-        given.filter(|path| !path.as_os_str().is_empty()).map_or(Choice::System, Choice::Given)
+        given
+            .filter(|path| !path.as_os_str().is_empty())
+            .map_or(Choice::System, Choice::ParsedArguments)
     }
 }
 
-pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
+pub fn apply(given: &ParsedArguments, config: &Config, root: &Command) -> Applied {
     let mut applied = Applied { arguments: given.arguments.clone(), origins: HashMap::new() };
     let Some((leaf, matches, words)) = subcommand(given, root) else { return applied };
     let command = words.join(" ");
@@ -177,7 +181,7 @@ pub fn apply(given: &Given, config: &Config, root: &Command) -> Applied {
 
 /// The subcommand that is called, its matches, and its words. None if it takes no settings.
 fn subcommand<'c>(
-    given: &'c Given,
+    given: &'c ParsedArguments,
     root: &'c Command,
 ) -> Option<(&'c Command, &'c ArgMatches, Vec<&'c str>)> {
     let mut matches = given.matches.as_ref()?;

@@ -24,7 +24,7 @@ pub fn check(files: Vec<PathBuf>, items: Vec<Item>, root: &Command) -> (Config, 
 }
 
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum SettingScope<'a> {
     /// At the top level, or directly in the table of a tree.
     Shared,
     Command(&'a Command),
@@ -34,15 +34,15 @@ fn add(config: &mut Config, item: Item, root: &Command) -> Result<(), Problem> {
     let (option, words) = item.keys.split_last().expect("an item has a key");
     let table = match words {
         [] => {
-            let arg =
-                find(option, Place::Shared, root).ok_or_else(|| unknown_at_top(&item, root))?;
+            let arg = find(option, SettingScope::Shared, root)
+                .ok_or_else(|| unknown_at_top(&item, root))?;
             check_value(arg, &item)?;
             &mut config.site
         }
         [one] if one == NAMESPACE => {
             let mount = root.find_subcommand("mount").expect("the command is defined");
-            let arg = find(option, Place::Command(mount), root)
-                .ok_or_else(|| unknown(&item, Place::Command(mount), root))?;
+            let arg = find(option, SettingScope::Command(mount), root)
+                .ok_or_else(|| unknown(&item, SettingScope::Command(mount), root))?;
             check_value(arg, &item)?;
             &mut config.namespace
         }
@@ -153,9 +153,9 @@ fn check_tree_option(item: &Item, root: &Command) -> Result<(), Problem> {
             cure: format!("write [tree.{}] and name = \"@HOST,HOSTID\"", item.keys[1]),
         }),
         [option] => {
-            let arg = find(option, Place::Shared, root).ok_or_else(|| {
+            let arg = find(option, SettingScope::Shared, root).ok_or_else(|| {
                 let users = commands_with(option, root);
-                let problem = unknown(item, Place::Shared, root);
+                let problem = unknown(item, SettingScope::Shared, root);
                 match users.first() {
                     Some(command) => Problem {
                         cure: format!("put it into [tree.{}.{command}]", item.keys[1]),
@@ -201,17 +201,19 @@ fn check_command_option(
                 }
             })?;
     }
-    let place = Place::Command(command);
+    let place = SettingScope::Command(command);
     let arg = find(option, place, root).ok_or_else(|| unknown(item, place, root))?;
     check_value(arg, item)
 }
 
-fn find<'a>(option: &str, place: Place<'a>, root: &'a Command) -> Option<&'a Arg> {
+fn find<'a>(option: &str, place: SettingScope<'a>, root: &'a Command) -> Option<&'a Arg> {
     match place {
-        Place::Command(command) => {
+        SettingScope::Command(command) => {
             command.get_arguments().find(|arg| key(arg).as_deref() == Some(option))
         }
-        Place::Shared => shared(root).into_iter().find(|arg| key(arg).as_deref() == Some(option)),
+        SettingScope::Shared => {
+            shared(root).into_iter().find(|arg| key(arg).as_deref() == Some(option))
+        }
     }
 }
 
@@ -312,7 +314,7 @@ fn shape(arg: &Arg) -> String {
 
 fn unknown_at_top(item: &Item, root: &Command) -> Problem {
     let option = &item.keys[0];
-    let problem = unknown(item, Place::Shared, root);
+    let problem = unknown(item, SettingScope::Shared, root);
     match &commands_with(option, root)[..] {
         [] => problem,
         [one] => Problem {
@@ -327,18 +329,18 @@ fn unknown_at_top(item: &Item, root: &Command) -> Problem {
     }
 }
 
-fn unknown(item: &Item, place: Place<'_>, root: &Command) -> Problem {
+fn unknown(item: &Item, place: SettingScope<'_>, root: &Command) -> Problem {
     let option = item.keys.last().expect("an item has a key");
     let (args, help) = match place {
-        Place::Shared => (shared(root), "vouch help ls".to_owned()),
-        Place::Command(command) => {
+        SettingScope::Shared => (shared(root), "vouch help ls".to_owned()),
+        SettingScope::Command(command) => {
             (command.get_arguments().collect(), format!("vouch help {}", command.get_name()))
         }
     };
     let mut known: Vec<String> = args.into_iter().filter_map(key).collect();
     known.sort_unstable();
     known.dedup();
-    if matches!(place, Place::Shared) && item.keys.len() == 1 {
+    if matches!(place, SettingScope::Shared) && item.keys.len() == 1 {
         known.extend(
             root.get_subcommands()
                 .filter(|sub| !is_without_options(sub.get_name()))
@@ -356,7 +358,7 @@ fn unknown(item: &Item, place: Place<'_>, root: &Command) -> Problem {
 fn commands_with(option: &str, root: &Command) -> Vec<String> {
     let commands = root.get_subcommands().filter(|sub| !is_without_options(sub.get_name()));
     commands
-        .filter(|command| find(option, Place::Command(command), root).is_some())
+        .filter(|command| find(option, SettingScope::Command(command), root).is_some())
         .map(|command| command.get_name().to_owned())
         .collect()
 }

@@ -15,7 +15,7 @@ pub enum Choice {
     /// /etc/vouch/vouch.toml and /etc/vouch/conf.d, if they exist.
     System,
     /// This file, or `vouch.toml` and `conf.d` in this directory. It must exist.
-    Given(PathBuf),
+    ParsedArguments(PathBuf),
 }
 
 #[derive(Debug)]
@@ -50,8 +50,8 @@ pub fn read(choice: &Choice) -> (Vec<PathBuf>, Vec<Item>, Vec<Problem>) {
 fn find(choice: &Choice, problems: &mut Vec<Problem>) -> Vec<(PathBuf, bool)> {
     let directory = match choice {
         Choice::System => Path::new(SYSTEM),
-        Choice::Given(path) if path.is_dir() => path,
-        Choice::Given(path) => return vec![(path.clone(), true)],
+        Choice::ParsedArguments(path) if path.is_dir() => path,
+        Choice::ParsedArguments(path) => return vec![(path.clone(), true)],
     };
     let mut files = vec![(directory.join("vouch.toml"), false)];
     let parts = directory.join("conf.d");

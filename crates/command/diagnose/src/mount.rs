@@ -10,7 +10,7 @@ use vouch_tree_client::{TreeOptions, location_of_name};
 use vouch_tree_mount::{MountStatus, TreeStatus};
 
 use crate::finding::{Finding, Findings};
-use crate::network::Place;
+use crate::network::ReplicaAddress;
 use crate::{MachineStatus, local};
 
 /// Checks the mount at `point`. Returns the trees to check, with their replicas.
@@ -33,9 +33,9 @@ pub fn check(
 
 fn without_status(point: &Path) -> Finding {
     let (send, receive) = mpsc::channel();
-    let asked = point.to_owned();
+    let point = point.to_owned();
     // The call cannot be ended: a thread that hangs ends with this process.
-    thread::spawn(move || send.send(rustix::fs::statvfs(&asked)));
+    thread::spawn(move || send.send(rustix::fs::statvfs(&point)));
     let Ok(answer) = receive.recv_timeout(ANSWER_MAX) else {
         let what = format!("the mount has not answered for {} s", ANSWER_MAX.as_secs());
         return Finding::problem("daemon-silent", point.display(), what)
@@ -92,11 +92,12 @@ fn tree_of(tree: &TreeStatus, findings: &mut Findings) -> Option<(TreeName, Tree
         );
     }
     let name = tree.name.parse::<TreeName>().ok()?;
-    let own = Place::parse(&location_of_name(&name));
+    let own = ReplicaAddress::parse(&location_of_name(&name));
     let places = tree.replicas.iter().map(|replica| {
         if replica.host.contains("://") { replica.host.clone() } else { replica.address.clone() }
     });
-    let replicas: Vec<String> = places.filter(|replica| Place::parse(replica) != own).collect();
+    let replicas: Vec<String> =
+        places.filter(|replica| ReplicaAddress::parse(replica) != own).collect();
     // Its own host may be left out of the mount on purpose.
     let only_replicas = !replicas.is_empty();
     Some((name, TreeOptions { replicas, only_replicas, refuse_forwarding: false }))

@@ -8,14 +8,14 @@ use crate::finding::{Finding, Findings};
 
 /// Where a replica should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ReplicaAddress {
     /// As the user or the name gives it: `HOST[:PORT]` or a URL.
     pub(crate) replica: String,
     host: String,
     port: u16,
 }
 
-impl Place {
+impl ReplicaAddress {
     pub(crate) fn parse(replica: &str) -> Self {
         let of_url = |rest: &str, port| {
             let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -99,18 +99,18 @@ fn unreachable(
     }
 }
 
-fn split_port(text: &str, usual: u16) -> (String, u16) {
+fn split_port(text: &str, default_port: u16) -> (String, u16) {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return (address.ip().to_string(), address.port());
     }
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<IpAddr>().is_ok() {
-        return (bare.to_owned(), usual);
+        return (bare.to_owned(), default_port);
     }
     match text.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)))
     {
         Some(place) => place,
-        None => (text.to_owned(), usual),
+        None => (text.to_owned(), default_port),
     }
 }
 
@@ -132,7 +132,7 @@ mod tests {
             ("https://[2001:db8::1]/db", "2001:db8::1", 443),
         ];
         for (text, host, port) in cases {
-            let place = Place::parse(text);
+            let place = ReplicaAddress::parse(text);
             assert_eq!((&*place.host, place.port), (host, port), "{text}");
         }
     }

@@ -28,7 +28,7 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
     for (title, table) in tables.into_iter().filter(|(_, table)| !table.is_empty()) {
         text.push_str(&format!("{}{title}\n{table}", if text.is_empty() { "" } else { "\n" }));
     }
-    if text.is_empty() { NOTHING.to_owned() } else { text }
+    if text.is_empty() { NO_DAEMON.to_owned() } else { text }
 }
 
 fn mounts(machine: &MachineStatus, now_s: u64) -> String {
@@ -416,7 +416,8 @@ fn table(heading: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
     table::table(&[vec![heading], rows].concat(), right)
 }
 
-const NOTHING: &str = "No mount or service of vouch runs on this machine that this user may ask.\n";
+const NO_DAEMON: &str =
+    "No mount or service of vouch runs on this machine that this user may ask.\n";
 
 const ERRORS_SHOWN: usize = 20;
 

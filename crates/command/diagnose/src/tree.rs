@@ -13,7 +13,7 @@ use vouch_tree_client::{
 use crate::clock::TwoClocks;
 use crate::finding::{Finding, Findings};
 use crate::local::ClientSettings;
-use crate::network::Place;
+use crate::network::ReplicaAddress;
 use crate::{bytes, clock, now_s};
 
 /// How much of a tree is read.
@@ -31,10 +31,10 @@ pub async fn check(
     extent: Extent,
     findings: &mut Findings,
 ) {
-    let mut places: Vec<Place> =
-        options.replicas.iter().map(|replica| Place::parse(replica)).collect();
+    let mut places: Vec<ReplicaAddress> =
+        options.replicas.iter().map(|replica| ReplicaAddress::parse(replica)).collect();
     if !options.only_replicas {
-        places.insert(0, Place::parse(&location_of_name(name)));
+        places.insert(0, ReplicaAddress::parse(&location_of_name(name)));
     }
     let client = match client(settings) {
         Ok(client) => client,
@@ -103,7 +103,7 @@ fn client(settings: &ClientSettings) -> Result<Arc<Client>, String> {
     Client::new(options).map_err(|error| error.to_string())
 }
 
-fn offer(place: &Place, tree: &Tree) -> Finding {
+fn offer(place: &ReplicaAddress, tree: &Tree) -> Finding {
     let (newest, now) = (tree.newest(), now_s());
     let expires = u64::try_from(newest.expires()).unwrap_or(0);
     let what = format!(
@@ -129,7 +129,7 @@ fn clock_of(tree: &Tree) -> Option<Finding> {
 /// This machine's clock and that of the replica, if it tells its time.
 async fn two_clocks(
     settings: &ClientSettings,
-    place: &Place,
+    place: &ReplicaAddress,
     name: &TreeName,
 ) -> Option<TwoClocks> {
     let connector = settings.connector.as_ref().ok()?;
@@ -152,7 +152,7 @@ const fn expiry(error: &Error) -> Option<u64> {
 }
 
 /// Reads data from this replica alone, and verifies it.
-async fn data(place: &Place, tree: &Arc<Tree>, extent: Extent) -> Finding {
+async fn data(place: &ReplicaAddress, tree: &Arc<Tree>, extent: Extent) -> Finding {
     let mut verification = tree.verify_all(&tree.newest());
     let (mut read, mut is_whole, mut bad) = (0, false, None);
     let reading = async {
@@ -190,14 +190,14 @@ async fn data(place: &Place, tree: &Arc<Tree>, extent: Extent) -> Finding {
     }
 }
 
-fn lying(place: &Place, proof: &str) -> Finding {
+fn lying(place: &ReplicaAddress, proof: &str) -> Finding {
     Finding::problem("replica-lies", &place.replica, format_args!("sends wrong data: {proof}"))
         .cure("its disk or memory is broken, something on the path changes data, or it attacks: tell its administrator to run `vouch verify --db`; leave it out until then")
 }
 
 /// The tree has expired, or this clock is ahead.
 fn expired(
-    place: &Place,
+    place: &ReplicaAddress,
     expires: u64,
     error: &Error,
     clocks: Option<TwoClocks>,
@@ -217,7 +217,7 @@ fn expired(
     }
 }
 
-fn refused(place: &Place, name: &TreeName, error: &Error) -> Finding {
+fn refused(place: &ReplicaAddress, name: &TreeName, error: &Error) -> Finding {
     let problem = |fault, what: String| Finding::problem(fault, &place.replica, what);
     match error {
         Error::NoSuchTree { hostid, .. } => problem(

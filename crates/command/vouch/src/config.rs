@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(mount.get_arguments().filter(left_out).count(), 0);
         let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
         std::fs::write(file.path(), "[mount]\nxattrs = \"off\"\nthreads = 3\n").expect("written");
-        let (files, items, mut problems) = read(&Choice::Given(file.path().to_owned()));
+        let (files, items, mut problems) = read(&Choice::ParsedArguments(file.path().to_owned()));
         let (config, more) = check(files, items, &root);
         problems.extend(more);
         assert!(problems.is_empty() && config.settings().len() == 2, "{problems:?}");

@@ -42,20 +42,20 @@ impl std::ops::AddAssign for Written {
 }
 
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct EntryInDirectory {
     pub(crate) dir: Arc<OwnedFd>,
     pub(crate) name: Vec<u8>,
     pub(crate) shown: Vec<u8>,
 }
 
-impl Place {
-    pub(crate) fn below(&self, dir: &Arc<OwnedFd>, name: &[u8]) -> Place {
+impl EntryInDirectory {
+    pub(crate) fn below(&self, dir: &Arc<OwnedFd>, name: &[u8]) -> EntryInDirectory {
         let shown = if self.shown.is_empty() {
             name.to_vec()
         } else {
             [&self.shown, &b"/"[..], name].concat()
         };
-        Place { dir: dir.clone(), name: name.to_vec(), shown }
+        EntryInDirectory { dir: dir.clone(), name: name.to_vec(), shown }
     }
 
     /// Private to its owner until it is finished.
@@ -69,7 +69,7 @@ impl Place {
             .at(self)
     }
 
-    pub(crate) fn link_to(&self, first: &Place) -> Outcome {
+    pub(crate) fn link_to(&self, first: &EntryInDirectory) -> Outcome {
         rustix::fs::linkat(&first.dir, &*first.name, &self.dir, &*self.name, AtFlags::empty())
             .map_err(io::Error::from)
             .at(self)

@@ -167,7 +167,7 @@ fn read(file: &str) -> (Config, Vec<Problem>) {
     fs::write(&path, file.replace("HOSTID", &"a".repeat(52))).expect("a file");
     let mut root = cli::command();
     root.build();
-    let (names, items, mut problems) = config::read(&Choice::Given(path));
+    let (names, items, mut problems) = config::read(&Choice::ParsedArguments(path));
     let (config, more) = config::check(names, items, &root);
     problems.extend(more);
     if problems.is_empty() {

@@ -68,10 +68,10 @@ impl Audit {
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
         let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(MovedPaths::read(Some(config.trail.directory.join(MOVED))));
-        let (moved, (save_moved_paths, asked)) = (names.moved.clone(), mpsc::channel());
+        let (moved, (save_moved_paths, save_requests)) = (names.moved.clone(), mpsc::channel());
         let keeper = thread::Builder::new()
             .name("audit-moved".into())
-            .spawn(move || asked.iter().for_each(|()| moved.save_requested()));
+            .spawn(move || save_requests.iter().for_each(|()| moved.save_requested()));
         let keeper = keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
         let save_moved_paths = Mutex::new(Some((save_moved_paths, keeper)));
         let (denied, bounds) = (RwLock::default(), RefusalLimit::default());

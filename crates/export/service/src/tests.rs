@@ -121,13 +121,13 @@ impl Running {
         let state = config.state.clone();
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, wait) = std::sync::mpsc::channel();
-        let asked = stop.clone();
+        let stop_requested = stop.clone();
         let thread = thread::spawn(move || {
             let shared = config.shared.clone();
             let lease = shared.map(|shared| wait_for_lease(&config, &shared, |_| ()).unwrap());
             let server = Server::open_with(config, seams, lease).unwrap();
             ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
-            server.run(|| asked.load(Ordering::SeqCst))
+            server.run(|| stop_requested.load(Ordering::SeqCst))
         });
         let (address, driver) = wait.recv().unwrap();
         Running { address, driver, state, stop, thread: Some(thread), _directory: directory }

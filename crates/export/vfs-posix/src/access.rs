@@ -36,8 +36,8 @@ const OTHER: [(Access, u8); 7] = [
 
 pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
     let rules = if node.file_type == FileType::Directory { &DIRECTORY[..] } else { &OTHER };
-    let asked = || rules.iter().filter(|(right, _)| wanted.has(*right));
-    let all = asked().fold(0, |bits, rule| bits | rule.1);
+    let rules_of = || rules.iter().filter(|(right, _)| wanted.has(*right));
+    let all = rules_of().fold(0, |bits, rule| bits | rule.1);
     let has = if all == 0 || may(node, all)? {
         all
     } else {
@@ -49,7 +49,7 @@ pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
         }
         has
     };
-    let granted = asked().filter(|(_, bits)| has & bits == *bits);
+    let granted = rules_of().filter(|(_, bits)| has & bits == *bits);
     Ok(granted.fold(Access::default(), |granted, (right, _)| granted | *right))
 }
 

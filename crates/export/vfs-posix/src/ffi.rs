@@ -192,10 +192,10 @@ pub(crate) fn is_resident(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result
     }
     let mut pages = vec![0u8; len.div_ceil(page_len)];
     // SAFETY: the mapping has `len` bytes, and `pages` a byte for each of its pages.
-    let asked = check(unsafe { libc::mincore(map, len, pages.as_mut_ptr()) }.into());
+    let answered = check(unsafe { libc::mincore(map, len, pages.as_mut_ptr()) }.into());
     // SAFETY: the mapping of above.
     unsafe { libc::munmap(map, len) };
-    asked.map(|_| pages.iter().all(|page| page & 1 == 1))
+    answered.map(|_| pages.iter().all(|page| page & 1 == 1))
 }
 
 /// FICLONERANGE.

@@ -52,7 +52,7 @@ impl MountLine {
         while fields.next()? != b"-" {}
         let kind = fields.next()?.to_vec();
         let of_file_system = fields.next_back()?;
-        let has = |options: &[u8], wanted: &[u8]| {
+        let has_option = |options: &[u8], wanted: &[u8]| {
             options.split(|&byte| byte == b',').any(|option| option == wanted)
         };
         let is_fuse = kind.starts_with(b"fuse") && kind != b"fusectl";
@@ -62,12 +62,12 @@ impl MountLine {
             device: (major.parse().ok()?, minor.parse().ok()?),
             point: PathBuf::from(OsStr::from_bytes(&unescape(point))),
             view: MountView {
-                is_read_only: has(options, b"ro"),
-                mapped_at: has(options, b"idmapped").then(|| point.to_vec()),
+                is_read_only: has_option(options, b"ro"),
+                mapped_at: has_option(options, b"idmapped").then(|| point.to_vec()),
             },
-            is_system_read_only: has(of_file_system, b"ro"),
+            is_system_read_only: has_option(of_file_system, b"ro"),
             is_of_system_root: root == b"/",
-            is_of_user: is_fuse && !has(of_file_system, b"user_id=0"),
+            is_of_user: is_fuse && !has_option(of_file_system, b"user_id=0"),
             kind,
         })
     }

@@ -49,7 +49,7 @@ fn fixture(above: &Path, options: impl FnOnce(&Path) -> Options) -> Fixture {
 
 /// The live directory of an export with a snapshot, which `.snapshot` does not disturb.
 fn fixture_with_snapshots(above: &Path) -> Fixture {
-    let plain = fixture(above, usual);
+    let plain = fixture(above, options);
     let (live, state) = (
         TempDir::new_in(above).expect("a directory"),
         TempDir::new_in(above).expect("a directory"),
@@ -57,8 +57,8 @@ fn fixture_with_snapshots(above: &Path) -> Fixture {
     let snapshots = state.path().join("snapshots");
     std::fs::create_dir_all(snapshots.join("one/directory")).expect("directories");
     std::os::unix::fs::chown(live.path(), None, Some(me().gid)).expect("its group can be set");
-    let fs =
-        PosixFs::open(live.path(), usual(&state.path().join("ids"))).expect("the export succeeds");
+    let fs = PosixFs::open(live.path(), options(&state.path().join("ids")))
+        .expect("the export succeeds");
     let pattern = SnapshotPattern::parse(snapshots.to_str().expect("UTF-8"));
     let fs = SnapshotFs::open(fs, SnapshotOptions { pattern, is_visible: false })
         .expect("the directory exists");
@@ -87,7 +87,7 @@ fn tiny_cache(_: &Path) -> Options {
     Options { files: FileCache::new(1), ..Options::default() }
 }
 
-fn usual(ids: &Path) -> Options {
+fn options(ids: &Path) -> Options {
     if can_serve_others() { by_handles(ids) } else { by_names(ids) }
 }
 
@@ -95,11 +95,11 @@ const MEMORY: &str = "/dev/shm";
 const DISK: &str = env!("CARGO_TARGET_TMPDIR");
 
 fn on_disk() -> Fixture {
-    fixture(Path::new(DISK), usual)
+    fixture(Path::new(DISK), options)
 }
 
 fn in_memory() -> Fixture {
-    fixture(Path::new(MEMORY), usual)
+    fixture(Path::new(MEMORY), options)
 }
 
 vouch_vfs::conformance_tests!(disk, on_disk);
@@ -150,7 +150,7 @@ fn leave_callers_resets_inherited_identity() {
         println!("skipped: {why}");
         return;
     }
-    let fixture = fixture(Path::new(DISK), usual);
+    let fixture = fixture(Path::new(DISK), options);
     let secret = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let path = secret.path().join("keytab");
     std::fs::write(&path, b"a key").expect("creating a file succeeds");
@@ -179,7 +179,7 @@ fn leave_callers_resets_inherited_identity() {
 
 #[test]
 fn read_only_export_is_never_changed() {
-    let fixture = fixture(Path::new(DISK), usual);
+    let fixture = fixture(Path::new(DISK), options);
     let root = fixture.fs.path(&fixture.fs.root());
     assert_eq!(root.as_deref(), Some(&b""[..]));
     let above = TempDir::new_in(DISK).expect("creating a directory succeeds");
@@ -189,7 +189,7 @@ fn read_only_export_is_never_changed() {
     std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link"))
         .expect("creating a link succeeds");
     let ids = TempDir::new_in(DISK).expect("creating a directory succeeds");
-    let options = Options { read_only: true, ..usual(&ids.path().join("ids")) };
+    let options = Options { read_only: true, ..options(&ids.path().join("ids")) };
     let fs = PosixFs::open(above.path(), options).expect("the export succeeds");
     check_read_only(&fs, &me());
     leave_callers().expect("switching to root succeeds");
@@ -209,7 +209,7 @@ fn exports_share_descriptor_limit_and_release_all() {
             (0..BOUND).for_each(|n| {
                 std::fs::write(root.join(n.to_string()), name).expect("creating a file succeeds")
             });
-            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) })
+            PosixFs::open(&root, Options { files: files.clone(), ..options(&ids(name)) })
                 .expect("the export succeeds")
         })
         .collect();
@@ -352,7 +352,7 @@ fn swap_directory_during_calls(options: fn(&Path) -> Options) {
 
 #[test]
 fn swapped_directory_never_leads_outside() {
-    swap_directory_during_calls(usual);
+    swap_directory_during_calls(options);
 }
 
 #[test]

@@ -389,7 +389,7 @@ impl FileSystem for TreeFs {
             return Some(node.path.to_vec());
         }
         match crate::identity::Identities::place(id).ok()? {
-            (_, crate::identity::Place::Path(path)) => Some(path.into()),
+            (_, crate::identity::Address::Path(path)) => Some(path.into()),
             _ => None,
         }
     }

@@ -21,7 +21,7 @@ pub(crate) struct Identities {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Address {
     Path(Box<[u8]>),
     Trail(Trail),
 }
@@ -71,18 +71,18 @@ impl Identities {
             .expect("no longer than FILE_ID_LEN_MAX by the array's own length")
     }
 
-    pub(crate) fn place(id: &FileId) -> Result<(FileType, Place)> {
+    pub(crate) fn place(id: &FileId) -> Result<(FileType, Address)> {
         let (&head, rest) = id.as_bytes().split_first().ok_or(Error::BadId)?;
         let file_type = type_of(head & TYPE_MASK).ok_or(Error::BadId)?;
         match head & !TYPE_MASK {
             WHOLE => {
                 let named = rest.is_empty()
                     || rest.split(|&byte| byte == b'/').all(|name| FileName::parse(name).is_ok());
-                if named { Ok((file_type, Place::Path(rest.into()))) } else { Err(Error::BadId) }
+                if named { Ok((file_type, Address::Path(rest.into()))) } else { Err(Error::BadId) }
             }
             TRAIL => {
                 let (hash, rest) = rest.split_first_chunk().ok_or(Error::BadId)?;
-                Ok((file_type, Place::Trail(Trail { hash: *hash, rest: rest.into() })))
+                Ok((file_type, Address::Trail(Trail { hash: *hash, rest: rest.into() })))
             }
             _ => Err(Error::BadId),
         }
@@ -133,12 +133,12 @@ mod tests {
             let id = ids.of(path, FileType::Symlink);
             assert_eq!(
                 Identities::place(&id).unwrap(),
-                (FileType::Symlink, Place::Path(path.into()))
+                (FileType::Symlink, Address::Path(path.into()))
             );
         }
         let path = [b"directory/".repeat(8).as_slice(), b"a rather long name of a file"].concat();
         let id = ids.of(&path, FileType::Regular);
-        let (file_type, Place::Trail(trail)) = Identities::place(&id).unwrap() else {
+        let (file_type, Address::Trail(trail)) = Identities::place(&id).unwrap() else {
             panic!("too long")
         };
         assert_eq!((file_type, trail.hash), (FileType::Regular, ids.hash(&path)));

@@ -49,9 +49,9 @@ impl CallContext<'_> {
         }
     }
 
-    fn position(&self, directory: &Node, cookie: Cookie) -> Result<Found> {
+    fn position(&self, directory: &Node, cookie: Cookie) -> Result<ListedEntry> {
         if self.name_at(&directory.inode, cookie)?.is_some() {
-            return Ok(Found::Number(cookie.number + 1));
+            return Ok(ListedEntry::Number(cookie.number + 1));
         }
         for revision in self.core.earlier_revisions(self.generation) {
             let tree = &self.core.tree;
@@ -65,7 +65,7 @@ impl CallContext<'_> {
             };
             match self.name_at(&then, cookie) {
                 Err(Error::WouldBlock) => return Err(Error::WouldBlock),
-                Ok(Some(name)) => return Ok(Found::Name(name)),
+                Ok(Some(name)) => return Ok(ListedEntry::Name(name)),
                 Err(_) | Ok(None) => {}
             }
         }
@@ -73,7 +73,7 @@ impl CallContext<'_> {
         loop {
             for (entry, number) in page.entries().iter().zip(page.number..) {
                 if cookie.fits(entry.name.as_bytes()) {
-                    return Ok(Found::Number(number + 1));
+                    return Ok(ListedEntry::Number(number + 1));
                 }
             }
             if page.last || page.entries().is_empty() {
@@ -93,7 +93,7 @@ impl CallContext<'_> {
     }
 }
 
-enum Found {
+enum ListedEntry {
     Number(u64),
     Name(Box<[u8]>),
 }
@@ -104,8 +104,10 @@ impl List<'_, '_> {
         let found = after.map(|cookie| self.call.position(self.directory, cookie)).transpose()?;
         let mut page = match &found {
             None => self.call.page(&inode, Position::Start)?,
-            Some(Found::Number(number)) => self.call.page(&inode, Position::Number(*number))?,
-            Some(Found::Name(name)) => self.call.page(&inode, Position::After(name))?,
+            Some(ListedEntry::Number(number)) => {
+                self.call.page(&inode, Position::Number(*number))?
+            }
+            Some(ListedEntry::Name(name)) => self.call.page(&inode, Position::After(name))?,
         };
         loop {
             for (entry, number) in page.entries().iter().zip(page.number..) {

@@ -8,7 +8,7 @@ use vouch_tree::{FileType, Inode};
 use vouch_vfs::{Blocking, Error, FileId, Result};
 
 use crate::core::{CallContext, split};
-use crate::identity::{Identities, Place};
+use crate::identity::{Address, Identities};
 use crate::node::{Node, without_inline_content};
 
 impl CallContext<'_> {
@@ -20,8 +20,8 @@ impl CallContext<'_> {
             return self.same(id, self.at(&node.path)?);
         }
         match Identities::place(id)? {
-            (_, Place::Path(path)) => self.same(id, self.at(&path)?),
-            (file_type, Place::Trail(trail)) => {
+            (_, Address::Path(path)) => self.same(id, self.at(&path)?),
+            (file_type, Address::Trail(trail)) => {
                 if self.core.gone.get(id).is_some_and(|generation| generation >= self.generation) {
                     return Err(Error::Stale);
                 }

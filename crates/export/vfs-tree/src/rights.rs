@@ -111,9 +111,9 @@ mod tests {
             (Caller::new(11, 21, []), Access::READ | Access::EXECUTE),
             (Caller::root(), Access::READ | Access::EXECUTE),
         ] {
-            let asked =
+            let requested =
                 Access::READ | Access::EXECUTE | Access::MODIFY | Access::EXTEND | Access::DELETE;
-            assert_eq!(access(&caller, &inode, &none, asked), expected, "{caller:?}");
+            assert_eq!(access(&caller, &inode, &none, requested), expected, "{caller:?}");
         }
         assert!(check_access(&Caller::root(), &file(0o600), &none, EXECUTE).is_err());
     }

@@ -31,7 +31,7 @@ struct Entry {
 }
 
 /// A place, which is free again when it is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     connections: Arc<Connections>,
     id: u64,
 }
@@ -66,7 +66,7 @@ impl Connections {
         socket: &TcpStream,
         address: IpAddr,
         now: Instant,
-    ) -> Option<Place> {
+    ) -> Option<ConnectionPermit> {
         let network = network(address);
         let unproved = Some(socket.try_clone().ok()?);
         let mut open = self.open.lock();
@@ -79,7 +79,7 @@ impl Connections {
         let id = open.next;
         open.next += 1;
         open.entries.push(Entry { id, network, since: now, unproved });
-        Some(Place { connections: self.clone(), id })
+        Some(ConnectionPermit { connections: self.clone(), id })
     }
 }
 
@@ -99,7 +99,7 @@ impl Open {
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     pub(super) fn set_proved(&self) {
         if let Some(entry) =
             self.connections.open.lock().entries.iter_mut().find(|entry| entry.id == self.id)
@@ -109,7 +109,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.connections.open.lock().entries.retain(|entry| entry.id != self.id);
     }

@@ -13,7 +13,7 @@ use rustix::net::sockopt::socket_peercred;
 use vouch_daemon::rate_limit::Throttle;
 use vouch_gss_mit::MitAcceptor;
 
-use super::connections::Place;
+use super::connections::ConnectionPermit;
 use super::{Agent, Broker};
 use crate::channel::{Channel, ChannelError};
 use crate::limits::{
@@ -116,7 +116,7 @@ impl Broker {
     fn serve_agent(
         &self,
         socket: TcpStream,
-        (address, place): (IpAddr, &Place),
+        (address, place): (IpAddr, &ConnectionPermit),
         acceptor: &MitAcceptor,
         log: &RefusalLog,
     ) {

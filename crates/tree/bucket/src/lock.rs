@@ -13,7 +13,7 @@ use vouch_tree_store::{BucketError, BucketErrorKind, BucketLock};
 
 use crate::database::Session;
 use crate::error::is_not_implemented;
-use crate::objects::{Expected, Found, LOCK};
+use crate::objects::{Expected, LOCK, StoredObject};
 use crate::runtime::{self, Task};
 
 pub(crate) fn take(session: &Arc<Session>, wait: Duration) -> io::Result<BucketLock> {
@@ -129,7 +129,7 @@ impl Session {
     }
 
     /// Left, expired, or of this work directory, whose file lock the caller holds.
-    fn may_take(&self, found: &Found) -> bool {
+    fn may_take(&self, found: &StoredObject) -> bool {
         let text = String::from_utf8_lossy(&found.bytes);
         let mut words = text.split_whitespace();
         let (state, id) = (words.next(), words.next());
@@ -206,7 +206,7 @@ pub(crate) fn is_missing(error: &io::Error) -> bool {
     inner.is_some_and(|error| error.kind == BucketErrorKind::Missing)
 }
 
-fn age(found: &Found) -> Duration {
+fn age(found: &StoredObject) -> Duration {
     SystemTime::now().duration_since(found.meta.last_modified.into()).unwrap_or_default()
 }
 

@@ -7,8 +7,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
+    Attribute, Attributes, Error, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, StoredObject, UpdateVersion,
 };
 use vouch_tree_store::{BucketError, BucketErrorKind};
 
@@ -30,10 +30,10 @@ pub(crate) enum Expected {
     Anything,
 }
 
-pub(crate) struct Found {
+pub(crate) struct StoredObject {
     pub(crate) bytes: Bytes,
     pub(crate) tag: String,
-    pub(crate) meta: ObjectMeta,
+    pub(crate) meta: StoredObject,
 }
 
 impl Objects {
@@ -55,7 +55,7 @@ impl Objects {
         object: &str,
         known: Option<String>,
         len_max: u64,
-    ) -> io::Result<Option<Found>> {
+    ) -> io::Result<Option<StoredObject>> {
         let options = GetOptions { if_none_match: known, ..GetOptions::default() };
         let got = match self.store.get_opts(&self.key(object), options).await {
             Err(Error::NotModified { .. }) => return Ok(None),
@@ -72,7 +72,7 @@ impl Objects {
             return Err(self.invalid(object, format_args!("has no ETag")));
         };
         let bytes = got.bytes().await.map_err(|error| self.failed(object, &error))?;
-        Ok(Some(Found { bytes, tag, meta }))
+        Ok(Some(StoredObject { bytes, tag, meta }))
     }
 
     pub(crate) fn invalid(&self, object: &str, what: std::fmt::Arguments<'_>) -> io::Error {

@@ -16,7 +16,7 @@ use vouch_tree_client::{Client, Tree};
 use vouch_tree_store::{PackFile, pack_header};
 
 use crate::fetch::FetchesInProgress;
-use crate::pack::{CachedPack, Wanted};
+use crate::pack::{CachedPack, MissingFrame};
 use crate::table::PackTable;
 use crate::{CacheOptions, Error, Result, io_error};
 
@@ -42,7 +42,7 @@ pub struct TreeCache {
 pub enum Cover {
     Ready(Arc<PackFile>),
     /// Missing frames: pass them to [`TreeCache::fetch`], then ask again.
-    Absent(Wanted),
+    Absent(MissingFrame),
     Unknown,
 }
 

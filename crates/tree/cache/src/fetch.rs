@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::cache::TreeCache;
-use crate::pack::{CachedPack, Wanted};
+use crate::pack::{CachedPack, MissingFrame};
 
 type FrameKey = (u64, usize);
 
@@ -48,7 +48,11 @@ impl Waiter {
 impl TreeCache {
     /// Joins fetches in progress, then calls `done`. Each round of `AT_ONCE_MAX` frames ends within
     /// the client's deadline.
-    pub fn fetch(self: &Arc<Self>, wanted: Vec<Wanted>, done: impl FnOnce(bool) + Send + 'static) {
+    pub fn fetch(
+        self: &Arc<Self>,
+        wanted: Vec<MissingFrame>,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) {
         let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
         // One more, so that it does not end before all are counted.
         let waiter = Arc::new(Waiter {
@@ -59,7 +63,7 @@ impl TreeCache {
         let mut own = Vec::new();
         {
             let mut waiting = self.in_progress.waiting.lock();
-            for Wanted { pack, frames } in wanted {
+            for MissingFrame { pack, frames } in wanted {
                 for frame in frames {
                     match waiting.get_mut(&(pack.serial, frame)) {
                         Some(others) => others.push(Arc::clone(&waiter)),

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use cache::{CacheCounts, Cover, TreeCache};
-pub use pack::Wanted;
+pub use pack::MissingFrame;
 use vouch_tree::TreeName;
 use vouch_tree_client::{ErrorClass, HttpOptions, TreeOptions};
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use vouch_tree::Iv;
 use vouch_tree_store::{PackFile, RECORD_HEAD_LEN, record_head};
 
-use crate::table::{PackTable, Place};
+use crate::table::{FramePosition, PackTable};
 
 #[derive(Debug)]
 pub(crate) struct CachedPack {
@@ -36,7 +36,7 @@ enum FileState {
 }
 
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct MissingFrame {
     pub(crate) pack: Arc<CachedPack>,
     pub(crate) frames: Vec<usize>,
 }
@@ -89,7 +89,7 @@ impl CachedPack {
     pub(crate) fn cover(
         self: &Arc<Self>,
         frames: impl Iterator<Item = usize> + Clone,
-    ) -> Result<Arc<PackFile>, Wanted> {
+    ) -> Result<Arc<PackFile>, MissingFrame> {
         let mut missing: Vec<usize> =
             frames.clone().filter(|frame| !self.present.get(*frame)).collect();
         if missing.is_empty() || self.inherited.is_some() {
@@ -103,7 +103,7 @@ impl CachedPack {
                 None => missing = frames.collect(),
             }
         }
-        Err(Wanted { pack: Arc::clone(self), frames: missing })
+        Err(MissingFrame { pack: Arc::clone(self), frames: missing })
     }
 
     pub(crate) fn is_present(&self, frame: usize) -> bool {
@@ -140,7 +140,7 @@ impl CachedPack {
 
     /// Returns the growth on disk. Does nothing to an evicted pack.
     pub(crate) fn write(&self, frame: usize, stored: &[u8]) -> io::Result<i64> {
-        let place: &Place = &self.table.places[frame];
+        let place: &FramePosition = &self.table.places[frame];
         let mut record = Vec::with_capacity(RECORD_HEAD_LEN + stored.len() + 3);
         record.extend_from_slice(&record_head(place.len));
         record.extend_from_slice(stored);

@@ -7,7 +7,7 @@ use vouch_tree::BlockHandle;
 use vouch_tree_store::{RECORD_HEAD_LEN, RemoteFrame};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FramePosition {
     /// Start of the record.
     pub(crate) offset: u32,
     /// Length of the frame.
@@ -15,7 +15,7 @@ pub(crate) struct Place {
     pub(crate) handle: BlockHandle,
 }
 
-impl Place {
+impl FramePosition {
     pub(crate) fn record(&self) -> Range<u64> {
         let start = u64::from(self.offset);
         start..start + RECORD_HEAD_LEN as u64 + u64::from(self.len).next_multiple_of(4)
@@ -26,7 +26,7 @@ impl Place {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PackTable {
     pub(crate) len: u64,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<FramePosition>,
 }
 
 impl PackTable {
@@ -39,7 +39,7 @@ impl PackTable {
     fn sort(&mut self) -> bool {
         self.places.sort_unstable_by_key(|place| place.offset);
         self.places.dedup();
-        let is_apart = |pair: &[Place]| pair[0].record().end <= u64::from(pair[1].offset);
+        let is_apart = |pair: &[FramePosition]| pair[0].record().end <= u64::from(pair[1].offset);
         let ends_within = self.places.last().is_none_or(|last| last.record().end <= self.len);
         self.places.windows(2).all(is_apart) && ends_within
     }
@@ -60,7 +60,7 @@ impl TableBuilder {
         // Packs are shorter than 2 GiB, which the manifest's decoder checks.
         let (offset, len) =
             ((range.start - RECORD_HEAD_LEN as u64) as u32, (range.end - range.start) as u32);
-        table.places.push(Place { offset, len, handle });
+        table.places.push(FramePosition { offset, len, handle });
     }
 
     /// `None` if frames overlap.

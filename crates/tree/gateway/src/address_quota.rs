@@ -17,7 +17,7 @@ struct Open {
     of_address: HashMap<IpAddr, usize>,
 }
 
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     quota: Arc<AddressQuota>,
     address: IpAddr,
 }
@@ -27,7 +27,7 @@ impl AddressQuota {
         Arc::new(Self { open: Mutex::default(), connections_max, address_max })
     }
 
-    pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         let address = network(peer);
         let mut open = self.open.lock();
         let of_address = open.of_address.get(&address).copied().unwrap_or(0);
@@ -37,7 +37,7 @@ impl AddressQuota {
         open.total += 1;
         open.of_address.insert(address, of_address + 1);
         drop(open);
-        Some(Place { quota: self.clone(), address })
+        Some(ConnectionPermit { quota: self.clone(), address })
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -49,7 +49,7 @@ impl AddressQuota {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.quota.open.lock();
         open.total -= 1;

@@ -20,7 +20,8 @@ use crate::limits::SNIFF_LEN;
 use crate::problem::Problem;
 use crate::range::RequestedRanges;
 use crate::respond::{
-    Found, Responder, TreeRequest, precondition_failed, problem_response, status_only, with_type,
+    ResolvedTarget, Responder, TreeRequest, precondition_failed, problem_response, status_only,
+    with_type,
 };
 use crate::target::Format;
 
@@ -28,7 +29,7 @@ impl Responder {
     pub(crate) async fn file(
         &self,
         request: &TreeRequest<'_>,
-        found: &Found,
+        found: &ResolvedTarget,
         blob: &Blob,
     ) -> Result<Response<Body>, Problem> {
         // A blob is its content or a hash of it.
@@ -124,7 +125,7 @@ impl Responder {
         Ok(response)
     }
 
-    async fn content_type(&self, found: &Found, blob: &Blob) -> Result<String, Problem> {
+    async fn content_type(&self, found: &ResolvedTarget, blob: &Blob) -> Result<String, Problem> {
         let name = found.path.rsplit(|&b| b == b'/').next().unwrap_or_default();
         if let Some(kind) = content_type::by_name(name) {
             return Ok(kind);
@@ -137,7 +138,7 @@ impl Responder {
     fn file_record(
         &self,
         request: &TreeRequest<'_>,
-        found: &Found,
+        found: &ResolvedTarget,
         blob: &Blob,
         tag: &EntityTag,
         content_type: String,

@@ -4,7 +4,7 @@ use vouch_tree::{Content, FileType, Inode};
 use vouch_tree_client::Revision;
 
 #[derive(Serialize)]
-pub(crate) struct Place<'a> {
+pub(crate) struct PageLocation<'a> {
     pub(crate) tree: String,
     pub(crate) revision: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -55,7 +55,7 @@ impl FileRecord {
 #[derive(Serialize)]
 pub(crate) struct FileAnswer<'a> {
     #[serde(flatten)]
-    pub(crate) place: Place<'a>,
+    pub(crate) place: PageLocation<'a>,
     pub(crate) file: FileRecord,
     pub(crate) etag: &'a str,
     pub(crate) content_type: String,

@@ -14,7 +14,7 @@ use vouch_xdr::Xdr as _;
 use crate::body::{Body, JsonListing, full};
 use crate::conditions::{EntityTag, Precondition};
 use crate::html;
-use crate::json::{self, ErrorAnswer, Place, RevisionRecord};
+use crate::json::{self, ErrorAnswer, PageLocation, RevisionRecord};
 use crate::limits::ROWS_MAX;
 use crate::listing::{DirectoryPage, problem_page, revisions_page};
 use crate::problem::Problem;
@@ -32,7 +32,7 @@ pub(crate) struct Responder {
     pub(crate) shows_index: bool,
 }
 
-pub(crate) struct Found {
+pub(crate) struct ResolvedTarget {
     pub(crate) revision: Arc<Revision>,
     pub(crate) path: Vec<u8>,
     pub(crate) inode: Inode,
@@ -131,14 +131,14 @@ impl Responder {
         self.tree.revision()
     }
 
-    async fn find(&self, target: &PathTarget) -> Result<Found, Problem> {
+    async fn find(&self, target: &PathTarget) -> Result<ResolvedTarget, Problem> {
         let path = target.path();
         let mut is_repeated = false;
         loop {
             let revision = self.revision(&target.selector).await?;
             match self.tree.resolve_path(revision.root(), &path).await {
                 Ok(ResolvedPath::Inside { path, inode }) => {
-                    return Ok(Found { revision, path, inode });
+                    return Ok(ResolvedTarget { revision, path, inode });
                 }
                 Ok(ResolvedPath::Outside { .. }) => {
                     return Err(Problem::not_found(
@@ -161,8 +161,8 @@ impl Responder {
     async fn index_file(
         &self,
         request: &TreeRequest<'_>,
-        directory: &Found,
-    ) -> Result<Option<(Found, Blob)>, Problem> {
+        directory: &ResolvedTarget,
+    ) -> Result<Option<(ResolvedTarget, Blob)>, Problem> {
         let TreeRequest { headers, target, query, .. } = request;
         if !self.shows_index
             || !target.has_slash
@@ -178,7 +178,7 @@ impl Responder {
         match self.tree.resolve_path(revision.root(), &path).await {
             Ok(ResolvedPath::Inside { path, inode }) => Ok(match &inode.content {
                 Content::Regular { blob, .. } => {
-                    Some((Found { revision, path, inode: inode.clone() }, blob.clone()))
+                    Some((ResolvedTarget { revision, path, inode: inode.clone() }, blob.clone()))
                 }
                 _ => None,
             }),
@@ -191,7 +191,7 @@ impl Responder {
     async fn directory(
         &self,
         request: &TreeRequest<'_>,
-        found: &Found,
+        found: &ResolvedTarget,
     ) -> Result<Response<Body>, Problem> {
         let target = &request.target;
         if !target.has_slash || !target.is_canonical {
@@ -226,7 +226,7 @@ impl Responder {
 
     async fn json_directory(
         &self,
-        found: &Found,
+        found: &ResolvedTarget,
         after: Option<&[u8]>,
     ) -> Result<Response<Body>, Problem> {
         let position = after.map_or(Position::Start, Position::After);
@@ -249,7 +249,7 @@ impl Responder {
     async fn html_directory(
         &self,
         target: &PathTarget,
-        found: &Found,
+        found: &ResolvedTarget,
         after: Option<&[u8]>,
     ) -> Result<Response<Body>, Problem> {
         let (mut entries, mut first) = (Vec::new(), None);
@@ -319,8 +319,8 @@ impl Responder {
         Ok(response)
     }
 
-    pub(crate) fn place<'a>(&self, found: &'a Found) -> Place<'a> {
-        Place {
+    pub(crate) fn place<'a>(&self, found: &'a ResolvedTarget) -> PageLocation<'a> {
+        PageLocation {
             tree: self.tree.name().to_string(),
             revision: found.revision.number(),
             tag: &found.revision.fsinfo.tag,

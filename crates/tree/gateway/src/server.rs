@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use vouch_daemon::rate_limit::Throttle;
 use vouch_tree_client::Tree;
 
-use crate::address_quota::{AddressQuota, Place};
+use crate::address_quota::{AddressQuota, ConnectionPermit};
 use crate::body::Body;
 use crate::limits::{
     ACCEPT_PAUSE, HANDSHAKE_TIME_MAX, HEADERS_MAX, Limits, REQUEST_LEN_MAX, STREAMS_MAX,
@@ -141,7 +141,7 @@ impl Gateway {
         }
     }
 
-    fn admit(&self, peer: IpAddr) -> Option<Place> {
+    fn admit(&self, peer: IpAddr) -> Option<ConnectionPermit> {
         let place = self.quota.take(peer);
         let counter =
             if place.is_some() { &self.counters.accepted } else { &self.counters.refused };
@@ -153,7 +153,7 @@ impl Gateway {
         self: Arc<Self>,
         socket: TcpStream,
         peer: IpAddr,
-        _place: Place,
+        _place: ConnectionPermit,
         stopping: watch::Receiver<bool>,
     ) {
         let socket = StallLimit::new(socket, self.limits.stall_max);

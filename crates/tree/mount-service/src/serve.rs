@@ -119,7 +119,7 @@ async fn mount_and_serve<S: MountSource>(
     let (link, journal) = supervised.unzip();
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
-    let taken = interrupt::take(move || notify.notify_one());
+    let taken = interrupt::stop_gracefully(move || notify.notify_one());
     let client = source.client(companions.fault_observer()).await?;
     let options = MountOptions { observer: companions.observer(), journal, ..plan.options.clone() };
     let mut config = MountConfig { point: plan.point.clone(), options };
@@ -172,7 +172,7 @@ async fn serve<E: From<Failure> + From<vouch_tree_mount::MountError>>(
     let _server = ReportServer::start(listeners, report)?;
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
-    let _taken = interrupt::take(move || notify.notify_one());
+    let _taken = interrupt::stop_gracefully(move || notify.notify_one());
     if interrupt::requested() {
         // It came while this process mounted.
         stop.notify_one();

@@ -82,7 +82,7 @@ impl OpError {
         }
     }
 
-    /// Proven answers are not logged.
+    /// An error that follows from verified content, such as a missing name, is a normal answer.
     pub(crate) const fn is_logged(&self) -> bool {
         matches!(
             self,

@@ -160,7 +160,7 @@ impl Filesystem for FuseFilesystem {
                 // Number 0 is a negative entry, which the kernel caches.
                 Ok(LookupResult::Nothing(left)) => {
                     state.observe_missing(&request).await;
-                    reply.entry(&left, &NOTHING, Generation(0));
+                    reply.entry(&left, &NO_ATTRIBUTES, Generation(0));
                 }
                 Err(error) => reply.error(state.report_failure(&request, &error).await),
             }
@@ -521,7 +521,7 @@ const SELINUX_LABEL: &[u8] = b"security.selinux";
 
 const STATFS_BLOCK_LEN: u32 = 4096;
 
-const NOTHING: FileAttr = FileAttr {
+const NO_ATTRIBUTES: FileAttr = FileAttr {
     ino: INodeNo(0),
     size: 0,
     blocks: 0,

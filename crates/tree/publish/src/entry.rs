@@ -22,7 +22,7 @@ use crate::pages::{Outcome, Slot};
 use crate::previous::{PreviousBlob, PreviousFile};
 use crate::printable::printable;
 use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
-use crate::xattrs::{self, Place};
+use crate::xattrs::{self, FileOrName};
 
 enum Step {
     Done(Outcome),
@@ -265,7 +265,7 @@ impl Walk<'_> {
                     blob: &memory,
                 });
                 let (blob, space) = read_small(&self.frames, file.as_fd(), before.size, previous)?;
-                let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
+                let xattrs = xattrs::read(&self.frames, FileOrName::Open(file.as_fd()))?;
                 if Attributes::of_fd(file.as_fd(), self.alias)? != *before {
                     return Err(FileError::Changed);
                 }
@@ -295,7 +295,7 @@ impl Walk<'_> {
                 return Err(FileError::Unsupported("is of an unknown type"));
             }
         };
-        let xattrs = xattrs::read(&self.frames, Place::Named(dir, name))?;
+        let xattrs = xattrs::read(&self.frames, FileOrName::Named(dir, name))?;
         if Attributes::of_name(dir, name, self.alias)? != *before {
             return Err(FileError::Changed);
         }
@@ -380,7 +380,7 @@ impl Walk<'_> {
         let content = std::mem::replace(&mut job.progress.lock().content, LargeContent::new(0));
         let listing = job.target.node.snapshot().listing;
         let (blob, space) = content.finish(&self.frames, Some(job.previous_file(&listing)))?;
-        let xattrs = xattrs::read(&self.frames, Place::Open(job.file.as_fd()))?;
+        let xattrs = xattrs::read(&self.frames, FileOrName::Open(job.file.as_fd()))?;
         if Attributes::of_fd(job.file.as_fd(), self.alias)? != job.attributes {
             return Err(FileError::Changed);
         }

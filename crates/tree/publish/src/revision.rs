@@ -18,7 +18,7 @@ use crate::exclusion::Exclusion;
 use crate::frames::Frames;
 use crate::options::{DeletionMax, Options, Progress, RefusePrivate, Signer, Summary};
 use crate::printable::printable;
-use crate::walk::{Found, Walk, opaque_components};
+use crate::walk::{Walk, WalkResult, opaque_components};
 
 /// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
 pub fn publish(
@@ -311,7 +311,7 @@ fn summary(
     options: &Options,
     progress: &Progress,
     fsinfo: &Fsinfo,
-    found: Found,
+    found: WalkResult,
     deleted_files: u64,
     put: PutCounts,
     began: Instant,

@@ -24,7 +24,7 @@ use crate::options::{OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Skippe
 use crate::pages::{Outcome, PagesError, Slot};
 use crate::printable::printable;
 use crate::record::Earlier;
-use crate::xattrs::{self, Place};
+use crate::xattrs::{self, FileOrName};
 
 pub(crate) struct Walk<'a> {
     pub(crate) frames: Frames<'a>,
@@ -53,7 +53,7 @@ pub(crate) struct Walk<'a> {
     root: Mutex<Option<Inode>>,
 }
 
-pub(crate) struct Found {
+pub(crate) struct WalkResult {
     pub(crate) root: Inode,
     pub(crate) counts: Counts,
     pub(crate) skipped: Vec<Skipped>,
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
         database: Option<(u64, u64)>,
         previous: Option<PageRef>,
         refuses_private: bool,
-    ) -> Result<Found, Error> {
+    ) -> Result<WalkResult, Error> {
         let exclusion = Exclusion::new(&options.exclude)?;
         let opaque = opaque_components(options)?;
         let mut descriptors = Descriptors::new();
@@ -121,7 +121,15 @@ impl<'a> Walk<'a> {
         let (private_count, private_example) =
             (walk.private_count.into_inner(), walk.private_example.into_inner());
         let (skipped, counted) = (walk.skipped.into_inner(), walk.frames.counted());
-        Ok(Found { root, counts, skipped, skipped_count, private_count, private_example, counted })
+        Ok(WalkResult {
+            root,
+            counts,
+            skipped,
+            skipped_count,
+            private_count,
+            private_example,
+            counted,
+        })
     }
 
     pub(crate) fn check_public(
@@ -278,7 +286,7 @@ impl<'a> Walk<'a> {
         let slot = if is_same {
             Slot::Same
         } else {
-            let blob = xattrs::read(&self.frames, Place::Open(open.as_fd()))?;
+            let blob = xattrs::read(&self.frames, FileOrName::Open(open.as_fd()))?;
             Slot::New(Box::new(inode(&snapshot.attributes, 0, blob, record.content())))
         };
         if vanished || Attributes::of_fd(open.as_fd(), self.alias)? != snapshot.attributes {

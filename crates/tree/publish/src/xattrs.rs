@@ -13,26 +13,26 @@ use crate::file::blob_of_bytes;
 use crate::frames::Frames;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place<'a> {
+pub(crate) enum FileOrName<'a> {
     Open(BorrowedFd<'a>),
     /// A file that cannot or must not be opened.
     Named(BorrowedFd<'a>, &'a [u8]),
 }
 
 /// Stored as a frame if too long for the inode.
-pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileError> {
+pub(crate) fn read(frames: &Frames<'_>, place: FileOrName<'_>) -> Result<Blob, FileError> {
     let path = match place {
-        Place::Open(_) => Vec::new(),
+        FileOrName::Open(_) => Vec::new(),
         // The open directory itself, whatever its path is now.
-        Place::Named(dir, name) => {
+        FileOrName::Named(dir, name) => {
             [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat()
         }
     };
     BUFFERS.with_borrow_mut(|(names, value)| {
         names.resize(LIST_LEN_MAX, 0);
         let listed = match place {
-            Place::Open(fd) => rustix::fs::flistxattr(fd, names.as_mut_slice()),
-            Place::Named(..) => rustix::fs::llistxattr(path.as_slice(), names.as_mut_slice()),
+            FileOrName::Open(fd) => rustix::fs::flistxattr(fd, names.as_mut_slice()),
+            FileOrName::Named(..) => rustix::fs::llistxattr(path.as_slice(), names.as_mut_slice()),
         };
         let len = match listed {
             Ok(len) => len,
@@ -51,8 +51,8 @@ pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, FileEr
         let (mut pairs, mut total) = (Vec::new(), 0);
         for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
             let got = match place {
-                Place::Open(fd) => rustix::fs::fgetxattr(fd, name, value.as_mut_slice()),
-                Place::Named(..) => {
+                FileOrName::Open(fd) => rustix::fs::fgetxattr(fd, name, value.as_mut_slice()),
+                FileOrName::Named(..) => {
                     rustix::fs::lgetxattr(path.as_slice(), name, value.as_mut_slice())
                 }
             };

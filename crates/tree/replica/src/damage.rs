@@ -13,12 +13,12 @@ use super::trees::ServedFile;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Damage {
-    place: Place,
+    place: DamagedPart,
     what: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum DamagedPart {
     Pack {
         path: PathBuf,
         offset: u64,
@@ -41,7 +41,7 @@ impl Damage {
             place.offset
         );
         Self {
-            place: Place::Pack {
+            place: DamagedPart::Pack {
                 path,
                 offset: place.offset,
                 len: place.len.min(READ_BACK_LEN_MAX),
@@ -51,25 +51,25 @@ impl Damage {
     }
 
     pub(super) fn of_frame(handle: &BlockHandle, error: &vouch_tree_store::Error) -> Self {
-        Self { place: Place::Frame(*handle), what: error.to_string() }
+        Self { place: DamagedPart::Frame(*handle), what: error.to_string() }
     }
 
     pub(super) fn of_scrub(path: &Path, problem: &str) -> Self {
         Self {
-            place: Place::Rotten { path: path.to_owned(), stamp: stamp_of(path) },
+            place: DamagedPart::Rotten { path: path.to_owned(), stamp: stamp_of(path) },
             what: format!("{}: {problem}; the bytes have changed on the disk", path.display()),
         }
     }
 
     pub(super) fn is_of_scrub(&self, path: &Path) -> bool {
-        matches!(&self.place, Place::Rotten { path: rotten, .. } if rotten == path)
+        matches!(&self.place, DamagedPart::Rotten { path: rotten, .. } if rotten == path)
     }
 
     pub(super) fn is_mended(&self, snapshot: &Snapshot) -> bool {
         match &self.place {
-            Place::Rotten { path, stamp } => stamp_of(path) != *stamp,
-            Place::Frame(handle) => snapshot.locate(handle).is_ok(),
-            Place::Pack { path, offset, len } => match File::open(path) {
+            DamagedPart::Rotten { path, stamp } => stamp_of(path) != *stamp,
+            DamagedPart::Frame(handle) => snapshot.locate(handle).is_ok(),
+            DamagedPart::Pack { path, offset, len } => match File::open(path) {
                 Ok(file) => file.read_exact_at(&mut vec![0; *len as usize], *offset).is_ok(),
                 // A garbage collection replaced the pack.
                 Err(error) => error.kind() == io::ErrorKind::NotFound,

@@ -134,12 +134,12 @@ impl Server {
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // A pack from a bucket blocks a thread.
-        let usual = if config.databases.iter().any(|path| is_bucket_address(path)) {
+        let default_threads = if config.databases.iter().any(|path| is_bucket_address(path)) {
             cores.max(BUCKET_THREADS_MIN)
         } else {
             cores
         };
-        let threads = config.threads.unwrap_or(usual).max(1);
+        let threads = config.threads.unwrap_or(default_threads).max(1);
         config.limits.connections_max =
             config.limits.connections_max.min(descriptors_for_connections()?).max(1);
         let (trees, waiting) = open_trees(&config.databases, config.cache.as_ref())?;

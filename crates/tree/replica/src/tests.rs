@@ -393,8 +393,8 @@ fn broken_tree_leaves_others_alone_and_late_one_is_served() {
 
 #[test]
 fn start_needs_readable_databases_of_different_trees() {
-    let nothing = config(vec![PathBuf::from("/nonexistent/db")]);
-    assert!(matches!(Server::open(nothing), Err(ServeError::Database(_))));
+    let without_database = config(vec![PathBuf::from("/nonexistent/db")]);
+    assert!(matches!(Server::open(without_database), Err(ServeError::Database(_))));
     let (one, again) = (TestTree::new(1), TestTree::new(1));
     assert!(matches!(
         Server::open(config(vec![one.path(), again.path()])),

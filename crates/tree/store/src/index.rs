@@ -8,28 +8,28 @@ use crate::Result;
 use crate::segment::{LEN_MASK, Scan, Segment, SegmentWriter};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PackPosition {
     pub(crate) pack: u32,
     pub(crate) offset: u32,
     pub(crate) len: u32,
     pub(crate) kind: FrameKind,
 }
 
-impl Place {
+impl PackPosition {
     /// `None` if the kind is unknown.
-    pub(crate) fn from_record(record: &[u8]) -> Option<Place> {
+    pub(crate) fn from_record(record: &[u8]) -> Option<PackPosition> {
         let be32 = |at: usize| {
             u32::from_be_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
         };
         let kind = FrameKind::from_byte(record[40])?;
-        Some(Place { pack: be32(32), offset: be32(36), len: be32(40) & LEN_MASK, kind })
+        Some(PackPosition { pack: be32(32), offset: be32(36), len: be32(40) & LEN_MASK, kind })
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) handle: BlockHandle,
-    pub(crate) place: Place,
+    pub(crate) place: PackPosition,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -48,7 +48,7 @@ impl Index {
         Ok(self.position(handle)?.is_some())
     }
 
-    pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<Place>> {
+    pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<PackPosition>> {
         self.position(handle)?.map(|position| Ok(self.entry(position)?.place)).transpose()
     }
 

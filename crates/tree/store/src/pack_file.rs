@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::RwLock;
 use vouch_tree::Iv;
 
-use crate::index::Place;
+use crate::index::PackPosition;
 use crate::layout::{Layout, PackClass, parse_pack_name};
 use crate::pack;
 use crate::{Error, Result};
@@ -108,7 +108,7 @@ pub struct Location {
 }
 
 impl Location {
-    pub(crate) fn new(pack: Arc<PackFile>, place: &Place) -> Self {
+    pub(crate) fn new(pack: Arc<PackFile>, place: &PackPosition) -> Self {
         Self { pack, offset: place.offset.into(), frame_len: place.len }
     }
 

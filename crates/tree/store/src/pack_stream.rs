@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use vouch_tree::{BlockHandle, FrameKind, Iv};
 
 use crate::disk::{Disk, DiskFile};
-use crate::index::{Entry, Place};
+use crate::index::{Entry, PackPosition};
 use crate::layout::{Layout, PackClass};
 use crate::manifest::PackMeta;
 use crate::pack;
@@ -41,7 +41,7 @@ impl FileFactory {
 pub(crate) struct PackStream {
     class: PackClass,
     open: Option<OpenPack>,
-    pub(crate) fresh: HashMap<BlockHandle, Place, BuildHasherDefault<HandleHasher>>,
+    pub(crate) fresh: HashMap<BlockHandle, PackPosition, BuildHasherDefault<HandleHasher>>,
     pub(crate) sealed: Vec<PackMeta>,
     unsynced: VecDeque<Unsynced>,
 }
@@ -90,7 +90,7 @@ impl PackStream {
             Some(open) => open,
             none => none.insert(OpenPack::create(file_factory, self.class)?),
         };
-        let place = Place { pack: open.id, offset: open.len(), len, kind };
+        let place = PackPosition { pack: open.id, offset: open.len(), len, kind };
         open.append(frame, len)?;
         self.fresh.insert(*handle, place);
         Ok(())

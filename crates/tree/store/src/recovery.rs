@@ -196,7 +196,8 @@ impl Writer {
         let mut stream = self.streams[class as usize].lock();
         let mut new = 0;
         while let Scanned::Record { offset, handle, kind, frame } = scan.next()? {
-            let place = crate::index::Place { pack: id, offset, len: frame.len() as u32, kind };
+            let place =
+                crate::index::PackPosition { pack: id, offset, len: frame.len() as u32, kind };
             let index = self.index.read().clone();
             if index.index.contains(&handle)? || stream.fresh.contains_key(&handle) {
                 continue;

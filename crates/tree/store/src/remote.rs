@@ -5,7 +5,7 @@ use std::path::Path;
 
 use vouch_tree::{BlockHandle, HostId, Iv};
 
-use crate::index::Place;
+use crate::index::PackPosition;
 use crate::layout::PackClass;
 use crate::manifest::{MAGIC, Manifest};
 use crate::segment::{HEADER_LEN, RECORD_LEN, TRAILER_LEN, file_len};
@@ -138,7 +138,7 @@ impl RemoteView {
 
     /// Checks the place against the pack's length.
     pub fn frame(&self, record: &[u8; RECORD_LEN]) -> Result<RemoteFrame> {
-        let place = Place::from_record(record.as_slice());
+        let place = PackPosition::from_record(record.as_slice());
         let found = place.and_then(|place| {
             let at = self.packs.binary_search_by_key(&place.pack, |(id, ..)| *id).ok()?;
             let (id, class, len) = self.packs[at];

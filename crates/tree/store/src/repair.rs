@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::garbage::{Garbage, now_s};
-use crate::index::{Entry, Place, Run, merge};
+use crate::index::{Entry, PackPosition, Run, merge};
 use crate::layout::{Layout, parse_segment_name, segment_path};
 use crate::lock::WriterLock;
 use crate::manifest::{Manifest, PackMeta, SegmentMeta};
@@ -96,7 +96,8 @@ impl Rebuild<'_> {
         loop {
             match scan.next()? {
                 Scanned::Record { offset, handle, kind, frame } => {
-                    let place = Place { pack: pack.id, offset, len: frame.len() as u32, kind };
+                    let place =
+                        PackPosition { pack: pack.id, offset, len: frame.len() as u32, kind };
                     self.found.push(Entry { handle, place });
                 }
                 Scanned::End => return Ok(()),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use vouch_tree::BlockHandle;
 
 use crate::disk::{Disk, DiskFile};
-use crate::index::{Entry, Place};
+use crate::index::{Entry, PackPosition};
 use crate::{Error, Result};
 
 const MAGIC: [u8; 8] = *b"VOUCHIDX";
@@ -179,7 +179,7 @@ impl Segment {
     }
 
     fn decode(&self, at: usize, bytes: &[u8]) -> Result<Entry> {
-        let Some(place) = Place::from_record(bytes) else {
+        let Some(place) = PackPosition::from_record(bytes) else {
             return Err(Error::damaged(
                 &self.path,
                 format!("record {at} has the unknown kind {}", bytes[40]),
@@ -418,7 +418,8 @@ mod tests {
         let path = dir.join("00000000.segment");
         let mut out = SegmentWriter::create(&SystemDisk, &path).unwrap();
         for (offset, handle) in handles.iter().enumerate() {
-            let place = Place { pack: 1, offset: offset as u32, len: 9, kind: FrameKind::Leaf };
+            let place =
+                PackPosition { pack: 1, offset: offset as u32, len: 9, kind: FrameKind::Leaf };
             out.push(&Entry { handle: *handle, place }).unwrap();
         }
         out.finish(false).unwrap();

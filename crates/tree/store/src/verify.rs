@@ -161,7 +161,7 @@ impl<'a> Check<'a> {
     fn check_revisions(&self) -> u64 {
         let marks = Marks::new(self.index());
         let (index, iv) = (self.index(), self.view.iv());
-        let source = Found { check: self, source: self.snapshot };
+        let source = FrameFault { check: self, source: self.snapshot };
         let mut walk =
             Walk { index, source: &source, iv, marks: &marks, progress: self.progress, marked: 0 };
         for revision in &self.view.manifest().revisions {
@@ -201,12 +201,12 @@ impl<'a> Check<'a> {
     }
 }
 
-struct Found<'a> {
+struct FrameFault<'a> {
     check: &'a Check<'a>,
     source: &'a Snapshot,
 }
 
-impl FrameSource for Found<'_> {
+impl FrameSource for FrameFault<'_> {
     fn get(&self, handle: &vouch_tree::BlockHandle) -> Result<Option<Vec<u8>>> {
         let found = self
             .check

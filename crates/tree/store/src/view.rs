@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId, Iv};
 
-use crate::index::{Index, Place};
+use crate::index::{Index, PackPosition};
 use crate::layout::{Layout, PackClass, parse_pack_name, parse_segment_name};
 use crate::manifest::{Manifest, Revision};
 use crate::pack;
@@ -84,7 +84,11 @@ impl View {
         self.packs.contains_key(&id)
     }
 
-    pub(crate) fn place(&self, layout: &Layout, handle: &BlockHandle) -> Result<Option<Place>> {
+    pub(crate) fn place(
+        &self,
+        layout: &Layout,
+        handle: &BlockHandle,
+    ) -> Result<Option<PackPosition>> {
         let Some(place) = self.index.find(handle)? else { return Ok(None) };
         let end = u64::from(place.offset) + u64::from(pack::record_len(place.len));
         match self.packs.get(&place.pack) {

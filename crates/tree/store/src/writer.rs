@@ -12,7 +12,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::checked_kind;
 use crate::garbage::Garbage;
-use crate::index::{Index, Place};
+use crate::index::{Index, PackPosition};
 use crate::layout::{Layout, PackClass};
 use crate::lock::WriterLock;
 use crate::manifest::{Manifest, Revision};
@@ -197,7 +197,7 @@ impl Writer {
         Ok(path)
     }
 
-    pub(crate) fn place(&self, handle: &BlockHandle) -> Result<Option<Place>> {
+    pub(crate) fn place(&self, handle: &BlockHandle) -> Result<Option<PackPosition>> {
         let before = self.index.read().clone();
         if let Some(place) = before.index.find(handle)? {
             return Ok(Some(place));

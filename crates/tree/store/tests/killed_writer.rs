@@ -58,7 +58,7 @@ fn killed_writer_loses_nothing_acknowledged() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let told = std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let numbers = lines
                 .map_while(std::result::Result::ok)
                 .filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
@@ -67,7 +67,7 @@ fn killed_writer_loses_nothing_acknowledged() {
         std::thread::sleep(Duration::from_millis(30 + random.roll(400)));
         child.kill().unwrap();
         child.wait().unwrap();
-        acknowledged = told.join().unwrap().max(acknowledged);
+        acknowledged = reader.join().unwrap().max(acknowledged);
         let reader = Database::open_read(&path).unwrap();
         let revisions = reader.revisions();
         let head = revisions.last().map_or(0, |r| r.number);

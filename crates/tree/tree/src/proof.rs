@@ -12,7 +12,7 @@ use crate::frame::{self, FrameKind};
 use crate::fsinfo::SIGNED_LEN_MAX;
 use crate::name::NameError;
 use crate::statement::KeyStatement;
-use crate::verify::{Refusal, Seen, Verified, verify_fsinfo};
+use crate::verify::{NewestSeen, Refusal, Verified, verify_fsinfo};
 use crate::{
     Blob, BlobBody, BlockHandle, Content, FileName, HostId, Inode, Iv, PageRef, SignedFsinfo,
 };
@@ -48,7 +48,7 @@ impl ProofHeader {
             hostid,
             &self.signed_fsinfo,
             start,
-            &Seen::default(),
+            &NewestSeen::default(),
             statements.iter().filter(|statement| statement.is_revocation()),
         )
     }

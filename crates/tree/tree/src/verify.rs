@@ -13,7 +13,7 @@ pub const CLOCK_SKEW_S_MAX: u64 = 300;
 
 /// The newest revision seen of one tree. Never moves backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Seen {
+pub struct NewestSeen {
     /// Highest under the highest certificate; 0 before the first.
     pub revision: u64,
     /// BLAKE3 of that signed fsinfo.
@@ -24,7 +24,7 @@ pub struct Seen {
     pub start: u64,
 }
 
-impl Seen {
+impl NewestSeen {
     /// The newer of both records, with the later start.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-impl Xdr for Seen {
+impl Xdr for NewestSeen {
     fn encode(&self, w: &mut Writer) {
         w.u64(self.revision);
         w.opaque_fixed(&self.fsinfo_hash);
@@ -65,7 +65,7 @@ pub struct Verified {
     /// First end of the fsinfo or its certificate, seconds since 1970.
     pub expires: u64,
     /// The record to store from now on.
-    pub seen: Seen,
+    pub seen: NewestSeen,
 }
 
 /// Why a revision must not be used. Times are seconds since 1970.
@@ -109,7 +109,7 @@ pub fn verify_fsinfo<'a>(
     hostid: &HostId,
     offered: &[u8],
     now: u64,
-    seen: &Seen,
+    seen: &NewestSeen,
     statements: impl IntoIterator<Item = &'a KeyStatement>,
 ) -> Result<Verified, Refusal> {
     if let Some(statement) = effective_statement(hostid, statements) {
@@ -150,7 +150,7 @@ pub fn verify_fsinfo<'a>(
     if now >= expires {
         return Err(Refusal::Expired { expires, now });
     }
-    let next = Seen {
+    let next = NewestSeen {
         revision: fsinfo.revision,
         fsinfo_hash: hash,
         cert_serial: cert.serial,
@@ -226,7 +226,7 @@ mod tests {
             &self,
             offered: &[u8],
             now: u64,
-            seen: &Seen,
+            seen: &NewestSeen,
         ) -> Result<Verified, Refusal> {
             verify_fsinfo(&self.hostid(), offered, now, seen, [])
         }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn accepts_fresh_fsinfo_and_refuses_rollback_and_fork() {
         let p = Publisher::new();
-        let verified = p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &Seen::default()).unwrap();
+        let verified = p.verify_fsinfo(&p.offer(3, NOW), NOW + 5, &NewestSeen::default()).unwrap();
         assert_eq!((verified.fsinfo.revision, verified.expires), (3, NOW + u64::from(DAY_S)));
         let seen = verified.seen;
         assert_eq!(seen.revision, 3);
@@ -258,8 +258,10 @@ mod tests {
     #[test]
     fn new_certificate_overrides_stolen_key() {
         let (thief, new) = (Publisher::new(), Publisher::with_serial(2, 9));
-        let seen =
-            thief.verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
+        let seen = thief
+            .verify_fsinfo(&thief.offer(u64::MAX, NOW), NOW, &NewestSeen::default())
+            .unwrap()
+            .seen;
         let seen = new.verify_fsinfo(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
         assert_eq!((seen.cert_serial, seen.revision), (2, 4));
         for revision in [5, u64::MAX] {
@@ -279,30 +281,30 @@ mod tests {
         let mut p = Publisher::new();
         let offer = p.offer(1, NOW);
         let end = NOW + u64::from(DAY_S);
-        assert!(p.verify_fsinfo(&offer, end - 1, &Seen::default()).is_ok());
+        assert!(p.verify_fsinfo(&offer, end - 1, &NewestSeen::default()).is_ok());
         assert_eq!(
-            p.verify_fsinfo(&offer, end, &Seen::default()),
+            p.verify_fsinfo(&offer, end, &NewestSeen::default()),
             Err(Refusal::Expired { expires: end, now: end })
         );
-        assert!(p.verify_fsinfo(&offer, NOW - CLOCK_SKEW_S_MAX, &Seen::default()).is_ok());
+        assert!(p.verify_fsinfo(&offer, NOW - CLOCK_SKEW_S_MAX, &NewestSeen::default()).is_ok());
         let early = NOW - CLOCK_SKEW_S_MAX - 1;
         assert_eq!(
-            p.verify_fsinfo(&offer, early, &Seen::default()),
+            p.verify_fsinfo(&offer, early, &NewestSeen::default()),
             Err(Refusal::NotYetValid { start: NOW, now: early })
         );
-        let seen = Seen { start: end + 1, ..Seen::default() };
+        let seen = NewestSeen { start: end + 1, ..NewestSeen::default() };
         assert!(
             matches!(p.verify_fsinfo(&offer, NOW, &seen), Err(Refusal::Expired { .. })),
             "the clock was set back"
         );
         p.cert = SigningCert::issue(&p.root, p.signing.public(), 1, NOW - 10, NOW + 10);
         assert_eq!(
-            p.verify_fsinfo(&p.offer(1, NOW), NOW, &Seen::default()).unwrap().expires,
+            p.verify_fsinfo(&p.offer(1, NOW), NOW, &NewestSeen::default()).unwrap().expires,
             NOW + 10
         );
         for (start, now) in [(NOW + 10, NOW + 10), (NOW - 11, NOW)] {
             assert!(matches!(
-                p.verify_fsinfo(&p.offer(1, start), now, &Seen::default()),
+                p.verify_fsinfo(&p.offer(1, start), now, &NewestSeen::default()),
                 Err(Refusal::OutsideCertificate { .. })
             ));
         }
@@ -313,14 +315,19 @@ mod tests {
         let p = Publisher::new();
         let revocation =
             KeyStatement::issue(&p.root, 7, Body::Revocation { reason: "lost laptop".into() });
-        let refusal =
-            verify_fsinfo(&p.hostid(), &p.offer(1, NOW), NOW, &Seen::default(), [&revocation])
-                .unwrap_err();
+        let refusal = verify_fsinfo(
+            &p.hostid(),
+            &p.offer(1, NOW),
+            NOW,
+            &NewestSeen::default(),
+            [&revocation],
+        )
+        .unwrap_err();
         assert_eq!(refusal, Refusal::Revoked { time: 7, reason: "lost laptop".into() });
         let to = TreeName::new("new.example.org", HostId::from_bytes([1; 32])).unwrap();
         let forwarding = KeyStatement::issue(&p.root, 7, Body::Forwarding { to: to.clone() });
         assert_eq!(
-            verify_fsinfo(&p.hostid(), &[], NOW, &Seen::default(), [&forwarding]),
+            verify_fsinfo(&p.hostid(), &[], NOW, &NewestSeen::default(), [&forwarding]),
             Err(Refusal::Moved(to))
         );
     }
@@ -332,7 +339,7 @@ mod tests {
         for bit in 0..offer.len() * 8 {
             let mut bad = offer.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            let refusal = p.verify_fsinfo(&bad, NOW, &Seen::default()).unwrap_err();
+            let refusal = p.verify_fsinfo(&bad, NOW, &NewestSeen::default()).unwrap_err();
             assert!(refusal.is_forgery(), "bit {bit}: {refusal}");
         }
     }
@@ -345,7 +352,7 @@ mod tests {
         let fsinfo = Fsinfo { hostid: other_root.public().hostid(), ..p.fsinfo(1, NOW) };
         let offer = SignedFsinfo::sign(&fsinfo, &p.signing, cert).to_xdr();
         assert_eq!(
-            p.verify_fsinfo(&offer, NOW, &Seen::default()),
+            p.verify_fsinfo(&offer, NOW, &NewestSeen::default()),
             Err(Refusal::Forged(SignatureError::Certificate))
         );
     }
@@ -353,7 +360,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn seen_never_moves_backward(a: [u64; 3], b: [u64; 3]) {
-            let seen = |[revision, cert_serial, start]: [u64; 3]| Seen { revision, fsinfo_hash: [revision as u8; 32], cert_serial, start };
+            let seen = |[revision, cert_serial, start]: [u64; 3]| NewestSeen { revision, fsinfo_hash: [revision as u8; 32], cert_serial, start };
             let (a, b) = (seen(a), seen(b));
             let m = a.merge(b);
             for s in [a, b] {

@@ -9,7 +9,7 @@ use vouch_tree::inode::DeviceNumber;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::proof::{Finding, ProofHeader, Walk};
 use vouch_tree::statement::{Body, KeyStatement};
-use vouch_tree::verify::{Seen, verify_fsinfo};
+use vouch_tree::verify::{NewestSeen, verify_fsinfo};
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::*;
 use vouch_xdr::Xdr;
@@ -171,7 +171,8 @@ fn names_certificates_and_signed_fsinfo() {
     };
     let signed = SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr();
     check("signed-fsinfo", &signed);
-    let verified = verify_fsinfo(&hostid, &signed, 1_750_000_001, &Seen::default(), []).unwrap();
+    let verified =
+        verify_fsinfo(&hostid, &signed, 1_750_000_001, &NewestSeen::default(), []).unwrap();
     assert_eq!(verified.fsinfo, fsinfo);
     check("seen", &verified.seen.to_xdr());
 

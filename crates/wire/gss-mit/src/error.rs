@@ -226,15 +226,15 @@ mod tests {
     #[test]
     fn names_that_are_not_utf_8_are_refused_distinctly() {
         assert_eq!(name_text("jürgen@EXAMPLE.ORG".into()).as_deref(), Ok("jürgen@EXAMPLE.ORG"));
-        let told = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
+        let messages = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
             .map(|name| name_text(name.to_vec()).expect_err("the text is not UTF-8").to_string());
         assert!(
-            told[0].starts_with(
+            messages[0].starts_with(
                 r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#
             ),
             "{}",
-            told[0]
+            messages[0]
         );
-        assert_ne!(told[0], told[1]);
+        assert_ne!(messages[0], messages[1]);
     }
 }

@@ -39,21 +39,21 @@ pub(super) fn parse(
 ) -> Result<(Vec<Rule>, Vec<RuleError>), Vec<RuleError>> {
     let (mut rules, mut warnings, mut errors) = (Vec::new(), Vec::new(), Vec::new());
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        let told = |reason| RuleError { line: index + 1, reason };
+        let rule_error = |reason| RuleError { line: index + 1, reason };
         let words = match words(line) {
             Ok(words) => words,
             Err(reason) => {
-                errors.push(told(reason));
+                errors.push(rule_error(reason));
                 continue;
             }
         };
         if let Some(why) = is_for_kernel(&words) {
-            warnings.push(told(why));
+            warnings.push(rule_error(why));
             continue;
         }
-        match rule(&words, resolve, &mut |reason| warnings.push(told(reason))) {
+        match rule(&words, resolve, &mut |reason| warnings.push(rule_error(reason))) {
             Ok(rule) => rules.extend(rule),
-            Err(reason) => errors.push(told(reason)),
+            Err(reason) => errors.push(rule_error(reason)),
         }
     }
     if errors.is_empty() { Ok((rules, warnings)) } else { Err(errors) }

@@ -43,7 +43,7 @@ impl Target {
         let known = SCHEMES.iter().find_map(|(scheme, protocol, port)| {
             Some((text.strip_prefix(scheme)?, *protocol, *port))
         });
-        let Some((rest, protocol, usual)) = known else {
+        let Some((rest, protocol, default_port)) = known else {
             return Err("write syslog+tls://HOST[:PORT], syslog+tcp://HOST:PORT, syslog+udp://HOST:PORT, nats://HOST[:PORT]/SUBJECT or nats+tls://HOST[:PORT]/SUBJECT".into());
         };
         let (rest, subject) = match rest.split_once('/') {
@@ -71,7 +71,7 @@ impl Target {
         };
         let port = match port {
             Some(port) => port.parse().map_err(|_| format!("{port:?} is not a port"))?,
-            None => usual.ok_or("the port is missing")?,
+            None => default_port.ok_or("the port is missing")?,
         };
         if host.is_empty()
             || host.contains(['/', '@', ' '])

@@ -13,11 +13,11 @@ use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{Durability, Policy, Retention, SystemDisk, Trail, replace_file};
 
-use super::configuration_text::{Configuration, Kept, Keys};
+use super::configuration_text::{Configuration, Keys, SavedConfiguration};
 use super::{ActiveRules, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
 
-impl Kept {
-    fn is_less_than(&self, before: &Kept) -> bool {
+impl SavedConfiguration {
+    fn is_less_than(&self, before: &SavedConfiguration) -> bool {
         let (now, old) = (&self.retention, &before.retention);
         let is_less = |now: Option<u64>, before: Option<u64>| {
             now.is_some_and(|now| before.is_none_or(|before| now < before))
@@ -66,8 +66,10 @@ impl Configuration {
         let mut deny = deny.to_vec();
         deny.sort();
         deny.dedup();
-        let kept =
-            Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
+        let kept = SavedConfiguration {
+            seal_ns: config.rotation.seal_ns_max,
+            retention: config.keeping.retention,
+        };
         Configuration { strictness, lateness, deny, rules, kept, keys: None }
     }
 
@@ -243,7 +245,7 @@ mod tests {
             lateness,
             deny: Vec::new(),
             rules: None,
-            kept: Kept::default(),
+            kept: SavedConfiguration::default(),
             keys: None,
         };
         let (each, few, many, soon, late, never) = (
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn later_seal_and_shorter_retention_are_weaker() {
-        let kept = |seal_ns, age_ns_max, len_max, age_ns_min| Kept {
+        let kept = |seal_ns, age_ns_max, len_max, age_ns_min| SavedConfiguration {
             seal_ns,
             retention: Retention { age_ns_max, len_max, age_ns_min },
         };
@@ -305,9 +307,9 @@ mod tests {
                 && !kept(1, None, None, 30).is_less_than(&some)
         );
         for kept in [all, some] {
-            assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
+            assert_eq!(SavedConfiguration::read(&mut kept.write().split(' ')), Some(kept));
         }
-        assert_eq!(Kept::read(&mut "10 x - 3".split(' ')), None);
+        assert_eq!(SavedConfiguration::read(&mut "10 x - 3".split(' ')), None);
     }
 
     #[test]
@@ -320,7 +322,7 @@ mod tests {
             lateness: (0, 0),
             deny: Vec::new(),
             rules: None,
-            kept: Kept::default(),
+            kept: SavedConfiguration::default(),
             keys: None,
         };
         std::fs::write(&file, "").unwrap();
@@ -344,7 +346,7 @@ mod tests {
             lateness: (1, 10),
             deny: deny.iter().map(|path| (*path).to_owned()).collect(),
             rules: rules.map(<[u8]>::to_owned),
-            kept: Kept {
+            kept: SavedConfiguration {
                 seal_ns: 7,
                 retention: Retention { age_ns_max: None, len_max: Some(3), age_ns_min: 0 },
             },

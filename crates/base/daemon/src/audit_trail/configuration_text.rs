@@ -9,12 +9,12 @@ pub(crate) struct Configuration {
     pub(super) lateness: (u8, u128),
     pub(super) deny: Vec<String>,
     pub(super) rules: Option<Vec<u8>>,
-    pub(super) kept: Kept,
+    pub(super) kept: SavedConfiguration,
     pub(super) keys: Option<Keys>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct SavedConfiguration {
     pub(super) seal_ns: u64,
     pub(super) retention: Retention,
 }
@@ -30,7 +30,7 @@ pub struct Keys {
     pub(super) stamp: Option<Stamp>,
 }
 
-impl Kept {
+impl SavedConfiguration {
     pub(super) fn write(&self) -> String {
         let or_none = |number: Option<u64>| {
             number.map_or_else(|| "-".to_owned(), |number| number.to_string())
@@ -40,14 +40,16 @@ impl Kept {
             .join(" ")
     }
 
-    pub(super) fn read<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Kept> {
+    pub(super) fn read<'a>(
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Option<SavedConfiguration> {
         let seal_ns = words.next()?.parse().ok()?;
         let mut or_none = || match words.next()? {
             "-" => Some(None),
             number => number.parse().ok().map(Some),
         };
         let (age_ns_max, len_max) = (or_none()?, or_none()?);
-        Some(Kept {
+        Some(SavedConfiguration {
             seal_ns,
             retention: Retention { age_ns_max, len_max, age_ns_min: words.next()?.parse().ok()? },
         })
@@ -67,7 +69,7 @@ impl Configuration {
             lateness: (u8::try_from(kind).ok()?, late),
             deny: deny.lines().map(str::to_owned).collect(),
             rules: (has_rules == 1).then(|| rest.to_owned()),
-            kept: Kept::read(&mut words)?,
+            kept: SavedConfiguration::read(&mut words)?,
             // Earlier versions wrote no keys.
             keys: Keys::read(&mut words),
         })

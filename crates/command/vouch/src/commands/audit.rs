@@ -83,9 +83,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 
 /// A wrong directory must not look like a trail without matches. A new trail has a key only.
 fn require_trail(directory: &Path) -> Outcome {
-    let has = |name: &str| directory.join(name).symlink_metadata().is_ok();
-    if has(KEY_FILE)
-        || has(CHECKPOINT_FILE)
+    let exists = |name: &str| directory.join(name).symlink_metadata().is_ok();
+    if exists(KEY_FILE)
+        || exists(CHECKPOINT_FILE)
         || !segments(directory).at(directory.display())?.is_empty()
     {
         return Ok(());

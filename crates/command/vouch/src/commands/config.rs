@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         .config
         .clone()
         .filter(|path| !path.as_os_str().is_empty())
-        .map_or(Choice::System, Choice::Given);
+        .map_or(Choice::System, Choice::ParsedArguments);
     let mut root = crate::cli::command();
     root.build();
     let (files, items, mut problems) = config::read(&choice);

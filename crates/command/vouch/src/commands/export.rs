@@ -244,7 +244,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         Kernels::choose(name).map_err(|error| Failure::usage("--sealing-kernels", error))?;
     }
     service_manager::connect();
-    let _taken = interrupt::take(service_manager::stopping);
+    let _taken = interrupt::stop_gracefully(service_manager::stopping);
     let passed: Vec<_> =
         service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let shared = args.shared_state.then(|| shared_state(&args));
@@ -306,7 +306,7 @@ fn parse_state_lease(text: &str) -> Result<Duration, String> {
 }
 
 fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportConfig {
-    let usual =
+    let default_addresses =
         if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
     ExportConfig {
         exports: match args.dir {
@@ -317,7 +317,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
             },
             None => ExportList::Files(args.exports),
         },
-        listen: if args.listen.is_empty() { usual } else { args.listen },
+        listen: if args.listen.is_empty() { default_addresses } else { args.listen },
         passed,
         trunk: args.trunk,
         metrics: args.metrics,

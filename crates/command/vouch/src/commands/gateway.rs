@@ -107,7 +107,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     client_options::block_on(async {
         let stop = Arc::new(Notify::new());
         let notify = stop.clone();
-        let _taken = interrupt::take(move || {
+        let _taken = interrupt::stop_gracefully(move || {
             service_manager::stopping();
             notify.notify_one();
         });
@@ -155,10 +155,14 @@ fn options(args: &Args) -> GatewayOptions {
     }
 }
 
-fn listeners(asked: &[SocketAddr]) -> Outcome<Vec<TcpListener>> {
+fn listeners(addresses: &[SocketAddr]) -> Outcome<Vec<TcpListener>> {
     let mut listeners = service_manager::listeners().at("passed sockets")?;
-    let usual = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
-    let addresses = if asked.is_empty() && listeners.is_empty() { &usual[..] } else { asked };
+    let default_addresses = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
+    let addresses = if addresses.is_empty() && listeners.is_empty() {
+        &default_addresses[..]
+    } else {
+        addresses
+    };
     for address in addresses {
         listeners.extend(listener::bind(*address, 1).at(address)?);
     }

@@ -16,7 +16,7 @@ use vouch_tree_client::{Position, Tree};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
-use crate::copy_out::{Keep, Place};
+use crate::copy_out::{EntryInDirectory, Keep};
 use crate::exit::{At as _, Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
@@ -149,7 +149,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     let above = copy_out::open_directory(
         partial.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")),
     )?;
-    let top = Place {
+    let top = EntryInDirectory {
         dir: Arc::new(above),
         name: partial.file_name().unwrap_or_default().as_bytes().to_vec(),
         shown: path.path.clone(),
@@ -199,13 +199,13 @@ impl Job {
 
 /// The list is on the heap, since a tree may be deeper than the stack.
 enum Step {
-    Enter(Place, Inode),
-    Leave(Place, Arc<OwnedFd>, Inode),
+    Enter(EntryInDirectory, Inode),
+    Leave(EntryInDirectory, Arc<OwnedFd>, Inode),
 }
 
-async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
+async fn copy_tree(job: &Arc<Job>, top: EntryInDirectory, inode: Inode) -> Outcome {
     let mut steps = vec![Step::Enter(top, inode)];
-    let mut links: HashMap<u64, Place> = HashMap::new();
+    let mut links: HashMap<u64, EntryInDirectory> = HashMap::new();
     let mut files = JoinSet::new();
     while let Some(step) = steps.pop() {
         match step {
@@ -233,11 +233,11 @@ async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
 
 async fn enter(
     job: &Arc<Job>,
-    place: &Place,
+    place: &EntryInDirectory,
     inode: &Inode,
     dir: &Arc<OwnedFd>,
     steps: &mut Vec<Step>,
-    links: &mut HashMap<u64, Place>,
+    links: &mut HashMap<u64, EntryInDirectory>,
     files: &mut JoinSet<Outcome>,
 ) -> Outcome {
     if matches!(inode.content, Content::Directory { opaque: true, .. }) {
@@ -265,9 +265,9 @@ async fn enter(
 
 async fn start_file(
     job: &Arc<Job>,
-    place: Place,
+    place: EntryInDirectory,
     inode: Inode,
-    links: &mut HashMap<u64, Place>,
+    links: &mut HashMap<u64, EntryInDirectory>,
     files: &mut JoinSet<Outcome>,
 ) -> Outcome {
     if inode.link_group != 0 {
@@ -344,7 +344,7 @@ impl Report {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for EntryInDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&printable(&self.shown))
     }

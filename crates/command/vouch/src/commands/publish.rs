@@ -213,7 +213,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     }
     let progress = Arc::new(Progress::default());
     let stop = progress.clone();
-    let taken = interrupt::take(move || stop.stop());
+    let taken = interrupt::stop_gracefully(move || stop.stop());
     let summary = watched(global, &progress, || {
         vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress)
     });

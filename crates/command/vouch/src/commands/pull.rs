@@ -95,7 +95,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
     };
     let stop = std::sync::Arc::new(tokio::sync::Notify::new());
     let notify = stop.clone();
-    let _taken = interrupt::take(move || notify.notify_one());
+    let _taken = interrupt::stop_gracefully(move || notify.notify_one());
     let outcome = tokio::select! {
         outcome = vouch_tree_client::pull_watch(&client, &path.name, &options, &draw, &done) => outcome.map_err(Failure::from),
         () = stop.notified() => Err(Failure::interrupted()),

@@ -176,7 +176,7 @@ impl CacheArgs {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     service_manager::connect();
-    let _taken = interrupt::take(service_manager::stopping);
+    let _taken = interrupt::stop_gracefully(service_manager::stopping);
     let (listen, passed) = addresses(args.listen)?;
     // The cache's threads need the network, which the sandbox denies.
     let (_runtime, cache) = args.cache.open(&args.db)?.unzip();
@@ -215,13 +215,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     server.run(interrupt::requested).map_err(Failure::from)
 }
 
-fn addresses(asked: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
+fn addresses(addresses: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
     let passed: Vec<_> =
         service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
-    let usual = if passed.is_empty() {
+    let default_addresses = if passed.is_empty() {
         vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))]
     } else {
         Vec::new()
     };
-    Ok((if asked.is_empty() { usual } else { asked }, passed))
+    Ok((if addresses.is_empty() { default_addresses } else { addresses }, passed))
 }

@@ -4,13 +4,15 @@ use crate::prelude::*;
 
 #[test]
 fn installed_units_and_mounts_come_up_at_boot() {
-    let has = |program: &str| {
+    let is_installed = |program: &str| {
         ["/usr/bin", "/usr/sbin", "/usr/local/bin"]
             .iter()
             .any(|dir| Path::new(dir).join(program).exists())
     };
     let tools = ["linux.uml", "nfpm", "mmdebstrap", "mkfs.ext4", "objcopy", "cc"];
-    if !is_available("root", is_root()) || !tools.iter().all(|tool| is_available(tool, has(tool))) {
+    if !is_available("root", is_root())
+        || !tools.iter().all(|tool| is_available(tool, is_installed(tool)))
+    {
         return;
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,7 +1,7 @@
 use crate::gateway::Gateway;
 use crate::prelude::*;
 
-fn has(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     is_available(
         program,
         ["/usr/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists()),
@@ -24,7 +24,7 @@ fn run(site: &TestSite, program: &str, args: &[&str]) -> Output {
 
 #[test]
 fn curl_and_wget_resume_downloads() {
-    if !has("curl") || !has("wget") {
+    if !is_installed("curl") || !is_installed("wget") {
         return;
     }
     let site = TestSite::new();
@@ -161,7 +161,7 @@ fn package(site: &TestSite, version: &str) {
 
 #[test]
 fn apt_updates_and_installs_from_a_published_repository() {
-    if !has("apt-get") || !has("apt-ftparchive") || !has("dpkg-deb") {
+    if !is_installed("apt-get") || !is_installed("apt-ftparchive") || !is_installed("dpkg-deb") {
         return;
     }
     let site = TestSite::new();

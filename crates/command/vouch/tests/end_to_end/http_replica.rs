@@ -9,7 +9,7 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn has(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     is_available(
         program,
         ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()),
@@ -72,7 +72,7 @@ fn answered(site: &TestSite) -> (usize, u64) {
 
 #[test]
 fn nginx_over_a_database_is_a_replica() {
-    if !has("nginx") {
+    if !is_installed("nginx") {
         return;
     }
     let site = TestSite::published();
@@ -115,7 +115,7 @@ fn nginx_over_a_database_is_a_replica() {
 
 #[test]
 fn mirrors_named_in_the_tree_take_over_from_its_host() {
-    if !has("nginx") {
+    if !is_installed("nginx") {
         return;
     }
     let port = free_port();
@@ -140,7 +140,7 @@ fn mirrors_named_in_the_tree_take_over_from_its_host() {
 
 #[test]
 fn clients_behind_one_squid_cost_the_origin_one_client() {
-    if !has("nginx") || !has("squid") {
+    if !is_installed("nginx") || !is_installed("squid") {
         return;
     }
     let site = TestSite::new();

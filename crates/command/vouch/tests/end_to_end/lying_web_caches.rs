@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::http_replica::has;
+use crate::http_replica::is_installed;
 use crate::test_site::{TestSite, free_port};
 use crate::web_caches::{Cache, noise, published};
 
@@ -194,7 +194,7 @@ fn assert_no_wrong_byte(site: &TestSite, out: &str, what: &str) {
 fn real_cache_full_of_lies_gives_no_wrong_byte() {
     let caches = [Cache::Squid, Cache::Varnish, Cache::Nginx]
         .into_iter()
-        .filter(|cache| has(cache.program()));
+        .filter(|cache| is_installed(cache.program()));
     std::thread::scope(|scope| {
         for cache in caches {
             scope.spawn(move || fill_with_lies(cache));

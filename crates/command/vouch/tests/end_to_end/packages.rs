@@ -5,13 +5,13 @@ use crate::prelude::*;
 
 #[test]
 fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
-    let has = |program: &str| {
+    let is_installed = |program: &str| {
         ["/usr/bin", "/usr/local/bin"].iter().any(|dir| Path::new(dir).join(program).exists())
     };
     let tools = ["nfpm", "lintian", "rpm", "mmdebstrap", "objcopy", "buildah", "ansible-playbook"];
     if !fuse_is_available()
         || !is_available("root", is_root())
-        || !tools.iter().all(|tool| is_available(tool, has(tool)))
+        || !tools.iter().all(|tool| is_available(tool, is_installed(tool)))
     {
         return;
     }

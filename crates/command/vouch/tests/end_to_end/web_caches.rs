@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::http_replica::{Process, has, squid, start};
+use crate::http_replica::{Process, is_installed, squid, start};
 use crate::test_site::{Replica, TestSite, eventually, free_port, is_available};
 
 pub(crate) fn published() -> TestSite {
@@ -32,7 +32,7 @@ pub(crate) enum Cache {
     Varnish,
     Nginx,
     /// Leaves the query out of its key and ignores `Cache-Control`: keeps an earlier manifest.
-    StubbornNginx,
+    NginxIgnoringCacheControl,
 }
 
 impl Cache {
@@ -40,7 +40,7 @@ impl Cache {
         match self {
             Self::Squid => "squid",
             Self::Varnish => "varnishd",
-            Self::Nginx | Self::StubbornNginx => "nginx",
+            Self::Nginx | Self::NginxIgnoringCacheControl => "nginx",
         }
     }
 
@@ -86,8 +86,8 @@ impl Cache {
                 ];
                 (start("varnishd", &options, port), args(port, "DIRECT".into()))
             }
-            Self::Nginx | Self::StubbornNginx => {
-                let key = if let Self::StubbornNginx = self {
+            Self::Nginx | Self::NginxIgnoringCacheControl => {
+                let key = if let Self::NginxIgnoringCacheControl = self {
                     "proxy_cache_key $uri; proxy_ignore_headers Cache-Control Expires;"
                 } else {
                     ""
@@ -124,7 +124,7 @@ pub(crate) fn serve(site: &TestSite, port: u16, more: &[&str]) -> Replica {
 
 #[test]
 fn pull_through_cache_works_behind_and_in_front_of_squid() {
-    if !has("squid") {
+    if !is_installed("squid") {
         return;
     }
     let site = published();
@@ -191,7 +191,7 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
 #[test]
 fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
     let has_curl = is_available("curl", Command::new("curl").arg("-V").output().is_ok());
-    if !has("squid") || !has_curl {
+    if !is_installed("squid") || !has_curl {
         return;
     }
     let mut site = published();

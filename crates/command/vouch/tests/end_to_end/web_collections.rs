@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::http_replica::{has, nginx_with};
+use crate::http_replica::{is_installed, nginx_with};
 use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available};
 use crate::web_caches::{Cache, noise, published};
 
@@ -31,8 +31,8 @@ fn assert_whole_revision(site: &TestSite, out: &str) -> u64 {
 
 #[test]
 fn clients_of_caches_read_on_after_a_collection() {
-    for cache in [Cache::Squid, Cache::Varnish, Cache::Nginx, Cache::StubbornNginx] {
-        if !has("nginx") || !has(cache.program()) {
+    for cache in [Cache::Squid, Cache::Varnish, Cache::Nginx, Cache::NginxIgnoringCacheControl] {
+        if !is_installed("nginx") || !is_installed(cache.program()) {
             continue;
         }
         let site = published();
@@ -63,7 +63,7 @@ fn clients_of_caches_read_on_after_a_collection() {
                 );
             }
         }
-        if let Cache::StubbornNginx = cache {
+        if let Cache::NginxIgnoringCacheControl = cache {
             assert_eq!(seen, 1, "the cache has the earlier manifest");
         }
     }
@@ -71,7 +71,7 @@ fn clients_of_caches_read_on_after_a_collection() {
 
 #[test]
 fn replica_serves_files_of_an_earlier_manifest_to_a_cache() {
-    if !has("nginx") {
+    if !is_installed("nginx") {
         return;
     }
     for grace in [&[][..], &["--grace", "0s"]] {
@@ -80,7 +80,8 @@ fn replica_serves_files_of_an_earlier_manifest_to_a_cache() {
         let _replica = site.serve();
         let name = site.name("");
         let hostid = name.rsplit(',').next().expect("a HOSTID");
-        let (_cache, through) = Cache::StubbornNginx.start(&site, port, site.port, hostid);
+        let (_cache, through) =
+            Cache::NginxIgnoringCacheControl.start(&site, port, site.port, hostid);
         let through: Vec<&str> =
             ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
         site.run_ok([&["ls", "--no-cache", &name], &through[..]].concat());

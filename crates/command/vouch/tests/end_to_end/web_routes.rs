@@ -1,4 +1,4 @@
-use crate::http_replica::{has, nginx_with};
+use crate::http_replica::{is_installed, nginx_with};
 use crate::prelude::*;
 
 /// A replica answers requests with an absolute URL, like a proxy.
@@ -45,7 +45,7 @@ fn proxies_of_the_environment_are_used() {
 
 #[test]
 fn web_server_with_http2_is_asked_by_it() {
-    if !has("nginx") {
+    if !is_installed("nginx") {
         return;
     }
     let mut site = TestSite::published();

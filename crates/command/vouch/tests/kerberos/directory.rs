@@ -44,13 +44,13 @@ fn ten_thousand_users_have_their_names_and_groups() {
     runtime().block_on(async {
         let root = export.client(0).await;
         for start in (0..USERS).step_by(64) {
-            let asked: Vec<_> = (start..USERS.min(start + 64))
+            let fetched: Vec<_> = (start..USERS.min(start + 64))
                 .map(|user| {
                     let root = root.clone();
                     tokio::spawn(async move { (user, owners(&root, &user.to_string()).await) })
                 })
                 .collect();
-            for one in asked {
+            for one in fetched {
                 let (user, owners) = one.await.expect("no panic");
                 assert_eq!(
                     owners,

@@ -372,10 +372,10 @@ fn process_in_the_namespace_of_the_broker() {
     assert!(site.cache_path("n2", "daemon").exists(), "the other node's tickets stay");
     // All have one address, and the trail tells the nodes apart.
     let found = site.audit(&["--json", "--job", "2"], &[]);
-    let has = |line: &str, part: &str| line.contains(&format!("\"{part}\""));
+    let contains_part = |line: &str, part: &str| line.contains(&format!("\"{part}\""));
     let minted = |node| {
         found.lines().any(|line| {
-            ["ticket-minted", node, "10.77.2.1"].into_iter().all(|part| has(line, part))
+            ["ticket-minted", node, "10.77.2.1"].into_iter().all(|part| contains_part(line, part))
         })
     };
     assert!(minted("n1") && minted("n2"), "{found}");

@@ -54,11 +54,11 @@ impl Certificates {
 
 /// Whether the guest of Linux 6.12 is there; prints a line if not.
 pub(crate) fn has_tlshd() -> bool {
-    let has = std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists();
-    if !has {
+    let is_installed = std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists();
+    if !is_installed {
         skip("needs Linux 6.12 and tlshd; run script/install-needs linux-6.12-guest");
     }
-    has
+    is_installed
 }
 
 fn mount_with(xprtsec: &str) {

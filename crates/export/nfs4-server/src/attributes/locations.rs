@@ -9,7 +9,7 @@ use vouch_xdr::Writer;
 use super::View;
 use crate::config::Config;
 
-type Place<'a> = (&'a [String], &'a [Vec<u8>]);
+type ServersAndPath<'a> = (&'a [String], &'a [Vec<u8>]);
 
 /// The server's own addresses come first: a client finds those to which it may connect too
 /// (section 11.5.2).
@@ -17,12 +17,12 @@ pub(super) fn encode(view: &View, attr: Attr, config: &Config, out: &mut Writer)
     let export = view.site.as_ref().map(|site| &site.export);
     let path = export.map_or(&[][..], |export| &export.pseudo_path);
     let is_absent = export.is_some_and(|export| export.locations.is_referral);
-    let here: Option<Place<'_>> =
+    let here: Option<ServersAndPath<'_>> =
         (!is_absent && !config.addresses.is_empty()).then_some((&config.addresses, path));
     let elsewhere = export
         .into_iter()
         .flat_map(|export| &export.locations.list)
-        .map(|at| -> Place<'_> { (&at.servers, &at.path) });
+        .map(|at| -> ServersAndPath<'_> { (&at.servers, &at.path) });
     if attr == Attr::FS_LOCATIONS {
         let locations = List(here.into_iter().chain(elsewhere).map(location).collect());
         return FsLocations { root: pathname(path), locations }.encode(out);
@@ -38,7 +38,7 @@ pub(super) fn encode(view: &View, attr: Attr, config: &Config, out: &mut Writer)
     FsLocationsInfo { flags: 0, valid_for_s, root: pathname(path), items: List(items) }.encode(out);
 }
 
-fn location<'a>((servers, path): Place<'a>) -> FsLocation<'a> {
+fn location<'a>((servers, path): ServersAndPath<'a>) -> FsLocation<'a> {
     FsLocation {
         servers: List(servers.iter().map(|server| Bytes(server.as_bytes())).collect()),
         root: pathname(path),
@@ -46,7 +46,7 @@ fn location<'a>((servers, path): Place<'a>) -> FsLocation<'a> {
 }
 
 fn item<'a>(
-    (servers, path): Place<'a>,
+    (servers, path): ServersAndPath<'a>,
     infos: &mut dyn Iterator<Item = &'a Info>,
 ) -> FsLocationsItem<'a> {
     let server = |(server, info): (&'a String, &'a Info)| FsLocationsServer {

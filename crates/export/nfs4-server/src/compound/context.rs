@@ -14,7 +14,7 @@ use crate::filehandle::HandleTarget;
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_handle::{OpenHandle, UsedBy};
 use crate::observer::interface::{Denial, Denied, Stage, Totals};
-use crate::pseudo_fs::{Child, Place, Tree};
+use crate::pseudo_fs::{Child, PseudoNode, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
 use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
 
@@ -269,7 +269,7 @@ impl<'s> CompoundContext<'s> {
         });
     }
 
-    pub(crate) fn visible_child(&self, place: Place) -> Option<Child> {
+    pub(crate) fn visible_child(&self, place: PseudoNode) -> Option<Child> {
         let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
         self.tree.visible_child(place, peer, |node| {
             self.connection

@@ -26,9 +26,9 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
             if context.minor >= 2 && file.grant.site.traits.xattrs {
                 supported |= XATTRS;
             }
-            let asked = vouch_vfs::Access((args.access & supported).0);
+            let requested = vouch_vfs::Access((args.access & supported).0);
             let mut granted = Access(
-                file.files().access(&file.grant.caller, &file.id, asked, context.blocking)?.0,
+                file.files().access(&file.grant.caller, &file.id, requested, context.blocking)?.0,
             );
             if file.grant.read_only() {
                 granted = Access(granted.0 & !CHANGES.0);

@@ -71,10 +71,10 @@ fn execute(
     let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
     let (claim, name) = claim(context, &args.claim)?;
     // RFC 9754 §4 and 5: an extension of 4.2.
-    let asked = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
+    let requested = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
     let extensions = DelegationExtensions {
-        times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS),
-        for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION),
+        times: requested(ShareAccess::WANT_DELEG_TIMESTAMPS),
+        for_open: requested(ShareAccess::WANT_OPEN_XOR_DELEGATION),
     };
     let opener = context.proven().filter(|_| context.minor == 0);
     let request = OpenRequest {

@@ -26,7 +26,7 @@ pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
     order: Vec<ExportId>,
-    junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
+    junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, PseudoNode>>,
     covered_directories: HashMap<PseudoId, (ExportId, FileId)>,
     parents: HashMap<PseudoId, PseudoId>,
     at: HashMap<PseudoId, ExportId>,
@@ -40,13 +40,13 @@ pub(crate) struct Tree {
 #[derive(Clone, Default)]
 pub(crate) struct Node {
     /// In listing order.
-    children: BTreeMap<(u64, Vec<u8>), Place>,
+    children: BTreeMap<(u64, Vec<u8>), PseudoNode>,
     /// Clients that see one of these exports see the node.
     below: Vec<ExportId>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct PseudoNode {
     export: Option<ExportId>,
     node: Option<PseudoId>,
 }
@@ -236,7 +236,7 @@ impl Tree {
         export: ExportId,
         directory: &FileId,
         name: &[u8],
-    ) -> Option<Place> {
+    ) -> Option<PseudoNode> {
         if self.junctions.is_empty() {
             return None;
         }
@@ -245,7 +245,7 @@ impl Tree {
 
     /// Of the exports whose roots are in the directory, the first on a remote file system.
     pub(crate) fn remote_child(&self, directory: HandleTarget) -> Option<SystemId> {
-        let places: Vec<&Place> = match directory {
+        let places: Vec<&PseudoNode> = match directory {
             HandleTarget::Pseudo(id) => self.nodes.get(&id)?.children.values().collect(),
             HandleTarget::File(export, id) => self.junctions.get(&(export, id))?.values().collect(),
             HandleTarget::LayoutFile(..) => return None,
@@ -260,7 +260,7 @@ impl Tree {
 
     pub(crate) fn visible_child(
         &self,
-        place: Place,
+        place: PseudoNode,
         peer: SocketAddr,
         leads: impl FnOnce(PseudoId) -> bool,
     ) -> Option<Child> {
@@ -309,18 +309,21 @@ impl Tree {
     }
 }
 
-impl Place {
+impl PseudoNode {
     pub(crate) fn export(self) -> Option<ExportId> {
         self.export
     }
 }
 
 impl Node {
-    pub(crate) fn child(&self, name: &[u8]) -> Option<Place> {
+    pub(crate) fn child(&self, name: &[u8]) -> Option<PseudoNode> {
         self.children.get(&listed(name)).copied()
     }
 
-    pub(crate) fn children_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
+    pub(crate) fn children_after(
+        &self,
+        cookie: u64,
+    ) -> impl Iterator<Item = (u64, &[u8], PseudoNode)> {
         let from = cookie.checked_add(1).map(|next| self.children.range((next, Vec::new())..));
         from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
     }

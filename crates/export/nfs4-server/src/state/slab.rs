@@ -53,14 +53,14 @@ pub(super) enum Ended {
     Expired,
 }
 
-struct Place<T> {
+struct SlabEntry<T> {
     generation: u32,
     ended: Ended,
     value: Option<T>,
 }
 
 pub(super) struct Slab<K, T> {
-    places: Vec<Place<T>>,
+    places: Vec<SlabEntry<T>>,
     vacant: VecDeque<u32>,
     key: PhantomData<K>,
 }
@@ -85,7 +85,7 @@ impl<K: SlabKey, T> Slab<K, T> {
         let index =
             u32::try_from(self.places.len()).expect("limits keep tables far below 2^32 entries");
         let key = K::new(index, 1);
-        self.places.push(Place { generation: 1, ended: Ended::Freed, value: Some(make(key)) });
+        self.places.push(SlabEntry { generation: 1, ended: Ended::Freed, value: Some(make(key)) });
         key
     }
 

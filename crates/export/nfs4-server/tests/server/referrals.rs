@@ -80,14 +80,14 @@ fn readdir_reports_referral_per_entry_or_fails() {
         Ok(entry.attrs.attributes().unwrap())
     };
     assert_eq!(entry(&[TYPE]).unwrap_err(), Status::MOVED);
-    let told = entry(&[TYPE, RDATTR_ERROR, FSID]).unwrap();
+    let attributes = entry(&[TYPE, RDATTR_ERROR, FSID]).unwrap();
     assert_eq!(
-        (told.rdattr_error, told.file_type, told.fsid.is_some()),
+        (attributes.rdattr_error, attributes.file_type, attributes.fsid.is_some()),
         (Some(Status::MOVED), None, true)
     );
-    let told = entry(&[TYPE, RDATTR_ERROR, FS_LOCATIONS]).unwrap();
+    let attributes = entry(&[TYPE, RDATTR_ERROR, FS_LOCATIONS]).unwrap();
     assert_eq!(
-        (told.rdattr_error, told.fs_locations.map(|found| found.locations.0.len())),
+        (attributes.rdattr_error, attributes.fs_locations.map(|found| found.locations.0.len())),
         (Some(Status::OK), Some(2))
     );
 }

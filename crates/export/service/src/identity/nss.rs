@@ -268,12 +268,12 @@ mod tests {
 
     #[test]
     fn buffer_grows_with_the_record() {
-        let mut asked = Vec::new();
+        let mut buffer_lens = Vec::new();
         let found = with_buffer(
             8,
             |record: &u32| *record,
             |record, _, len, errno| {
-                asked.push(len);
+                buffer_lens.push(len);
                 if len < 100 {
                     // SAFETY: `errno` is valid during the call.
                     unsafe { *errno = libc::ERANGE };
@@ -284,6 +284,6 @@ mod tests {
                 SUCCESS
             },
         );
-        assert_eq!((found, asked), (Outcome::Found(5), vec![8, 32, 128]));
+        assert_eq!((found, buffer_lens), (Outcome::Found(5), vec![8, 32, 128]));
     }
 }

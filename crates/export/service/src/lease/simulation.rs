@@ -76,7 +76,7 @@ impl Head {
     }
 }
 
-struct World {
+struct Simulation {
     random: Random,
     /// As a program that writes records of version 1.
     hides_lease: bool,
@@ -96,13 +96,13 @@ struct TwoServe {
     heads: [String; 2],
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64, hides_lease: bool) -> Self {
         let mut random = Random(seed);
         let fencing = [Fencing::None, Fencing::None, Fencing::Optional, Fencing::Required]
             [random.below(4) as usize];
         let count = 2 + random.below(2);
-        let mut world = World {
+        let mut simulation = Simulation {
             random,
             hides_lease,
             fencing,
@@ -117,11 +117,11 @@ impl World {
         for number in 0..count {
             let name = format!("h{number}");
             // From 0.955 to 1.045: the rates of two clocks differ by up to 9.5 %.
-            let rate = (1 << 20) * (955 + world.random.below(91)) / 1000;
-            let offset = world.random.below(1 << 50);
-            let machine = world.start(&name);
-            let turn = (world.random.below(LEASE_NS), Turn::Decide);
-            world.heads.push(Head {
+            let rate = (1 << 20) * (955 + simulation.random.below(91)) / 1000;
+            let offset = simulation.random.below(1 << 50);
+            let machine = simulation.start(&name);
+            let turn = (simulation.random.below(LEASE_NS), Turn::Decide);
+            simulation.heads.push(Head {
                 name,
                 rate,
                 offset,
@@ -132,7 +132,7 @@ impl World {
                 serves_until: 0,
             });
         }
-        world
+        simulation
     }
 
     fn start(&mut self, name: &str) -> LeaseMachine {
@@ -356,13 +356,13 @@ impl World {
 fn two_heads_never_serve_at_once_in_500_seeded_cases() {
     let (mut takeovers, mut fenced) = (0, 0);
     for seed in 0..CASES {
-        let mut world = World::new(seed, false);
-        let result = world.run(CASE_LEN_NS);
+        let mut simulation = Simulation::new(seed, false);
+        let result = simulation.run(CASE_LEN_NS);
         assert_eq!(result, Ok(()), "seed {seed}");
-        let settles = world.settles();
+        let settles = simulation.settles();
         assert_eq!(settles, Ok(true), "seed {seed}: a head serves again after the faults");
-        takeovers += world.takeovers;
-        fenced += world.fenced;
+        takeovers += simulation.takeovers;
+        fenced += simulation.fenced;
     }
     println!("{CASES} cases, {takeovers} takeovers, {fenced} successes of the fencing program");
     assert!(takeovers > 4 * CASES && fenced > CASES / 2, "{takeovers} takeovers, {fenced} fenced");
@@ -370,6 +370,7 @@ fn two_heads_never_serve_at_once_in_500_seeded_cases() {
 
 #[test]
 fn simulation_finds_two_serving_heads_if_records_hide_their_lease() {
-    let found = (0..CASES).filter(|seed| World::new(*seed, true).run(CASE_LEN_NS).is_err()).count();
+    let found =
+        (0..CASES).filter(|seed| Simulation::new(*seed, true).run(CASE_LEN_NS).is_err()).count();
     assert!(found > 0, "the simulation cannot tell");
 }

@@ -80,7 +80,7 @@ fn excess_context_requests_are_not_read_others_are() {
 fn calls_before_a_fatal_one_are_answered() {
     let seams = SystemHooks { acceptor: Some(Arc::new(Believer)), ..hooks(&MemoryFs::new()) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
-    let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let empty_request = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         for replayed in [false, true] {
             let mut socket = server.connect();
@@ -95,8 +95,9 @@ fn calls_before_a_fatal_one_are_answered() {
             else {
                 panic!("one exchange")
             };
-            let mut calls: Vec<Vec<u8>> =
-                (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
+            let mut calls: Vec<Vec<u8>> = (2..7)
+                .map(|xid| protected(&mut context, xid, &empty_request, usize::MAX))
+                .collect();
             calls.push(if replayed { calls[2].clone() } else { vec![0x80, 0, 0, 3, 1, 2, 3] });
             socket.write_all(&calls.concat()).unwrap();
             for expected in 2..7 {

@@ -7,7 +7,7 @@ use vouch_vfs::{
     PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
-use super::identity::{Place, WITHIN_FROM, Within, virtual_number};
+use super::identity::{SnapshotOrLive, WITHIN_FROM, Within, virtual_number};
 use super::{SNAPSHOT_DIRECTORY, Snapshot, SnapshotFs};
 use crate::handle::Covered;
 
@@ -26,13 +26,13 @@ impl FileSystem for SnapshotFs {
     }
 
     fn home(&self, id: &FileId) -> Home {
-        match Place::of(id) {
-            Place::Live => self.live.home(id),
-            Place::List(directory) => Home {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.home(id),
+            SnapshotOrLive::List(directory) => Home {
                 system: self.live.home(&directory).system.of_covered_directory(),
                 own_from: 0,
             },
-            Place::Within(within) => match self.files_of(within.number) {
+            SnapshotOrLive::Within(within) => match self.files_of(within.number) {
                 // Hard links of live files are the same files.
                 Ok(files) => {
                     let home = files.home(&within.id);
@@ -44,18 +44,18 @@ impl FileSystem for SnapshotFs {
     }
 
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
-        match Place::of(id) {
-            Place::Live => self.live.attributes(id, blocking),
-            Place::List(directory) => self.list_attributes(id, &directory, blocking),
-            Place::Within(within) => {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.attributes(id, blocking),
+            SnapshotOrLive::List(directory) => self.list_attributes(id, &directory, blocking),
+            SnapshotOrLive::Within(within) => {
                 self.numbered(within.number, blocking)?.files.attributes(&within.id, blocking)
             }
         }
     }
 
     fn mounted_on(&self, id: &FileId, attributes: &Attributes) -> u64 {
-        match Place::of(id) {
-            Place::Within(Within { is_entry: true, .. }) => virtual_number(id),
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Within(Within { is_entry: true, .. }) => virtual_number(id),
             _ => attributes.file_number,
         }
     }
@@ -67,10 +67,12 @@ impl FileSystem for SnapshotFs {
         wanted: Access,
         blocking: Blocking,
     ) -> Result<Access> {
-        match Place::of(id) {
-            Place::Live => self.live.access(caller, id, wanted, blocking),
-            Place::List(directory) => self.list_access(caller, &directory, wanted, blocking),
-            Place::Within(within) => self
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.access(caller, id, wanted, blocking),
+            SnapshotOrLive::List(directory) => {
+                self.list_access(caller, &directory, wanted, blocking)
+            }
+            SnapshotOrLive::Within(within) => self
                 .numbered(within.number, blocking)?
                 .files
                 .access(caller, &within.id, wanted, blocking),
@@ -84,17 +86,17 @@ impl FileSystem for SnapshotFs {
         name: Name<'_>,
         blocking: Blocking,
     ) -> Result<(FileId, Attributes)> {
-        match Place::of(directory) {
-            Place::Live if is_reserved(name) && Covered::of(directory).is_none() => {
+        match SnapshotOrLive::of(directory) {
+            SnapshotOrLive::Live if is_reserved(name) && Covered::of(directory).is_none() => {
                 self.find_list(caller, directory, blocking)
             }
-            Place::Live => self.live.lookup(caller, directory, name, blocking),
-            Place::List(_) if blocking == Blocking::Forbidden => Err(Error::WouldBlock),
-            Place::List(live) => {
+            SnapshotOrLive::Live => self.live.lookup(caller, directory, name, blocking),
+            SnapshotOrLive::List(_) if blocking == Blocking::Forbidden => Err(Error::WouldBlock),
+            SnapshotOrLive::List(live) => {
                 self.require(caller, &live, Access::LOOKUP, blocking)?;
                 self.enter(caller, &live, name.as_bytes())
             }
-            Place::Within(within) => {
+            SnapshotOrLive::Within(within) => {
                 let snapshot = self.numbered(within.number, blocking)?;
                 let (id, attributes) = snapshot.files.lookup(caller, &within.id, name, blocking)?;
                 Ok((snapshot.outer(id)?, attributes))
@@ -103,13 +105,13 @@ impl FileSystem for SnapshotFs {
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, blocking: Blocking) -> Result<FileId> {
-        match Place::of(directory) {
-            Place::Live => self.live.parent(caller, directory, blocking),
-            Place::List(live) => {
+        match SnapshotOrLive::of(directory) {
+            SnapshotOrLive::Live => self.live.parent(caller, directory, blocking),
+            SnapshotOrLive::List(live) => {
                 self.require(caller, &live, Access::LOOKUP, blocking)?;
                 Ok(live)
             }
-            Place::Within(within) => {
+            SnapshotOrLive::Within(within) => {
                 let snapshot = self.numbered(within.number, blocking)?;
                 if within.id == snapshot.files.root() {
                     return Ok(self.find_list(caller, &self.live.root(), blocking)?.0);
@@ -120,10 +122,10 @@ impl FileSystem for SnapshotFs {
     }
 
     fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
-        match Place::of(id) {
-            Place::Live => self.live.read_link(caller, id, blocking),
-            Place::List(_) => Err(Error::Invalid),
-            Place::Within(within) => self
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.read_link(caller, id, blocking),
+            SnapshotOrLive::List(_) => Err(Error::Invalid),
+            SnapshotOrLive::Within(within) => self
                 .numbered(within.number, blocking)?
                 .files
                 .read_link(caller, &within.id, blocking),
@@ -139,14 +141,14 @@ impl FileSystem for SnapshotFs {
         blocking: Blocking,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
-        let within = match Place::of(directory) {
-            Place::Live => {
+        let within = match SnapshotOrLive::of(directory) {
+            SnapshotOrLive::Live => {
                 return self.list_live(caller, directory, cookie, with_files, blocking, each);
             }
-            Place::List(live) => {
+            SnapshotOrLive::List(live) => {
                 return self.list(caller, &live, cookie, with_files, blocking, each);
             }
-            Place::Within(within) => within,
+            SnapshotOrLive::Within(within) => within,
         };
         let snapshot = self.numbered(within.number, blocking)?;
         snapshot.files.read_directory(
@@ -172,10 +174,10 @@ impl FileSystem for SnapshotFs {
         access_override: AccessOverride,
         blocking: Blocking,
     ) -> Result<Arc<dyn OpenFile>> {
-        match Place::of(id) {
-            Place::Live => self.live.open(caller, id, access, access_override, blocking),
-            Place::List(_) => Err(Error::IsDirectory),
-            Place::Within(within) => self.numbered(within.number, blocking)?.files.open(
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.open(caller, id, access, access_override, blocking),
+            SnapshotOrLive::List(_) => Err(Error::IsDirectory),
+            SnapshotOrLive::Within(within) => self.numbered(within.number, blocking)?.files.open(
                 caller,
                 &within.id,
                 access,
@@ -194,13 +196,15 @@ impl FileSystem for SnapshotFs {
         attributes: &SetAttributes,
         access: OpenAccess,
     ) -> Result<Created> {
-        match Place::of(directory) {
-            Place::Live if is_reserved(name) && how == CreateHow::Unchecked => {
+        match SnapshotOrLive::of(directory) {
+            SnapshotOrLive::Live if is_reserved(name) && how == CreateHow::Unchecked => {
                 Err(Error::IsDirectory)
             }
-            Place::Live if is_reserved(name) => Err(Error::Exists),
-            Place::Live => self.live.create(caller, directory, name, how, attributes, access),
-            Place::List(_) | Place::Within(_) => Err(Error::ReadOnly),
+            SnapshotOrLive::Live if is_reserved(name) => Err(Error::Exists),
+            SnapshotOrLive::Live => {
+                self.live.create(caller, directory, name, how, attributes, access)
+            }
+            SnapshotOrLive::List(_) | SnapshotOrLive::Within(_) => Err(Error::ReadOnly),
         }
     }
 
@@ -278,10 +282,10 @@ impl FileSystem for SnapshotFs {
     }
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
-        match Place::of(id) {
-            Place::Live => self.live.space(caller, id, blocking),
-            Place::List(directory) => self.live.space(caller, &directory, blocking),
-            Place::Within(within) => {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.space(caller, id, blocking),
+            SnapshotOrLive::List(directory) => self.live.space(caller, &directory, blocking),
+            SnapshotOrLive::Within(within) => {
                 self.numbered(within.number, blocking)?.files.space(caller, &within.id, blocking)
             }
         }
@@ -294,10 +298,10 @@ impl FileSystem for SnapshotFs {
         kind: PosixAclKind,
         blocking: Blocking,
     ) -> Result<PosixAcl> {
-        match Place::of(id) {
-            Place::Live => self.live.acl(caller, id, kind, blocking),
-            Place::List(_) => Ok(PosixAcl::default()),
-            Place::Within(within) => self
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.acl(caller, id, kind, blocking),
+            SnapshotOrLive::List(_) => Ok(PosixAcl::default()),
+            SnapshotOrLive::Within(within) => self
                 .numbered(within.number, blocking)?
                 .files
                 .acl(caller, &within.id, kind, blocking),
@@ -322,10 +326,10 @@ impl FileSystem for SnapshotFs {
         name: &[u8],
         blocking: Blocking,
     ) -> Result<Vec<u8>> {
-        match Place::of(id) {
-            Place::Live => self.live.xattr(caller, id, name, blocking),
-            Place::List(_) => Err(Error::NoXattr),
-            Place::Within(within) => self
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.xattr(caller, id, name, blocking),
+            SnapshotOrLive::List(_) => Err(Error::NoXattr),
+            SnapshotOrLive::Within(within) => self
                 .numbered(within.number, blocking)?
                 .files
                 .xattr(caller, &within.id, name, blocking),
@@ -350,10 +354,10 @@ impl FileSystem for SnapshotFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
-        match Place::of(id) {
-            Place::Live => self.live.xattrs(caller, id, blocking),
-            Place::List(_) => Ok(Vec::new()),
-            Place::Within(within) => {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.xattrs(caller, id, blocking),
+            SnapshotOrLive::List(_) => Ok(Vec::new()),
+            SnapshotOrLive::Within(within) => {
                 self.numbered(within.number, blocking)?.files.xattrs(caller, &within.id, blocking)
             }
         }
@@ -370,12 +374,12 @@ impl FileSystem for SnapshotFs {
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
-        match Place::of(id) {
-            Place::Live => self.live.path(id),
-            Place::List(directory) => {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.path(id),
+            SnapshotOrLive::List(directory) => {
                 Some(path_of(&[&self.live.path(&directory)?, SNAPSHOT_DIRECTORY]))
             }
-            Place::Within(within) => {
+            SnapshotOrLive::Within(within) => {
                 let (name, files) = match self.numbered(within.number, Blocking::Forbidden) {
                     Ok(open) => (open.name.clone(), open.files.clone()),
                     Err(_) => self.in_use(within.number)?,
@@ -390,7 +394,7 @@ impl FileSystem for SnapshotFs {
     }
 
     fn is_removed(&self, id: &FileId) -> bool {
-        matches!(Place::of(id), Place::Within(within) if self.is_number_removed(within.number))
+        matches!(SnapshotOrLive::of(id), SnapshotOrLive::Within(within) if self.is_number_removed(within.number))
     }
 
     fn maintain(&self) {
@@ -410,7 +414,7 @@ impl Snapshot {
 }
 
 fn live(ids: &[&FileId]) -> Result<()> {
-    if ids.iter().all(|id| matches!(Place::of(id), Place::Live)) {
+    if ids.iter().all(|id| matches!(SnapshotOrLive::of(id), SnapshotOrLive::Live)) {
         Ok(())
     } else {
         Err(Error::ReadOnly)

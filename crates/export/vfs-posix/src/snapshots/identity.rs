@@ -13,7 +13,7 @@ use crate::handle::{IN_SNAPSHOT, SNAPSHOT_ENTRY, SNAPSHOT_LIST};
 /// Bytes before the identity within the snapshot.
 pub(super) const WITHIN_FROM: usize = 9;
 
-pub(super) enum Place {
+pub(super) enum SnapshotOrLive {
     Live,
     /// The `.snapshot` of this directory.
     List(FileId),
@@ -28,21 +28,21 @@ pub(super) struct Within {
     pub(super) is_entry: bool,
 }
 
-impl Place {
+impl SnapshotOrLive {
     /// Malformed bytes count as live, where they are refused.
-    pub(super) fn of(id: &FileId) -> Place {
+    pub(super) fn of(id: &FileId) -> SnapshotOrLive {
         let place = match id.as_bytes().split_first() {
-            Some((&SNAPSHOT_LIST, directory)) => FileId::new(directory).map(Place::List),
+            Some((&SNAPSHOT_LIST, directory)) => FileId::new(directory).map(SnapshotOrLive::List),
             Some((&kind @ (IN_SNAPSHOT | SNAPSHOT_ENTRY), rest)) => within(kind, rest),
             _ => None,
         };
-        place.unwrap_or(Place::Live)
+        place.unwrap_or(SnapshotOrLive::Live)
     }
 }
 
-fn within(kind: u8, rest: &[u8]) -> Option<Place> {
+fn within(kind: u8, rest: &[u8]) -> Option<SnapshotOrLive> {
     let (number, id) = rest.split_first_chunk()?;
-    Some(Place::Within(Within {
+    Some(SnapshotOrLive::Within(Within {
         number: u64::from_be_bytes(*number),
         id: FileId::new(id)?,
         is_entry: kind == SNAPSHOT_ENTRY,
@@ -90,16 +90,21 @@ mod tests {
     fn identities_round_trip_and_malformed_ones_are_not_of_snapshots() {
         let inner = FileId::new(&[1, 0, 0, 0, 1, 7]).expect("short");
         let list = list_of(&inner).expect("short");
-        assert!(matches!(Place::of(&list), Place::List(of) if of == inner));
+        assert!(matches!(SnapshotOrLive::of(&list), SnapshotOrLive::List(of) if of == inner));
         for is_entry in [true, false] {
             let id = Within { number: u64::MAX - 1, id: inner, is_entry }.id().expect("short");
-            let Place::Within(read) = Place::of(&id) else { panic!("not in a snapshot") };
+            let SnapshotOrLive::Within(read) = SnapshotOrLive::of(&id) else {
+                panic!("not in a snapshot")
+            };
             assert_eq!((read.number, read.id, read.is_entry), (u64::MAX - 1, inner, is_entry));
             assert_eq!(&id.as_bytes()[WITHIN_FROM..], inner.as_bytes());
         }
         for bytes in [&b""[..], &[1, 2], &[6], &[7, 0, 0, 0]] {
             assert!(
-                matches!(Place::of(&FileId::new(bytes).expect("short")), Place::Live),
+                matches!(
+                    SnapshotOrLive::of(&FileId::new(bytes).expect("short")),
+                    SnapshotOrLive::Live
+                ),
                 "{bytes:?}"
             );
         }

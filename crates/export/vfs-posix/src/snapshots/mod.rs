@@ -28,7 +28,7 @@ use crate::export::{ExportError, Inner, Options, PosixFs};
 use crate::open::mono_ms;
 use in_use::SnapshotInUse;
 pub use pattern::SnapshotPattern;
-use source::{Found, SNAPSHOTS_MAX, SnapshotDirectory};
+use source::{SNAPSHOTS_MAX, SnapshotDirectory, SnapshotEntry};
 
 /// As NetApp and others call it.
 pub(crate) const SNAPSHOT_DIRECTORY: &[u8] = b".snapshot";
@@ -125,7 +125,7 @@ impl SnapshotFs {
 
     /// `None` if the list was complete and readable and lacks it. A snapshot that is being renamed
     /// or mounted may be missing for a moment.
-    fn find(&self, number: u64) -> Result<Option<(Vec<u8>, Found)>> {
+    fn find(&self, number: u64) -> Result<Option<(Vec<u8>, SnapshotEntry)>> {
         let Some(directory) = self.directory()? else { return Ok(None) };
         let (list, failure) = self.list_of(Some(&directory))?;
         if let Some(name) = list.names.get(&number)
@@ -145,7 +145,7 @@ impl SnapshotFs {
             .map_or(Ok(None), Err)
     }
 
-    fn keep(&self, name: &[u8], found: Found) -> Result<Arc<Snapshot>> {
+    fn keep(&self, name: &[u8], found: SnapshotEntry) -> Result<Arc<Snapshot>> {
         if let Some(known) = self.open.read().get(&found.number).filter(|known| known.name == name)
         {
             known.used_ms.store(mono_ms(), Ordering::Relaxed);

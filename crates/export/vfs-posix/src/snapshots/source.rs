@@ -59,7 +59,7 @@ pub(super) struct Names {
     pub(super) is_cut: bool,
 }
 
-pub(super) struct Found {
+pub(super) struct SnapshotEntry {
     /// Equal after a restart, never equal for two snapshots. A directory or subvolume keeps its
     /// number when it is renamed. A mounted file system has the number of its name: the copies of
     /// one volume differ in nothing else.
@@ -116,7 +116,7 @@ impl<'a> SnapshotDirectory<'a> {
     }
 
     /// `None` if the name leads to no directory, for example to a symbolic link.
-    pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>> {
         if !self.pattern.matches(name) {
             return Ok(None);
         }
@@ -128,7 +128,7 @@ impl<'a> SnapshotDirectory<'a> {
             fd => fd.or_error()?,
         };
         let number = self.number(name, &fd).or_error()?;
-        Ok(Some(Found { number, fd }))
+        Ok(Some(SnapshotEntry { number, fd }))
     }
 
     fn number(&self, name: &[u8], fd: &OwnedFd) -> std::result::Result<u64, Errno> {

@@ -8,8 +8,8 @@ use vouch_vfs::{
 };
 use vouch_vfs_posix::{IdStore, Options, SnapshotFs, SnapshotOptions};
 
+use crate::fixture::{Short as _, alone, content, export, named, put, refused, run, with_names};
 use crate::rules::{check_but, check_rules, plain};
-use crate::world::{Short as _, alone, content, export, named, put, refused, run, with_names};
 use vouch_testkit::cephfs_cluster::{Cluster, Mounted, PROGRAMS};
 
 const EXCEPTIONS: [&str; 2] = [

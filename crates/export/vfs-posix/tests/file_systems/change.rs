@@ -6,7 +6,7 @@ use std::path::Path;
 use vouch_vfs::{Caller, FileSystem as _, SetAttributes};
 use vouch_vfs_posix::{FileCache, Options};
 
-use crate::world::{Short as _, alone, export, image, made, mount, put, run, unmount};
+use crate::fixture::{Short as _, alone, export, image, made, mount, put, run, unmount};
 
 const COARSE: &[&str] = &["-I", "128"];
 

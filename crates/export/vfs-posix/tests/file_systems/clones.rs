@@ -1,7 +1,7 @@
 use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
-use crate::world::{Short as _, alone, content, export, image, put, refused};
+use crate::fixture::{Short as _, alone, content, export, image, put, refused};
 
 const LEN: usize = 16 << 20;
 

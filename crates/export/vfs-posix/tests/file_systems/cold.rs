@@ -5,7 +5,7 @@ use std::path::Path;
 use vouch_vfs::{Access, AccessOverride, Blocking, Caller, FileId, FileSystem as _};
 use vouch_vfs_posix::{Options, PosixFs};
 
-use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refused};
+use crate::fixture::{BOTH, Short as _, alone, export, image, memory, named, refused};
 
 fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
     let before = export(root, Options::default());

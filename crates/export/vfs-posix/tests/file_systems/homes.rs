@@ -6,7 +6,7 @@ use std::path::Path;
 use vouch_vfs::{Caller, FileId, FileSystem as _, SystemId};
 use vouch_vfs_posix::{Options, PosixFs};
 
-use crate::world::{Short as _, alone, export, image, memory, mount, refused, run, with_names};
+use crate::fixture::{Short as _, alone, export, image, memory, mount, refused, run, with_names};
 
 fn home(fs: &PosixFs, path: &str) -> (SystemId, Vec<u8>) {
     let mut id: FileId = fs.root();
@@ -111,7 +111,7 @@ fn subvolume_file_has_one_identity_through_all_exports() {
 #[test]
 fn files_without_handles_are_distinguished() {
     alone("homes::files_without_handles_are_distinguished", &[], |above| {
-        let Some(()) = crate::world::overlay(&above.join("o")) else { return };
+        let Some(()) = crate::fixture::overlay(&above.join("o")) else { return };
         std::fs::create_dir(above.join("o/d")).expect("a directory");
         for name in ["d/file", "file"] {
             std::fs::write(above.join("o").join(name), name).expect("a file");

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
 use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::Options;
 
-use crate::world::{
+use crate::fixture::{
     Short as _, alone, content, export, hung_fuse, image, memory, mount, named, overlay, put,
     refused, run, unmount, users, with_names, within_a_minute,
 };

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
+use crate::fixture::{Short as _, alone, image, made, mount, refused, run, unmount};
 use crate::snapshots::{Site, maintain_twice, me, names, open_at, open_to_read, read, walk};
-use crate::world::{Short as _, alone, image, made, mount, refused, run, unmount};
 
 #[test]
 fn unused_snapshot_can_be_unmounted() {

@@ -5,7 +5,9 @@ use std::path::Path;
 use vouch_vfs::{Caller, FileSystem as _};
 use vouch_vfs_posix::{ExportError, Options, PosixFs, leave_callers};
 
-use crate::world::{Short as _, alone, content, export, named, overlay, put, refused, with_names};
+use crate::fixture::{
+    Short as _, alone, content, export, named, overlay, put, refused, with_names,
+};
 
 fn stack(above: &Path) -> Option<std::path::PathBuf> {
     let root = above.join("root");

@@ -6,7 +6,7 @@ use std::process::Command;
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::Options;
 
-use crate::world::{
+use crate::fixture::{
     Short as _, alone, export, is_there, made, put, refused, report, run, skip, users,
 };
 

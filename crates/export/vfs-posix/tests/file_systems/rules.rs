@@ -8,7 +8,7 @@ use vouch_vfs::conformance::{Fixture, RULES, check};
 use vouch_vfs::{Caller, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
-use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
+use crate::fixture::{Short as _, alone, export, image, overlay, put, with_names};
 
 pub(crate) fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
     let rules: Vec<&str> = RULES.iter().flat_map(|rules| rules.iter()).map(|rule| rule.0).collect();
@@ -88,16 +88,16 @@ fn file_size_limit_is_reported_and_enforced() {
                 continue;
             }
             let (fs, owner) = (export(&root, Options::default()), Caller::root());
-            let told = fs.traits().file_size_max;
+            let limit = fs.traits().file_size_max;
             assert!(
-                longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64,
-                "{kind}: {told}"
+                longest.is_none_or(|longest| longest == limit) && limit <= i64::MAX as u64,
+                "{kind}: {limit}"
             );
             let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("creation succeeds");
-            put(&*made.open, told - 1, b"x")
+            put(&*made.open, limit - 1, b"x")
                 .unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
-            assert_eq!(fs.attributes_of(&made.id).expect("the file exists").size, told);
-            assert!(put(&*made.open, told, b"x").is_err(), "{kind}: one byte more");
+            assert_eq!(fs.attributes_of(&made.id).expect("the file exists").size, limit);
+            assert!(put(&*made.open, limit, b"x").is_err(), "{kind}: one byte more");
         }
     });
 }

@@ -16,7 +16,7 @@ use vouch_vfs_posix::{
     leave_callers,
 };
 
-use crate::world::{BOTH, Short as _, content, named, refused, users};
+use crate::fixture::{BOTH, Short as _, content, named, refused, users};
 
 pub(crate) struct Site {
     above: TempDir,
@@ -423,8 +423,8 @@ fn every_change_of_a_snapshot_is_refused() {
         refused!(fs.rename(&who, &directory, named("sub"), &root, named("moved")), ReadOnly);
         refused!(fs.rename(&who, &root, named("top"), &directory, named("moved")), ReadOnly);
         change_is_refused(&fs, &directory);
-        let asked = Access(0x1ff);
-        let granted = fs.access(&who, &directory, asked, Blocking::Allowed).expect("answered");
+        let requested = Access(0x1ff);
+        let granted = fs.access(&who, &directory, requested, Blocking::Allowed).expect("answered");
         let changes = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
         assert_eq!(
             (granted & changes, granted.has(Access::READ | Access::LOOKUP)),

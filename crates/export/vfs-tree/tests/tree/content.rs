@@ -9,8 +9,8 @@ use vouch_vfs::{
 
 use crate::fixture::{ExportedTree, Site, random_bytes, read};
 
-fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
-    let found = world.fs.attributes(id, Blocking::Allowed).unwrap();
+fn compare(exported: &ExportedTree, site: &Site, path: &str, id: &FileId) {
+    let found = exported.fs.attributes(id, Blocking::Allowed).unwrap();
     let source = fs::symlink_metadata(site.source(path)).unwrap();
     assert_eq!(u32::from(found.mode), source.mode() & 0o7777, "{path}");
     assert_eq!(
@@ -35,12 +35,15 @@ fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
                 (source.size(), source.nlink()),
                 "{path}"
             );
-            assert!(world.content(id).unwrap() == fs::read(site.source(path)).unwrap(), "{path}");
+            assert!(
+                exported.content(id).unwrap() == fs::read(site.source(path)).unwrap(),
+                "{path}"
+            );
         }
         FileType::Symlink => {
             let target = fs::read_link(site.source(path)).unwrap();
             assert_eq!(
-                world.fs.read_link(&Caller::root(), id, Blocking::Allowed).unwrap(),
+                exported.fs.read_link(&Caller::root(), id, Blocking::Allowed).unwrap(),
                 target.as_os_str().as_encoded_bytes()
             );
         }
@@ -51,7 +54,7 @@ fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
                 .collect();
             names.sort();
             let mut listed = Vec::new();
-            let end = world.fs.read_directory(
+            let end = exported.fs.read_directory(
                 &Caller::root(),
                 id,
                 0,
@@ -71,7 +74,7 @@ fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
             assert!(end.unwrap());
             assert!(names.iter().eq(listed.iter().map(|(name, ..)| name)), "{path}");
             for (name, child, attributes) in listed {
-                let found = world
+                let found = exported
                     .fs
                     .lookup(
                         &Caller::root(),
@@ -83,11 +86,11 @@ fn compare(world: &ExportedTree, site: &Site, path: &str, id: &FileId) {
                 assert_eq!(found, (child, attributes));
                 if attributes.file_type == FileType::Directory {
                     assert_eq!(
-                        world.fs.parent(&Caller::root(), &child, Blocking::Allowed).unwrap(),
+                        exported.fs.parent(&Caller::root(), &child, Blocking::Allowed).unwrap(),
                         *id
                     );
                 }
-                compare(world, site, Path::new(path).join(name).to_str().unwrap(), &child);
+                compare(exported, site, Path::new(path).join(name).to_str().unwrap(), &child);
             }
         }
         _ => {}
@@ -114,20 +117,20 @@ fn all_published_files_are_shown() {
     fs::create_dir_all(site.source("empty/below")).unwrap();
     fs::set_permissions(site.source("files/1"), fs::Permissions::from_mode(0o4751)).unwrap();
     site.publish();
-    let world = site.export();
-    vouch_vfs::conformance::check_read_only(&world.fs, &Caller::root());
-    compare(&world, &site, "", &world.fs.root());
-    let number = |path| world.find(path).unwrap().1.file_number;
+    let exported = site.export();
+    vouch_vfs::conformance::check_read_only(&exported.fs, &Caller::root());
+    compare(&exported, &site, "", &exported.fs.root());
+    let number = |path| exported.find(path).unwrap().1.file_number;
     assert_eq!(number("files/900"), number("second name"));
     assert_ne!(number("files/900"), number("files/1"));
-    let space = world.fs.space(&Caller::root(), &world.fs.root(), Blocking::Allowed).unwrap();
+    let space = exported.fs.space(&Caller::root(), &exported.fs.root(), Blocking::Allowed).unwrap();
     assert!(space.bytes_total > 2_000_000 && space.bytes_free == 0 && space.files_total > 10);
     assert!(matches!(
-        world.fs.parent(&Caller::root(), &world.fs.root(), Blocking::Allowed),
+        exported.fs.parent(&Caller::root(), &exported.fs.root(), Blocking::Allowed),
         Err(Error::NotFound)
     ));
-    assert!(matches!(world.find("files/none"), Err(Error::NotFound)));
-    assert!(matches!(world.find("second name/x"), Err(Error::NotDirectory)));
+    assert!(matches!(exported.find("files/none"), Err(Error::NotFound)));
+    assert!(matches!(exported.find("second name/x"), Err(Error::NotDirectory)));
 }
 
 #[test]
@@ -138,8 +141,8 @@ fn reads_end_at_file_end_and_holes_are_found() {
     file.set_len(4 << 20).unwrap();
     site.write("small", b"0123456789");
     site.publish();
-    let world = site.export();
-    let open = world.open(&world.id("small")).unwrap();
+    let exported = site.export();
+    let open = exported.open(&exported.id("small")).unwrap();
     for (offset, len, expected) in [
         (0, 10, (10, true)),
         (0, 9, (9, false)),
@@ -154,7 +157,7 @@ fn reads_end_at_file_end_and_holes_are_found() {
     }
     assert!(matches!(open.seek(10, SeekTarget::Data), Err(Error::NoSuchRegion)));
     assert_eq!(open.seek(3, SeekTarget::Hole).unwrap(), 10);
-    let open = world.open(&world.id("sparse")).unwrap();
+    let open = exported.open(&exported.id("sparse")).unwrap();
     assert_eq!(open.seek(0, SeekTarget::Data).unwrap(), 1 << 20);
     assert_eq!(open.seek(0, SeekTarget::Hole).unwrap(), 0);
     assert!(open.seek(1 << 20, SeekTarget::Hole).unwrap() < 2 << 20);
@@ -194,17 +197,20 @@ fn rights_follow_mode_and_acl_of_each_caller() {
             .is_ok();
     fs::set_permissions(site.source("closed"), fs::Permissions::from_mode(0o744)).unwrap();
     site.publish();
-    let world = site.export();
-    let (id, closed, all) = (world.id("file"), world.id("closed"), Access(0x1ff));
+    let exported = site.export();
+    let (id, closed, all) = (exported.id("file"), exported.id("closed"), Access(0x1ff));
     let stranger = Caller::new(owner + 99, group + 99, []);
     let reads = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
     assert_eq!(
-        world.fs.access(&Caller::new(owner, group, []), &id, all, Blocking::Allowed).unwrap(),
+        exported.fs.access(&Caller::new(owner, group, []), &id, all, Blocking::Allowed).unwrap(),
         reads
     );
-    assert_eq!(world.fs.access(&stranger, &id, all, Blocking::Allowed).unwrap(), Access::default());
+    assert_eq!(
+        exported.fs.access(&stranger, &id, all, Blocking::Allowed).unwrap(),
+        Access::default()
+    );
     let open = |caller: &Caller| {
-        world.fs.open(
+        exported.fs.open(
             caller,
             &id,
             OpenAccess { read: true, write: false },
@@ -214,11 +220,11 @@ fn rights_follow_mode_and_acl_of_each_caller() {
     };
     assert!(matches!(open(&stranger), Err(Error::Access)) && open(&Caller::root()).is_ok());
     let executed = |over| {
-        world
+        exported
             .fs
             .open(
                 &stranger,
-                &world.id("run"),
+                &exported.id("run"),
                 OpenAccess { read: true, write: false },
                 over,
                 Blocking::Allowed,
@@ -232,16 +238,16 @@ fn rights_follow_mode_and_acl_of_each_caller() {
     );
     if has_acls {
         let named = Caller::new(4242, group + 99, []);
-        assert_eq!(world.fs.access(&named, &id, all, Blocking::Allowed).unwrap(), reads);
+        assert_eq!(exported.fs.access(&named, &id, all, Blocking::Allowed).unwrap(), reads);
         assert!(open(&named).is_ok());
-        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access, Blocking::Allowed).unwrap();
+        let acl = exported.fs.acl(&stranger, &id, PosixAclKind::Access, Blocking::Allowed).unwrap();
         assert_eq!(
             (acl.entries.len(), acl.entries[1].tag, acl.entries[1].permissions),
             (5, PosixAclTag::User(4242), 4)
         );
     }
     assert!(
-        world
+        exported
             .fs
             .acl(&stranger, &closed, PosixAclKind::Default, Blocking::Allowed)
             .unwrap()
@@ -249,18 +255,21 @@ fn rights_follow_mode_and_acl_of_each_caller() {
             .is_empty()
     );
     if has_xattrs {
-        assert_eq!(world.fs.xattrs(&Caller::root(), &id, Blocking::Allowed).unwrap(), [b"colour"]);
         assert_eq!(
-            world.fs.xattr(&Caller::root(), &id, b"colour", Blocking::Allowed).unwrap(),
+            exported.fs.xattrs(&Caller::root(), &id, Blocking::Allowed).unwrap(),
+            [b"colour"]
+        );
+        assert_eq!(
+            exported.fs.xattr(&Caller::root(), &id, b"colour", Blocking::Allowed).unwrap(),
             b"blue"
         );
         assert!(matches!(
-            world.fs.xattr(&stranger, &id, b"colour", Blocking::Allowed),
+            exported.fs.xattr(&stranger, &id, b"colour", Blocking::Allowed),
             Err(Error::Access)
         ));
     }
     assert!(matches!(
-        world.fs.xattr(&Caller::root(), &id, b"none", Blocking::Allowed),
+        exported.fs.xattr(&Caller::root(), &id, b"none", Blocking::Allowed),
         Err(Error::NoXattr)
     ));
     let mut seen = 0;
@@ -269,11 +278,13 @@ fn rights_follow_mode_and_acl_of_each_caller() {
         seen += 1;
         std::ops::ControlFlow::Continue(())
     };
-    assert!(world.fs.read_directory(&stranger, &closed, 0, true, Blocking::Allowed, each).unwrap());
+    assert!(
+        exported.fs.read_directory(&stranger, &closed, 0, true, Blocking::Allowed, each).unwrap()
+    );
     assert_eq!(seen, 1);
     let name = Name::new(b"file").unwrap();
     assert!(matches!(
-        world.fs.lookup(&stranger, &closed, name, Blocking::Allowed),
+        exported.fs.lookup(&stranger, &closed, name, Blocking::Allowed),
         Err(Error::Access)
     ));
 }
@@ -283,9 +294,14 @@ fn nothing_can_be_changed() {
     let site = Site::new();
     site.write("file", b"x");
     site.publish();
-    let world = site.export();
-    let (fs, root, id, caller, set) =
-        (&world.fs, world.fs.root(), world.id("file"), Caller::root(), SetAttributes::default());
+    let exported = site.export();
+    let (fs, root, id, caller, set) = (
+        &exported.fs,
+        exported.fs.root(),
+        exported.id("file"),
+        Caller::root(),
+        SetAttributes::default(),
+    );
     let (there, new) = (Name::new(b"file").unwrap(), Name::new(b"new").unwrap());
     let (reading, writing) =
         (OpenAccess { read: true, write: false }, OpenAccess { read: true, write: true });
@@ -319,6 +335,6 @@ fn nothing_can_be_changed() {
         Err(Error::ReadOnly)
     ));
     assert!(matches!(found.open.truncate(0), Err(Error::Access)));
-    assert!(matches!(world.open(&root), Err(Error::IsDirectory)));
+    assert!(matches!(exported.open(&root), Err(Error::IsDirectory)));
     fs.sync_metadata(&[root, id], Blocking::Forbidden).unwrap();
 }

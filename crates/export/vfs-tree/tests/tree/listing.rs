@@ -16,34 +16,34 @@ fn site(count: usize) -> Site {
 #[test]
 fn listing_in_pieces_is_complete_and_survives_restart() {
     let site = site(3000);
-    let world = site.export();
-    let directory = world.id("d");
-    let whole = world.list(&directory, 0, usize::MAX).unwrap();
+    let exported = site.export();
+    let directory = exported.id("d");
+    let whole = exported.list(&directory, 0, usize::MAX).unwrap();
     assert_eq!(whole.len(), 3000);
     assert!(whole.iter().all(|(_, cookie)| *cookie >= 3));
     let (mut pieces, mut cookie) = (Vec::new(), 0);
     loop {
-        let piece = world.list(&directory, cookie, 70).unwrap();
+        let piece = exported.list(&directory, cookie, 70).unwrap();
         let Some((_, last)) = piece.last() else { break };
         cookie = *last;
         pieces.extend(piece);
     }
     assert_eq!(pieces, whole);
-    let world = site.export();
-    assert_eq!(world.list(&directory, whole[1499].1, usize::MAX).unwrap(), &whole[1500..]);
+    let exported = site.export();
+    assert_eq!(exported.list(&directory, whole[1499].1, usize::MAX).unwrap(), &whole[1500..]);
     for cookie in [1, 2, 3, 77, u64::MAX, (5 << 31) | 1] {
-        assert!(matches!(world.list(&directory, cookie, 1), Err(Error::BadCookie)), "{cookie}");
+        assert!(matches!(exported.list(&directory, cookie, 1), Err(Error::BadCookie)), "{cookie}");
     }
-    assert!(matches!(world.list(&world.id("d/name00000"), 0, 1), Err(Error::NotDirectory)));
-    assert_eq!(world.list(&world.fs.root(), 0, 9).unwrap().len(), 1);
+    assert!(matches!(exported.list(&exported.id("d/name00000"), 0, 1), Err(Error::NotDirectory)));
+    assert_eq!(exported.list(&exported.fs.root(), 0, 9).unwrap().len(), 1);
 }
 
 #[test]
 fn listing_continues_in_new_revision_without_gaps_or_repeats() {
     let site = site(2000);
-    let world = site.export();
-    let directory = world.id("d");
-    let begun = world.list(&directory, 0, 1000).unwrap();
+    let exported = site.export();
+    let directory = exported.id("d");
+    let begun = exported.list(&directory, 0, 1000).unwrap();
     for n in [3, 4, 998, 999, 1000, 1500] {
         fs::remove_file(site.source(format!("d/name{n:05}"))).unwrap();
     }
@@ -53,12 +53,16 @@ fn listing_continues_in_new_revision_without_gaps_or_repeats() {
     }
     site.write("d/name01800.5", b"");
     site.publish();
-    world.refresh();
-    let expected: Vec<String> =
-        world.list(&directory, 0, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
+    exported.refresh();
+    let expected: Vec<String> = exported
+        .list(&directory, 0, usize::MAX)
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     let after = expected.iter().position(|name| name == "name01001").unwrap();
     let rest = |cookie| {
-        world
+        exported
             .list(&directory, cookie, usize::MAX)
             .map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>())
     };

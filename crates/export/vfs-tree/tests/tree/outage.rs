@@ -17,18 +17,18 @@ fn nonblocking_calls_answer_only_from_caches() {
     }
     site.publish();
     let (id, directory) = {
-        let world = site.export();
-        (world.id("directory/file"), world.id("directory"))
+        let exported = site.export();
+        (exported.id("directory/file"), exported.id("directory"))
     };
-    let world = site.export();
+    let exported = site.export();
     let name = Name::new(b"file").unwrap();
-    let lookup = |blocking| world.fs.lookup(&Caller::root(), &directory, name, blocking);
+    let lookup = |blocking| exported.fs.lookup(&Caller::root(), &directory, name, blocking);
     assert!(matches!(lookup(Blocking::Forbidden), Err(Error::WouldBlock)));
     let found = lookup(Blocking::Allowed).unwrap();
     assert_eq!(found.0, id);
     assert_eq!(lookup(Blocking::Forbidden).unwrap(), found);
-    assert_eq!(world.fs.attributes(&id, Blocking::Forbidden).unwrap(), found.1);
-    let open = world.open(&id).unwrap();
+    assert_eq!(exported.fs.attributes(&id, Blocking::Forbidden).unwrap(), found.1);
+    let open = exported.open(&id).unwrap();
     let read = |blocking| read(&*open, 200_000, 1000, &mut Vec::new(), blocking);
     assert!(matches!(read(Blocking::Forbidden), Err(Error::WouldBlock)));
     assert_eq!(read(Blocking::Allowed).unwrap(), (1000, false));
@@ -47,22 +47,22 @@ fn unavailable_data_fails_in_time() {
     }
     site.publish();
     let (file, long) = {
-        let world = site.export();
-        (world.id("directory/file"), world.id(&long))
+        let exported = site.export();
+        (exported.id("directory/file"), exported.id(&long))
     };
-    let world = site.export();
+    let exported = site.export();
     site.is_up.store(false, Ordering::SeqCst);
     std::thread::sleep(Duration::from_millis(100));
     let began = Instant::now();
     for id in [file, long] {
-        let answer = world.fs.attributes(&id, Blocking::Allowed);
+        let answer = exported.fs.attributes(&id, Blocking::Allowed);
         assert!(matches!(answer, Err(Error::Io(_))), "{answer:?}");
     }
     assert!(began.elapsed() < Duration::from_secs(15));
     site.is_up.store(true, Ordering::SeqCst);
-    until(|| world.fs.attributes(&file, Blocking::Allowed).is_ok());
-    assert!(world.content(&file).unwrap() == random_bytes(1, 400_000));
-    assert_eq!(world.content(&long).unwrap(), b"x");
+    until(|| exported.fs.attributes(&file, Blocking::Allowed).is_ok());
+    assert!(exported.content(&file).unwrap() == random_bytes(1, 400_000));
+    assert_eq!(exported.content(&long).unwrap(), b"x");
 }
 
 #[test]
@@ -70,17 +70,20 @@ fn expired_tree_serves_nothing() {
     let site = Site::new();
     site.write("file", b"x");
     site.publish();
-    let world = site.export();
-    let id = world.id("file");
+    let exported = site.export();
+    let id = exported.id("file");
     site.now.store(NOW + i64::from(DURATION_S) + 1, Ordering::SeqCst);
-    assert!(matches!(world.fs.attributes(&id, Blocking::Allowed), Err(Error::Io(_))));
+    assert!(matches!(exported.fs.attributes(&id, Blocking::Allowed), Err(Error::Io(_))));
     assert!(matches!(
-        world.fs.attributes(&id, Blocking::Forbidden),
+        exported.fs.attributes(&id, Blocking::Forbidden),
         Err(Error::Io(_) | Error::WouldBlock)
     ));
-    assert!(matches!(world.fs.space(&Caller::root(), &id, Blocking::Allowed), Err(Error::Io(_))));
+    assert!(matches!(
+        exported.fs.space(&Caller::root(), &id, Blocking::Allowed),
+        Err(Error::Io(_))
+    ));
     site.now.store(NOW, Ordering::SeqCst);
-    assert!(world.content(&id).is_err());
+    assert!(exported.content(&id).is_err());
 }
 
 #[test]
@@ -94,21 +97,22 @@ fn calls_continue_in_next_revision_when_replicas_drop_one() {
     };
     write(1);
     site.publish();
-    let world = site.export();
-    let (leaf, large, many) = (world.id("leaf"), world.id("large"), world.id("many"));
-    let open = world.open(&large).unwrap();
-    assert_eq!(world.list(&many, 0, 10).unwrap().len(), 10);
+    let exported = site.export();
+    let (leaf, large, many) = (exported.id("leaf"), exported.id("large"), exported.id("many"));
+    let open = exported.open(&large).unwrap();
+    assert_eq!(exported.list(&many, 0, 10).unwrap().len(), 10);
     write(3);
     site.publish_and_collect();
     site.reconnect();
-    assert!(world.content(&leaf).unwrap() == random_bytes(3, 50_000));
+    assert!(exported.content(&leaf).unwrap() == random_bytes(3, 50_000));
     let mut bytes = Vec::new();
     assert_eq!(read(&*open, 0, 1000, &mut bytes, Blocking::Allowed).unwrap(), (1000, false));
     assert!(bytes == random_bytes(4, 400_000)[..1000]);
     let mut listed: Vec<(String, u64)> = Vec::new();
     loop {
-        let more =
-            world.list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX).unwrap();
+        let more = exported
+            .list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX)
+            .unwrap();
         if more.is_empty() {
             break;
         }

@@ -9,12 +9,12 @@ fn new_revision_appears_within_refresh_interval() {
     let site = Site::new();
     site.write("file", b"first");
     site.publish();
-    let world =
+    let exported =
         site.export_with(|options| options.refresh_interval = Some(Duration::from_millis(200)));
-    let id = world.id("file");
+    let id = exported.id("file");
     site.write("file", b"second");
     site.publish();
-    until(|| world.content(&id).unwrap() == b"second");
+    until(|| exported.content(&id).unwrap() == b"second");
 }
 
 #[test]
@@ -25,13 +25,13 @@ fn change_attribute_moves_exactly_with_changes() {
     site.write("b/inline", random_bytes(2, 900));
     site.write("b/large", random_bytes(2, 900_000));
     site.publish();
-    let world = site.export();
+    let exported = site.export();
     let (same, moving) =
         (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
     let change =
-        |path: &str| world.fs.attributes(&world.id(path), Blocking::Allowed).unwrap().change;
+        |path: &str| exported.fs.attributes(&exported.id(path), Blocking::Allowed).unwrap().change;
     let (same_before, mut before) = (same.map(change), moving.map(change));
-    let open = world.open(&world.id("b/large")).unwrap();
+    let open = exported.open(&exported.id("b/large")).unwrap();
     for seed in 3..6 {
         for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
             let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
@@ -44,7 +44,7 @@ fn change_attribute_moves_exactly_with_changes() {
                 .unwrap();
         }
         site.publish();
-        world.refresh();
+        exported.refresh();
         let after = moving.map(change);
         assert!(
             before.iter().zip(after).all(|(before, after)| *before != after),
@@ -52,7 +52,7 @@ fn change_attribute_moves_exactly_with_changes() {
         );
         before = after;
         assert_eq!(same.map(change), same_before);
-        assert!(world.content(&world.id("b/inline")).unwrap() == random_bytes(seed, 900));
+        assert!(exported.content(&exported.id("b/inline")).unwrap() == random_bytes(seed, 900));
         let mut bytes = Vec::new();
         assert_eq!(
             read(&*open, 0, 1_000_000, &mut bytes, Blocking::Allowed).unwrap(),
@@ -74,17 +74,17 @@ fn stolen_key_revision_ends_with_next_certificate() {
         site.write("d/file", b"genuine");
         site.write("d/same", b"same");
         site.publish();
-        let world = site.export();
-        let (id, same) = (world.id("d/file"), world.id("d/same"));
-        let change = |id| world.fs.attributes(id, Blocking::Allowed).unwrap().change;
+        let exported = site.export();
+        let (id, same) = (exported.id("d/file"), exported.id("d/same"));
+        let change = |id| exported.fs.attributes(id, Blocking::Allowed).unwrap().change;
         let follow = |cert_serial, number| {
             until(|| {
-                let _ = world.runtime.block_on(world.tree.refresh());
-                (world.tree.newest().cert_serial(), world.tree.newest().number())
+                let _ = exported.runtime.block_on(exported.tree.refresh());
+                (exported.tree.newest().cert_serial(), exported.tree.newest().number())
                     == (cert_serial, number)
             });
         };
-        assert_eq!(world.content(&id).unwrap(), b"genuine");
+        assert_eq!(exported.content(&id).unwrap(), b"genuine");
         let (genuine, unmoved) = (change(&id), change(&same));
         site.publish_with_stolen_key();
         site.write("d/file", b"forged");
@@ -92,17 +92,17 @@ fn stolen_key_revision_ends_with_next_certificate() {
         (0..count).for_each(|_| site.publish());
         site.reconnect();
         follow(1, count);
-        assert_eq!(world.content(&id).unwrap(), b"forged");
-        let (forged, extra) = (change(&id), world.id("d/extra"));
+        assert_eq!(exported.content(&id).unwrap(), b"forged");
+        let (forged, extra) = (change(&id), exported.id("d/extra"));
         site.certify();
         site.write("d/file", b"mended");
         std::fs::remove_file(site.source("d/extra")).unwrap();
         site.publish();
         site.reconnect();
         follow(2, 2);
-        assert_eq!(world.content(&id).unwrap(), b"mended");
+        assert_eq!(exported.content(&id).unwrap(), b"mended");
         assert!(
-            is_stale(&world.fs.attributes(&extra, Blocking::Allowed)),
+            is_stale(&exported.fs.attributes(&extra, Blocking::Allowed)),
             "gone with the thief's revision"
         );
         let mended = change(&id);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 const WINDOW_MIN: u64 = 256 * 1024;
 
-/// The kernel splits and reorders reads: one this near continues the run.
+/// The kernel splits and reorders reads. A read within this distance of the expected offset counts as sequential.
 const SLACK: u64 = 1024 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,12 +23,12 @@ impl ReadAhead {
         window_max: u64,
     ) -> Option<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
-        let near = offset.saturating_add(SLACK) >= self.expected
+        let is_sequential = offset.saturating_add(SLACK) >= self.expected
             && offset <= self.expected.saturating_add(SLACK);
         if offset >= size || window_max == 0 {
             return None;
         }
-        if !near {
+        if !is_sequential {
             *self = Self { expected: end, window: 0, fetched: end };
             return None;
         }

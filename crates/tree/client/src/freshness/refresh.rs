@@ -140,7 +140,7 @@ impl Tree {
     /// Asks the keys of earlier names. A revocation or another target blocks this tree.
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
-        let asked = self.origins().iter().map(|origin| async move {
+        let fetches = self.origins().iter().map(|origin| async move {
             origin
                 .tree
                 .apply_statement_files()
@@ -153,7 +153,7 @@ impl Tree {
                 .blocked_for_good()
                 .filter(|error| forwarding_target(error) != Some(&origin.to))
         });
-        for error in join_all(asked).await.into_iter().flatten() {
+        for error in join_all(fetches).await.into_iter().flatten() {
             self.freshness().block(error);
         }
     }

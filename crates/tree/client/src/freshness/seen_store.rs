@@ -15,7 +15,7 @@ use tokio::task::JoinError;
 use vouch_tree::HostId;
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
 use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
-use vouch_tree::verify::Seen;
+use vouch_tree::verify::NewestSeen;
 use vouch_trust::Access;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -38,7 +38,7 @@ const FILE_LEN_MAX: usize =
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
-    pub(crate) seen: Seen,
+    pub(crate) seen: NewestSeen,
     /// Latest verification, in seconds since 1970; never after the end of that revision.
     pub(crate) time_seen: u64,
     /// For a restart without replicas. May be empty.
@@ -110,7 +110,7 @@ impl Xdr for SeenRecord {
             version @ (VERSION_WITHOUT_TIME | VERSION) => version,
             value => return Err(XdrError::Unknown { what: "file version", value }),
         };
-        let seen = Seen::decode(r)?;
+        let seen = NewestSeen::decode(r)?;
         let time_seen = if version == VERSION_WITHOUT_TIME { 0 } else { r.u64()? };
         let signed = r.opaque(SIGNED_LEN_MAX)?.to_vec();
         let count = r.count(STATEMENTS_MAX)?;
@@ -308,7 +308,7 @@ pub(crate) fn exercise(file: &[u8]) {
     let merged = record.clone().merge(SeenRecord::default());
     assert_eq!(
         merged.seen.order(),
-        record.seen.order().max(Seen::default().order()),
+        record.seen.order().max(NewestSeen::default().order()),
         "a merge must not move backward"
     );
     let _ = record.clone().merge(record);

@@ -59,17 +59,17 @@ impl HttpDatabase {
         Ok(())
     }
 
-    async fn offer(&self, asked: &GetFsinfoArgs) -> Result<Vec<u8>, ReadError> {
+    async fn offer(&self, arguments: &GetFsinfoArgs) -> Result<Vec<u8>, ReadError> {
         let connected = self.view.lock().clone();
         let view = match connected {
             Some(view) if self.is_new.swap(false, Ordering::Relaxed) => view,
             _ => self.refresh().await?,
         };
-        let Some(head) = view.head().filter(|_| *view.hostid() == asked.hostid) else {
+        let Some(head) = view.head().filter(|_| *view.hostid() == arguments.hostid) else {
             return Ok(GetFsinfoResult::NoTree.to_xdr());
         };
         let mut companions = Vec::new();
-        if asked.companions {
+        if arguments.companions {
             let handles: Vec<_> = view.companions().iter().take(COMPANIONS_MAX).copied().collect();
             let places = self.places(&view, &handles).await.unwrap_or_default();
             let mut len = 0;
@@ -105,14 +105,14 @@ impl HttpDatabase {
         loop {
             let left = &handles[delivered..];
             let outcome = match self.places(&view, left).await {
-                Ok(places) if is_newest || !places.contains(&Place::Missing) => {
+                Ok(places) if is_newest || !places.contains(&FrameLookup::Missing) => {
                     self.pass(&view, left, places, &mut delivered, take).await
                 }
                 // A commit removes what its manifest no longer names: then a newer manifest names
                 // the rest. Otherwise the index may be wrong.
                 Ok(places) => {
                     let missing =
-                        left.iter().zip(places).filter(|(_, place)| *place == Place::Missing);
+                        left.iter().zip(places).filter(|(_, place)| *place == FrameLookup::Missing);
                     missing.for_each(|(handle, _)| self.doubt_index(&view, handle));
                     Err(ReadError::Fetch(FetchError::NotFound(
                         "index".into(),
@@ -136,24 +136,24 @@ impl HttpDatabase {
         &self,
         view: &RemoteView,
         handles: &[BlockHandle],
-        places: Vec<Place>,
+        places: Vec<FrameLookup>,
         delivered: &mut usize,
         take: &mut TakeFrame<'_>,
     ) -> Result<(), ReadError> {
-        let frames = places.iter().filter_map(Place::frame);
+        let frames = places.iter().filter_map(FrameLookup::frame);
         let slices = self
             .slices
             .start(&frames.map(|frame| (&frame.file, frame.range.clone())).collect::<Vec<_>>());
         for (handle, place) in handles.iter().zip(&places) {
             let is_right = take(match place {
-                Place::At(frame) => {
+                FrameLookup::At(frame) => {
                     Some(self.slices.bytes(&slices, &frame.file, &frame.range).await?)
                 }
-                Place::Wrong => Some(Bytes::new()),
-                Place::Missing => None,
+                FrameLookup::Wrong => Some(Bytes::new()),
+                FrameLookup::Missing => None,
             });
             if !is_right {
-                if let Place::At(frame) = place {
+                if let FrameLookup::At(frame) = place {
                     self.slices.doubt(&frame.file, &frame.range);
                 }
                 self.doubt_index(view, handle);
@@ -189,15 +189,15 @@ impl HttpDatabase {
         &self,
         view: &RemoteView,
         handles: &[BlockHandle],
-    ) -> Result<Vec<Place>, ReadError> {
+    ) -> Result<Vec<FrameLookup>, ReadError> {
         let place = |found: &Lookup| match found {
-            Lookup::Missing => Place::Missing,
-            Lookup::Wrong => Place::Wrong,
+            Lookup::Missing => FrameLookup::Missing,
+            Lookup::Wrong => FrameLookup::Wrong,
             Lookup::Record(record) => match view.frame(record) {
                 Ok(frame) if frame.range.end - frame.range.start <= FRAME_LEN_MAX as u64 => {
-                    Place::At(frame)
+                    FrameLookup::At(frame)
                 }
-                _ => Place::Wrong,
+                _ => FrameLookup::Wrong,
             },
         };
         Ok(self.locate(view, handles).await?.iter().map(place).collect())
@@ -265,8 +265,9 @@ impl LocalReplica for HttpDatabase {
             match procedure {
                 Procedure::Null | Procedure::GetData => Ok(Vec::new()),
                 Procedure::GetFsinfo => {
-                    let asked = GetFsinfoArgs::from_xdr(args).map_err(|error| error.to_string())?;
-                    self.offer(&asked).await.map_err(|error| error.to_string())
+                    let arguments =
+                        GetFsinfoArgs::from_xdr(args).map_err(|error| error.to_string())?;
+                    self.offer(&arguments).await.map_err(|error| error.to_string())
                 }
                 Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
             }
@@ -289,14 +290,14 @@ impl LocalReplica for HttpDatabase {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum FrameLookup {
     At(RemoteFrame),
     Missing,
     /// Nowhere in the database: the index is wrong.
     Wrong,
 }
 
-impl Place {
+impl FrameLookup {
     fn frame(&self) -> Option<&RemoteFrame> {
         match self {
             Self::At(frame) => Some(frame),

@@ -41,7 +41,7 @@ pub(super) struct Fetcher {
     clock: Arc<dyn Clock>,
 }
 
-pub(super) struct Wanted<'a> {
+pub(super) struct RangeRequest<'a> {
     pub(super) path: &'a str,
     /// The file changes: its URL has the minute, for caches that keep it too long.
     is_mutable: bool,
@@ -54,7 +54,7 @@ pub(super) struct Wanted<'a> {
     magic: &'static [u8],
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> RangeRequest<'a> {
     /// `range`: not empty. Caches keep whole small files also where they keep no parts.
     pub(super) fn part(file: &'a RemoteFile, range: &Range<u64>, is_anew: bool) -> Self {
         let range = (*range != (0..file.len)).then(|| range.clone());
@@ -69,7 +69,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Wanted<'static> {
+impl RangeRequest<'static> {
     fn manifest(is_anew: bool) -> Self {
         let (path, magic) = (RemoteView::MANIFEST, RemoteView::MANIFEST_MAGIC);
         Self { path, is_mutable: true, is_anew, range: None, len: 0..=MANIFEST_LEN_MAX, magic }
@@ -214,7 +214,10 @@ impl Fetcher {
         self.received.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn get(&self, wanted: Wanted<'_>) -> std::result::Result<Bytes, FetchError> {
+    pub(super) async fn get(
+        &self,
+        wanted: RangeRequest<'_>,
+    ) -> std::result::Result<Bytes, FetchError> {
         let mut bytes = BytesMut::new();
         self.get_into(wanted, &mut bytes).await?;
         Ok(bytes.freeze())
@@ -224,7 +227,7 @@ impl Fetcher {
     pub(super) async fn manifest(&self) -> std::result::Result<(Bytes, RemoteView), FetchError> {
         let mut is_anew = false;
         loop {
-            let bytes = self.get(Wanted::manifest(is_anew)).await?;
+            let bytes = self.get(RangeRequest::manifest(is_anew)).await?;
             match RemoteView::parse(&bytes) {
                 Ok(view) => return Ok((bytes, view)),
                 Err(error) if is_anew => return Err(wrong(RemoteView::MANIFEST, error)),
@@ -237,7 +240,7 @@ impl Fetcher {
     /// them. Another object is fetched a second time, past all caches.
     pub(super) async fn get_into(
         &self,
-        mut wanted: Wanted<'_>,
+        mut wanted: RangeRequest<'_>,
         sink: &mut impl Sink,
     ) -> std::result::Result<(), FetchError> {
         match self.get_once(&wanted, sink).await {
@@ -252,7 +255,7 @@ impl Fetcher {
 
     /// Requests past caches have a query, which all caches obey, and `Cache-Control`, which mends
     /// what some keep. Clients share them for a minute.
-    fn url_of(&self, wanted: &Wanted<'_>) -> std::result::Result<Url, FetchError> {
+    fn url_of(&self, wanted: &RangeRequest<'_>) -> std::result::Result<Url, FetchError> {
         let mut url = self.base.join(wanted.path).map_err(|error| other(wanted.path, error))?;
         let minute = u64::try_from(self.clock.now()).unwrap_or(0) / 60;
         let again = if wanted.is_mutable && wanted.is_anew { "&again" } else { "" };
@@ -264,7 +267,7 @@ impl Fetcher {
 
     async fn get_once(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &RangeRequest<'_>,
         sink: &mut impl Sink,
     ) -> std::result::Result<(), FetchError> {
         let path = wanted.path;
@@ -351,7 +354,7 @@ impl Fetcher {
     async fn read(
         &self,
         response: HttpResponse,
-        wanted: &Wanted<'_>,
+        wanted: &RangeRequest<'_>,
         sink: &mut impl Sink,
     ) -> std::result::Result<(), ReadError> {
         let refuse =

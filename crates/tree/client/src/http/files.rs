@@ -6,7 +6,7 @@ use bytes::Bytes;
 use vouch_tree::{HostId, TreeName};
 use vouch_tree_store::{RemoteFile, RemoteView};
 
-use super::fetch::{FetchError, Fetcher, Wanted};
+use super::fetch::{FetchError, Fetcher, RangeRequest};
 use super::options::HttpOptions;
 use super::url::is_url;
 use crate::mirrors::NOT_A_REPLICA;
@@ -42,7 +42,7 @@ impl DatabaseFiles {
         is_anew: bool,
     ) -> Result<Bytes> {
         self.fetcher
-            .get(Wanted::part(file, range, is_anew))
+            .get(RangeRequest::part(file, range, is_anew))
             .await
             .map_err(|error| self.unreachable(&error))
     }

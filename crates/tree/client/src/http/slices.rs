@@ -16,11 +16,11 @@ use super::transfer::Transfer;
 
 pub(super) struct Slices {
     fetcher: Arc<Fetcher>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedSlice>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct CachedSlice {
     data: Pool,
     /// Content does not evict slices of the index and of metadata.
     metadata: Pool,
@@ -172,7 +172,7 @@ impl Slices {
         Started(slices)
     }
 
-    fn fetch(&self, kept: &mut Kept, file: &RemoteFile, numbers: Range<u64>) -> Transfer {
+    fn fetch(&self, kept: &mut CachedSlice, file: &RemoteFile, numbers: Range<u64>) -> Transfer {
         let len = slice_len(file);
         let range = numbers.start * len..(numbers.end * len).min(file.len);
         let path = Arc::<str>::from(file.path.as_str());
@@ -191,7 +191,7 @@ impl Slices {
     }
 }
 
-impl Kept {
+impl CachedSlice {
     fn pool(&mut self, file: &RemoteFile) -> &mut Pool {
         if file.is_data { &mut self.data } else { &mut self.metadata }
     }

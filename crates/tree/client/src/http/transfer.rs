@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use vouch_tree_store::RemoteFile;
 
-use super::fetch::{FetchError, Fetcher, Sink, Wanted};
+use super::fetch::{FetchError, Fetcher, RangeRequest, Sink};
 
 /// Bytes of a file that one request fetches. Cheap to clone.
 #[derive(Clone)]
@@ -46,7 +46,8 @@ impl Transfer {
         let mut chunks = Chunks { shared: Arc::clone(&shared), small: BytesMut::new() };
         let (fetcher, file, start) = (Arc::clone(fetcher), file.clone(), range.start);
         tokio::spawn(async move {
-            let end = fetcher.get_into(Wanted::part(&file, &range, is_anew), &mut chunks).await;
+            let end =
+                fetcher.get_into(RangeRequest::part(&file, &range, is_anew), &mut chunks).await;
             chunks.flush();
             chunks.end(end);
         });

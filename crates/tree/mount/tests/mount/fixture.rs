@@ -130,8 +130,8 @@ impl Site {
         let database = Database::open_read(&self.db()).unwrap();
         match Procedure::from_number(call.procedure) {
             Some(Procedure::GetFsinfo) => {
-                let asked = GetFsinfoArgs::from_xdr(call.args).unwrap();
-                match database.head().filter(|_| asked.hostid == *self.name.hostid()) {
+                let arguments = GetFsinfoArgs::from_xdr(call.args).unwrap();
+                match database.head().filter(|_| arguments.hostid == *self.name.hostid()) {
                     Some(signed) => {
                         let companions = database
                             .companions()
@@ -150,9 +150,9 @@ impl Site {
                 }
             }
             Some(Procedure::GetData) => {
-                let asked = GetDataArgs::from_xdr(call.args).unwrap();
+                let arguments = GetDataArgs::from_xdr(call.args).unwrap();
                 let frames: Vec<Option<Vec<u8>>> =
-                    asked.handles.iter().map(|handle| database.get(handle).unwrap()).collect();
+                    arguments.handles.iter().map(|handle| database.get(handle).unwrap()).collect();
                 let mut w = Writer::new();
                 GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }
                     .encode(&mut w);

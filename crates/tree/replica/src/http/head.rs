@@ -95,10 +95,11 @@ impl<'a> RequestHead<'a> {
             let Ok(value) = std::str::from_utf8(field.value).map(str::trim) else { continue };
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
             if is("connection") {
-                let has = |option: &str| {
+                let has_option = |option: &str| {
                     value.split(',').any(|found| found.trim().eq_ignore_ascii_case(option))
                 };
-                head.is_persistent = !has("close") && (head.is_persistent || has("keep-alive"));
+                head.is_persistent =
+                    !has_option("close") && (head.is_persistent || has_option("keep-alive"));
             } else if is("transfer-encoding") || is("content-length") && value != "0" {
                 head.has_body = true;
             } else if is("range") {

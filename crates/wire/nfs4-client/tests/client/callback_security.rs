@@ -113,30 +113,30 @@ fn context(name: u8) -> GssProtection {
 }
 
 pub(crate) async fn start_with_renewal(offer_statuses: Vec<Status>) -> (Client, Shared) {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let mut config = Config::new(address, 1, identity(), CallbackOnly::new(1));
     config.renewal = Some(Arc::new(|| Ok(Box::new(CallbackOnly::new(2)))));
     let client = Client::connect(config).await.unwrap();
     assert!(client.are_callbacks_authenticated());
     root(&client).await;
-    let mut server = world.lock().unwrap();
+    let mut server = server_state.lock().unwrap();
     assert_eq!(server.offered_handles.len(), 0, "CREATE_SESSION has offered the context");
     (server.denials, server.offer_statuses) = (1, offer_statuses);
     drop(server);
-    (client, world)
+    (client, server_state)
 }
 
 #[tokio::test]
 async fn repeats_offer_of_callback_context_after_failure() {
-    let (client, world) = start_with_renewal(vec![Status::DELAY; 2]).await;
+    let (client, server_state) = start_with_renewal(vec![Status::DELAY; 2]).await;
     let began = Instant::now();
-    while world.lock().unwrap().offered_handles.len() < 3 {
+    while server_state.lock().unwrap().offered_handles.len() < 3 {
         assert!(
             began.elapsed() < Duration::from_secs(60),
             "the client repeats the offer with a later reply"
         );
         root(&client).await;
-        let offers = world.lock().unwrap().offered_handles.len() as u64;
+        let offers = server_state.lock().unwrap().offered_handles.len() as u64;
         assert!(
             offers <= 2 + began.elapsed().as_secs(),
             "the client does not offer the context with each reply"
@@ -148,20 +148,20 @@ async fn repeats_offer_of_callback_context_after_failure() {
         root(&client).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(world.lock().unwrap().offered_handles, vec![[2; 16]; 3]);
+    assert_eq!(server_state.lock().unwrap().offered_handles, vec![[2; 16]; 3]);
     assert!(client.are_callbacks_authenticated());
 }
 
 #[tokio::test]
 async fn offers_callback_context_once_to_server_without_support() {
-    let (client, world) = start_with_renewal(vec![Status::NOTSUPP]).await;
+    let (client, server_state) = start_with_renewal(vec![Status::NOTSUPP]).await;
     let began = Instant::now();
-    while world.lock().unwrap().offered_handles.is_empty()
+    while server_state.lock().unwrap().offered_handles.is_empty()
         || began.elapsed() < Duration::from_millis(1500)
     {
         assert!(began.elapsed() < Duration::from_secs(60), "the client offers the context");
         root(&client).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(world.lock().unwrap().offered_handles, [[2; 16]]);
+    assert_eq!(server_state.lock().unwrap().offered_handles, [[2; 16]]);
 }

@@ -6,46 +6,46 @@ use crate::callback_security::{CallbackOnly, start_with_renewal};
 use crate::server::Shared;
 use crate::{identity, root, server};
 
-async fn wait_for_destroyed(world: &Shared, count: usize) -> Vec<Vec<u8>> {
+async fn wait_for_destroyed(server_state: &Shared, count: usize) -> Vec<Vec<u8>> {
     let end = Instant::now() + Duration::from_secs(60);
-    while world.lock().unwrap().destroyed_contexts.len() < count && Instant::now() < end {
+    while server_state.lock().unwrap().destroyed_contexts.len() < count && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    world.lock().unwrap().destroyed_contexts.clone()
+    server_state.lock().unwrap().destroyed_contexts.clone()
 }
 
 #[tokio::test]
 async fn closed_client_destroys_its_context() {
     for minor in [0, 1] {
-        let (address, world) = server::start().await;
+        let (address, server_state) = server::start().await;
         let client = Client::connect(Config::new(address, minor, identity(), CallbackOnly::new(1)))
             .await
             .unwrap();
         root(&client).await;
-        assert!(world.lock().unwrap().destroyed_contexts.is_empty());
+        assert!(server_state.lock().unwrap().destroyed_contexts.is_empty());
         client.close().await.unwrap();
-        assert_eq!(world.lock().unwrap().destroyed_contexts, [[1; 16]], "4.{minor}");
+        assert_eq!(server_state.lock().unwrap().destroyed_contexts, [[1; 16]], "4.{minor}");
     }
 }
 
 #[tokio::test]
 async fn replaced_context_is_destroyed_before_its_successor() {
-    let (client, world) = start_with_renewal(Vec::new()).await;
+    let (client, server_state) = start_with_renewal(Vec::new()).await;
     root(&client).await;
-    assert_eq!(wait_for_destroyed(&world, 1).await, [[1; 16]]);
+    assert_eq!(wait_for_destroyed(&server_state, 1).await, [[1; 16]]);
     root(&client).await;
     client.close().await.unwrap();
-    assert_eq!(world.lock().unwrap().destroyed_contexts, [[1; 16], [2; 16]]);
+    assert_eq!(server_state.lock().unwrap().destroyed_contexts, [[1; 16], [2; 16]]);
 }
 
 #[tokio::test]
 async fn dropped_pipeline_destroys_its_context() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let made = tokio::task::spawn_blocking(move || {
         Pipeline::connect(address, 1, 2, &identity(), Box::new(CallbackOnly::new(1)))
     });
     let pipeline = made.await.unwrap().unwrap();
-    assert!(world.lock().unwrap().destroyed_contexts.is_empty());
+    assert!(server_state.lock().unwrap().destroyed_contexts.is_empty());
     drop(pipeline);
-    assert_eq!(wait_for_destroyed(&world, 1).await, [[1; 16]]);
+    assert_eq!(wait_for_destroyed(&server_state, 1).await, [[1; 16]]);
 }

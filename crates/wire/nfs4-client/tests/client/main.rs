@@ -37,7 +37,7 @@ async fn root(client: &Client) -> Filehandle {
 }
 
 async fn files_are_written_and_read(minor: u32, connections: usize) {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let client = Client::connect(Config { connections, ..config(address, minor) }).await.unwrap();
     let root = root(&client).await;
     let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
@@ -53,7 +53,9 @@ async fn files_are_written_and_read(minor: u32, connections: usize) {
         Err(Error::Refused { op: Op::LOOKUP, status: Status::NOENT })
     ));
     (0..50).for_each(|at| {
-        drop(world.lock().unwrap().files.insert(format!("n{at:03}").into_bytes(), Vec::new()))
+        drop(
+            server_state.lock().unwrap().files.insert(format!("n{at:03}").into_bytes(), Vec::new()),
+        )
     });
     assert_eq!(client.list(&root, 1000).await.unwrap().len(), 51);
     client.remove(&root, b"f").await.unwrap();
@@ -100,8 +102,8 @@ async fn many_tasks_share_slots() {
 // RFC 8881, section 2.10.5.
 #[tokio::test]
 async fn connections_of_a_session_use_all_addresses_that_answer() {
-    let (first, world) = server::start().await;
-    let second = server::listen(&world).await;
+    let (first, server_state) = server::start().await;
+    let second = server::listen(&server_state).await;
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client =
         Client::connect(Config { connections: 6, trunk: vec![second, silent], ..config(first, 1) })
@@ -111,33 +113,33 @@ async fn connections_of_a_session_use_all_addresses_that_answer() {
         root(&client).await;
     }
     // The connections that prefer the silent address use the first one.
-    assert_eq!(world.lock().unwrap().connections, [(first, 4), (second, 2)].into());
+    assert_eq!(server_state.lock().unwrap().connections, [(first, 4), (second, 2)].into());
 }
 
 #[tokio::test]
 async fn repeats_call_after_lost_reply_without_second_execution() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root = root(&client).await;
     let file =
         client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
-    world.lock().unwrap().dropped_replies = 1;
+    server_state.lock().unwrap().dropped_replies = 1;
     assert_eq!(client.write(&file, 0, b"once", StableHow::FileSync).await.unwrap().0, 4);
-    assert_eq!(world.lock().unwrap().writes, 1);
+    assert_eq!(server_state.lock().unwrap().writes, 1);
     assert_eq!(client.read(&file, 0, 10).await.unwrap(), (b"once".to_vec(), true));
 }
 
 #[tokio::test]
 async fn refuses_sequence_reply_for_another_slot() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
-    world.lock().unwrap().answers_wrong_slot = true;
+    server_state.lock().unwrap().answers_wrong_slot = true;
     assert!(matches!(client.walk(b"/").await, Err(Error::Mismatch(_))));
 }
 
 #[tokio::test]
 async fn recall_reaches_handler_and_is_answered() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let seen = Arc::new(Mutex::new(None));
     let recorded = seen.clone();
     let callbacks = Box::new(move |args: &cb::Args<'_>| match args {
@@ -153,11 +155,11 @@ async fn recall_reaches_handler_and_is_answered() {
         truncate: false,
         handle: Filehandle::new(b"f").unwrap(),
     };
-    world.lock().unwrap().recall = Some(args);
+    server_state.lock().unwrap().recall = Some(args);
     root(&client).await;
     assert_eq!(*seen.lock().unwrap(), Some(args));
     for _ in 0..100 {
-        if let Some(answer) = world.lock().unwrap().recall_answer.take() {
+        if let Some(answer) = server_state.lock().unwrap().recall_answer.take() {
             assert_eq!(answer[24..36], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
             return;
         }
@@ -168,7 +170,7 @@ async fn recall_reaches_handler_and_is_answered() {
 
 #[tokio::test]
 async fn client_renews_session_and_reclaims_open() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let client = Client::connect(config(address, 1)).await.unwrap();
     let root_handle = root(&client).await;
     let mut file = client
@@ -176,7 +178,7 @@ async fn client_renews_session_and_reclaims_open() {
         .await
         .unwrap();
     let before = client.id();
-    world.lock().unwrap().refuses_sessions = true;
+    server_state.lock().unwrap().refuses_sessions = true;
     let error = client.walk(b"/").await.unwrap_err();
     assert_eq!(error.status(), Some(Status::BADSESSION));
     client.renew().await.unwrap();
@@ -234,8 +236,9 @@ fn recalled() -> cb::CbRecallArgs {
 fn answers_calls_of_server_during_handshake() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (address, world) = runtime.block_on(server::start());
-    (world.lock().unwrap().recall, world.lock().unwrap().recalls_always) = (Some(recalled()), true);
+    let (address, server_state) = runtime.block_on(server::start());
+    (server_state.lock().unwrap().recall, server_state.lock().unwrap().recalls_always) =
+        (Some(recalled()), true);
     let mut pipeline =
         Pipeline::connect(address, 1, 3, &identity(), Box::new(Plain::none())).unwrap();
     assert!(pipeline.submitter().submit(0, |_, _| {}).unwrap());
@@ -245,17 +248,17 @@ fn answers_calls_of_server_during_handshake() {
             Client::connect(Config { connections: 3, ..config(address, 1) }).await.unwrap();
         root(&client).await;
     });
-    assert!(world.lock().unwrap().recall_answer.is_some());
+    assert!(server_state.lock().unwrap().recall_answer.is_some());
 }
 
 #[test]
 fn unreadable_reply_costs_pipeline_one_call() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (address, world) = runtime.block_on(server::start());
+    let (address, server_state) = runtime.block_on(server::start());
     let mut pipeline =
         Pipeline::connect(address, 1, 1, &identity(), Box::new(Plain::none())).unwrap();
-    world.lock().unwrap().garbled_replies = 1;
+    server_state.lock().unwrap().garbled_replies = 1;
     let (mut lost, mut done) = (0, 0);
     for token in 0..8 {
         assert!(pipeline.submitter().submit(token, |_, _| {}).unwrap());
@@ -307,8 +310,8 @@ async fn requests_state_protection_only_with_integrity() {
     let refused =
         [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(ProtectionReply::Refused);
     for answer in [ProtectionReply::Granted, ProtectionReply::Ignored].into_iter().chain(refused) {
-        let (address, world) = server::start().await;
-        world.lock().unwrap().protection = answer;
+        let (address, server_state) = server::start().await;
+        server_state.lock().unwrap().protection = answer;
         let protected = Config::new(address, 1, identity(), ClaimedIntegrity(Plain::none()));
         let client = Client::connect(protected).await.unwrap();
         assert_eq!(client.is_protected(), answer == ProtectionReply::Granted);
@@ -316,13 +319,13 @@ async fn requests_state_protection_only_with_integrity() {
         let expected: &[bool] =
             if matches!(answer, ProtectionReply::Refused(_)) { &[true, false] } else { &[true] };
         assert_eq!(
-            std::mem::take(&mut world.lock().unwrap().protection_requests),
+            std::mem::take(&mut server_state.lock().unwrap().protection_requests),
             expected,
             "{answer:?}"
         );
         client.renew().await.unwrap();
         assert_eq!(
-            std::mem::take(&mut world.lock().unwrap().protection_requests),
+            std::mem::take(&mut server_state.lock().unwrap().protection_requests),
             expected,
             "{answer:?}"
         );
@@ -334,7 +337,7 @@ async fn requests_state_protection_only_with_integrity() {
         });
         pipeline.await.unwrap().unwrap();
         assert_eq!(
-            world.lock().unwrap().protection_requests,
+            server_state.lock().unwrap().protection_requests,
             [&[false], expected].concat(),
             "{answer:?}"
         );

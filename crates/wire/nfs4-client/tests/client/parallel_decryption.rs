@@ -64,7 +64,7 @@ async fn call_putrootfh(client: Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn opens_replies_in_batches_without_blocking_other_connections() {
-    let (address, world) = server::start().await;
+    let (address, server_state) = server::start().await;
     let ((entered_sender, entered), (release, release_receiver)) =
         (mpsc::channel(), mpsc::channel());
     let gate = Arc::new(Gate {
@@ -80,7 +80,7 @@ async fn opens_replies_in_batches_without_blocking_other_connections() {
     gate.blocks_next_batch.store(true, Ordering::SeqCst);
     let first = tokio::spawn(call_putrootfh(client.clone()));
     tokio::task::spawn_blocking(move || entered.recv_timeout(STEP_TIMEOUT).unwrap()).await.unwrap();
-    world.lock().unwrap().replies_per_write = 4;
+    server_state.lock().unwrap().replies_per_write = 4;
     let mut done = tokio::task::JoinSet::new();
     (0..8).for_each(|_| drop(done.spawn(call_putrootfh(client.clone()))));
     for _ in 0..4 {
@@ -108,7 +108,7 @@ type CallFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[tokio::test]
 async fn callback_is_answered_in_order_with_replies() {
     for (opened, after) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (address, world) = server::start().await;
+        let (address, server_state) = server::start().await;
         let call_in_flight: Arc<Mutex<Option<CallFuture>>> = Arc::default();
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let shared_call = call_in_flight.clone();
@@ -141,8 +141,8 @@ async fn callback_is_answered_in_order_with_replies() {
             handle: Filehandle::new(b"f").unwrap(),
         };
         {
-            let mut world = world.lock().unwrap();
-            (world.recall, world.recall_follows_reply) = (Some(args), after);
+            let mut server_state = server_state.lock().unwrap();
+            (server_state.recall, server_state.recall_follows_reply) = (Some(args), after);
         }
         let mut call = Box::pin(call_putrootfh(client.clone()));
         assert!(

@@ -55,15 +55,15 @@ pub(crate) struct ServerState {
 pub(crate) type Shared = Arc<Mutex<ServerState>>;
 
 pub(crate) async fn start() -> (SocketAddr, Shared) {
-    let world = Shared::default();
-    (listen(&world).await, world)
+    let server_state = Shared::default();
+    (listen(&server_state).await, server_state)
 }
 
 /// Another address of the server.
-pub(crate) async fn listen(world: &Shared) -> SocketAddr {
+pub(crate) async fn listen(server_state: &Shared) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let shared = world.clone();
+    let shared = server_state.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             *shared.lock().unwrap().connections.entry(address).or_default() += 1;
@@ -73,7 +73,7 @@ pub(crate) async fn listen(world: &Shared) -> SocketAddr {
     address
 }
 
-async fn serve(mut stream: TcpStream, world: Shared) {
+async fn serve(mut stream: TcpStream, server_state: Shared) {
     let mut reader = RecordReader::new(4 << 20);
     let mut bytes = vec![0; 65_536];
     let (mut out, mut pending_replies) = (Writer::new(), 0);
@@ -81,12 +81,12 @@ async fn serve(mut stream: TcpStream, world: Shared) {
         let Ok(n @ 1..) = stream.read(&mut bytes).await else { return };
         let mut input = &bytes[..n];
         while let Ok(Some(record)) = reader.next(&mut input) {
-            if !answer(&record, &world, &mut out) {
+            if !answer(&record, &server_state, &mut out) {
                 return;
             }
             pending_replies += 1;
         }
-        if pending_replies < world.lock().unwrap().replies_per_write {
+        if pending_replies < server_state.lock().unwrap().replies_per_write {
             continue;
         }
         if stream.write_all(out.as_bytes()).await.is_err() {
@@ -97,10 +97,10 @@ async fn serve(mut stream: TcpStream, world: Shared) {
     }
 }
 
-fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
-    let mut world = world.lock().unwrap();
+fn answer(record: &[u8], server_state: &Shared, out: &mut Writer) -> bool {
+    let mut server_state = server_state.lock().unwrap();
     if record[4..8] == [0, 0, 0, 1] {
-        world.recall_answer = Some(record.to_vec());
+        server_state.recall_answer = Some(record.to_vec());
         return true;
     }
     let call = Call::decode(record).unwrap();
@@ -108,49 +108,51 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
     if call.procedure == 0 {
         let credential = Credential::decode(call.cred.body).unwrap();
         assert_eq!(credential.procedure, Procedure::Destroy);
-        world.destroyed_contexts.push(credential.handle.to_vec());
+        server_state.destroyed_contexts.push(credential.handle.to_vec());
         let start = begin_record(out);
         Reply::accepted(call.xid, Accepted::Success(&[])).encode(out);
         end_record(out.bytes_mut(), start, 0);
         return true;
     }
-    if world.denials > 0 {
-        world.denials -= 1;
+    if server_state.denials > 0 {
+        server_state.denials -= 1;
         let start = begin_record(out);
         Reply::denied(call.xid, Denied::AuthError(AuthStat::RPCSEC_GSS_CTX_PROBLEM)).encode(out);
         end_record(out.bytes_mut(), start, 0);
         return true;
     }
     let mut body = Writer::new();
-    compound(call.args, &mut world, &mut body);
-    if world.dropped_replies > 0 {
-        world.dropped_replies -= 1;
+    compound(call.args, &mut server_state, &mut body);
+    if server_state.dropped_replies > 0 {
+        server_state.dropped_replies -= 1;
         return false;
     }
-    let always = world.recalls_always;
-    let (recalled, after) =
-        (if always { world.recall } else { world.recall.take() }, world.recall_follows_reply);
+    let always = server_state.recalls_always;
+    let (recalled, after) = (
+        if always { server_state.recall } else { server_state.recall.take() },
+        server_state.recall_follows_reply,
+    );
     if let Some(args) = recalled.as_ref().filter(|_| always || !after) {
-        recall(args, &world, out);
+        recall(args, &server_state, out);
     }
     let start = begin_record(out);
     Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(out);
-    if world.garbled_replies > 0 {
-        world.garbled_replies -= 1;
+    if server_state.garbled_replies > 0 {
+        server_state.garbled_replies -= 1;
         out.set_u32(start + 8, 7);
     }
     end_record(out.bytes_mut(), start, 0);
     if let Some(args) = recalled.as_ref().filter(|_| always || after) {
-        recall(args, &world, out);
+        recall(args, &server_state, out);
     }
     true
 }
 
-fn recall(args: &cb::CbRecallArgs, world: &ServerState, out: &mut Writer) {
+fn recall(args: &cb::CbRecallArgs, server_state: &ServerState, out: &mut Writer) {
     let mut body = Writer::new();
     CallbackHead { tag: b"", minor: 1, ident: 0, count: 2 }.encode(&mut body);
     let sequence = cb::CbSequenceArgs {
-        session: SessionId([world.session; 16]),
+        session: SessionId([server_state.session; 16]),
         seq: SlotSeq(1),
         slot: SlotId(0),
         highest_slot: SlotId(0),
@@ -174,7 +176,7 @@ fn recall(args: &cb::CbRecallArgs, world: &ServerState, out: &mut Writer) {
     end_record(out.bytes_mut(), start, 0);
 }
 
-fn compound(args: &[u8], world: &mut ServerState, out: &mut Writer) {
+fn compound(args: &[u8], server_state: &mut ServerState, out: &mut Writer) {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).unwrap();
     let reply = ReplyWriter::begin(out, head.tag);
@@ -184,21 +186,22 @@ fn compound(args: &[u8], world: &mut ServerState, out: &mut Writer) {
         let args = Args::decode(head.minor, &mut r).unwrap();
         let results = match &args {
             Args::Sequence(args)
-                if world.refuses_sessions || args.session != SessionId([world.session; 16]) =>
+                if server_state.refuses_sessions
+                    || args.session != SessionId([server_state.session; 16]) =>
             {
                 Results::Sequence(Err(Status::BADSESSION))
             }
             Args::Sequence(args) => {
                 let at = args.slot.0 as usize;
-                if world.slots[at].0 == args.seq.0 {
+                if server_state.slots[at].0 == args.seq.0 {
                     out.truncate(0);
-                    out.raw(&world.slots[at].1);
+                    out.raw(&server_state.slots[at].1);
                     return;
                 }
-                assert_eq!(world.slots[at].0.wrapping_add(1), args.seq.0, "slot {at}");
+                assert_eq!(server_state.slots[at].0.wrapping_add(1), args.seq.0, "slot {at}");
                 slot = Some((at, args.seq.0));
-                let slot = SlotId(args.slot.0 + u32::from(world.answers_wrong_slot));
-                let highest = SlotId(world.slots.len() as u32 - 1);
+                let slot = SlotId(args.slot.0 + u32::from(server_state.answers_wrong_slot));
+                let highest = SlotId(server_state.slots.len() as u32 - 1);
                 let flags = SequenceFlags(0);
                 Results::Sequence(Ok(SequenceOk {
                     session: args.session,
@@ -209,24 +212,28 @@ fn compound(args: &[u8], world: &mut ServerState, out: &mut Writer) {
                     flags,
                 }))
             }
-            other => operation(other, world, &mut current),
+            other => operation(other, server_state, &mut current),
         };
         status = results.status();
         results.encode(out);
     }
     reply.finish(out, status, count);
     if let Some((at, seq)) = slot {
-        world.slots[at] = (seq, out.as_bytes().to_vec());
+        server_state.slots[at] = (seq, out.as_bytes().to_vec());
     }
 }
 
-fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) -> Results<'static> {
+fn operation(
+    args: &Args<'_>,
+    server_state: &mut ServerState,
+    current: &mut Vec<u8>,
+) -> Results<'static> {
     let change = ChangeInfo::default();
     let stateid = Stateid { seq: StateSeq(1), other: [9; 12] };
     match args {
         Args::ExchangeId(args) => {
-            world.protection_requests.push(args.state_protect != StateProtect::None);
-            let state_protect = match (&args.state_protect, world.protection) {
+            server_state.protection_requests.push(args.state_protect != StateProtect::None);
+            let state_protect = match (&args.state_protect, server_state.protection) {
                 (StateProtect::None, _) | (_, ProtectionReply::Ignored) => StateProtectReply::None,
                 (StateProtect::MachineCred(ops), ProtectionReply::Granted) => {
                     StateProtectReply::MachineCred(*ops)
@@ -236,10 +243,13 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
                     return Results::ExchangeId(Err(Status::ENCR_ALG_UNSUPP));
                 }
             };
-            world.session += 1;
+            server_state.session += 1;
             let owner = ServerOwner { minor: 0, major: Bytes(b"scripted") };
-            let (client, seq, flags) =
-                (ClientId(u64::from(world.session)), CreateSeq(1), ExchangeIdFlags(0x1_0000));
+            let (client, seq, flags) = (
+                ClientId(u64::from(server_state.session)),
+                CreateSeq(1),
+                ExchangeIdFlags(0x1_0000),
+            );
             Results::ExchangeId(Ok(ExchangeIdOk {
                 client,
                 seq,
@@ -251,9 +261,10 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             }))
         }
         Args::CreateSession(args) => {
-            world.refuses_sessions = false;
-            world.slots = vec![(0, Vec::new()); args.fore.requests_max as usize];
-            let (session, seq, flags) = (SessionId([world.session; 16]), args.seq, args.flags);
+            server_state.refuses_sessions = false;
+            server_state.slots = vec![(0, Vec::new()); args.fore.requests_max as usize];
+            let (session, seq, flags) =
+                (SessionId([server_state.session; 16]), args.seq, args.flags);
             Results::CreateSession(Ok(CreateSessionOk {
                 session,
                 seq,
@@ -262,7 +273,7 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
                 back: args.back,
             }))
         }
-        Args::BindConnToSession(_) if world.refuses_sessions => {
+        Args::BindConnToSession(_) if server_state.refuses_sessions => {
             Results::BindConnToSession(Err(Status::BADSESSION))
         }
         Args::BindConnToSession(args) => Results::BindConnToSession(Ok(BindConnOk {
@@ -274,8 +285,8 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else {
                 panic!("expected a GSS context")
             };
-            world.offered_handles.push(offer.from_server.0.to_vec());
-            Results::BackchannelCtl(world.offer_statuses.pop().map_or(Ok(()), Err))
+            server_state.offered_handles.push(offer.from_server.0.to_vec());
+            Results::BackchannelCtl(server_state.offer_statuses.pop().map_or(Ok(()), Err))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
         Args::DestroySession(_) => Results::DestroySession(Ok(())),
@@ -296,7 +307,7 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             *current = args.handle.as_bytes().to_vec();
             Results::Putfh(Ok(()))
         }
-        Args::Lookup(args) => match world.files.contains_key(args.name.0) {
+        Args::Lookup(args) => match server_state.files.contains_key(args.name.0) {
             true => {
                 *current = args.name.0.to_vec();
                 Results::Lookup(Ok(()))
@@ -305,7 +316,7 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
         },
         Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).unwrap() })),
         Args::Getattr(args) => {
-            let (kind, size) = match world.files.get(current) {
+            let (kind, size) = match server_state.files.get(current) {
                 Some(data) => (FileType::Regular, data.len() as u64),
                 None => (FileType::Directory, 0),
             };
@@ -324,7 +335,7 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
                 return Results::Open(Ok(opened(stateid, change, OpenResultFlags(0))));
             };
             if let OpenHow::Create(_) = args.how {
-                world.files.entry(name.0.to_vec()).or_default();
+                server_state.files.entry(name.0.to_vec()).or_default();
             }
             *current = name.0.to_vec();
             let flags = if args.owner.client.0 == 40 {
@@ -332,7 +343,7 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             } else {
                 OpenResultFlags(0)
             };
-            match world.files.contains_key(name.0) {
+            match server_state.files.contains_key(name.0) {
                 true => Results::Open(Ok(opened(stateid, change, flags))),
                 false => Results::Open(Err(Status::NOENT)),
             }
@@ -342,8 +353,8 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             Results::OpenConfirm(Ok(OpenConfirmOk { stateid }))
         }
         Args::Write(args) => {
-            world.writes += 1;
-            let data = world.files.entry(current.clone()).or_default();
+            server_state.writes += 1;
+            let data = server_state.files.entry(current.clone()).or_default();
             let end = args.offset as usize + args.data.len();
             data.resize(data.len().max(end), 0);
             data[args.offset as usize..end].copy_from_slice(&args.data);
@@ -354,14 +365,14 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             }))
         }
         Args::Read(args) => {
-            let data = world.files.get(current).cloned().unwrap_or_default().leak();
+            let data = server_state.files.get(current).cloned().unwrap_or_default().leak();
             let start = data.len().min(args.offset as usize);
             let end = data.len().min(start + args.count as usize);
             Results::Read(Ok(ReadOk { eof: end == data.len(), data: Bytes(&data[start..end]) }))
         }
         Args::Commit(_) => Results::Commit(Ok(CommitOk { verifier: Verifier([1; 8]) })),
         Args::Close(_) => Results::Close(Ok(CloseOk { stateid })),
-        Args::Remove(args) => match world.files.remove(args.name.0) {
+        Args::Remove(args) => match server_state.files.remove(args.name.0) {
             Some(_) => Results::Remove(Ok(RemoveOk { change })),
             None => Results::Remove(Err(Status::NOENT)),
         },
@@ -369,8 +380,11 @@ fn operation(args: &Args<'_>, world: &mut ServerState, current: &mut Vec<u8>) ->
             let mut w = Writer::new();
             let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 200).unwrap();
             let attributes = Attributes { fileid: Some(5), ..Attributes::default() };
-            let rest =
-                world.files.keys().enumerate().skip(args.cookie.0.saturating_sub(2) as usize);
+            let rest = server_state
+                .files
+                .keys()
+                .enumerate()
+                .skip(args.cookie.0.saturating_sub(2) as usize);
             let all = rest.fold(true, |fits, (at, name)| {
                 fits && list.push(
                     &mut w,

@@ -122,14 +122,16 @@ impl Verifier<'_> {
                     .into(),
             );
         }
-        let has = self.key.map(|(epoch, _)| epoch);
-        if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
-            let has = has.unwrap_or(0);
+        let newest_epoch = self.key.map(|(epoch, _)| epoch);
+        if let Some(known) =
+            known.filter(|known| newest_epoch.is_none_or(|newest_epoch| newest_epoch < *known))
+        {
+            let newest_epoch = newest_epoch.unwrap_or(0);
             self.fault(
                 FaultKind::Cut,
                 0,
                 seq,
-                format!("the trail has {has} seals, but {known} were made"),
+                format!("the trail has {newest_epoch} seals, but {known} were made"),
             );
         }
         self.report.unsealed = self.unsealed;

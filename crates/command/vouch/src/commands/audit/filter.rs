@@ -313,9 +313,9 @@ mod tests {
 
     fn query(option: &str, value: &[u8]) -> Query {
         let words = ["vouch".as_ref(), option.as_ref(), std::ffi::OsStr::from_bytes(value)];
-        let asked = <FilterCommand as clap::Parser>::try_parse_from(words)
+        let parsed = <FilterCommand as clap::Parser>::try_parse_from(words)
             .unwrap_or_else(|error| panic!("{error}"));
-        asked
+        parsed
             .filter
             .query(Path::new("/nowhere"), false, SearchMode::Scan)
             .unwrap_or_else(|_| panic!("{option} is taken"))
@@ -331,14 +331,14 @@ mod tests {
             "/srv/\u{202e}\u{e9}".as_bytes(),
         ] {
             let shown = vouch_daemon::printable::quoted(name);
-            let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
-            assert!(asked.iter().any(|form| form == name), "{shown}");
+            let forms = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
+            assert!(forms.iter().any(|form| form == name), "{shown}");
         }
         assert_eq!(query("--below", b"/srv/x\xff\xfe").below, [b"/srv/x\xff\xfe"]);
         let unit = [&b"/a\\x2db"[..], b"/a-b"];
         assert_eq!(query("--client", b"a\\x2db").client, [&b"a\\x2db"[..], b"a-b"]);
         for option in ["--path", "--below", "--export", "--key", "--principal"] {
-            let asked = query(option, unit[0]);
+            let built = query(option, unit[0]);
             for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"/a_b", false)] {
                 let record = vouch_audit::Record {
                     path: name,
@@ -347,7 +347,7 @@ mod tests {
                     principal: name,
                     ..Default::default()
                 };
-                assert_eq!(asked.matches(&record), is_meant, "{option}");
+                assert_eq!(built.matches(&record), is_meant, "{option}");
             }
         }
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
@@ -414,10 +414,10 @@ mod tests {
             ("--field", "key=k"),
         ] {
             let words = ["vouch", option, value];
-            let asked = <FilterCommand as clap::Parser>::try_parse_from(words)
+            let parsed = <FilterCommand as clap::Parser>::try_parse_from(words)
                 .unwrap_or_else(|error| panic!("{error}"));
             assert!(
-                asked.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).is_err(),
+                parsed.filter.query(Path::new("/nowhere"), false, SearchMode::Scan).is_err(),
                 "{option} {value}"
             );
         }

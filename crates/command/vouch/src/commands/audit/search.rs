@@ -59,7 +59,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
     let (mut count, mut written) = (0u64, Ok(()));
     let mut scratch = Vec::new();
-    let mut asked = Vec::new();
+    let mut queries = Vec::new();
     let directories: Vec<&Path> = args.directories.iter().map(PathBuf::as_path).collect();
     directories.iter().try_for_each(|directory| require_trail(directory))?;
     let job =
@@ -68,13 +68,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         let query = args.filter.query(directory, args.renames, reading)?;
         match &job {
             Some(job) => {
-                asked.extend(job.narrow(query).into_iter().map(|query| (directory, query)))
+                queries.extend(job.narrow(query).into_iter().map(|query| (directory, query)))
             }
-            None => asked.push((directory, query)),
+            None => queries.push((directory, query)),
         }
     }
     if args.limit != Some(0) {
-        in_order_of_time(&asked, args.newest, reading, |hit| {
+        in_order_of_time(&queries, args.newest, reading, |hit| {
             let record = hit.record(&mut scratch);
             if job.as_ref().is_some_and(|job| !record.as_ref().is_ok_and(|record| job.has(record)))
             {
@@ -104,7 +104,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 /// Oldest or newest first, until `each` returns false. Holds at most [`AHEAD_MAX`] records of each
 /// trail.
 fn in_order_of_time(
-    asked: &[(&Path, Query)],
+    queries: &[(&Path, Query)],
     newest_first: bool,
     reading: SearchMode,
     mut each: impl FnMut(&Hit) -> bool,
@@ -112,11 +112,11 @@ fn in_order_of_time(
     let said = |directory: &Path, searched: io::Result<SearchCost>| {
         searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))
     };
-    if let [(directory, query)] = asked {
+    if let [(directory, query)] = queries {
         return said(directory, search(directory, query, newest_first, reading, each));
     }
     thread::scope(|scope| {
-        let (searching, hits): (Vec<_>, Vec<_>) = asked
+        let (searching, hits): (Vec<_>, Vec<_>) = queries
             .iter()
             .map(|(directory, query)| {
                 let (found, hits) = mpsc::sync_channel(AHEAD_MAX);
@@ -145,7 +145,7 @@ fn in_order_of_time(
             }
         }
         drop(hits);
-        asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
+        queries.iter().zip(searching).try_for_each(|((directory, _), searching)| {
             said(
                 directory,
                 searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -187,10 +187,10 @@ mod tests {
             }
             log.close(1).unwrap();
         }
-        let asked: Vec<_> = trails.iter().map(|trail| (trail.path(), Query::default())).collect();
+        let queries: Vec<_> = trails.iter().map(|trail| (trail.path(), Query::default())).collect();
         let found = |newest_first, limit| {
             let mut times = Vec::new();
-            in_order_of_time(&asked, newest_first, SearchMode::Scan, |hit| {
+            in_order_of_time(&queries, newest_first, SearchMode::Scan, |hit| {
                 times.extend(seq_and_time(&hit.body).map(|(_, time)| time));
                 times.len() < limit
             })

@@ -44,8 +44,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     interrupt::become_daemon().at("signals")?;
     let listener = TcpListener::bind(args.listen).at(args.listen)?;
     let stop = StopFlag::default();
-    let asked = stop.clone();
-    let _taken = interrupt::take(move || asked.set());
+    let stop_requested = stop.clone();
+    let _taken = interrupt::stop_gracefully(move || stop_requested.set());
     output::text(&format!("agent on {}\n", listener.local_addr().at(args.listen)?))?;
     serve(&listener, &acceptor, Limits::default(), &stop, &|line| tracing::info!("{line}"))?;
     Ok(())

@@ -60,20 +60,20 @@ impl<'a> Part<'a> {
 /// Ctrl-C. Created before the first file of a run, so that files are removed and results reported.
 pub(super) struct BenchRequest {
     stop: StopFlag,
-    _taken: interrupt::Taken,
+    _taken: interrupt::GracefulStop,
 }
 
 impl BenchRequest {
     pub(super) fn new() -> Self {
         let stop = StopFlag::default();
-        let asked = stop.clone();
+        let stop_requested = stop.clone();
         let notify = move || {
-            asked.set();
+            stop_requested.set();
             // A second signal ends the process at once. The terminal sends it only to this process
             // group.
             std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::terminate_all));
         };
-        Self { stop, _taken: interrupt::take(notify) }
+        Self { stop, _taken: interrupt::stop_gracefully(notify) }
     }
 
     pub(super) const fn stop(&self) -> &StopFlag {
@@ -177,9 +177,9 @@ impl Measure {
     /// Reports first: cleaning up may hang.
     fn report_interrupted(&self, run: &Run, mut bench: Runner) -> Outcome {
         let written = self.outputs.write(run);
-        let told = bench.run.notes.len();
+        let notes_before = bench.run.notes.len();
         bench.clean();
-        bench.run.notes[told..].iter().for_each(|note| tracing::warn!("{note}"));
+        bench.run.notes[notes_before..].iter().for_each(|note| tracing::warn!("{note}"));
         written?;
         Err(Error::Interrupted.into())
     }

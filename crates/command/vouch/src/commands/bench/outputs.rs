@@ -73,7 +73,7 @@ impl Outputs {
 
     /// A failure prevents no other output. Returns the first failure.
     pub(super) fn write(&self, run: &Run) -> Outcome {
-        let told = output::text(&report::table(run));
+        let printed = output::text(&report::table(run));
         let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
             file.as_deref().map_or(Ok(()), |file| replace(file, &make(run)).at(file.display()))
         };
@@ -82,7 +82,7 @@ impl Outputs {
             of(&self.html, report::html),
             of(&self.csv, report::csv),
         ];
-        files.into_iter().fold(told, Result::and)
+        files.into_iter().fold(printed, Result::and)
     }
 }
 

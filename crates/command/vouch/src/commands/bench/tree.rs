@@ -57,36 +57,42 @@ impl Tree {
             ));
         }
         let (quick, wish) = (self.measure.quick, BenchRequest::new());
-        let world = PublishedTree::create(&self.dir, quick, self.project.as_deref(), wish.stop())?;
+        let published =
+            PublishedTree::create(&self.dir, quick, self.project.as_deref(), wish.stop())?;
         let peers = Peers {
             targets: &self.target,
             sec: &self.sec,
             service: self.service.as_deref(),
             build: self.build.as_deref(),
         };
-        let outcome = self.measure.run(global, &wish, parts(&world, peers, quick));
-        drop(world);
+        let outcome = self.measure.run(global, &wish, parts(&published, peers, quick));
+        drop(published);
         outcome
     }
 }
 
-pub(super) fn parts<'a>(world: &'a PublishedTree, peers: Peers<'a>, quick: bool) -> Vec<Part<'a>> {
+pub(super) fn parts<'a>(
+    published: &'a PublishedTree,
+    peers: Peers<'a>,
+    quick: bool,
+) -> Vec<Part<'a>> {
     let (reads, replay, connections) = (
         workload::tree(quick, peers.build.is_some()),
         workload::replay(quick),
         workload::connections(quick),
     );
-    let subjects = move |run: &mut Run, stop: &StopFlag| Ok(world.readers(peers, run, stop)?);
-    let replayed = move |run: &mut Run, stop: &StopFlag| Ok(world.replayed(quick, run, stop)?);
-    let asked =
-        move |run: &mut Run, stop: &StopFlag| Ok(world.connections(peers.targets, run, stop)?);
+    let subjects = move |run: &mut Run, stop: &StopFlag| Ok(published.readers(peers, run, stop)?);
+    let replayed = move |run: &mut Run, stop: &StopFlag| Ok(published.replayed(quick, run, stop)?);
+    let asked = move |run: &mut Run, stop: &StopFlag| {
+        Ok(published.connections(peers.targets, run, stop)?)
+    };
     let verified = workload::verification(quick).into_iter().map(move |(read, case)| {
-        let subjects = move |_: &mut Run, stop: &StopFlag| Ok(world.verifying(read, stop)?);
+        let subjects = move |_: &mut Run, stop: &StopFlag| Ok(published.verifying(read, stop)?);
         Part::new(subjects, move |bench| bench.run_all(&[case]))
     });
     let (read, whole) = workload::breakdown(quick);
     let broken = Part::new(
-        move |_: &mut Run, stop: &StopFlag| Ok(world.breakdown(read, stop)?),
+        move |_: &mut Run, stop: &StopFlag| Ok(published.breakdown(read, stop)?),
         move |bench| bench.run_all(&[whole]),
     );
     let alone = workload::primitives(quick, &HASHED_LENGTHS);

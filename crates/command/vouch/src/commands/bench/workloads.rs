@@ -176,10 +176,10 @@ impl All {
             bench.run_all(&workload::concurrency(&concurrency))
         };
         let (wish, mut left_out) = (BenchRequest::new(), Vec::new());
-        let world = match self.no_tree {
+        let published = match self.no_tree {
             true => None,
             false => match PublishedTree::create(&std::env::temp_dir(), quick, None, wish.stop()) {
-                Ok(world) => Some(world),
+                Ok(published) => Some(published),
                 Err(error) if wish.stop().is_set() => return Err(error.into()),
                 Err(error) => {
                     left_out.push(format!("tree: {error}"));
@@ -194,9 +194,9 @@ impl All {
         } else {
             parts.push(on(&self.subjects, DEPTH, work));
         }
-        let mut more = world
+        let mut more = published
             .as_ref()
-            .map_or_else(Vec::new, |world| tree::parts(world, Peers::default(), quick));
+            .map_or_else(Vec::new, |published| tree::parts(published, Peers::default(), quick));
         more.push(local::seal(local::of_seal(quick)));
         more.extend(local::audit_parts(
             &self.audit_dir,

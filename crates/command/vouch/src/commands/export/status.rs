@@ -65,8 +65,8 @@ pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBu
         .filter(|(_, answer)| answer.as_ref().is_ok_and(|status| status.kind == DaemonKind::Export))
         .map(|(socket, _)| socket)
         .collect();
-    if let ([], Ok(usual)) = (&*servers, super::default_state()) {
-        return socket(Some(&usual), head);
+    if let ([], Ok(default_state)) = (&*servers, super::default_state()) {
+        return socket(Some(&default_state), head);
     }
     match servers.len() {
         1 => Ok(servers.remove(0)),

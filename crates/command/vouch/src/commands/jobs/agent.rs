@@ -57,7 +57,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Outcome {
     service_manager::connect();
-    let _taken = interrupt::take(service_manager::stopping);
+    let _taken = interrupt::stop_gracefully(service_manager::stopping);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let node = match args.node {
         Some(node) => node,

@@ -96,7 +96,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> Outcome {
     service_manager::connect();
-    let _taken = interrupt::take(service_manager::stopping);
+    let _taken = interrupt::stop_gracefully(service_manager::stopping);
     let config = config(&args)?;
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -104,9 +104,12 @@ pub(super) fn run(args: Args) -> Outcome {
         .create(&config.state)
         .at(config.state.display())?;
     let mut agents = service_manager::listeners().at("passed sockets")?;
-    let usual = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
-    let addresses =
-        if args.listen.is_empty() && agents.is_empty() { &usual[..] } else { &args.listen };
+    let default_addresses = [SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT_DEFAULT))];
+    let addresses = if args.listen.is_empty() && agents.is_empty() {
+        &default_addresses[..]
+    } else {
+        &args.listen
+    };
     for address in addresses {
         agents.extend(listener::bind(*address, 1).at(address)?);
     }

@@ -292,9 +292,10 @@ fn programs() -> Option<Programs> {
 
 /// True if slapd(8) is installed, and this process may make mount namespaces.
 pub(super) fn has_directory() -> bool {
-    let has = |path: &str| Path::new(path).exists();
-    let has_slapd =
-        has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
+    let exists = |path: &str| Path::new(path).exists();
+    let has_slapd = exists("/usr/sbin/slapd")
+        && exists("/usr/bin/ldapmodify")
+        && exists("/etc/ldap/schema/nis.schema");
     let may = Command::new("unshare")
         .args(["--mount", "true"])
         .stderr(Stdio::null())

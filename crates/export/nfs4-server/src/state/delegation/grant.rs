@@ -273,8 +273,8 @@ impl<F: Clone> State<F> {
             }
             Claim::New => call.share.access == READ | WRITE,
         };
-        let asked = !matches!(call.want, Want::Unstated);
-        let refused = |why| if asked { Granted::Refused(why) } else { Granted::None };
+        let is_requested = !matches!(call.want, Want::Unstated);
+        let refused = |why| if is_requested { Granted::Refused(why) } else { Granted::None };
         match call.want {
             Want::Read | Want::Write | Want::Any if !call.may_delegate => {
                 return refused(NoDelegation::Resource(false));

@@ -89,11 +89,11 @@ impl<F: Clone> State<F> {
         }
         let source_key = self.clients[key].source_key;
         let fore = self.negotiate_fore(&args.fore, source_key)?;
-        let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
-        let back = negotiate_back(&args.back, asked)?;
+        let requested = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
+        let back = negotiate_back(&args.back, requested)?;
         let credential = callback_credential(&args.sec_parms);
         // The reply's flag says whether the connection carries callbacks (§18.36.3).
-        let wants_back = asked && credential.is_some();
+        let wants_back = requested && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
         let bound = self.connections.get(&connection).map_or(0, Vec::len);

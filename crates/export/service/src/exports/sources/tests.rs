@@ -57,8 +57,8 @@ fn crossmnt_needs_all_clients_of_the_path() {
         ("a b", false),
         ("-crossmnt a b(ro)", true),
     ] {
-        let asked = Arc::new(parking_lot::Mutex::new(None));
-        let seen = asked.clone();
+        let opened_with = Arc::new(parking_lot::Mutex::new(None));
+        let seen = opened_with.clone();
         let open = move |_: &Source, options: &Options| {
             *seen.lock() = Some(options.cross_mounts);
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
@@ -67,7 +67,7 @@ fn crossmnt_needs_all_clients_of_the_path() {
         let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
             .load()
             .unwrap();
-        assert_eq!(*asked.lock(), Some(crosses), "{clients}");
+        assert_eq!(*opened_with.lock(), Some(crosses), "{clients}");
         let warned =
             loaded.warnings.iter().any(|warning| warning.contains("crossmnt is not set for all"));
         assert_eq!(warned, clients == "a(crossmnt) b(ro)", "{:?}", loaded.warnings);
@@ -76,9 +76,9 @@ fn crossmnt_needs_all_clients_of_the_path() {
 
 #[test]
 fn clients_of_a_path_share_its_snapshots() {
-    let asked = |clients: &str| {
-        let asked = Arc::new(parking_lot::Mutex::new(None));
-        let seen = asked.clone();
+    let snapshots_of = |clients: &str| {
+        let opened_with = Arc::new(parking_lot::Mutex::new(None));
+        let seen = opened_with.clone();
         let open = move |_: &Source, options: &Options| {
             *seen.lock() = options.snapshots();
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
@@ -86,26 +86,32 @@ fn clients_of_a_path_share_its_snapshots() {
         let (_file, list) = file(&format!("/srv {clients}\n"));
         let loaded =
             Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load();
-        loaded.map(|_| asked.lock().clone()).map_err(|error| error.to_string())
+        loaded.map(|_| opened_with.lock().clone()).map_err(|error| error.to_string())
     };
     let at = |path: &str, is_visible| {
         Some(SnapshotOptions { pattern: vouch_vfs_posix::SnapshotPattern::parse(path), is_visible })
     };
-    assert_eq!(asked("a b").unwrap(), None);
-    assert_eq!(asked("a b(snapdir=visible)").unwrap(), None);
-    assert_eq!(asked("a(ro) b(snapshots=/snaps,snapdir=visible)").unwrap(), at("/snaps", true));
-    assert_eq!(asked("a(snapshots=/snaps) b(snapshots=/snaps/*)").unwrap(), at("/snaps", false));
+    assert_eq!(snapshots_of("a b").unwrap(), None);
+    assert_eq!(snapshots_of("a b(snapdir=visible)").unwrap(), None);
     assert_eq!(
-        asked("a(snapshots)").unwrap(),
+        snapshots_of("a(ro) b(snapshots=/snaps,snapdir=visible)").unwrap(),
+        at("/snaps", true)
+    );
+    assert_eq!(
+        snapshots_of("a(snapshots=/snaps) b(snapshots=/snaps/*)").unwrap(),
+        at("/snaps", false)
+    );
+    assert_eq!(
+        snapshots_of("a(snapshots)").unwrap(),
         Some(SnapshotOptions { pattern: None, is_visible: false })
     );
     assert!(
-        asked("a(snapshots=/snaps) b(snapshots=/other)")
+        snapshots_of("a(snapshots=/snaps) b(snapshots=/other)")
             .unwrap_err()
             .contains("different snapshots")
     );
     assert!(
-        asked("a(snapdir=hidden,snapshots=/s) b(snapdir=visible)")
+        snapshots_of("a(snapdir=hidden,snapshots=/s) b(snapdir=visible)")
             .unwrap_err()
             .contains("snapdir=")
     );

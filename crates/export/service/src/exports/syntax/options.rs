@@ -110,7 +110,8 @@ impl Options {
         let (name, value) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let written = Written { option, name, value: value.unwrap_or_default() };
-        match (table::TAKEN.iter().find(|taken| taken.name == name).map(|taken| taken.how), value) {
+        match (table::OPTIONS.iter().find(|taken| taken.name == name).map(|taken| taken.how), value)
+        {
             (Some(How::Flag(set)), None) => set(self),
             (Some(How::Valued(_, take)), Some(_)) | (Some(How::Optional(_, take)), _) => {
                 take(self, written)?
@@ -270,7 +271,7 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
             option,
             "the kernel's server ignores it too; write all_squash, or take away the rights of these users",
         ),
-        _ if table::TAKEN.iter().any(|taken| taken.name == name) => option_error(
+        _ if table::OPTIONS.iter().any(|taken| taken.name == name) => option_error(
             option,
             if value.is_some() { "has a value" } else { "lacks its value" },
             "see vouch-export(1) for its form",

@@ -4,7 +4,9 @@ use vouch_vfs::{Blocking, Caller, FileSystem as _};
 use vouch_vfs_posix::PosixFs;
 
 use super::crossing;
-use crate::world::{Short as _, alone, content, export, image, memory, mount, named, refused, run};
+use crate::fixture::{
+    Short as _, alone, content, export, image, memory, mount, named, refused, run,
+};
 
 #[test]
 fn handle_of_read_only_bind_mount_never_permits_writing() {

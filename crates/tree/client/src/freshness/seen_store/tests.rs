@@ -1,7 +1,7 @@
 use super::*;
 
 fn record(revision: u64) -> SeenRecord {
-    let seen = Seen {
+    let seen = NewestSeen {
         revision,
         fsinfo_hash: [revision as u8; 32],
         cert_serial: revision,

@@ -23,13 +23,13 @@ pub(super) const PREFIX: &str = "pac:";
 pub(super) const PREFIX_STRICT: &str = "pac-strict:";
 
 pub(super) struct ProxyScript {
-    place: Place,
+    place: ScriptSource,
     is_strict: bool,
     timeout: Duration,
     state: Mutex<State>,
 }
 
-enum Place {
+enum ScriptSource {
     File(PathBuf),
     Url(Url, Network),
 }
@@ -54,7 +54,7 @@ impl ProxyScript {
                 found: None,
             });
             return Ok(Self {
-                place: Place::File(place.into()),
+                place: ScriptSource::File(place.into()),
                 is_strict,
                 timeout: options.timeout,
                 state,
@@ -66,7 +66,7 @@ impl ProxyScript {
             why,
         })?;
         Ok(Self {
-            place: Place::Url(
+            place: ScriptSource::Url(
                 url,
                 Network::new("DIRECT", options.timeout, options.timeout, &options.tls)?,
             ),
@@ -132,8 +132,8 @@ impl ProxyScript {
 
     async fn read(&self) -> std::result::Result<Arc<str>, String> {
         match &self.place {
-            Place::File(path) => read_file(path),
-            Place::Url(url, network) => {
+            ScriptSource::File(path) => read_file(path),
+            ScriptSource::Url(url, network) => {
                 let limit = self.timeout.min(DOWNLOAD_TIME_MAX);
                 let read = timeout(limit, download(url, network)).await;
                 read.unwrap_or_else(|_| {

@@ -16,17 +16,17 @@ const ROUNDS: usize = 80;
 /// As [`HashItem`] says; the CPU has AVX2 and BMI2.
 pub(super) unsafe fn one_by_one(items: &mut [HashItem<[u64; 8]>]) {
     // SAFETY: the caller's promise.
-    unsafe { lanes::hash(items, BLOCK_LEN, shifts, 1, nothing) }
+    unsafe { lanes::hash(items, BLOCK_LEN, shifts, 1, no_finish) }
 }
 
 /// # Safety
 /// As [`HashItem`] says; the CPU has AVX-512F, AVX-512VL and BMI2.
 pub(super) unsafe fn one_by_one_avx512(items: &mut [HashItem<[u64; 8]>]) {
     // SAFETY: the caller's promise.
-    unsafe { lanes::hash(items, BLOCK_LEN, rotations, 1, nothing) }
+    unsafe { lanes::hash(items, BLOCK_LEN, rotations, 1, no_finish) }
 }
 
-unsafe fn nothing(items: &mut [HashItem<[u64; 8]>]) {
+unsafe fn no_finish(items: &mut [HashItem<[u64; 8]>]) {
     debug_assert!(items.is_empty());
 }
 

@@ -18,7 +18,7 @@ unsafe fn sha1(items: &mut [HashItem<[u32; 5]>]) {
 
 unsafe fn sha1_one_by_one(items: &mut [HashItem<[u32; 5]>]) {
     // SAFETY: as above.
-    unsafe { lanes::hash(items, 64, sha1_wide::<1>, 1, nothing) }
+    unsafe { lanes::hash(items, 64, sha1_wide::<1>, 1, no_finish) }
 }
 
 unsafe fn sha256(items: &mut [HashItem<[u32; 8]>]) {
@@ -28,7 +28,7 @@ unsafe fn sha256(items: &mut [HashItem<[u32; 8]>]) {
 
 unsafe fn sha256_one_by_one(items: &mut [HashItem<[u32; 8]>]) {
     // SAFETY: as above.
-    unsafe { lanes::hash(items, 64, sha256_wide::<1>, 1, nothing) }
+    unsafe { lanes::hash(items, 64, sha256_wide::<1>, 1, no_finish) }
 }
 
 unsafe fn sha1_few(states: &mut [[u32; 5]; 2], data: [*const u8; 2], blocks: [usize; 2]) {
@@ -74,7 +74,7 @@ unsafe fn few<const WORDS: usize>(
     }
 }
 
-unsafe fn nothing<S>(items: &mut [HashItem<S>]) {
+unsafe fn no_finish<S>(items: &mut [HashItem<S>]) {
     debug_assert!(items.is_empty());
 }
 

@@ -6,7 +6,7 @@ use vouch_vfs_posix::SnapshotPattern;
 
 use super::{Fsid, OptionIssue, Options, Written, data_servers, locations, option_error};
 
-pub(super) struct Taken {
+pub(super) struct OptionRow {
     pub(super) name: &'static str,
     pub(super) how: How,
 }
@@ -24,14 +24,14 @@ type Take = fn(&mut Options, Written<'_>) -> Result<(), OptionIssue>;
 
 /// Each option with the form of its value, such as `fsid=NUMBER|root|UUID`.
 pub fn option_forms() -> impl Iterator<Item = String> {
-    TAKEN.iter().map(|taken| match taken.how {
+    OPTIONS.iter().map(|taken| match taken.how {
         How::Flag(_) => taken.name.to_owned(),
         How::Valued(form, _) => format!("{}={form}", taken.name),
         How::Optional(form, _) => format!("{}[={form}]", taken.name),
     })
 }
 
-pub(super) const TAKEN: &[Taken] = &[
+pub(super) const OPTIONS: &[OptionRow] = &[
     flag("rw", |options| options.set_read_only(false)),
     flag("ro", |options| options.set_read_only(true)),
     valued("sec", "FLAVOUR[:FLAVOUR]", |options, written| options.take_flavours(written.value)),
@@ -122,16 +122,16 @@ pub(super) const TAKEN: &[Taken] = &[
     }),
 ];
 
-const fn flag(name: &'static str, set: fn(&mut Options)) -> Taken {
-    Taken { name, how: How::Flag(set) }
+const fn flag(name: &'static str, set: fn(&mut Options)) -> OptionRow {
+    OptionRow { name, how: How::Flag(set) }
 }
 
-const fn valued(name: &'static str, form: &'static str, take: Take) -> Taken {
-    Taken { name, how: How::Valued(form, take) }
+const fn valued(name: &'static str, form: &'static str, take: Take) -> OptionRow {
+    OptionRow { name, how: How::Valued(form, take) }
 }
 
-const fn optional(name: &'static str, form: &'static str, take: Take) -> Taken {
-    Taken { name, how: How::Optional(form, take) }
+const fn optional(name: &'static str, form: &'static str, take: Take) -> OptionRow {
+    OptionRow { name, how: How::Optional(form, take) }
 }
 
 fn take_mount_point(options: &mut Options, written: Written<'_>) -> Result<(), OptionIssue> {

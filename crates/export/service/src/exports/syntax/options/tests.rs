@@ -216,7 +216,7 @@ proptest::proptest! {
 #[test]
 fn documents_have_each_option() {
     let page = include_str!("../../../../../../../docs/exports.md");
-    for taken in super::table::TAKEN {
+    for taken in super::table::OPTIONS {
         let has = |end: &str| page.contains(&format!("`{}{end}", taken.name));
         assert!(has("`") || has("="), "docs/exports.md lacks {}", taken.name);
     }

@@ -41,8 +41,9 @@ pub(crate) fn report(command: &mut Command) {
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
-    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
-    assert!(output.status.success(), "{}", told.join("\n"));
+    let complaints: Vec<&str> =
+        said.lines().filter(|line| !line.starts_with("test result")).collect();
+    assert!(output.status.success(), "{}", complaints.join("\n"));
 }
 
 pub(crate) fn skip(why: &str) {
