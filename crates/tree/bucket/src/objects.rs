@@ -7,8 +7,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectStore as _, ObjectStoreExt as _, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, StoredObject, UpdateVersion,
+    Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
 };
 use vouch_tree_store::{BucketError, BucketErrorKind};
 
@@ -33,7 +33,7 @@ pub(crate) enum Expected {
 pub(crate) struct StoredObject {
     pub(crate) bytes: Bytes,
     pub(crate) tag: String,
-    pub(crate) meta: StoredObject,
+    pub(crate) meta: ObjectMeta,
 }
 
 impl Objects {

@@ -85,9 +85,11 @@ impl MountState {
     fn log_and_report(&self, request: &KernelRequest, error: &OpError) -> Option<Recorded> {
         match (error.is_logged(), self.volume_of(request.id)) {
             (true, Some(volume)) => {
-                drop(self.error_log.log_limited(request.opcode, volume.label(), error))
+                self.error_log.log_limited(request.opcode, volume.label(), error);
             }
-            (true, None) => drop(self.error_log.log_limited(request.opcode, "", error)),
+            (true, None) => {
+                self.error_log.log_limited(request.opcode, "", error);
+            }
             (false, _) => {}
         }
         self.observe_failed(request, error)

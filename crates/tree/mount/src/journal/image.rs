@@ -106,16 +106,16 @@ impl MountImage {
             }
             Record::Gone(id) => drop(self.nodes.remove(&id)),
             Record::Missing { volume, directory, name, is_cached: true } => {
-                drop(self.missing.insert((volume, directory, name)))
+                self.missing.insert((volume, directory, name));
             }
             Record::Missing { volume, directory, name, is_cached: false } => {
-                drop(self.missing.remove(&(volume, directory, name)))
+                self.missing.remove(&(volume, directory, name));
             }
             Record::MissingDropped { volume, directory } => {
                 self.missing.retain(|(v, d, _)| (*v, *d) != (volume, directory))
             }
             Record::Referenced { volume, directory, name } => {
-                drop(self.referenced.insert((volume, directory, name)))
+                self.referenced.insert((volume, directory, name));
             }
             Record::OlderDirectory { volume, id, inode } => {
                 self.older_directories.push_back((volume, id, inode));

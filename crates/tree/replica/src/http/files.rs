@@ -19,7 +19,7 @@ pub(super) enum Body {
     Cached(Arc<Tree>, String, u64),
 }
 
-pub(super) enum ServedFile {
+pub(super) enum FileLookup {
     File(WebFile),
     Missing,
     Failed,
@@ -43,7 +43,7 @@ impl WebFile {
 
 impl Replica {
     /// `/HOSTID/FILE`; `/FILE` with one tree only.
-    pub(super) fn find(&self, path: &str) -> ServedFile {
+    pub(super) fn find(&self, path: &str) -> FileLookup {
         let path = path.trim_start_matches('/');
         let by_hostid = path
             .split_once('/')
@@ -52,14 +52,14 @@ impl Replica {
             Some((hostid, name)) => (self.trees.get(&hostid), name),
             None => (self.trees.only(), path),
         };
-        tree.map_or(ServedFile::Missing, |tree| file_of(&tree, name))
+        tree.map_or(FileLookup::Missing, |tree| file_of(&tree, name))
     }
 }
 
-fn file_of(tree: &Arc<Tree>, name: &str) -> ServedFile {
+fn file_of(tree: &Arc<Tree>, name: &str) -> FileLookup {
     if name == "manifest" {
         let offer = tree.newest_offer();
-        return ServedFile::File(WebFile {
+        return FileLookup::File(WebFile {
             body: Body::Manifest(offer.manifest.clone()),
             tag: offer.manifest_tag.clone(),
         });
@@ -67,8 +67,8 @@ fn file_of(tree: &Arc<Tree>, name: &str) -> ServedFile {
     if let Some(cache) = &tree.cache
         && let Some(len) = tree.snapshot().pack_len(name)
     {
-        let Some(tag) = cache.tag(name) else { return ServedFile::Missing };
-        return ServedFile::File(WebFile {
+        let Some(tag) = cache.tag(name) else { return FileLookup::Missing };
+        return FileLookup::File(WebFile {
             body: Body::Cached(tree.clone(), name.to_owned(), len),
             tag: format!("\"{tag}\""),
         });
@@ -80,11 +80,11 @@ fn file_of(tree: &Arc<Tree>, name: &str) -> ServedFile {
         Ok(Some(WebFile { body: Body::File(ServedFile(file), len), tag }))
     };
     match open() {
-        Ok(Some(found)) => ServedFile::File(found),
-        Ok(None) => ServedFile::Missing,
+        Ok(Some(found)) => FileLookup::File(found),
+        Ok(None) => FileLookup::Missing,
         Err(error) => {
             tracing::error!(path = %tree.path().display(), name, %error, "file can't be served");
-            ServedFile::Failed
+            FileLookup::Failed
         }
     }
 }

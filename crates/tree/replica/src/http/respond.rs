@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
-use super::files::{Body, ServedFile, WebFile};
+use super::files::{Body, FileLookup, WebFile};
 use super::head::{Method, RequestHead, RequestedRange};
 use vouch_tree_cache::Cover;
 
@@ -31,14 +31,14 @@ impl Replica {
             return self.refuse(status, "only GET and HEAD, without a body", false, output);
         }
         match self.find(request.path) {
-            ServedFile::File(file) => self.send(&request, file, fetch, output),
-            ServedFile::Missing => {
+            FileLookup::File(file) => self.send(&request, file, fetch, output),
+            FileLookup::Missing => {
                 self.counters.request(Request::HttpNotFound);
                 let text =
                     "no such file; a database is at /HOSTID/, with manifest, index/ and packs/";
                 error("404 Not Found", text, &request, output)
             }
-            ServedFile::Failed => {
+            FileLookup::Failed => {
                 self.counters.request(Request::HttpFailed);
                 error("500 Internal Server Error", "the file can't be read", &request, output)
             }
