@@ -33,9 +33,9 @@ pub fn check(
 
 fn without_status(point: &Path) -> Finding {
     let (send, receive) = mpsc::channel();
-    let point = point.to_owned();
+    let copy = point.to_owned();
     // The call cannot be ended: a thread that hangs ends with this process.
-    thread::spawn(move || send.send(rustix::fs::statvfs(&point)));
+    thread::spawn(move || send.send(rustix::fs::statvfs(&copy)));
     let Ok(answer) = receive.recv_timeout(ANSWER_MAX) else {
         let what = format!("the mount has not answered for {} s", ANSWER_MAX.as_secs());
         return Finding::problem("daemon-silent", point.display(), what)
