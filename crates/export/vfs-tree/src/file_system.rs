@@ -26,6 +26,7 @@ impl TreeFs {
         TreeFs { core: Arc::new(Core::new(tree, runtime)) }
     }
 
+    /// The tree that is exported.
     pub fn tree(&self) -> &Arc<Tree> {
         &self.core.tree
     }

@@ -8,8 +8,6 @@
 //! cache; others wait for replicas at most as long as the client's deadline, and must not come from
 //! within an async task.
 
-#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
-
 mod acl;
 mod attributes;
 mod cookie;

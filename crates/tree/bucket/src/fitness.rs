@@ -19,7 +19,9 @@ use crate::runtime;
 /// Whether publishers can share a bucket.
 #[derive(Debug)]
 pub struct Fitness {
+    /// The `s3://` address that was asked about.
     pub address: String,
+    /// The URL of the server.
     pub endpoint: String,
     /// Each is a sentence with the number of rounds. Empty: the server is fit.
     pub faults: Vec<String>,

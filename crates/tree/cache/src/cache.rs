@@ -16,7 +16,7 @@ use vouch_tree_client::{Client, Tree};
 use vouch_tree_store::{PackFile, pack_header};
 
 use crate::fetch::FetchesInProgress;
-use crate::pack::{CachedPack, MissingFrame};
+use crate::pack::{CachedPack, MissingFrames};
 use crate::table::PackTable;
 use crate::{CacheOptions, Error, Result, io_error};
 
@@ -39,10 +39,13 @@ pub struct TreeCache {
     _lock: File,
 }
 
+/// Whether a range of a pack is on the disk.
 pub enum Cover {
+    /// All of it: it can be sent at once.
     Ready(Arc<PackFile>),
     /// Missing frames: pass them to [`TreeCache::fetch`], then ask again.
-    Absent(MissingFrame),
+    Absent(MissingFrames),
+    /// No tree of this cache has such a pack.
     Unknown,
 }
 
@@ -55,15 +58,22 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
 }
 
+/// What status and metrics show.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheCounts {
     /// Requests with all bytes present.
     pub hits: u64,
+    /// Frames fetched from origins.
     pub fetched: u64,
+    /// Their bytes.
     pub fetched_len: u64,
+    /// Fetches that no origin answered with the right bytes.
     pub failed: u64,
+    /// Packs given up for the quota.
     pub evictions: u64,
+    /// Bytes on the disk.
     pub used_len: u64,
+    /// Bytes of disk at most.
     pub quota: u64,
 }
 
@@ -129,6 +139,7 @@ impl TreeCache {
         Some(format!("{:x}-{first:x}", table.len))
     }
 
+    /// Counts since the start.
     pub fn counts(&self) -> CacheCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         CacheCounts {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use crate::cache::TreeCache;
-use crate::pack::{CachedPack, MissingFrame};
+use crate::pack::{CachedPack, MissingFrames};
 
 type FrameKey = (u64, usize);
 
@@ -50,7 +50,7 @@ impl TreeCache {
     /// the client's deadline.
     pub fn fetch(
         self: &Arc<Self>,
-        wanted: Vec<MissingFrame>,
+        wanted: Vec<MissingFrames>,
         done: impl FnOnce(bool) + Send + 'static,
     ) {
         let count = wanted.iter().map(|wanted| wanted.frames.len()).sum::<usize>();
@@ -63,7 +63,7 @@ impl TreeCache {
         let mut own = Vec::new();
         {
             let mut waiting = self.in_progress.waiting.lock();
-            for MissingFrame { pack, frames } in wanted {
+            for MissingFrames { pack, frames } in wanted {
                 for frame in frames {
                     match waiting.get_mut(&(pack.serial, frame)) {
                         Some(others) => others.push(Arc::clone(&waiter)),

@@ -14,7 +14,7 @@ use vouch_tree_client::{DatabaseFiles, Tree, location_of_name};
 use vouch_tree_store::{RemoteFile, RemoteView, SegmentBytes, read_segment};
 
 use crate::cache::TreeCache;
-use crate::pack::MissingFrame;
+use crate::pack::MissingFrames;
 use crate::table::{PackTable, TableBuilder};
 use crate::{Cover, Error, Result, io_error};
 
@@ -114,7 +114,7 @@ impl TreeCache {
     }
 
     async fn prefetch(self: &Arc<Self>, view: &RemoteView) {
-        let mut wanted: Vec<MissingFrame> = Vec::new();
+        let mut wanted: Vec<MissingFrames> = Vec::new();
         for handle in view.companions() {
             let found = view
                 .segments()

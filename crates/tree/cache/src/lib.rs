@@ -10,8 +10,6 @@
 //!
 //! The index is not signed: with a wrong one the cache lacks frames, but serves no wrong one.
 
-#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
-
 mod cache;
 mod fetch;
 mod follow;
@@ -23,21 +21,28 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use cache::{CacheCounts, Cover, TreeCache};
-pub use pack::MissingFrame;
+pub use pack::MissingFrames;
 use vouch_tree::TreeName;
 use vouch_tree_client::{ErrorClass, HttpOptions, TreeOptions};
 
+/// How a cache follows its tree and how much it keeps.
 pub struct CacheOptions {
+    /// The tree.
     pub name: TreeName,
     /// One process at a time.
     pub dir: PathBuf,
+    /// Bytes of disk at most.
     pub quota: u64,
+    /// How origins are asked.
     pub tree: TreeOptions,
+    /// Time between two looks for a new revision.
     pub refresh: Duration,
+    /// Proxies, certificates and limits of origins by URL.
     pub http: HttpOptions,
 }
 
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error("{path}: {source}")]
     Io { path: PathBuf, source: io::Error },
@@ -61,6 +66,7 @@ impl Error {
     }
 }
 
+/// A result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> Error {

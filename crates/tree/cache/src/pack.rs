@@ -35,8 +35,9 @@ enum FileState {
     Evicted,
 }
 
+/// Frames that have to come from an origin.
 #[derive(Debug, Clone)]
-pub struct MissingFrame {
+pub struct MissingFrames {
     pub(crate) pack: Arc<CachedPack>,
     pub(crate) frames: Vec<usize>,
 }
@@ -89,7 +90,7 @@ impl CachedPack {
     pub(crate) fn cover(
         self: &Arc<Self>,
         frames: impl Iterator<Item = usize> + Clone,
-    ) -> Result<Arc<PackFile>, MissingFrame> {
+    ) -> Result<Arc<PackFile>, MissingFrames> {
         let mut missing: Vec<usize> =
             frames.clone().filter(|frame| !self.present.get(*frame)).collect();
         if missing.is_empty() || self.inherited.is_some() {
@@ -103,7 +104,7 @@ impl CachedPack {
                 None => missing = frames.collect(),
             }
         }
-        Err(MissingFrame { pack: Arc::clone(self), frames: missing })
+        Err(MissingFrames { pack: Arc::clone(self), frames: missing })
     }
 
     pub(crate) fn is_present(&self, frame: usize) -> bool {

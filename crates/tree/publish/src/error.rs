@@ -5,6 +5,7 @@ use vouch_tree::time_text::Utc;
 use crate::printable::printable;
 
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error(
         "{path}: cannot {doing}: {source}; run as a user with access, or use --skip-unreadable"
@@ -69,17 +70,25 @@ pub enum Error {
     Stopped,
 }
 
+/// Groups of errors: the program's exit codes follow them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
+    /// An option or a key is wrong.
     Input,
+    /// Something named does not exist.
     Missing,
+    /// A guard refused the publication.
     Refused,
+    /// The machine failed: disk, network, memory.
     Environment,
+    /// Another process writes the database.
     Busy,
+    /// The user stopped it.
     Stopped,
 }
 
 impl Error {
+    /// The group of this error.
     pub const fn fault(&self) -> Fault {
         match self {
             Self::Changed { .. }

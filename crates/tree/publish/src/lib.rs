@@ -4,8 +4,6 @@
 //! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
 //! but no stack. Memory does not depend on the size of the tree.
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod attributes;
 mod cache;
 mod cursor;

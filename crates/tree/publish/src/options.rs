@@ -5,6 +5,7 @@ use std::time::Duration;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Counts, TreeName};
 
+/// The default level of zstd.
 pub const LEVEL_DEFAULT: i32 = 3;
 
 /// A directory with this file is opaque: it lists only names that were used.
@@ -13,13 +14,18 @@ pub(crate) const OPAQUE_MARKER: &str = ".vouch-opaque";
 /// Listed by name; the rest is counted.
 pub(crate) const SKIPPED_COUNT_MAX: usize = 10_000;
 
+/// The signing key and its certificate by the root key.
 pub struct Signer<'a> {
+    /// The signing key.
     pub key: &'a SecretKey,
+    /// Its certificate.
     pub cert: SigningCert,
 }
 
+/// A publication: `Options::new` has the defaults.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The directory that is published.
     pub source: PathBuf,
     /// Its HOSTID must be the database's.
     pub name: TreeName,
@@ -29,13 +35,17 @@ pub struct Options {
     pub clock_was_ahead: bool,
     /// Validity from the start.
     pub duration_s: u32,
+    /// A name for the new revision.
     pub tag: Option<String>,
+    /// How many revisions stay; all if none.
     pub keep: Option<usize>,
+    /// Reads files again whose times and lengths did not change.
     pub rehash: bool,
     /// Leaves out unreadable files and lists them.
     pub skip_unreadable: bool,
     /// Shows mount points as empty directories.
     pub one_file_system: bool,
+    /// Directories that list only names that were used.
     pub opaque: Vec<PathBuf>,
     /// Devices and inodes of the keys and their directory. Meeting one ends the publication.
     pub private: Vec<(u64, u64)>,
@@ -57,22 +67,28 @@ pub struct Options {
     pub is_dry_run: bool,
 }
 
+/// How many files may be gone since the last revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletionMax {
+    /// So many.
     Files(u64),
     /// Of the previous revision's files. Fewer than ten are no accident, unless none is left.
     Percent(u8),
 }
 
+/// When files that others cannot read end a publication.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RefusePrivate {
+    /// They are published.
     #[default]
     Never,
     /// In the first revision only: a later refusal would let a tree in use expire.
     First,
+    /// They end it.
     Always,
 }
 
+/// A snapshot of the source that was made for the publication.
 #[derive(Debug, Clone, Copy)]
 pub struct SnapshotSource {
     /// Device of the directory that it is a snapshot of.
@@ -83,6 +99,7 @@ pub struct SnapshotSource {
 }
 
 impl Options {
+    /// All defaults; `start` in seconds since 1970.
     pub fn new(source: PathBuf, name: TreeName, start: u64, duration_s: u32) -> Self {
         Self {
             source,
@@ -109,6 +126,7 @@ impl Options {
     }
 }
 
+/// Counts that another thread may read meanwhile.
 #[derive(Debug, Default)]
 pub struct Progress {
     pub(crate) files: AtomicU64,
@@ -121,22 +139,27 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// Files so far.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
+    /// Directories so far.
     pub fn dirs(&self) -> u64 {
         self.dirs.load(Ordering::Relaxed)
     }
 
+    /// Bytes of files so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes read so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
+    /// The publication ends soon with `Error::Stopped` and gives back what it wrote.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -146,19 +169,28 @@ impl Progress {
     }
 }
 
+/// A finished publication.
 #[derive(Debug, Clone)]
 pub struct Summary {
+    /// The tree.
     pub name: TreeName,
+    /// The new revision's number.
     pub revision: u64,
     /// First second after its validity, since 1970.
     pub expires: u64,
+    /// Files, directories and bytes of the tree.
     pub counts: Counts,
+    /// Bytes that were stored.
     pub new_bytes: u64,
     /// Size of frames that the database had.
     pub shared_bytes: u64,
+    /// Frames that were stored.
     pub new_frames: u64,
+    /// Frames that the database had.
     pub shared_frames: u64,
+    /// Files read, not known by their times.
     pub files_read: u64,
+    /// Bytes read of them.
     pub bytes_read: u64,
     /// Changed during reading and read again.
     pub reread: u64,
@@ -166,19 +198,25 @@ pub struct Summary {
     pub adopted_bytes: u64,
     /// The first 10,000.
     pub skipped: Vec<Skipped>,
+    /// Things left out, such as sockets.
     pub skipped_count: u64,
     /// Files that other users cannot read, and the path of one.
     pub private_count: u64,
+    /// One file that others cannot read in the source.
     pub private_example: Option<String>,
     /// Files that the revision has fewer than the one before.
     pub deleted_files: u64,
     /// The end that the duration asked for, if the certificate ends before.
     pub end_wanted: Option<u64>,
+    /// From the start to the commit.
     pub elapsed: Duration,
 }
 
+/// A thing left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
+    /// Its path in the source.
     pub path: String,
+    /// The reason in words.
     pub why: String,
 }

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::options::Signer;
 use crate::revision::{Head, check_key, check_message, check_tag, commit, put_signed, set_message};
 
+/// An old revision that becomes the newest.
 #[derive(Debug, Clone)]
 pub struct Republication {
     /// Revision whose content is signed again.
@@ -16,12 +17,15 @@ pub struct Republication {
     pub start: u64,
     /// `None`: the newest revision's.
     pub duration_s: Option<u32>,
+    /// A name for the new revision.
     pub tag: Option<String>,
+    /// A message for the new revision.
     pub message: Option<String>,
     /// Only the tag moves: a second revision brings the newest content back at once.
     pub keeps_newest: bool,
 }
 
+/// The revision that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Republished {
     /// Has the content of the older revision, and the tag.

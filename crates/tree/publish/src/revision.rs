@@ -171,6 +171,7 @@ impl Head {
     }
 }
 
+/// Refuses options that cannot be met, before anything is read.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     opaque_components(options)?;
     if let Some(tag) = &options.tag {

@@ -7,7 +7,7 @@ use vouch_tree::protocol::{
     GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, PutStatementArgs,
     PutStatementResult, VERSION,
 };
-use vouch_tree_cache::MissingFrame;
+use vouch_tree_cache::MissingFrames;
 use vouch_xdr::{Writer, Xdr as _};
 
 use super::connection::{After, Fault, Fetched, Service};
@@ -54,7 +54,7 @@ pub(super) struct Fetch<'a> {
 
 impl Fetch<'_> {
     /// The request is answered again afterwards. False after an earlier fetch.
-    pub(super) fn start(&mut self, tree: &Tree, wanted: Vec<MissingFrame>) -> bool {
+    pub(super) fn start(&mut self, tree: &Tree, wanted: Vec<MissingFrames>) -> bool {
         match (&tree.cache, self.fetched) {
             (Some(cache), None) => {
                 cache.fetch(wanted, self.caller.waker());

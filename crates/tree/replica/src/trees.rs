@@ -13,7 +13,7 @@ use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
-use vouch_tree_cache::{Cover, MissingFrame, TreeCache};
+use vouch_tree_cache::{Cover, MissingFrames, TreeCache};
 use vouch_tree_store::{
     Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address,
 };
@@ -90,7 +90,7 @@ impl Trees {
 pub(super) enum Located {
     Here(Span<ServedFile>),
     /// The frame is in the tree, not in the cache.
-    Absent(MissingFrame),
+    Absent(MissingFrames),
     Missing,
 }
 

@@ -27,6 +27,7 @@ pub struct MitAcceptor {
     keytab: Option<CString>,
 }
 
+/// A context whose client has to send another token.
 pub struct Partial(Context);
 
 impl MitAcceptor {

@@ -29,6 +29,7 @@ struct OwnTicket {
 
 /// Tickets of one user.
 pub struct DelegatedTickets {
+    /// The principal that the ticket speaks for.
     pub client: String,
     /// A credential cache file (format version 4) with only these tickets.
     pub cache: Zeroizing<Vec<u8>>,

@@ -2,14 +2,17 @@
 
 use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 
+/// A failed call of the library, with its own words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", printable(what), cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
 pub struct KerberosError {
     /// The library's message. Names in it are untrusted.
     pub what: String,
+    /// What an administrator can do, for known causes.
     pub cure: Option<&'static str>,
     /// GSS-API status (RFC 2744 §3.9.1).
     pub major: u32,
+    /// The mechanism's code, as `krb5.h` lists it.
     pub minor: u32,
 }
 

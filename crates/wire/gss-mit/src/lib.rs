@@ -4,8 +4,6 @@
 //! The library is loaded at run time: builds need no headers, and programs start without Kerberos.
 //! Every call may block: it reads files, and a client asks the KDC.
 
-#![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
-
 mod acceptor;
 mod delegation;
 mod error;
@@ -22,6 +20,7 @@ pub use initiator::{ClientSource, MitInitiator};
 
 use ffi::{Gss, NameForm};
 
+/// Loads the library. The error names the package to install.
 pub fn available() -> Result<(), KerberosError> {
     Gss::get().map(drop).map_err(KerberosError::no_library)
 }

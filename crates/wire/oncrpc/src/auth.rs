@@ -9,6 +9,7 @@ pub(crate) const AUTH_SYS_NAME_LEN_MAX: usize = 255;
 /// RFC 5531, appendix A: `unsigned int gids<16>`.
 pub(crate) const AUTH_SYS_GIDS_MAX: usize = 16;
 
+/// An authentication flavour (RFC 5531, 8.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Flavor(pub u32);
 
@@ -25,8 +26,10 @@ impl Flavor {
     pub const TLS: Self = Self(7);
 }
 
+/// A credential or verifier (`opaque_auth`): at most 400 bytes of body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpaqueAuth<'a> {
+    /// Says how to read the body.
     pub flavor: Flavor,
     /// At most [`AUTH_BODY_LEN_MAX`] bytes.
     pub body: &'a [u8],
@@ -41,6 +44,7 @@ impl<'a> OpaqueAuth<'a> {
         Ok(Self { flavor: Flavor(r.u32()?), body: r.opaque(AUTH_BODY_LEN_MAX)? })
     }
 
+    /// Appends the XDR form.
     pub fn encode(&self, w: &mut Writer) {
         debug_assert!(self.body.len() <= AUTH_BODY_LEN_MAX, "flavours keep within the RFC's limit");
         w.u32(self.flavor.0);
@@ -51,10 +55,13 @@ impl<'a> OpaqueAuth<'a> {
 /// Body of an AUTH_SYS credential (RFC 5531, appendix A, `authsys_parms`). Unproven.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AuthSys {
+    /// Chosen by the client; nothing depends on it.
     pub stamp: u32,
     /// Any bytes, at most 255.
     pub machine_name: Vec<u8>,
+    /// The effective user id.
     pub uid: u32,
+    /// The effective group id.
     pub gid: u32,
     /// At most 16.
     pub gids: Vec<u32>,

@@ -4,20 +4,28 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{AuthStat, CALL, Denied, OpaqueAuth, RPC_VERSION, Reply, ReplyBody};
 
+/// A call message (`call_body`), borrowed from its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
+    /// Relates the reply to the call.
     pub xid: u32,
+    /// The program's number, such as 100003 for NFS.
     pub program: u32,
+    /// The program's version.
     pub version: u32,
     /// 0 does nothing (RFC 5531 §12.1).
     pub procedure: u32,
+    /// The caller's credential.
     pub cred: OpaqueAuth<'a>,
+    /// Its verifier.
     pub verf: OpaqueAuth<'a>,
+    /// The arguments in XDR, not parsed.
     pub args: &'a [u8],
 }
 
 /// Errors in a record, always the peer's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum CallError {
     #[error("RPC message is not a call: type {0}")]
     NotACall(u32),
@@ -68,6 +76,7 @@ impl<'a> Call<'a> {
         Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
     }
 
+    /// Appends the message without a record mark.
     pub fn encode(&self, w: &mut Writer) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
             w.u32(word);

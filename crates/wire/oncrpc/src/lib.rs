@@ -5,8 +5,6 @@
 //! [`CallError::reply`] for the answer to an invalid one. Replies: [`begin_record`],
 //! [`Reply::encode`], [`end_record`].
 
-#![allow(missing_docs, reason = "documents say what names do not")]
-
 mod auth;
 mod call;
 mod record;

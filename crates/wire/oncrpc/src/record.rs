@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vouch_xdr::Writer;
 
+/// Length of a fragment's header in bytes (RFC 5531, 11).
 pub const RECORD_MARK_LEN: usize = 4;
 
 /// Longest fragment: 31 bits (RFC 5531 §11).
@@ -16,6 +17,7 @@ const LAST: u32 = 1 << 31;
 
 /// Errors in record marks, always the peer's fault. Close the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum RecordError {
     #[error("RPC record of {len} bytes or more is over the limit of {max}")]
     TooLong { len: usize, max: usize },
@@ -36,11 +38,14 @@ pub struct RecordMarks {
     fragments: u32,
 }
 
+/// The outcome of one step through a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
+    /// All input is used, and the record goes on.
     More,
     /// At least one byte of the record; see [`RecordMarks::took`].
     Bytes(usize),
+    /// The record is complete.
     End,
 }
 
@@ -58,6 +63,7 @@ impl RecordMarks {
         }
     }
 
+    /// Uses up input to the end of the record at most.
     pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
         loop {
             if self.fragment_left > 0 {
@@ -127,6 +133,7 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
+    /// Refuses records longer than `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
         Self { marks: RecordMarks::new(record_len_max), record: Vec::new() }
     }
@@ -151,6 +158,7 @@ impl RecordReader {
         }
     }
 
+    /// True between two records.
     pub const fn at_boundary(&self) -> bool {
         self.marks.at_boundary()
     }

@@ -4,14 +4,18 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use crate::{OpaqueAuth, REPLY};
 
+/// A reply message (`reply_body`), borrowed from its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reply<'a> {
+    /// That of the call.
     pub xid: u32,
+    /// Accepted or denied.
     pub body: ReplyBody<'a>,
 }
 
 /// RFC 5531 §9, `reply_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of RFC 5531")]
 pub enum ReplyBody<'a> {
     Accepted { verf: OpaqueAuth<'a>, outcome: Accepted<'a> },
     Denied(Denied),
@@ -19,6 +23,7 @@ pub enum ReplyBody<'a> {
 
 /// RFC 5531 §9, `accept_stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of RFC 5531")]
 pub enum Accepted<'a> {
     Success(&'a [u8]),
     ProgUnavail,
@@ -30,6 +35,7 @@ pub enum Accepted<'a> {
 
 /// RFC 5531 §9, `rejected_reply`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of RFC 5531")]
 pub enum Denied {
     RpcMismatch { low: u32, high: u32 },
     AuthError(AuthStat),
@@ -40,6 +46,7 @@ pub enum Denied {
 pub struct AuthStat(pub u32);
 
 impl AuthStat {
+    /// `AUTH_OK`.
     pub const OK: Self = Self(0);
     /// The seal is broken.
     pub const BAD_CRED: Self = Self(1);
@@ -49,6 +56,7 @@ impl AuthStat {
     pub const BAD_VERF: Self = Self(3);
     /// Another flavour may be accepted.
     pub const TOO_WEAK: Self = Self(5);
+    /// `AUTH_FAILED`: for reasons without a code of their own.
     pub const FAILED: Self = Self(7);
     /// No credentials for the user, or unknown context (RFC 2203 §5.3.3.3).
     pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
@@ -57,10 +65,12 @@ impl AuthStat {
 }
 
 impl<'a> Reply<'a> {
+    /// An accepted reply whose verifier is empty.
     pub const fn accepted(xid: u32, outcome: Accepted<'a>) -> Self {
         Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
     }
 
+    /// A denied reply.
     pub const fn denied(xid: u32, denied: Denied) -> Self {
         Self { xid, body: ReplyBody::Denied(denied) }
     }

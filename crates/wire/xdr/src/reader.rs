@@ -4,6 +4,7 @@ use crate::pad_len;
 
 /// Always the sender's fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum Error {
     #[error("XDR ends {missing} bytes early")]
     Truncated { missing: usize },
@@ -21,20 +22,24 @@ pub enum Error {
     Trailing(usize),
 }
 
+/// Reads XDR items from bytes that nobody has checked.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
+    /// Starts at the first byte.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
+    /// Bytes not read yet.
     pub const fn remaining(&self) -> usize {
         self.rest.len()
     }
 
+    /// The bytes not read yet; they stay unread.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -47,6 +52,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The next `len` bytes without padding. Fails if fewer are left.
     pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
         match self.rest.split_at_checked(len) {
             Some((head, rest)) => {

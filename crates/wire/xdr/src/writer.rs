@@ -2,12 +2,14 @@
 
 use crate::pad_len;
 
+/// Collects XDR items in one buffer.
 #[derive(Debug, Default, Clone)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
+    /// An empty buffer.
     pub const fn new() -> Self {
         Self { bytes: Vec::new() }
     }
@@ -17,18 +19,22 @@ impl Writer {
         Self { bytes }
     }
 
+    /// The finished bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
+    /// The bytes so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
+    /// Length of the bytes so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
+    /// True before the first item.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -83,6 +89,7 @@ impl Writer {
         }
     }
 
+    /// Appends bytes that are XDR already.
     pub fn raw(&mut self, xdr: &[u8]) {
         debug_assert_eq!(xdr.len() % 4, 0, "XDR comes in units of four bytes");
         self.bytes.extend_from_slice(xdr);
@@ -111,6 +118,7 @@ impl Writer {
         self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
     }
 
+    /// Drops what follows the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
