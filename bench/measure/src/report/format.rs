@@ -1,7 +1,8 @@
 use crate::Case;
 use crate::case::Metric;
-use crate::record::{CaseResult, SubjectResult};
+use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
 use crate::statistics::{Interval, SURE_COUNT_MIN};
+use crate::workload::Level;
 
 pub(super) fn parameters(results: &[&CaseResult]) -> String {
     let all = results
@@ -83,11 +84,73 @@ pub(super) fn uncertainty(interval: Option<Interval>) -> String {
         .map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
 }
 
-/// None if the subject did all calls of an open-loop load: the rate then says nothing.
-pub(super) fn unless_held<'a>(
+type OfCalls = fn(&Calls) -> f64;
+type OfStep = fn(LatencyAtRate) -> LatencyFigure;
+type Spread<'a> = &'a dyn Fn(Option<Interval>, &dyn Fn(f64) -> String) -> String;
+
+pub(super) const PERCENTILES: [(&str, OfCalls, OfStep); 2] = [
+    ("median", |calls| calls.p50_us, |of| of.p50),
+    ("99th percentile", |calls| calls.p99_us, |of| of.p99),
+];
+
+/// The cells of a subject that text and HTML share: median, spread and ratio of the figure, then of
+/// each percentile; p99.9; CPU of client and server.
+pub(super) fn cells(
+    run: &Run,
     result: &CaseResult,
-    subject: &'a SubjectResult,
-) -> Option<&'a SubjectResult> {
+    subject: &SubjectResult,
+    spread: Spread<'_>,
+) -> Vec<String> {
+    let calls =
+        |value: OfCalls| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
+    let is_baseline = subject.label == result.baseline(run);
+    let against = |interval, is_measured| {
+        if is_baseline && is_measured { "1".into() } else { ratio(interval) }
+    };
+    let tell = |value| figure(result.metric, value);
+    let unless_held = unless_held(result, subject);
+    let mut cells = vec![
+        subject.figure.map_or(NONE.into(), |interval| tell(interval.median)),
+        spread(unless_held.and_then(|subject| subject.figure), &tell),
+        against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
+    ];
+    for (_, value, part) in PERCENTILES {
+        let due = subject.latency.map(part);
+        cells.push(due.map_or_else(|| calls(value), |of| latency(of.us.median)));
+        cells.push(spread(due.map(|of| of.us), &latency));
+        cells.push(against(due.and_then(|of| of.ratio), due.is_some()));
+    }
+    cells.extend([
+        calls(|calls| calls.p999_us),
+        cpu(subject, subject.client_cpu_s),
+        cpu(subject, subject.server_cpu_s),
+    ]);
+    cells
+}
+
+pub(super) fn other_cells(subject: &SubjectResult, names: &[String]) -> Vec<String> {
+    let entries = subject.rounds().others;
+    let of = |name: &String| entries.iter().find(|other| other.0 == *name);
+    names.iter().map(|name| of(name).map_or(NONE.into(), |other| number(other.1))).collect()
+}
+
+/// Added latency in ms, or lost throughput in percent.
+pub(super) fn delta(
+    rows: &[(Level, String, Interval)],
+    level: Level,
+    name: &str,
+) -> Option<String> {
+    let (_, _, interval) = rows.iter().find(|row| row.0 == level && row.1 == name)?;
+    Some(match level {
+        Level::Low => within(*interval, &|value| format!("{value:+.3}")),
+        Level::High => within(*interval, &number),
+    })
+}
+
+pub(super) const NONE: &str = "–";
+
+/// None if the subject did all calls of an open-loop load: the rate then says nothing.
+fn unless_held<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
     Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
 }
 

@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines, short};
 use super::format::{
-    axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, unless_held, within,
+    NONE, PERCENTILES, axis, by_bytes, cells, confidence, cpu, delta, figure, latency, number,
+    on_axis, other_cells,
 };
+use super::glance;
 use crate::case::Metric;
-use crate::record::{Calls, CaseResult, LatencyAtRate, LatencyFigure, Run, SubjectResult};
-use crate::statistics::{self, Interval};
+use crate::record::{CaseResult, Run, SubjectResult};
+use crate::statistics::Interval;
 use crate::workload::{Level, deltas};
 
 pub fn html(run: &Run) -> String {
@@ -40,7 +42,7 @@ pub fn html_of_runs(runs: &[Run]) -> String {
             escape(&heading(runs, run)),
             escape(&lead(run))
         );
-        findings(run, &mut page);
+        glance::sentences(run, &mut page);
         body(run, &format!("run-{number}-"), &mut page);
         page.push_str("</article>\n");
     }
@@ -62,7 +64,7 @@ pub(super) fn begin(title: &str, began: &str) -> String {
 
 fn body(run: &Run, prefix: &str, page: &mut String) {
     caveats(run, page);
-    glance(run, page);
+    glance::table(run, page);
     delta_table(run, page);
     notes(run, page);
     let mut workload = "";
@@ -85,7 +87,9 @@ fn body(run: &Run, prefix: &str, page: &mut String) {
     if !workload.is_empty() {
         page.push_str("</section>\n");
     }
-    foot(run, page);
+    page.push_str("<footer>\n<h2>How this was measured</h2>\n");
+    conditions(run, page);
+    let _ = write!(page, "<p>{METHOD}</p>\n</footer>\n");
 }
 
 fn heading(runs: &[Run], run: &Run) -> String {
@@ -105,34 +109,6 @@ fn document(run: &Run) -> &'static str {
         Some("tree") => "SFSRO: a read-only file system (OSDI 2000)",
         Some("seal") => "Message protection on one core",
         _ => "Other measurements",
-    }
-}
-
-fn findings(run: &Run, page: &mut String) {
-    let mut sentences = Vec::new();
-    for about in &run.subjects {
-        let compared = run.results.iter().filter(|result| {
-            result.baseline(run) != about.label && (result.workload != "iops" || result.x.is_none())
-        });
-        let ratios: Vec<(f64, &CaseResult)> = compared
-            .filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result)))
-            .collect();
-        let Some((worst, slowest)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
-            continue;
-        };
-        let middle =
-            statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
-        sentences.push(format!(
-            "{}: {middle:.2} of the speed of {} in the median of {} cases; slowest: {}, {}, {worst:.2}.",
-            about.label,
-            slowest.baseline(run),
-            ratios.len(),
-            slowest.panel,
-            slowest.name
-        ));
-    }
-    for sentence in sentences {
-        let _ = writeln!(page, "<p>{}</p>", escape(&sentence));
     }
 }
 
@@ -163,13 +139,16 @@ fn lead(run: &Run) -> String {
 
 /// Warnings on the whole run, before its figures.
 fn caveats(run: &Run, page: &mut String) {
-    if run.interrupted {
-        page.push_str(
-            "<p class=\"note\">The run was interrupted. These are the results until then.</p>\n",
-        );
-    }
-    if run.quick {
-        page.push_str("<p class=\"note\">Quick run (--quick): small sizes, three rounds. Use a full run for decisions.</p>\n");
+    for (applies, text) in [
+        (run.interrupted, "The run was interrupted. These are the results until then."),
+        (
+            run.quick,
+            "Quick run (--quick): small sizes, three rounds. Use a full run for decisions.",
+        ),
+    ] {
+        if applies {
+            let _ = writeln!(page, "<p class=\"note\">{text}</p>");
+        }
     }
 }
 
@@ -187,55 +166,6 @@ fn notes(run: &Run, page: &mut String) {
         let _ = writeln!(page, "<p>{}</p>", escape(note));
     }
     page.push_str("</details>\n");
-}
-
-/// One row for each subject and workload that have a ratio.
-fn glance(run: &Run, page: &mut String) {
-    let mut rows = String::new();
-    let mut workloads: Vec<&str> = Vec::new();
-    for result in &run.results {
-        if !workloads.contains(&result.workload.as_str()) {
-            workloads.push(&result.workload);
-        }
-    }
-    for workload in workloads {
-        // Open-loop loads below the knee have the same rate under every flavour.
-        let results: Vec<&CaseResult> = run
-            .results
-            .iter()
-            .filter(|result| {
-                result.workload == workload && (result.workload != "iops" || result.x.is_none())
-            })
-            .collect();
-        let baselines = run.baselines(results.iter().copied()).join(" or ");
-        for about in &run.subjects {
-            let compared = results.iter().filter(|result| result.baseline(run) != about.label);
-            let ratios: Vec<(f64, &str)> = compared
-                .filter_map(|result| {
-                    Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))
-                })
-                .collect();
-            let Some((worst, name)) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else {
-                continue;
-            };
-            let middle =
-                statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
-            let _ = writeln!(
-                rows,
-                "<tr><th>{} <small>{}, against {}</small></th><td><b>{middle:.2}</b></td><td>{worst:.2} <small>{}</small></td></tr>",
-                escape(&about.label),
-                escape(workload),
-                escape(&baselines),
-                escape(name)
-            );
-        }
-    }
-    if !rows.is_empty() {
-        let _ = write!(
-            page,
-            "<section class=\"glance\">\n<h2>At a glance</h2>\n<p>Speed relative to the baseline: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th><th>median</th><th>slowest case</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n"
-        );
-    }
 }
 
 fn delta_table(run: &Run, page: &mut String) {
@@ -257,9 +187,6 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
         .filter(|(_, rows)| !rows.is_empty())
         .collect();
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
-    if longest.is_empty() {
-        return;
-    }
     let of_it: Vec<&CaseResult> =
         run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
@@ -273,16 +200,11 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
     });
     page.push_str("</tr></thead>\n<tbody>\n");
     for (level, name, _) in longest {
-        let what = if *level == Level::Low { "low" } else { "high" };
+        let (what, unit) = if *level == Level::Low { ("low", "ms") } else { ("high", "%") };
         let _ = write!(page, "<tr><th>{what}: {}</th>", escape(name));
         for (_, rows) in &of_each {
-            let cell = rows.iter().find(|row| row.0 == *level && row.1 == *name).map_or(
-                "–".into(),
-                |row| match level {
-                    Level::Low => format!("{} ms", within(row.2, &|value| format!("{value:+.3}"))),
-                    Level::High => format!("{} %", within(row.2, &number)),
-                },
-            );
+            let cell =
+                delta(rows, *level, name).map_or(NONE.into(), |cell| format!("{cell} {unit}"));
             let _ = write!(page, "<td>{cell}</td>");
         }
         page.push_str("</tr>\n");
@@ -345,11 +267,11 @@ pub(super) fn plot(
         let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
     } else {
         let mut metrics: Vec<Metric> = Vec::new();
-        results.iter().for_each(|result| {
+        for result in results {
             if !metrics.contains(&result.metric) {
-                metrics.push(result.metric)
+                metrics.push(result.metric);
             }
-        });
+        }
         for metric in metrics {
             let groups = groups(
                 run,
@@ -373,11 +295,7 @@ pub(super) fn plot(
 }
 
 fn plot_latency(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
-    let plots: [(&str, OfCalls, OfStep); 2] = [
-        ("median", |calls| calls.p50_us, |of| of.p50),
-        ("99th percentile", |calls| calls.p99_us, |of| of.p99),
-    ];
-    for (name, value, part) in plots {
+    for (name, value, part) in PERCENTILES {
         let series = series(run, results, |result, subject| {
             let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
             result.x?;
@@ -463,64 +381,19 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     page.push_str("</tr></thead>\n<tbody>\n");
     for result in results {
         for subject in &result.subjects {
-            let calls = |value: fn(&crate::record::Calls) -> f64| {
-                subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)))
-            };
-            let unless_held = unless_held(result, subject);
-            let within = |interval: Option<Interval>, tell: &dyn Fn(f64) -> String| {
+            let mut row = vec![escape(&result.name), escape(&subject.label)];
+            row.extend(cells(run, result, subject, &|interval, tell| {
                 let interval = interval.filter(|interval| interval.values > 1);
-                interval.map_or("–".into(), |interval| {
+                interval.map_or(NONE.into(), |interval| {
                     format!("{} – {}", tell(interval.low), tell(interval.high))
                 })
-            };
-            let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
-            let rounds = subject.rounds();
-            let is_baseline = subject.label == result.baseline(run);
-            let against = |interval, is_measured| {
-                if is_baseline && is_measured { "1".into() } else { ratio(interval) }
-            };
-            let cells = [
-                escape(&result.name),
-                escape(&subject.label),
-                subject
-                    .figure
-                    .map_or("–".into(), |interval| figure(result.metric, interval.median)),
-                within(unless_held.and_then(|subject| subject.figure), &|value| {
-                    figure(result.metric, value)
-                }),
-                against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
-                due(|due| due.p50)
-                    .map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
-                within(due(|due| due.p50).map(|of| of.us), &latency),
-                against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                due(|due| due.p99)
-                    .map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
-                within(due(|due| due.p99).map(|of| of.us), &latency),
-                against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
-                calls(|calls| calls.p999_us),
-                cpu(subject, subject.client_cpu_s),
-                cpu(subject, subject.server_cpu_s),
-                rounds.count.to_string(),
-                super::table::faults(subject),
-            ];
-            let more = others.iter().map(|name| {
-                rounds
-                    .others
-                    .iter()
-                    .find(|other| other.0 == *name)
-                    .map_or("–".into(), |other| number(other.1))
-            });
-            let cells: Vec<String> = cells.into_iter().chain(more).collect();
-            let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
+            }));
+            row.extend([subject.rounds().count.to_string(), super::table::faults(subject)]);
+            row.extend(other_cells(subject, &others));
+            let _ = writeln!(page, "<tr><td>{}</td></tr>", row.join("</td><td>"));
         }
     }
     page.push_str("</tbody>\n</table></div></details>\n");
-}
-
-fn foot(run: &Run, page: &mut String) {
-    page.push_str("<footer>\n<h2>How this was measured</h2>\n");
-    conditions(run, page);
-    let _ = write!(page, "<p>{METHOD}</p>\n</footer>\n");
 }
 
 pub(super) fn conditions(run: &Run, page: &mut String) {
@@ -577,9 +450,6 @@ fn series(
     });
     all.filter(|line| !line.points.is_empty()).collect()
 }
-
-type OfCalls = fn(&Calls) -> f64;
-type OfStep = fn(LatencyAtRate) -> LatencyFigure;
 
 pub(super) type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
 

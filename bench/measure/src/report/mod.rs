@@ -3,6 +3,7 @@ mod compare;
 mod csv;
 mod documents;
 mod format;
+mod glance;
 mod html;
 mod table;
 

@@ -1,7 +1,5 @@
-use super::format::{
-    confidence, cpu, figure, latency, number, parameters, ratio, uncertainty, unless_held, within,
-};
-use crate::record::{CaseResult, LatencyAtRate, LatencyFigure, Rounds, Run, SubjectResult};
+use super::format::{NONE, cells, confidence, delta, other_cells, parameters, uncertainty};
+use crate::record::{CaseResult, Rounds, Run, SubjectResult};
 use crate::workload::{Level, deltas};
 use crate::{Case, escape};
 
@@ -47,42 +45,10 @@ fn panel_rows(run: &Run, results: &[&CaseResult]) -> String {
     ];
     for result in results {
         for (at, subject) in result.subjects.iter().enumerate() {
-            let calls = |value: fn(&crate::record::Calls) -> f64| {
-                subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)))
-            };
-            let unless_held = unless_held(result, subject);
-            let due = |part: fn(LatencyAtRate) -> LatencyFigure| subject.latency.map(part);
-            let is_baseline = subject.label == result.baseline(run);
-            let against = |interval, is_measured| {
-                if is_baseline && is_measured { "1".into() } else { ratio(interval) }
-            };
-            let mut row = vec![
-                if at == 0 { result.name.clone() } else { String::new() },
-                subject.label.clone(),
-                subject
-                    .figure
-                    .map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
-                uncertainty(unless_held.and_then(|subject| subject.figure)),
-                against(unless_held.and_then(|subject| subject.ratio), unless_held.is_some()),
-                due(|due| due.p50)
-                    .map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
-                uncertainty(due(|due| due.p50).map(|of| of.us)),
-                against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                due(|due| due.p99)
-                    .map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
-                uncertainty(due(|due| due.p99).map(|of| of.us)),
-                against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
-                calls(|calls| calls.p999_us),
-                cpu(subject, subject.client_cpu_s),
-                cpu(subject, subject.server_cpu_s),
-            ];
-            let entries = subject.rounds().others;
-            row.extend(others.iter().map(|name| {
-                entries
-                    .iter()
-                    .find(|other| other.0 == *name)
-                    .map_or(NONE.into(), |other| number(other.1))
-            }));
+            let name = if at == 0 { result.name.clone() } else { String::new() };
+            let mut row = vec![name, subject.label.clone()];
+            row.extend(cells(run, result, subject, &|interval, _| uncertainty(interval)));
+            row.extend(other_cells(subject, &others));
             row.push(faults(subject));
             rows.push(row);
         }
@@ -158,16 +124,8 @@ fn delta_table(run: &Run) -> String {
                 rows.iter().filter(|row| row.0 == level).map(|row| &row.1).collect()
             });
         for name in names {
-            let cells = of_each.iter().map(|rows| {
-                rows.iter().find(|row| row.0 == level && row.1 == *name).map_or(
-                    "–".into(),
-                    |row| {
-                        within(row.2, &|value| {
-                            if level == Level::Low { format!("{value:+.3}") } else { number(value) }
-                        })
-                    },
-                )
-            });
+            let cells =
+                of_each.iter().map(|rows| delta(rows, level, name).unwrap_or_else(|| NONE.into()));
             rows.push(std::iter::once(name.clone()).chain(cells).collect());
         }
         if rows.len() > 1 {
@@ -229,7 +187,6 @@ const HEAD: [&str; 14] = [
     "server CPU",
 ];
 const SERVER_CPU: usize = 13;
-const NONE: &str = "–";
 
 #[cfg(test)]
 mod tests {
