@@ -4,10 +4,11 @@ pub mod access;
 mod fields;
 mod truncate;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::operations::{self, number::ACCESS};
-use fields::{FieldDecoder, FieldEncoder};
+use fields::{Field, FieldDecoder, FieldEncoder};
+use truncate::Limit;
 pub use truncate::truncate_path;
 pub(crate) use truncate::{shorten_path, utf8_prefix};
 
@@ -129,79 +130,136 @@ pub enum Flavour {
     Local = 5,
 }
 
-/// Unknown fields are `None` or empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Record<'a> {
+/// The one list of the fields: structure, encoding, and the texts that are truncated. After minor
+/// follow the optional fields, in the order of docs/formats/audit.md. A text has a name for people
+/// and a limit. A path `below` another field is stored in two parts.
+macro_rules! fields {
+    (
+        $($(#[$fixed_meta:meta])* pub $fixed:ident: $fixed_type:ty;)*
+        optional:
+        $(
+            $(#[$meta:meta])*
+            pub $field:ident: $type:ty $(= $label:literal, $limit:expr $(, below $base:ident)?)?;
+        )*
+    ) => {
+        /// Unknown fields are `None` or empty.
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        pub struct Record<'a> {
+            $($(#[$fixed_meta])* pub $fixed: $fixed_type,)*
+            $($(#[$meta])* pub $field: $type,)*
+        }
+
+        impl<'a> Record<'a> {
+            #[inline]
+            fn encode_optional(&self, encoder: &mut FieldEncoder<'_>) {
+                $(fields!(@encode self, $field, encoder $($(, $base)?)?);)*
+            }
+
+            /// `scratch` holds the path if it is stored in two parts.
+            #[inline]
+            fn decode_optional(
+                decoder: &mut FieldDecoder<'a>,
+                scratch: &'a mut Vec<u8>,
+                Fixed { $($fixed),* }: Fixed,
+            ) -> Result<Self, RecordError> {
+                $(let $field = fields!(@decode decoder, scratch $($(, $base)?)?);)*
+                Ok(Self { $($fixed,)* $($field),* })
+            }
+
+            fn texts(&self) -> impl Iterator<Item = (&'static str, &'a [u8], Limit)> {
+                [$($(($label, self.$field, $limit),)?)*].into_iter()
+            }
+
+            fn texts_mut(&mut self) -> impl Iterator<Item = &mut &'a [u8]> {
+                [$($(fields!(@text &mut self.$field, $label),)?)*].into_iter()
+            }
+        }
+
+        struct Fixed { $($fixed: $fixed_type),* }
+
+        const FIELD_COUNT: u32 = 0 $(+ 1 $($(+ { let _ = stringify!($base); 1 })?)?)*;
+    };
+    (@encode $record:ident, $field:ident, $encoder:ident) => { $record.$field.encode($encoder) };
+    (@encode $record:ident, $field:ident, $encoder:ident, $base:ident) => {
+        $encoder.path($record.$field, $record.$base)
+    };
+    (@decode $decoder:ident, $scratch:ident) => { Field::decode($decoder)? };
+    (@decode $decoder:ident, $scratch:ident, $base:ident) => { $decoder.path($base, $scratch)? };
+    (@text $text:expr, $label:literal) => { $text };
+}
+
+fields! {
     /// Number in the trail, from 1, which the writer assigns.
-    pub seq: u64,
+    pub seq: u64;
     /// Nanoseconds since 1970.
-    pub time_ns: u64,
+    pub time_ns: u64;
     /// What the record is about.
-    pub class: Class,
+    pub class: Class;
     /// The operation, refusal or act, by number.
-    pub operation: u16,
+    pub operation: u16;
     /// How the caller was authenticated.
-    pub flavour: Flavour,
+    pub flavour: Flavour;
     /// Minor version of NFSv4.
-    pub minor: u8,
+    pub minor: u8;
+    optional:
     /// 0 or an nfsstat4 (RFC 8881 §15.1).
-    pub result: u32,
+    pub result: u32;
     /// Kerberos principal: `alice@EXAMPLE.ORG`.
-    pub principal: &'a [u8],
+    pub principal: &'a [u8] = "principal", Limit::Text;
     /// Encryption type of the security context (RFC 3961).
-    pub enctype: Option<u32>,
+    pub enctype: Option<u32>;
     /// The operation ran as this user.
-    pub uid: Option<u32>,
+    pub uid: Option<u32>;
     /// The operation ran as this group.
-    pub gid: Option<u32>,
+    pub gid: Option<u32>;
     /// Of the client.
-    pub address: Option<IpAddr>,
+    pub address: Option<IpAddr>;
     /// TCP port of the client.
-    pub port: Option<u16>,
+    pub port: Option<u16>;
     /// The client's host name, if known.
-    pub client: &'a [u8],
+    pub client: &'a [u8] = "client", Limit::Text;
     /// Path as in the list of exports.
-    pub export: &'a [u8],
+    pub export: &'a [u8] = "export", Limit::Path;
     /// Path of the object on the server at the time of the operation.
-    pub path: &'a [u8],
+    pub path: &'a [u8] = "path", Limit::Path, below export;
     /// The new path of a rename or link.
-    pub path2: &'a [u8],
+    pub path2: &'a [u8] = "new path", Limit::Path;
     /// File id within the export.
-    pub file: &'a [u8],
+    pub file: &'a [u8] = "file id", Limit::Bytes(TEXT_LEN_MAX);
     /// Bits of [`access`].
-    pub requested: Option<u32>,
+    pub requested: Option<u32>;
     /// Bits of [`access`].
-    pub granted: Option<u32>,
+    pub granted: Option<u32>;
     /// Bytes.
-    pub offset: Option<u64>,
+    pub offset: Option<u64>;
     /// Bytes of this operation, or since the open.
-    pub read: Option<u64>,
+    pub read: Option<u64>;
     /// Bytes of this operation, or since the open.
-    pub written: Option<u64>,
+    pub written: Option<u64>;
     /// Nanoseconds of the open, or of the loss of records.
-    pub open_ns: Option<u64>,
+    pub open_ns: Option<u64>;
     /// Number of lost records.
-    pub gap: Option<u64>,
+    pub gap: Option<u64>;
     /// Key of the rule that selected the record.
-    pub key: &'a [u8],
+    pub key: &'a [u8] = "key", Limit::Text;
     /// Further facts, as text.
-    pub detail: &'a [u8],
+    pub detail: &'a [u8] = "detail", Limit::Text;
     /// Number since the server's start.
-    pub connection: Option<u64>,
+    pub connection: Option<u64>;
     /// Transaction id of the RPC call.
-    pub xid: Option<u32>,
+    pub xid: Option<u32>;
     /// Thread id of a local caller.
-    pub pid: Option<u32>,
+    pub pid: Option<u32>;
     /// loginuid, which a change of user does not alter. `u32::MAX`: the user never logged in.
-    pub login: Option<u32>,
+    pub login: Option<u32>;
     /// The mode that SETATTR sets.
-    pub mode: Option<u32>,
+    pub mode: Option<u32>;
     /// Protection below RPC (RFC 9289): 1 TLS, 2 TLS with a client certificate.
-    pub transport: Option<u32>,
+    pub transport: Option<u32>;
     /// SHA-256 of the client's certificate.
-    pub fingerprint: &'a [u8],
+    pub fingerprint: &'a [u8] = "fingerprint", Limit::Bytes(FINGERPRINT_LEN);
     /// Name in the client's certificate.
-    pub certificate: &'a [u8],
+    pub certificate: &'a [u8] = "certificate", Limit::Text;
 }
 
 /// Types of the kernel's records that have the errno of a system call.
@@ -287,61 +345,14 @@ impl<'a> Record<'a> {
         encoder.bytes(&self.operation.to_le_bytes());
         let presence_at = encoder.len;
         encoder.bytes(&[0; 4]);
-        encoder.number((self.result != 0).then_some(self.result.into()));
-        encoder.text(self.principal, TEXT_LEN_MAX);
-        encoder.number(self.enctype.map(Into::into));
-        encoder.number(self.uid.map(Into::into));
-        encoder.number(self.gid.map(Into::into));
-        match self.address {
-            Some(IpAddr::V4(address)) => encoder.text(&address.octets(), 4),
-            Some(IpAddr::V6(address)) => encoder.text(&address.octets(), 16),
-            None => encoder.text(b"", 0),
-        }
-        encoder.number(self.port.map(Into::into));
-        encoder.text(self.client, TEXT_LEN_MAX);
-        encoder.text(self.export, PATH_LEN_MAX);
-        let below =
-            (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
-        encoder.text(below.unwrap_or(b""), PATH_LEN_MAX);
-        encoder.text(
-            if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path },
-            PATH_LEN_MAX,
-        );
-        encoder.text(self.path2, PATH_LEN_MAX);
-        encoder.text(self.file, TEXT_LEN_MAX);
-        encoder.number(self.requested.map(Into::into));
-        encoder.number(self.granted.map(Into::into));
-        for number in [self.offset, self.read, self.written, self.open_ns, self.gap] {
-            encoder.number(number);
-        }
-        encoder.text(self.key, TEXT_LEN_MAX);
-        encoder.text(self.detail, TEXT_LEN_MAX);
-        encoder.number(self.connection);
-        encoder.number(self.xid.map(Into::into));
-        encoder.number(self.pid.map(Into::into));
-        encoder.number(self.login.map(Into::into));
-        encoder.number(self.mode.map(Into::into));
-        encoder.number(self.transport.map(Into::into));
-        encoder.text(self.fingerprint, FINGERPRINT_LEN);
-        encoder.text(self.certificate, TEXT_LEN_MAX);
+        self.encode_optional(&mut encoder);
         let (presence, len) = (encoder.presence, encoder.len);
         encoder.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
         out.truncate(start + len);
     }
 
     fn body_len_max(&self) -> usize {
-        let texts = [
-            self.principal,
-            self.client,
-            self.export,
-            self.path,
-            self.path2,
-            self.file,
-            self.key,
-            self.detail,
-        ];
-        let texts = texts.into_iter().chain([self.fingerprint, self.certificate]);
-        let texts: usize = texts.map(|text| text.len().min(PATH_LEN_MAX)).sum();
+        let texts: usize = self.texts().map(|(_, text, _)| text.len()).sum();
         FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
@@ -357,49 +368,16 @@ impl<'a> Record<'a> {
             return Err(RecordError::Unknown("a field"));
         }
         let mut decoder = FieldDecoder { rest, presence };
-        let mut record = Record {
+        let fixed = Fixed {
             seq,
             time_ns,
             class: Class::from_number(class.into()).ok_or(RecordError::Unknown("a class"))?,
+            operation,
             flavour: Flavour::from_number(flavour.into())
                 .ok_or(RecordError::Unknown("a flavour"))?,
             minor,
-            operation,
-            result: decoder.small()?.unwrap_or(0),
-            principal: decoder.text()?,
-            enctype: decoder.small()?,
-            uid: decoder.small()?,
-            gid: decoder.small()?,
-            address: address(decoder.text()?)?,
-            port: decoder
-                .small()?
-                .map(u16::try_from)
-                .transpose()
-                .map_err(|_| RecordError::Unknown("a port"))?,
-            client: decoder.text()?,
-            export: decoder.text()?,
-            ..Record::default()
         };
-        record.path = decoder.path(record.export, scratch)?;
-        record.path2 = decoder.text()?;
-        record.file = decoder.text()?;
-        record.requested = decoder.small()?;
-        record.granted = decoder.small()?;
-        record.offset = decoder.number()?;
-        record.read = decoder.number()?;
-        record.written = decoder.number()?;
-        record.open_ns = decoder.number()?;
-        record.gap = decoder.number()?;
-        record.key = decoder.text()?;
-        record.detail = decoder.text()?;
-        record.connection = decoder.number()?;
-        record.xid = decoder.small()?;
-        record.pid = decoder.small()?;
-        record.login = decoder.small()?;
-        record.mode = decoder.small()?;
-        record.transport = decoder.small()?;
-        record.fingerprint = decoder.text()?;
-        record.certificate = decoder.text()?;
+        let record = Record::decode_optional(&mut decoder, scratch, fixed)?;
         if !decoder.rest.is_empty() {
             return Err(RecordError::Longer);
         }
@@ -421,18 +399,6 @@ pub(crate) fn set_seq(body: &mut [u8], seq: u64) {
     body[..8].copy_from_slice(&seq.to_le_bytes());
 }
 
-fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
-        return Ok(Some(Ipv4Addr::from(bytes).into()));
-    }
-    let bytes = <[u8; 16]>::try_from(bytes).map_err(|_| RecordError::Unknown("an address"))?;
-    Ok(Some(Ipv6Addr::from(bytes).into()))
-}
-
-const FIELD_COUNT: u32 = 30;
 const FINGERPRINT_LEN: usize = 32;
 const VARINT_LEN_MAX: usize = 10;
 const ADDRESS_LEN_MAX: usize = 16;

@@ -4,97 +4,73 @@ use vouch_audit::operations::number::{OPEN, READ, RENAME};
 use vouch_audit::{Class, Flavour, Record, json, syslog, text};
 use vouch_audit_pipeline::record_text;
 
-fn full(class: Class) -> Record<'static> {
-    // Without `..`, so that a new field does not compile until it is tested here.
-    Record {
-        seq: 42,
-        time_ns: 1_700_000_000_000_000_000,
-        class,
-        operation: if class == Class::Host { 1300 } else { 1 },
-        flavour: Flavour::Krb5,
-        minor: 1,
-        result: 13,
-        principal: b"alice@EXAMPLE.ORG",
-        enctype: Some(18),
-        uid: Some(1000),
-        gid: Some(100),
-        address: "192.0.2.7".parse().ok(),
-        port: Some(700),
-        client: b"c1.example.org",
-        export: b"/srv",
-        path: b"/srv/a",
-        path2: b"/srv/b",
-        file: b"fe:00:4711",
-        requested: Some(1),
-        granted: Some(2),
-        offset: Some(10),
-        read: Some(11),
-        written: Some(12),
-        open_ns: Some(14),
-        gap: Some(15),
-        key: b"watched",
-        detail: b"syscall=openat comm=cat exe=/usr/bin/cat",
-        connection: Some(16),
-        xid: Some(17),
-        pid: Some(77),
-        login: Some(501),
-        mode: Some(0o640),
-        transport: Some(1),
-        fingerprint: &[0xab; 32],
-        certificate: b"CN=c1",
-    }
+/// Each field with two values. A new field does not compile until it is tested here.
+macro_rules! fields {
+    ($($field:ident: $value:expr => $other:expr,)*) => {
+        fn full(class: Class) -> Record<'static> {
+            Record {
+                class,
+                operation: if class == Class::Host { 1300 } else { 1 },
+                $($field: $value,)*
+            }
+        }
+
+        const CHANGES: &[(&str, Change)] = &[
+            ("class", |record| {
+                record.class = if record.class == Class::Gap { Class::Refusal } else { Class::Gap }
+            }),
+            ("operation", |record| {
+                record.operation = if record.class == Class::Host { 1112 } else { 3 }
+            }),
+            ("success", |record| record.result = 0),
+            $((stringify!($field), |record| record.$field = $other),)*
+        ];
+    };
 }
 
 type Change = fn(&mut Record<'static>);
 
-const CHANGES: [(&str, Change); 34] = [
-    ("seq", |record| record.seq += 1),
-    ("time", |record| record.time_ns += 1_000_000_000),
-    ("class", |record| {
-        record.class = if record.class == Class::Gap { Class::Refusal } else { Class::Gap }
-    }),
-    ("operation", |record| record.operation = if record.class == Class::Host { 1112 } else { 3 }),
-    ("flavour", |record| record.flavour = Flavour::Krb5p),
-    ("minor", |record| record.minor = 2),
-    ("result", |record| record.result = 2),
-    ("success", |record| record.result = 0),
-    ("principal", |record| record.principal = b"bob@EXAMPLE.ORG"),
-    ("enctype", |record| record.enctype = Some(20)),
-    ("uid", |record| record.uid = Some(1001)),
-    ("gid", |record| record.gid = Some(101)),
-    ("address", |record| record.address = "192.0.2.8".parse().ok()),
-    ("port", |record| record.port = Some(701)),
-    ("client", |record| record.client = b"c2.example.org"),
-    ("export", |record| record.export = b"/data"),
-    ("path", |record| record.path = b"/srv/c"),
-    ("path2", |record| record.path2 = b"/srv/d"),
-    ("file", |record| record.file = b"fe:00:4712"),
-    ("requested", |record| record.requested = Some(0x1004)),
-    ("granted", |record| record.granted = Some(4)),
-    ("offset", |record| record.offset = Some(20)),
-    ("read", |record| record.read = Some(21)),
-    ("written", |record| record.written = Some(22)),
-    ("open_ns", |record| record.open_ns = Some(24)),
-    ("gap", |record| record.gap = Some(25)),
-    ("key", |record| record.key = b"other"),
-    ("detail", |record| record.detail = b"syscall=openat comm=dog exe=/usr/bin/cat"),
-    ("connection", |record| record.connection = Some(26)),
-    ("xid", |record| record.xid = Some(27)),
-    ("pid", |record| record.pid = Some(78)),
-    ("login", |record| record.login = Some(502)),
-    ("mode", |record| record.mode = Some(0o600)),
-    ("certificate", |record| record.certificate = b"CN=c2"),
-];
+fields! {
+    seq: 42 => 43,
+    time_ns: 1_700_000_000_000_000_000 => 1_700_000_001_000_000_000,
+    flavour: Flavour::Krb5 => Flavour::Krb5p,
+    minor: 1 => 2,
+    result: 13 => 2,
+    principal: b"alice@EXAMPLE.ORG" => b"bob@EXAMPLE.ORG",
+    enctype: Some(18) => Some(20),
+    uid: Some(1000) => Some(1001),
+    gid: Some(100) => Some(101),
+    address: "192.0.2.7".parse().ok() => "192.0.2.8".parse().ok(),
+    port: Some(700) => Some(701),
+    client: b"c1.example.org" => b"c2.example.org",
+    export: b"/srv" => b"/data",
+    path: b"/srv/a" => b"/srv/c",
+    path2: b"/srv/b" => b"/srv/d",
+    file: b"fe:00:4711" => b"fe:00:4712",
+    requested: Some(1) => Some(0x1004),
+    granted: Some(2) => Some(4),
+    offset: Some(10) => Some(20),
+    read: Some(11) => Some(21),
+    written: Some(12) => Some(22),
+    open_ns: Some(14) => Some(24),
+    gap: Some(15) => Some(25),
+    key: b"watched" => b"other",
+    detail: b"syscall=openat comm=cat exe=/usr/bin/cat" => b"syscall=openat comm=dog exe=/usr/bin/cat",
+    connection: Some(16) => Some(26),
+    xid: Some(17) => Some(27),
+    pid: Some(77) => Some(78),
+    login: Some(501) => Some(502),
+    mode: Some(0o640) => Some(0o600),
+    transport: Some(1) => Some(2),
+    fingerprint: &[0xab; 32] => &[0xcd; 32],
+    certificate: b"CN=c1" => b"CN=c2",
+}
 
 fn check(format: impl Fn(&Record<'_>) -> String) {
     for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap, Class::Host]
     {
         let plain = full(class);
-        let transport: [(&str, Change); 2] = [
-            ("transport", |record| record.transport = Some(2)),
-            ("fingerprint", |record| record.fingerprint = &[0xcd; 32]),
-        ];
-        for (field, change) in CHANGES.into_iter().chain(transport) {
+        for (field, change) in CHANGES.iter().copied() {
             let mut changed = plain.clone();
             change(&mut changed);
             // The result of these says only whether they failed.

@@ -1,4 +1,90 @@
+use std::net::IpAddr;
+
 use super::RecordError;
+
+/// An optional field: its encoding has a bit of its own, which tells whether it is present.
+pub(super) trait Field<'a>: Sized {
+    fn encode(&self, encoder: &mut FieldEncoder<'_>);
+    fn decode(decoder: &mut FieldDecoder<'a>) -> Result<Self, RecordError>;
+}
+
+macro_rules! numbers {
+    ($($type:ty, $what:literal;)*) => { $(
+        impl Field<'_> for Option<$type> {
+            #[inline]
+            fn encode(&self, encoder: &mut FieldEncoder<'_>) {
+                encoder.number(self.map(u64::from));
+            }
+
+            #[inline]
+            fn decode(decoder: &mut FieldDecoder<'_>) -> Result<Self, RecordError> {
+                let number = decoder.number()?;
+                number.map(<$type>::try_from).transpose().map_err(|_| RecordError::Unknown($what))
+            }
+        }
+    )* };
+}
+
+numbers! { u16, "a port"; u32, "a number"; }
+
+impl Field<'_> for Option<u64> {
+    #[inline]
+    fn encode(&self, encoder: &mut FieldEncoder<'_>) {
+        encoder.number(*self);
+    }
+
+    #[inline]
+    fn decode(decoder: &mut FieldDecoder<'_>) -> Result<Self, RecordError> {
+        decoder.number()
+    }
+}
+
+/// Absent if it is 0.
+impl<'a> Field<'a> for u32 {
+    #[inline]
+    fn encode(&self, encoder: &mut FieldEncoder<'_>) {
+        encoder.number((*self != 0).then_some((*self).into()));
+    }
+
+    #[inline]
+    fn decode(decoder: &mut FieldDecoder<'a>) -> Result<Self, RecordError> {
+        Ok(Option::<u32>::decode(decoder)?.unwrap_or(0))
+    }
+}
+
+impl<'a> Field<'a> for &'a [u8] {
+    #[inline]
+    fn encode(&self, encoder: &mut FieldEncoder<'_>) {
+        encoder.text(self);
+    }
+
+    #[inline]
+    fn decode(decoder: &mut FieldDecoder<'a>) -> Result<Self, RecordError> {
+        decoder.text()
+    }
+}
+
+impl Field<'_> for Option<IpAddr> {
+    #[inline]
+    fn encode(&self, encoder: &mut FieldEncoder<'_>) {
+        match self {
+            Some(IpAddr::V4(address)) => encoder.text(&address.octets()),
+            Some(IpAddr::V6(address)) => encoder.text(&address.octets()),
+            None => encoder.text(b""),
+        }
+    }
+
+    #[inline]
+    fn decode(decoder: &mut FieldDecoder<'_>) -> Result<Self, RecordError> {
+        let bytes = decoder.text()?;
+        Ok(match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+            (Ok(bytes), _) => Some(bytes.into()),
+            (_, Ok(bytes)) => Some(bytes.into()),
+            _ if bytes.is_empty() => None,
+            _ => return Err(RecordError::Unknown("an address")),
+        })
+    }
+}
 
 pub(super) struct FieldEncoder<'o> {
     pub(super) out: &'o mut [u8],
@@ -9,7 +95,7 @@ pub(super) struct FieldEncoder<'o> {
 
 impl FieldEncoder<'_> {
     #[inline]
-    pub(super) fn number(&mut self, number: Option<u64>) {
+    fn number(&mut self, number: Option<u64>) {
         if let Some(number) = number {
             self.presence |= 1 << self.bit;
             self.varint(number);
@@ -18,14 +104,20 @@ impl FieldEncoder<'_> {
     }
 
     #[inline]
-    pub(super) fn text(&mut self, text: &[u8], len_max: usize) {
+    fn text(&mut self, text: &[u8]) {
         if !text.is_empty() {
-            let text = &text[..text.len().min(len_max)];
             self.presence |= 1 << self.bit;
             self.varint(text.len() as u64);
             self.bytes(text);
         }
         self.bit += 1;
+    }
+
+    #[inline]
+    pub(super) fn path(&mut self, path: &[u8], base: &[u8]) {
+        let below = (!base.is_empty()).then(|| path.strip_prefix(base)).flatten().unwrap_or(b"");
+        self.text(below);
+        self.text(if below.is_empty() { path } else { b"" });
     }
 
     #[inline]
@@ -35,7 +127,7 @@ impl FieldEncoder<'_> {
     }
 
     #[inline]
-    pub(super) fn varint(&mut self, mut number: u64) {
+    fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.out[self.len] = number as u8 | 0x80;
             self.len += 1;
@@ -76,7 +168,7 @@ impl<'a> FieldDecoder<'a> {
         Ok(scratch)
     }
 
-    pub(super) fn varint(&mut self) -> Result<u64, RecordError> {
+    fn varint(&mut self) -> Result<u64, RecordError> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or(RecordError::Cut)?;
@@ -94,15 +186,11 @@ impl<'a> FieldDecoder<'a> {
         Err(RecordError::Unknown("a number"))
     }
 
-    pub(super) fn number(&mut self) -> Result<Option<u64>, RecordError> {
+    fn number(&mut self) -> Result<Option<u64>, RecordError> {
         if self.present() { self.varint().map(Some) } else { Ok(None) }
     }
 
-    pub(super) fn small(&mut self) -> Result<Option<u32>, RecordError> {
-        self.number()?.map(u32::try_from).transpose().map_err(|_| RecordError::Unknown("a number"))
-    }
-
-    pub(super) fn text(&mut self) -> Result<&'a [u8], RecordError> {
+    fn text(&mut self) -> Result<&'a [u8], RecordError> {
         if !self.present() {
             return Ok(b"");
         }

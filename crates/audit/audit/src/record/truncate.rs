@@ -35,31 +35,40 @@ pub(crate) fn shorten_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
 
 const GAP: &[u8] = b"/.../";
 
+#[derive(Clone, Copy)]
+pub(super) enum Limit {
+    Path,
+    /// UTF-8, of [`TEXT_LEN_MAX`].
+    Text,
+    Bytes(usize),
+}
+
+impl Limit {
+    fn len(self) -> usize {
+        match self {
+            Self::Path => PATH_LEN_MAX,
+            Self::Text => TEXT_LEN_MAX,
+            Self::Bytes(len) => len,
+        }
+    }
+
+    fn shorten(self, text: &[u8]) -> Cow<'_, [u8]> {
+        match self {
+            Self::Path => truncate_path(text),
+            Self::Text => utf8_prefix(text, TEXT_LEN_MAX).into(),
+            Self::Bytes(len) => text[..text.len().min(len)].into(),
+        }
+    }
+}
+
 pub(super) fn is_too_long(record: &Record<'_>) -> bool {
-    let Record { principal, client, export, path, path2, file, key, detail, .. } = record;
-    [path, path2, export].iter().any(|path| path.len() > PATH_LEN_MAX)
-        || [principal, client, file, key, detail].iter().any(|text| text.len() > TEXT_LEN_MAX)
+    record.texts().any(|(_, text, limit)| text.len() > limit.len())
 }
 
 #[cold]
 pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Record<'_>)) {
-    let (export, path, path2) =
-        (truncate_path(record.export), truncate_path(record.path), truncate_path(record.path2));
-    let texts = [
-        ("principal", record.principal, TEXT_LEN_MAX),
-        ("client", record.client, TEXT_LEN_MAX),
-        ("export", record.export, PATH_LEN_MAX),
-        ("path", record.path, PATH_LEN_MAX),
-        ("new path", record.path2, PATH_LEN_MAX),
-        ("file id", record.file, TEXT_LEN_MAX),
-        ("key", record.key, TEXT_LEN_MAX),
-        ("detail", record.detail, TEXT_LEN_MAX),
-    ];
-    let cut: Vec<&str> = texts
-        .iter()
-        .filter(|(_, text, len_max)| text.len() > *len_max)
-        .map(|(name, ..)| *name)
-        .collect();
+    let cut = record.texts().filter(|(_, text, limit)| text.len() > limit.len());
+    let cut: Vec<&str> = cut.map(|(name, ..)| name).collect();
     let note = format!("too long and cut: {}", cut.join(", "));
     let detail = match record.detail {
         [] => note.into_bytes(),
@@ -67,18 +76,11 @@ pub(super) fn with_truncated_texts(record: &Record<'_>, with: impl FnOnce(&Recor
             [utf8_prefix(detail, TEXT_LEN_MAX - 2 - note.len()), b"; ", note.as_bytes()].concat()
         }
     };
-    let short = |text| utf8_prefix(text, TEXT_LEN_MAX);
-    with(&Record {
-        principal: short(record.principal),
-        client: short(record.client),
-        export: &export,
-        path: &path,
-        path2: &path2,
-        file: &record.file[..record.file.len().min(TEXT_LEN_MAX)],
-        key: short(record.key),
-        detail: &detail,
-        ..record.clone()
-    });
+    let texts: Vec<Cow<'_, [u8]>> =
+        record.texts().map(|(_, text, limit)| limit.shorten(text)).collect();
+    let mut short = record.clone();
+    short.texts_mut().zip(&texts).for_each(|(text, shortened)| *text = shortened);
+    with(&Record { detail: &detail, ..short });
 }
 
 pub(crate) fn utf8_prefix(text: &[u8], len_max: usize) -> &[u8] {

@@ -96,52 +96,71 @@ fn subject(condition: &Condition) -> Subject {
     }
 }
 
+/// Values for the field that a condition tests.
+#[derive(Default)]
+struct Samples {
+    paths: Vec<Vec<u8>>,
+    numbers: Vec<u32>,
+    names: Vec<Vec<u8>>,
+    addresses: Vec<Option<IpAddr>>,
+}
+
+impl Samples {
+    fn of(condition: &Condition) -> Samples {
+        let mut samples = Samples::default();
+        match condition {
+            Condition::Path(path) => samples.paths.push(path.to_vec()),
+            Condition::Dir(path) => samples.paths.push([path, &b"/\x01"[..]].concat()),
+            Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => {
+                samples.numbers = vec![*number, number.wrapping_add(1), number.wrapping_sub(1)];
+            }
+            Condition::Principal(_, name)
+            | Condition::Client(_, name)
+            | Condition::Export(_, name) => {
+                let literal = name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte });
+                samples.names.push(literal.collect());
+            }
+            Condition::Network(_, address, bits) => {
+                samples.addresses = sample_addresses(*address, *bits).map(Some).to_vec();
+            }
+            // All values are tried: `Flavour::ALL`, `results`, `ACCESSES`.
+            Condition::Flavour(..)
+            | Condition::Success(_)
+            | Condition::Exit(..)
+            | Condition::Perm(_)
+            | Condition::Requested(_) => {}
+        }
+        samples
+    }
+}
+
 impl Example {
     fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
         let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
-        let neighbours = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
-        let literal = |name: &[u8]| {
-            name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>()
-        };
         // Unnamed values first, so that an unconstrained field matches no other rule by chance.
-        let (mut paths, mut numbers, mut names, mut addresses) =
-            (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
+        let mut samples = Samples {
+            paths: vec![b"/\x01".to_vec()],
+            numbers: vec![UNUSUAL],
+            names: vec![b"\x01".to_vec()],
+            addresses: vec![None],
+        };
         for condition in &all {
-            match condition {
-                Condition::Path(path) => paths.push(path.to_vec()),
-                Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
-                Condition::Uid(_, number)
-                | Condition::Login(_, number)
-                | Condition::Gid(_, number) => numbers.extend(neighbours(number)),
-                Condition::Principal(_, name)
-                | Condition::Client(_, name)
-                | Condition::Export(_, name) => {
-                    names.push(literal(name));
-                }
-                Condition::Network(_, address, bits) => {
-                    addresses.extend(sample_addresses(*address, *bits).map(Some))
-                }
-                _ => {}
+            let Samples { paths, numbers, names, addresses } = Samples::of(condition);
+            samples.paths.extend(paths);
+            samples.numbers.extend(numbers);
+            samples.names.extend(names);
+            samples.addresses.extend(addresses);
+        }
+        if let Some((rule, edge)) = hint {
+            for condition in &rule.conditions {
+                // A name has no edges.
+                let Samples { paths: _, numbers, names, addresses } = Samples::of(condition);
+                samples.numbers.splice(0..0, numbers.get(edge).copied());
+                samples.names.splice(0..0, names);
+                samples.addresses.splice(0..0, addresses.get(edge).copied());
             }
         }
-        for (condition, edge) in hint.iter().flat_map(|(rule, edge)| {
-            rule.conditions.iter().map(move |condition| (condition, *edge))
-        }) {
-            match condition {
-                Condition::Uid(_, number)
-                | Condition::Login(_, number)
-                | Condition::Gid(_, number) => {
-                    numbers.insert(0, neighbours(number)[edge]);
-                }
-                Condition::Principal(_, name)
-                | Condition::Client(_, name)
-                | Condition::Export(_, name) => names.insert(0, literal(name)),
-                Condition::Network(_, address, bits) => {
-                    addresses.insert(0, Some(sample_addresses(*address, *bits)[edge]))
-                }
-                _ => {}
-            }
-        }
+        let Samples { paths, numbers, names, addresses } = samples;
         Some(Example {
             path: find_value(&all, Subject::Path, &paths, |path, record| record.path = path)?,
             uid: find_value(&all, Subject::Uid, &numbers, |uid, record| record.uid = Some(*uid))?,
@@ -267,3 +286,71 @@ const ACCESSES: [(u32, Option<u32>); 9] = [
     (access::READ | access::MODIFY | access::UNOPENED, None),
     (access::READ | access::LOOKUP, Some(0)),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::rules;
+
+    #[test]
+    fn only_smaller_rule_sets_audit_less() {
+        let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
+        let everything = "-a always,exit\n";
+        for (after, before) in [
+            (
+                everything,
+                "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n",
+            ),
+            ("-w /srv -p rwxa -k x\n", "-w /srv/a -p r\n-w /srv/b -p wa\n-w /srv -p x\n"),
+            ("-a always,exit -S OPEN,READ\n", "-a always,exit -S READ\n-a always,exit -S OPEN\n"),
+            ("-a always,exit -F uid>=500\n", "-a always,exit -F uid>=1000\n"),
+            ("-a always,exit\n-a never,exit -F uid=0\n", everything),
+            (
+                "-a never,exit -F uid=0\n-a always,exit\n",
+                "-a never,exit -F uid=0\n-a always,exit\n-w /srv -p r\n",
+            ),
+            (everything, ""),
+            (
+                "-a always,exit -F client=192.0.2.0/24\n",
+                "-a always,exit -F client=192.0.2.128/25\n",
+            ),
+            ("-a always,exit -F exit!=0\n", "-a always,exit -F exit=-ELOOP\n"),
+        ] {
+            assert!(!less(after, before), "{after:?} after {before:?}");
+        }
+        for (after, before) in [
+            ("", everything),
+            ("-w /srv/a -p wa\n", "-w /srv/a -p rwa\n"),
+            ("-w /srv/a -p wa\n-w /srv/b -p wa\n-w /srv/c -p wa\n", "-w /srv -p wa\n"),
+            ("-a never,exit -F path=/srv/quiet\n-a always,exit\n", everything),
+            ("-a never,exit -F principal=backup@*\n-w /srv -p wa\n", "-w /srv -p wa\n"),
+            ("-a always,exit -F uid>=1000\n", "-a always,exit -F uid>=500\n"),
+            ("-a always,exit -F uid>=1000\n", everything),
+            ("-a always,exit -F uid!=1005\n", everything),
+            ("-a always,exit -F client!=192.0.2.0/24\n", everything),
+            ("-a always,exit -F principal!=backup@*\n", "-w /srv -p wa\n-a always,exit -S OPEN\n"),
+            ("-a always,exit -F success=0\n", everything),
+            ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
+            ("-a always,exit -F client=192.0.2.0/24\n", everything),
+            ("-a always,exit -F flavour=sys\n", everything),
+            (
+                "-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n",
+                "-a always,exit -F client=192.0.2.0/24\n",
+            ),
+            ("-a always,exit -F client=192.0.2.0/25\n", "-a always,exit -F client=192.0.2.0/24\n"),
+            (
+                "-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n",
+                "-a always,exit -F client=192.0.2.0/24\n",
+            ),
+            (
+                "-a always,exit -F client=2001:db8::/64\n",
+                "-a always,exit -F client=2001:db8::/32\n",
+            ),
+            ("", "-a always,exit -F exit=-ELOOP\n"),
+            ("-a always,exit -F exit!=-EMLINK\n", everything),
+            ("-a always,exit -F exit>-122\n", everything),
+            ("-a never,exit -F client=192.0.2.0/24\n", ""),
+        ] {
+            assert!(less(after, before), "{after:?} after {before:?}");
+        }
+    }
+}

@@ -38,15 +38,40 @@ pub(super) struct Index {
     unkeyed: Vec<Vec<u32>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Number {
-    Uid,
-    Login,
-    Gid,
-    Exit,
+macro_rules! numbers {
+    ($($name:ident: $value:expr,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        enum Number {
+            $($name,)*
+        }
+
+        const NUMBERS: usize = [$(Number::$name),*].len();
+
+        impl Number {
+            const ALL: [Number; NUMBERS] = [$(Number::$name),*];
+
+            #[inline]
+            fn values(record: &Record<'_>) -> [Option<i64>; NUMBERS] {
+                [$($value(record)),*]
+            }
+        }
+    };
 }
 
-const NUMBERS: usize = 4;
+numbers! {
+    Uid: |record: &Record<'_>| id(record.uid),
+    Login: |record: &Record<'_>| id(record.auid()),
+    Gid: |record: &Record<'_>| id(record.gid),
+    Exit: exit,
+}
+
+fn id(id: Option<u32>) -> Option<i64> {
+    Some(i64::from(id.unwrap_or(UNSET)))
+}
+
+fn exit(record: &Record<'_>) -> Option<i64> {
+    (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())))
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -63,6 +88,15 @@ enum Key {
 impl Key {
     fn all(rule: &Rule) -> Vec<Key> {
         let mut keys = Vec::new();
+        let mut spans: [Option<(i64, Option<i64>)>; NUMBERS] = Default::default();
+        let mut narrow = |field: Number, compare, number: i64| {
+            let both = &mut spans[field as usize];
+            let narrower = span(compare, number).map(|(from, end)| match *both {
+                Some((a, b)) => (a.max(from), [b, end].into_iter().flatten().min()),
+                None => (from, end),
+            });
+            *both = narrower.or(*both);
+        };
         for condition in &rule.conditions {
             match condition {
                 Condition::Path(path) | Condition::Dir(path) => keys.push(Key::Path(path.clone())),
@@ -81,18 +115,22 @@ impl Key {
                 }
                 Condition::Flavour(true, flavour) => keys.push(Key::Flavour(*flavour)),
                 Condition::Perm(bits) => keys.push(Key::Permissions(*bits)),
-                _ => {}
+                Condition::Uid(compare, id) => narrow(Number::Uid, *compare, (*id).into()),
+                Condition::Login(compare, id) => narrow(Number::Login, *compare, (*id).into()),
+                Condition::Gid(compare, id) => narrow(Number::Gid, *compare, (*id).into()),
+                Condition::Exit(compare, exit) => narrow(Number::Exit, *compare, *exit),
+                // These select too many records.
+                Condition::Principal(false, _)
+                | Condition::Client(false, _)
+                | Condition::Export(false, _)
+                | Condition::Network(false, ..)
+                | Condition::Flavour(false, _)
+                | Condition::Success(_)
+                | Condition::Requested(_) => {}
             }
         }
-        for field in [Number::Uid, Number::Login, Number::Gid, Number::Exit] {
-            let spans = rule
-                .conditions
-                .iter()
-                .filter_map(number)
-                .filter(|(of, ..)| *of == field)
-                .filter_map(|(_, compare, number)| span(compare, number));
-            let both = spans.reduce(|a, b| (a.0.max(b.0), [a.1, b.1].into_iter().flatten().min()));
-            keys.extend(both.map(|(from, end)| Key::Number(field, from, end)));
+        for (field, both) in Number::ALL.iter().zip(spans) {
+            keys.extend(both.map(|(from, end)| Key::Number(*field, from, end)));
         }
         keys
     }
@@ -207,11 +245,7 @@ impl Index {
         {
             consider(numbers);
         }
-        let id = |id: Option<u32>| Some(i64::from(id.unwrap_or(UNSET)));
-        let exit = (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())));
-        for (spans, value) in
-            self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit])
-        {
+        for (spans, value) in self.numbers.iter().zip(Number::values(record)) {
             if let Some(value) = value.filter(|_| !spans.is_empty()) {
                 spans.holding(value, &mut consider);
             }
@@ -275,16 +309,6 @@ fn unkeyed_slot(of: u16, is_success: bool) -> usize {
 
 fn add(lists: &mut HashMap<Box<[u8]>, Vec<u32>>, text: &[u8], number: u32) {
     lists.entry(text.into()).or_default().push(number);
-}
-
-fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
-    match condition {
-        Condition::Uid(compare, id) => Some((Number::Uid, *compare, i64::from(*id))),
-        Condition::Login(compare, id) => Some((Number::Login, *compare, i64::from(*id))),
-        Condition::Gid(compare, id) => Some((Number::Gid, *compare, i64::from(*id))),
-        Condition::Exit(compare, exit) => Some((Number::Exit, *compare, *exit)),
-        _ => None,
-    }
 }
 
 fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
