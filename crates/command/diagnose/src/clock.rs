@@ -6,7 +6,7 @@ use std::path::Path;
 use vouch_tree::time_text::{RelativeTime, Utc};
 use vouch_tree::verify::CLOCK_SKEW_S_MAX;
 
-use crate::finding::Finding;
+use crate::finding::{Fault, Finding};
 use crate::now_s;
 
 /// Whether the clock is plausible by itself.
@@ -18,7 +18,7 @@ pub(crate) fn check() -> Finding {
     if has_time_service() {
         return Finding::ok("clock", format_args!("{}, and a time service runs", Utc(now_s)));
     }
-    Finding::note("clock-unsynchronised", "clock", format_args!("says {}; no time service runs that would correct it", Utc(now_s)))
+    Finding::note(Fault::ClockUnsynchronised, "clock", format_args!("says {}; no time service runs that would correct it", Utc(now_s)))
         .cure("if it is wrong, trees look expired or not yet valid: run chrony, systemd-timesyncd or ntpd")
 }
 
@@ -68,7 +68,7 @@ impl TwoClocks {
         (here.abs_diff(there) > CLOCK_SKEW_S_MAX).then(|| {
             let direction = if here > there { "ahead of" } else { "behind" };
             Finding::note(
-                "clocks-differ",
+                Fault::ClocksDiffer,
                 replica,
                 format_args!("this machine's clock says {}, and is {direction} the replica's, which says {}", Utc(here), Utc(there)),
             )
@@ -78,7 +78,7 @@ impl TwoClocks {
 }
 
 fn off(what: impl std::fmt::Display) -> Finding {
-    Finding::problem("clock-off", "clock", what)
+    Finding::problem(Fault::ClockOff, "clock", what)
         .cure("set the clock: run chrony, systemd-timesyncd or ntpd; `date -u` must be within 5 minutes of the true time")
 }
 

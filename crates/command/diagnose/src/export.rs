@@ -9,7 +9,7 @@ use vouch_export::{NameServiceStatus, RefusalStatus, Status};
 use vouch_trust::{Access, Exposure};
 
 use crate::MachineStatus;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 
 /// Checks the export with this state directory.
 pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
@@ -21,7 +21,7 @@ pub fn check(state: &Path, machine: &MachineStatus, findings: &mut Findings) {
     else {
         return findings.add(
             Finding::note(
-                "export-not-running",
+                Fault::ExportNotRunning,
                 state.display(),
                 "no server with this state directory answers this user",
             )
@@ -58,7 +58,7 @@ fn name_service(status: &Status) -> Finding {
     let subject = "users and groups";
     match silent_ms {
         Some(silent_ms) => Finding::problem(
-            "name-service-silent",
+            Fault::NameServiceSilent,
             subject,
             format_args!(
                 "look-ups have failed for {} s ({failed} failed, {late} took too long); {refused} calls got NFS4ERR_DELAY",
@@ -66,7 +66,7 @@ fn name_service(status: &Status) -> Finding {
             ),
         )
         .cure("`getent passwd USER` and `getent group GROUP` must answer at once: see that sssd or nslcd runs and reaches the directory"),
-        None if *late > 0 => Finding::note("name-service-slow", subject, format_args!("{late} calls waited for a look-up in vain"))
+        None if *late > 0 => Finding::note(Fault::NameServiceSlow, subject, format_args!("{late} calls waited for a look-up in vain"))
             .cure("time `getent passwd USER` and `id USER`; index uid, uidNumber, gidNumber and memberUid in the directory"),
         None => Finding::ok(subject, format_args!("{lookups} look-ups, {failed} failed")),
     }
@@ -80,15 +80,15 @@ fn refusal(
     let subject = if caller.is_empty() { address } else { caller };
     let what = format!("was refused at {at} from {address}: {reason}");
     match fault.as_str() {
-        "user-without-account" => Finding::note("user-without-account", subject, what)
+        "user-without-account" => Finding::note(Fault::UserWithoutAccount, subject, what)
             .cure("`getent passwd USER` must show the user; else map the principal by auth_to_local in krb5.conf or by --principal-map"),
-        "client-name-conflict" => Finding::note("client-name-conflict", subject, what)
+        "client-name-conflict" => Finding::note(Fault::ClientNameConflict, subject, what)
             .cure("if two machines have one host name, rename one of them, or set nfs4_unique_id of the module nfs on each"),
         // The reason of a refused ticket ends with its cure. A problem it is not: any peer may send a
         // bad ticket.
-        "keytab-stale-key" => Finding::note("keytab-stale-key", subject, what),
-        "clock-skew" => Finding::note("clock-skew", subject, what),
-        _ => Finding::note("ticket-refused", subject, what),
+        "keytab-stale-key" => Finding::note(Fault::KeytabStaleKey, subject, what),
+        "clock-skew" => Finding::note(Fault::ClockSkew, subject, what),
+        _ => Finding::note(Fault::TicketRefused, subject, what),
     }
 }
 
@@ -98,13 +98,13 @@ fn rights(state: &Path) -> Finding {
         fs::metadata(state).map(|metadata| vouch_trust::check(state, &metadata, Access::Nothing));
     match checked {
         Err(error) => Finding::problem(
-            "state-rights",
+            Fault::StateRights,
             state.display(),
             format_args!("cannot be entered: {error}"),
         )
         .cure("run as its owner"),
         Ok(Err(Exposure { place, what, cure, .. })) => Finding::problem(
-            "state-rights",
+            Fault::StateRights,
             place.display(),
             format_args!("{what}; the server does not start with it"),
         )
@@ -127,7 +127,7 @@ fn listens(address: SocketAddr) -> Finding {
     match TcpStream::connect_timeout(&local, CONNECT_WAIT_MAX) {
         Ok(_) => Finding::ok(address, "accepts connections from this machine"),
         Err(error) => Finding::problem(
-            "port-blocked",
+            Fault::PortBlocked,
             address,
             format_args!("does not accept connections from this machine: {error}"),
         )
@@ -147,14 +147,14 @@ pub fn check_keytab(keytab: &Path) -> Finding {
 pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
     match fs::metadata(keytab) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Finding::problem("keytab-missing", keytab.display(), "does not exist")
+            return Finding::problem(Fault::KeytabMissing, keytab.display(), "does not exist")
                 .cure(format_args!("make it on the KDC (`kadmin: ktadd -k FILE {service}/HOST`), or name another by --keytab"));
         }
         Ok(metadata) => {
             if let Err(Exposure { place, what, cure, .. }) =
                 vouch_trust::check(keytab, &metadata, Access::GroupRead)
             {
-                return Finding::problem("keytab-rights", place.display(), what)
+                return Finding::problem(Fault::KeytabRights, place.display(), what)
                     .cure(format_args!("{cure}, and change the keys if others could read them"));
             }
         }
@@ -163,7 +163,7 @@ pub(crate) fn check_keytab_for(keytab: &Path, service: &str) -> Finding {
     match vouch_gss_mit::check_keytab(Some(keytab), service) {
         Ok(()) => Finding::ok(keytab.display(), format_args!("has a key of the service {service}")),
         Err(fault) => {
-            Finding::problem("keytab-without-key", keytab.display(), format_args!("no key of {service}/HOST can be used: {fault}")).cure(
+            Finding::problem(Fault::KeytabWithoutKey, keytab.display(), format_args!("no key of {service}/HOST can be used: {fault}")).cure(
                 format_args!(
                     "add it on the KDC: `kadmin: addprinc -randkey {service}/HOST` and `ktadd -k FILE {service}/HOST`; in a domain of \
                      Samba `net ads setspn add {service}/HOST` and `net ads keytab create`; `klist -ke FILE` lists what is there"

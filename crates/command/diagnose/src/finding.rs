@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use vouch_daemon::printable::printable;
 use vouch_daemon::status::DaemonStatus;
 
@@ -15,12 +15,63 @@ enum Verdict {
     Problem,
 }
 
+macro_rules! faults {
+    ($($fault:ident $name:literal,)*) => {
+        /// A fault that a check names. docs/troubleshooting.md has its cause and cure.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Fault {
+            $($fault,)*
+        }
+
+        impl Fault {
+            #[cfg(test)]
+            const ALL: &[Fault] = &[$(Fault::$fault),*];
+
+            const fn name(self) -> &'static str {
+                match self {
+                    $(Fault::$fault => $name,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    NoFuse "no-fuse", FuseRequestTimeout "fuse-request-timeout", NoFusermount "no-fusermount",
+    ClockOff "clock-off", ClockUnsynchronised "clock-unsynchronised",
+    ClocksDiffer "clocks-differ", StateRights "state-rights", StateDiskFull "state-disk-full",
+    CacheDiskFull "cache-disk-full", CacheRights "cache-rights", NameUnresolved "name-unresolved",
+    PortBlocked "port-blocked", PortClosed "port-closed",
+    AddressUnreachable "address-unreachable", NoAnswer "no-answer", WrongHostid "wrong-hostid",
+    TreeExpired "tree-expired", TreeExpiresSoon "tree-expires-soon", TreeRevoked "tree-revoked",
+    TreeMoved "tree-moved", TreeRefused "tree-refused", TreeUnreadable "tree-unreadable",
+    TreeNotServed "tree-not-served", ReplicaLies "replica-lies",
+    ReplicaIncomplete "replica-incomplete", ReplicaBehind "replica-behind", Client "client",
+    DatabaseMissing "database-missing", MountDead "mount-dead", MountFails "mount-fails",
+    BucketUnfit "bucket-unfit", MountWithoutStatus "mount-without-status",
+    DaemonSilent "daemon-silent", ExportNotRunning "export-not-running",
+    KeytabMissing "keytab-missing", KeytabRights "keytab-rights",
+    KeytabWithoutKey "keytab-without-key", ClientNameConflict "client-name-conflict",
+    ExportList "export-list", NotExported "not-exported", ExportWarning "export-warning",
+    Certificate "certificate", UserWithoutAccount "user-without-account",
+    NameServiceSilent "name-service-silent", NameServiceSlow "name-service-slow",
+    KeytabStaleKey "keytab-stale-key", ClockSkew "clock-skew", TicketRefused "ticket-refused",
+    KdcUnavailable "kdc-unavailable", BrokerUnavailable "broker-unavailable",
+    TicketsMissing "tickets-missing", TicketsRefused "tickets-refused", TrailFails "trail-fails",
+    ErrorsLogged "errors-logged",
+}
+
+impl Serialize for Fault {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     verdict: Verdict,
-    /// Name of the fault in docs/troubleshooting.md.
     #[serde(skip_serializing_if = "Option::is_none")]
-    fault: Option<&'static str>,
+    fault: Option<Fault>,
     subject: String,
     what: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,15 +83,11 @@ impl Finding {
         Self::new(Verdict::Ok, None, subject, what)
     }
 
-    pub fn note(fault: &'static str, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
+    pub fn note(fault: Fault, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self::new(Verdict::Note, Some(fault), subject, what)
     }
 
-    pub fn problem(
-        fault: &'static str,
-        subject: impl fmt::Display,
-        what: impl fmt::Display,
-    ) -> Self {
+    pub fn problem(fault: Fault, subject: impl fmt::Display, what: impl fmt::Display) -> Self {
         Self::new(Verdict::Problem, Some(fault), subject, what)
     }
 
@@ -51,7 +98,7 @@ impl Finding {
 
     fn new(
         verdict: Verdict,
-        fault: Option<&'static str>,
+        fault: Option<Fault>,
         subject: impl fmt::Display,
         what: impl fmt::Display,
     ) -> Self {
@@ -84,7 +131,7 @@ impl Findings {
                 .map_or("", |entry| &*entry.message);
             let what = format!("{count} errors in the log of the last hour; the last is: {last}");
             self.add(
-                Finding::note("errors-logged", subject, what).cure("`vouch status` shows them"),
+                Finding::note(Fault::ErrorsLogged, subject, what).cure("`vouch status` shows them"),
             );
         }
     }
@@ -104,7 +151,8 @@ impl fmt::Display for Findings {
                 Verdict::Note => "note   ",
                 Verdict::Problem => "PROBLEM",
             };
-            let fault = finding.fault.map_or_else(String::new, |fault| format!("{fault}: "));
+            let fault =
+                finding.fault.map_or_else(String::new, |fault| format!("{}: ", fault.name()));
             writeln!(f, "{verdict}  {fault}{}: {}", text(&finding.subject), text(&finding.what))?;
             if let Some(cure) = &finding.cure {
                 writeln!(f, "         cure: {}", text(cure))?;
@@ -115,5 +163,24 @@ impl fmt::Display for Findings {
             1 => writeln!(f, "1 problem found"),
             count => writeln!(f, "{count} problems found"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_documented_and_no_other() {
+        let page = include_str!("../../../../docs/troubleshooting.md");
+        let table = page.split_once("| fault | cause | cure |").expect("the table of faults").1;
+        let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+        let cells = rows.map(|row| row.split('|').nth(1).expect("a cell"));
+        let mut documented: Vec<&str> =
+            cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let mut all: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        documented.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(all, documented);
     }
 }

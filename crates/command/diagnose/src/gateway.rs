@@ -4,7 +4,7 @@ use vouch_daemon::status::DaemonStatus;
 use vouch_gateway::GatewayStatus;
 use vouch_tree::TreeName;
 
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 
 /// Checks a gateway that runs. Returns its tree, to check.
 pub fn check(
@@ -19,7 +19,7 @@ pub fn check(
             format_args!("served by process {}, revision {}", daemon.pid, gateway.revision),
         ),
         state => Finding::problem(
-            "tree-not-served",
+            Fault::TreeNotServed,
             &subject,
             format_args!("the gateway serves no file, because its tree is {state}"),
         )

@@ -8,7 +8,7 @@ use vouch_jobs::broker::BrokerStatus;
 use vouch_jobs::{OutageStatus, RefusalStatus, SERVICE};
 
 use crate::export::check_keytab_for;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 
 /// Checks a broker that runs.
 pub fn check_broker(daemon: &DaemonStatus, status: &BrokerStatus, findings: &mut Findings) {
@@ -25,7 +25,7 @@ pub fn check_broker(daemon: &DaemonStatus, status: &BrokerStatus, findings: &mut
     if !status.is_trail_healthy {
         let what = "the disk does not take the records of the trail";
         findings.add(
-            Finding::problem("trail-fails", &subject, what)
+            Finding::problem(Fault::TrailFails, &subject, what)
                 .cure("free disk space, and see the log of the broker"),
         );
     }
@@ -56,7 +56,7 @@ pub fn check_agent(daemon: &DaemonStatus, status: &AgentStatus, findings: &mut F
             uids.join(", ")
         );
         findings.add(
-            Finding::problem("tickets-missing", &subject, what)
+            Finding::problem(Fault::TicketsMissing, &subject, what)
                 .cure("see the other findings about this agent, and its log"),
         );
     }
@@ -70,14 +70,14 @@ fn outage_of(outage: &OutageStatus, subject: &str, what: &str) -> Finding {
     let what = format!("{what} since {at}: {}", outage.reason);
     match outage.fault.as_str() {
         // The reason ends with the cure.
-        "clock-skew" => Finding::problem("clock-skew", subject, what),
-        "keytab-stale-key" => Finding::problem("keytab-stale-key", subject, what).cure(
+        "clock-skew" => Finding::problem(Fault::ClockSkew, subject, what),
+        "keytab-stale-key" => Finding::problem(Fault::KeytabStaleKey, subject, what).cure(
             "write the present key to the keytab (`kadmin: ktadd -norandkey -k FILE PRINCIPAL`)",
         ),
-        "broker-unavailable" => Finding::problem("broker-unavailable", subject, what).cure(
+        "broker-unavailable" => Finding::problem(Fault::BrokerUnavailable, subject, what).cure(
             "see that `vouch jobs broker` runs, that TCP port 4344 to it is open, and read its log",
         ),
-        _ => Finding::problem("kdc-unavailable", subject, what)
+        _ => Finding::problem(Fault::KdcUnavailable, subject, what)
             .cure("see that the KDC runs and that krb5.conf names it"),
     }
 }
@@ -98,9 +98,9 @@ fn refusal(RefusalStatus { fault, job, user, node, reason, at_s }: &RefusalStatu
     let subject = parts.map(|(word, text)| format!("{word} {text}")).collect::<Vec<_>>().join(" ");
     let what = format!("got no tickets at {at}: {reason}");
     match fault.as_str() {
-        "user-without-account" => Finding::note("user-without-account", subject, what)
+        "user-without-account" => Finding::note(Fault::UserWithoutAccount, subject, what)
             .cure("`getent passwd USER` must show the user on the host of the broker and on each node, with one uid"),
-        _ => Finding::note("tickets-refused", subject, what),
+        _ => Finding::note(Fault::TicketsRefused, subject, what),
     }
 }
 

@@ -21,7 +21,7 @@ mod tree; // A tree: its replicas, their revisions, a part of the data.
 mod user; // A user, as an export looks it up.
 
 pub use export::{check as check_export, check_keytab};
-pub use finding::{Finding, Findings};
+pub use finding::{Fault, Finding, Findings};
 pub use gateway::check as check_gateway;
 pub use jobs::{check_agent as check_jobs_agent, check_broker as check_jobs_broker};
 pub use local::{ClientSettings, check as check_machine, check_cache, check_state};

@@ -11,7 +11,7 @@ use rustix::fs::statvfs;
 use vouch_tree_client::HttpConnector;
 use vouch_trust::{Access, Exposure};
 
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 use crate::{bytes, clock};
 
 /// The settings of clients on this machine.
@@ -38,7 +38,7 @@ pub fn check(client: &ClientSettings, findings: &mut Findings) {
             "the kernel ends a mount whose request takes {} s, and a request may take twice --timeout",
             limit.as_secs()
         );
-        findings.add(Finding::problem("fuse-request-timeout", "fs.fuse.max_request_timeout", what).cure(format_args!(
+        findings.add(Finding::problem(Fault::FuseRequestTimeout, "fs.fuse.max_request_timeout", what).cure(format_args!(
             "set the sysctls fs.fuse.max_request_timeout and default_request_timeout to 0 or more than {}, or lower --timeout",
             client.timeout.as_secs() * 2
         )));
@@ -54,10 +54,10 @@ pub fn check(client: &ClientSettings, findings: &mut Findings) {
 
 fn fuse() -> Finding {
     const DEVICE: &str = "/dev/fuse";
-    let problem = |why: &str| Finding::problem("no-fuse", DEVICE, why);
+    let problem = |why: &str| Finding::problem(Fault::NoFuse, DEVICE, why);
     match fs::File::options().read(true).write(true).open(DEVICE) {
         Ok(_) if rustix::process::geteuid().is_root() || is_in_path("fusermount3") => Finding::ok(DEVICE, "can be opened"),
-        Ok(_) => Finding::problem("no-fusermount", "fusermount3", "is not installed, so users other than root cannot mount")
+        Ok(_) => Finding::problem(Fault::NoFusermount, "fusermount3", "is not installed, so users other than root cannot mount")
             .cure("install the package fuse3"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => problem("does not exist, so nothing can be mounted")
             .cure("run `modprobe fuse`; in a container, give it the device (--device /dev/fuse --cap-add SYS_ADMIN)"),
@@ -77,7 +77,7 @@ fn is_in_path(program: &str) -> bool {
 
 /// A state directory of a client: the newest revisions seen.
 pub fn check_state(directory: &Path, findings: &mut Findings) {
-    let problem = |what: String| Finding::problem("state-rights", directory.display(), what);
+    let problem = |what: String| Finding::problem(Fault::StateRights, directory.display(), what);
     let metadata = match fs::metadata(directory) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -112,7 +112,7 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
         vouch_trust::check(directory, &metadata, Access::Nothing)
     {
         let finding = Finding::problem(
-            "state-rights",
+            Fault::StateRights,
             place.display(),
             format_args!("{what}; an older revision could be restored"),
         );
@@ -122,7 +122,8 @@ pub fn check_state(directory: &Path, findings: &mut Findings) {
     findings.add(match probe(directory) {
         Ok(()) => Finding::ok(directory.display(), "state directory is private and writable"),
         Err(error) if is_full(&error) => {
-            Finding::problem("state-disk-full", directory.display(), error).cure("free disk space")
+            Finding::problem(Fault::StateDiskFull, directory.display(), error)
+                .cure("free disk space")
         }
         Err(error) => problem(format!("cannot be written: {error}"))
             .cure("give it to the user of the daemon, and mount its file system writable"),
@@ -141,7 +142,7 @@ pub fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
         .map(|system| system.f_bavail.saturating_mul(system.f_frsize))
         .unwrap_or(u64::MAX);
     let full = |what: String| {
-        Finding::problem("cache-disk-full", directory.display(), what).cure(format_args!(
+        Finding::problem(Fault::CacheDiskFull, directory.display(), what).cure(format_args!(
             "free space on its file system, or lower --cache-quota ({} now), or name another directory by --cache",
             bytes(quota)
         ))
@@ -151,7 +152,7 @@ pub fn check_cache(directory: &Path, quota: u64, findings: &mut Findings) {
             "the disk of the cache is full: {error}; data is fetched again at each read"
         )),
         Err(error) => Finding::problem(
-            "cache-rights",
+            Fault::CacheRights,
             directory.display(),
             format_args!("the disk cache cannot be written: {error}"),
         )

@@ -9,7 +9,7 @@ use vouch_tree::TreeName;
 use vouch_tree_client::{TreeOptions, location_of_name};
 use vouch_tree_mount::{MountStatus, TreeStatus};
 
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 use crate::network::ReplicaAddress;
 use crate::{MachineStatus, local};
 
@@ -38,19 +38,19 @@ fn without_status(point: &Path) -> Finding {
     thread::spawn(move || send.send(rustix::fs::statvfs(&copy)));
     let Ok(answer) = receive.recv_timeout(ANSWER_MAX) else {
         let what = format!("the mount has not answered for {} s", ANSWER_MAX.as_secs());
-        return Finding::problem("daemon-silent", point.display(), what)
+        return Finding::problem(Fault::DaemonSilent, point.display(), what)
             .cure("its process may be stuck or stopped: look at its log, and restart it");
     };
     match answer {
         Err(rustix::io::Errno::NOTCONN) => {
-            Finding::problem("mount-dead", point.display(), "the mount's process has ended without unmounting").cure(format_args!(
+            Finding::problem(Fault::MountDead, point.display(), "the mount's process has ended without unmounting").cure(format_args!(
                 "run `vouch umount {}`, and mount again; look in the log for why it ended (`journalctl -k | grep -i oom`)",
                 point.display()
             ))
         }
-        Err(error) => Finding::problem("mount-fails", point.display(), format_args!("the mount answers: {error}"))
+        Err(error) => Finding::problem(Fault::MountFails, point.display(), format_args!("the mount answers: {error}"))
             .cure(format_args!("look at the log of the mount; run `vouch umount {}`, and mount again", point.display())),
-        Ok(_) => Finding::note("mount-without-status", point.display(), "the mount works, but its status socket does not answer this user")
+        Ok(_) => Finding::note(Fault::MountWithoutStatus, point.display(), "the mount works, but its status socket does not answer this user")
             .cure("run as root, or with the VOUCH_RUNTIME_DIR of the mount"),
     }
 }
@@ -65,7 +65,7 @@ fn failures(
     {
         findings.add(
             Finding::problem(
-                "replica-lies",
+                Fault::ReplicaLies,
                 &replica.host,
                 format_args!(
                     "sent wrong data to this mount {} times: {}",
@@ -87,7 +87,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 fn tree_of(tree: &TreeStatus, findings: &mut Findings) -> Option<(TreeName, TreeOptions)> {
     if let Some(trouble) = &tree.trouble {
         findings.add(
-            Finding::problem("tree-not-served", &tree.name, trouble)
+            Finding::problem(Fault::TreeNotServed, &tree.name, trouble)
                 .cure("see the findings about its replicas below"),
         );
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 
 /// Where a replica should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl ReplicaAddress {
             Ok(addresses) => addresses.collect(),
             Err(error) => {
                 findings.add(
-                    Finding::problem("name-unresolved", &self.host, format_args!("the name does not resolve: {error}"))
+                    Finding::problem(Fault::NameUnresolved, &self.host, format_args!("the name does not resolve: {error}"))
                         .cure("correct the name; check /etc/hosts and the name servers in /etc/resolv.conf (`getent hosts NAME`); --replica takes an address instead"),
                 );
                 return false;
@@ -60,7 +60,7 @@ impl ReplicaAddress {
                     .add(Finding::ok(&self.replica, format_args!("{address} accepts connections"))),
                 // Hosts often have addresses of a family that has no way to them.
                 Err(error) if has_way => findings.add(Finding::note(
-                    "address-unreachable",
+                    Fault::AddressUnreachable,
                     &self.replica,
                     format_args!("{address}: {error}"),
                 )),
@@ -80,7 +80,7 @@ fn unreachable(
     let port = address.port();
     match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Finding::problem(
-            "port-blocked",
+            Fault::PortBlocked,
             replica,
             format_args!(
                 "{address} gives no answer within {} s: a firewall drops packets to port {port}, or the host is down",
@@ -89,12 +89,12 @@ fn unreachable(
         )
         .cure(format_args!("allow TCP port {port} to this host in the firewalls of both machines and between them (`nft list ruleset`)")),
         io::ErrorKind::ConnectionRefused => Finding::problem(
-            "port-closed",
+            Fault::PortClosed,
             replica,
             format_args!("{address} refuses connections: no server listens on port {port}, or a firewall rejects them"),
         )
         .cure("start the replica (`vouch serve`), or correct the port in the name or in --replica"),
-        _ => Finding::problem("port-blocked", replica, format_args!("{address} cannot be reached: {error}"))
+        _ => Finding::problem(Fault::PortBlocked, replica, format_args!("{address} cannot be reached: {error}"))
             .cure(format_args!("check routes (`ip route get {}`), and firewalls that reject TCP port {port}", address.ip())),
     }
 }

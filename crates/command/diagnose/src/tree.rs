@@ -11,7 +11,7 @@ use vouch_tree_client::{
 };
 
 use crate::clock::TwoClocks;
-use crate::finding::{Finding, Findings};
+use crate::finding::{Fault, Finding, Findings};
 use crate::local::ClientSettings;
 use crate::network::ReplicaAddress;
 use crate::{bytes, clock, now_s};
@@ -38,7 +38,7 @@ pub async fn check(
     }
     let client = match client(settings) {
         Ok(client) => client,
-        Err(why) => return findings.add(Finding::problem("client", name, why)),
+        Err(why) => return findings.add(Finding::problem(Fault::Client, name, why)),
     };
     let mut offers = Vec::new();
     for place in places {
@@ -82,7 +82,7 @@ pub async fn check(
     for (place, number) in offers.iter().filter(|(_, number)| *number < newest) {
         findings.add(
             Finding::note(
-                "replica-behind",
+                Fault::ReplicaBehind,
                 &place.replica,
                 format_args!("offers revision {number}; another replica has revision {newest}"),
             )
@@ -114,7 +114,7 @@ fn offer(place: &ReplicaAddress, tree: &Tree) -> Finding {
     );
     // A tree is published again long before: a quarter of its validity is left then.
     if expires.saturating_sub(now) < u64::from(newest.fsinfo.duration_s) / 8 {
-        return Finding::note("tree-expires-soon", &place.replica, what)
+        return Finding::note(Fault::TreeExpiresSoon, &place.replica, what)
             .cure("publish again; look at the timer of the publication");
     }
     Finding::ok(&place.replica, what)
@@ -181,7 +181,7 @@ async fn data(place: &ReplicaAddress, tree: &Arc<Tree>, extent: Extent) -> Findi
     match bad {
         _ if lies > 0 => lying(place, &tree.replicas().into_iter().find_map(|replica| replica.last_error).unwrap_or_default()),
         Some(error @ Error::Lied { .. }) => lying(place, &error.to_string()),
-        Some(error) => Finding::problem("replica-incomplete", &place.replica, format_args!("data cannot be read from it: {error}"))
+        Some(error) => Finding::problem(Fault::ReplicaIncomplete, &place.replica, format_args!("data cannot be read from it: {error}"))
             .cure("on the replica: run `vouch verify --db`, then pull into a new directory; use another --replica until then"),
         None => {
             let what = if is_whole { "all data" } else { "a part of the data" };
@@ -191,7 +191,7 @@ async fn data(place: &ReplicaAddress, tree: &Arc<Tree>, extent: Extent) -> Findi
 }
 
 fn lying(place: &ReplicaAddress, proof: &str) -> Finding {
-    Finding::problem("replica-lies", &place.replica, format_args!("sends wrong data: {proof}"))
+    Finding::problem(Fault::ReplicaLies, &place.replica, format_args!("sends wrong data: {proof}"))
         .cure("its disk or memory is broken, something on the path changes data, or it attacks: tell its administrator to run `vouch verify --db`; leave it out until then")
 }
 
@@ -209,7 +209,7 @@ fn expired(
         return findings.add(clock);
     }
     findings.add(
-        Finding::problem("tree-expired", &place.replica, format_args!("the newest revision has expired: {error}"))
+        Finding::problem(Fault::TreeExpired, &place.replica, format_args!("the newest revision has expired: {error}"))
             .cure("the publisher must publish again (look at its timer), and mirrors must pull; if other machines can read the tree, this clock is ahead"),
     );
     if let Some(difference) = clocks.and_then(|clocks| clocks.difference(&place.replica)) {
@@ -221,20 +221,20 @@ fn refused(place: &ReplicaAddress, name: &TreeName, error: &Error) -> Finding {
     let problem = |fault, what: String| Finding::problem(fault, &place.replica, what);
     match error {
         Error::NoSuchTree { hostid, .. } => problem(
-            "wrong-hostid",
+            Fault::WrongHostid,
             format!("a replica answers, but it serves no tree with the HOSTID {hostid}: the HOSTID is wrong, or the replica lacks this database"),
         )
         .cure("compare the name with the publisher's (`vouch name KEYS --location HOST`); on the replica, add the database to `vouch serve --db`"),
         Error::Refused { source: Refusal::NotYetValid { start, now }, .. } => clock::behind(*start, *now),
         Error::Refused { source: Refusal::Forged(_) | Refusal::Malformed(_), .. } | Error::Lied { .. } => lying(place, &error.to_string()),
-        Error::Refused { source: Refusal::Rollback { .. }, .. } => problem("replica-behind", error.to_string())
+        Error::Refused { source: Refusal::Rollback { .. }, .. } => problem(Fault::ReplicaBehind, error.to_string())
             .cure("on the replica: let `vouch pull` run, and look at its log"),
-        Error::Refused { .. } => problem("tree-refused", error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
-        Error::Revoked { .. } => problem("tree-revoked", error.to_string()).cure("get the new name from the publisher over a channel that you trust"),
-        Error::Forwarded { to } => problem("tree-moved", format!("{name} has moved to {to}")).cure("use the new name"),
-        Error::TimedOut { .. } | Error::Unreachable { .. } => problem("no-answer", error.to_string())
+        Error::Refused { .. } => problem(Fault::TreeRefused, error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
+        Error::Revoked { .. } => problem(Fault::TreeRevoked, error.to_string()).cure("get the new name from the publisher over a channel that you trust"),
+        Error::Forwarded { to } => problem(Fault::TreeMoved, format!("{name} has moved to {to}")).cure("use the new name"),
+        Error::TimedOut { .. } | Error::Unreachable { .. } => problem(Fault::NoAnswer, error.to_string())
             .cure("the port is open, but no replica answers: is another service there, or a proxy? Look at the log of `vouch serve`"),
-        _ => problem("tree-unreadable", error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
+        _ => problem(Fault::TreeUnreadable, error.to_string()).cure("see docs/troubleshooting.md, \"A tree cannot be read\""),
     }
 }
 

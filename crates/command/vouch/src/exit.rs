@@ -14,35 +14,31 @@ use vouch_replica::ServeError;
 
 pub(crate) type Outcome<T = ()> = Result<T, Failure>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
-    Success = 0,
-    Differs = 1,
-    Usage = 2,
-    BadInput = 3,
-    NotFound = 4,
-    Refused = 5,
-    Unreachable = 6,
-    LocalIo = 7,
-    Busy = 8,
-    Incomplete = 9,
-    Interrupted = 130,
+macro_rules! codes {
+    ($($code:ident = $number:literal, $meaning:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Code {
+            $($code = $number,)*
+        }
+
+        /// Exit status of all commands, for the help and the manual pages.
+        pub(crate) const EXIT_STATUS: &[(Code, &str)] = &[$((Code::$code, $meaning)),*];
+    };
 }
 
-/// Exit status of all commands, for the help and the manual pages.
-pub(crate) const EXIT_STATUS: [(Code, &str); 11] = [
-    (Code::Success, "done"),
-    (Code::Differs, "differences found, or verification failed"),
-    (Code::Usage, "invalid command line"),
-    (Code::BadInput, "bad input or configuration"),
-    (Code::NotFound, "not found: the tree, a path in it, or a database"),
-    (Code::Refused, "refused: signature, expiry, revocation or rollback"),
-    (Code::Unreachable, "no replica reachable in time"),
-    (Code::LocalIo, "input/output error on this machine"),
-    (Code::Busy, "busy: another writer holds the database"),
-    (Code::Incomplete, "incomplete: part of a measurement failed, and the rest was done"),
-    (Code::Interrupted, "interrupted"),
-];
+codes! {
+    Success = 0, "done";
+    Differs = 1, "differences found, or verification failed";
+    Usage = 2, "invalid command line";
+    BadInput = 3, "bad input or configuration";
+    NotFound = 4, "not found: the tree, a path in it, or a database";
+    Refused = 5, "refused: signature, expiry, revocation or rollback";
+    Unreachable = 6, "no replica reachable in time";
+    LocalIo = 7, "input/output error on this machine";
+    Busy = 8, "busy: another writer holds the database";
+    Incomplete = 9, "incomplete: part of a measurement failed, and the rest was done";
+    Interrupted = 130, "interrupted";
+}
 
 impl Code {
     pub(crate) fn from_number(number: i32) -> Option<Code> {
@@ -447,6 +443,16 @@ mod tests {
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::PermissionDenied.into())) as u8, 7);
         assert_eq!(code_of(&Cause::Incomplete(String::new())) as u8, 9);
         assert_eq!(code_of(&Cause::Interrupted) as u8, 130);
+    }
+
+    #[test]
+    fn troubleshooting_has_a_row_for_each_code() {
+        let page = include_str!("../../../../docs/troubleshooting.md");
+        let (_, table) = page.split_once("| code | meaning |").expect("the table of exit codes");
+        let rows = table.lines().skip(2).take_while(|line| line.starts_with("| "));
+        let codes = rows.map(|row| row.split(' ').nth(1).expect("a code").to_owned());
+        let all = EXIT_STATUS.iter().map(|(code, _)| (*code as i32).to_string());
+        assert_eq!(codes.collect::<Vec<_>>(), all.collect::<Vec<_>>());
     }
 
     #[test]

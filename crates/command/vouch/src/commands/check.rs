@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use vouch_diagnose::{
-    ClientSettings, Extent, Finding, Findings, MachineStatus, check_export, check_gateway,
+    ClientSettings, Extent, Fault, Finding, Findings, MachineStatus, check_export, check_gateway,
     check_jobs_agent, check_jobs_broker, check_keytab, check_machine, check_mount, check_state,
     check_tree, check_user,
 };
@@ -167,7 +167,7 @@ impl Check<'_> {
         );
         for daemon in &machine.unanswered {
             self.findings.add(
-                Finding::problem("daemon-silent", daemon.socket.display(), &daemon.why)
+                Finding::problem(Fault::DaemonSilent, daemon.socket.display(), &daemon.why)
                     .cure("its process may be stuck or stopped: look at its log, and restart it"),
             );
         }

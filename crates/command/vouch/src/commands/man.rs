@@ -112,7 +112,7 @@ fn command_page(command: &Command, root: &Command) -> io::Result<Vec<u8>> {
     examples(&mut roff, command);
     roff.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in EXIT_STATUS {
-        entry(&mut roff, &(code as i32).to_string(), meaning);
+        entry(&mut roff, &(*code as i32).to_string(), meaning);
     }
     roff.control("SH", ["FILES"]);
     for (option, files, meaning) in FILES {

@@ -1,6 +1,6 @@
 //! `vouch check s3://…`: one of several publishers at once may win.
 
-use vouch_diagnose::Finding;
+use vouch_diagnose::{Fault, Finding};
 use vouch_tree_bucket::Fitness;
 
 use crate::exit::{Failure, Outcome};
@@ -14,6 +14,6 @@ pub(super) fn check(address: &str) -> Outcome<Finding> {
         return Ok(Finding::ok(subject, "fit: of eight writers, one won in each of ten rounds"));
     }
     let what = format!("unfit for several publishers: {}", faults.join("; "));
-    Ok(Finding::problem("bucket-unfit", subject, what)
+    Ok(Finding::problem(Fault::BucketUnfit, subject, what)
         .cure("let one machine publish into it only, or use a server that docs/object-storage.md lists as fit"))
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_config::Value;
 use vouch_diagnose::{
-    Finding, Findings, MachineStatus, check_cache, check_export, check_keytab, check_state,
+    Fault, Finding, Findings, MachineStatus, check_cache, check_export, check_keytab, check_state,
 };
 
 use crate::config;
@@ -67,7 +67,7 @@ fn database(path: &Path) -> Finding {
     match std::fs::read_dir(path) {
         Ok(_) => Finding::ok(path.display(), "database directory can be read"),
         Err(error) => Finding::problem(
-            "database-missing",
+            Fault::DatabaseMissing,
             path.display(),
             format_args!("the database to serve cannot be read: {error}"),
         )

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use vouch_config::Value;
-use vouch_diagnose::{Finding, Findings, check_keytab};
+use vouch_diagnose::{Fault, Finding, Findings, check_keytab};
 use vouch_export::{
     CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map,
     system_keytab,
@@ -87,7 +87,7 @@ pub(super) fn run(args: Args) -> Outcome {
             checked.exports
         }
         Err(error) => {
-            findings.add(Finding::problem("export-list", "export list", error).cure(
+            findings.add(Finding::problem(Fault::ExportList, "export list", error).cure(
                 "correct it; a server does not start with it, and a reload keeps the old list",
             ));
             Vec::new()
@@ -101,7 +101,7 @@ pub(super) fn run(args: Args) -> Outcome {
     if let Some(map) = args.principal_map.or_else(|| setting("principal-map")) {
         findings.add(match check_principal_map(&map) {
             Ok(()) => Finding::ok(map.display(), "principal map is valid"),
-            Err(error) => Finding::problem("export-list", map.display(), error)
+            Err(error) => Finding::problem(Fault::ExportList, map.display(), error)
                 .cure("correct it; see docs/formats/principal-map.md"),
         });
     }
@@ -126,14 +126,14 @@ fn warning_of(warning: &str, left_out: &[String]) -> Finding {
         left_out.iter().any(|source| warning.starts_with(&format!("{source} is not exported")));
     let (what, cure) = warning.rsplit_once("; ").unwrap_or((warning, ""));
     let finding = match is_left_out {
-        true => Finding::problem("not-exported", "export list", what),
-        false => Finding::note("export-warning", "export list", what),
+        true => Finding::problem(Fault::NotExported, "export list", what),
+        false => Finding::note(Fault::ExportWarning, "export list", what),
     };
     if cure.is_empty() { finding } else { finding.cure(cure) }
 }
 
 fn add_tls(tls: &TlsConfig, findings: &mut Findings) {
-    const FAULT: &str = "certificate";
+    const FAULT: Fault = Fault::Certificate;
     match tls.check() {
         Err(error) => findings.add(
             Finding::problem(FAULT, "TLS", error)
