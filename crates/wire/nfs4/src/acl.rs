@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::{wire_bits, wire_newtype, wire_struct};
+use crate::macros::{wire_bits, wire_copy, wire_newtype, wire_struct};
 use crate::{Bytes, Wire};
 
 /// Linux file systems store about 170; the limit leaves room for other clients.
@@ -77,8 +77,7 @@ wire_bits! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct Ace<'a> {
         pub kind: AceType,
         pub flags: AceFlags,
@@ -116,8 +115,5 @@ impl<'a> Wire<'a> for Acl<'a> {
 wire_struct! {
     /// `nfsacl41`, of `dacl` and `sacl`.
     #[derive(Default)]
-    pub struct Acl41<'a> {
-        pub flags: AclFlags,
-        pub aces: Acl<'a>,
-    }
+    pub struct Acl41<'a> { pub flags: AclFlags, pub aces: Acl<'a> }
 }

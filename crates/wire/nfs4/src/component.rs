@@ -68,21 +68,11 @@ impl<'a> Wire<'a> for Name<'a> {
 pub type Pathname<'a> = List<Name<'a>, PATH_COMPONENTS_MAX>;
 
 wire_struct! {
-    pub struct FsLocation<'a> {
-        pub servers: List<Bytes<'a, 1024>, 64>,
-        pub root: Pathname<'a>,
-    }
-}
+    pub struct FsLocation<'a> { pub servers: List<Bytes<'a, 1024>, 64>, pub root: Pathname<'a> }
 
-wire_struct! {
     #[derive(Default)]
-    pub struct FsLocations<'a> {
-        pub root: Pathname<'a>,
-        pub locations: List<FsLocation<'a>, 64>,
-    }
-}
+    pub struct FsLocations<'a> { pub root: Pathname<'a>, pub locations: List<FsLocation<'a>, 64> }
 
-wire_struct! {
     pub struct FsLocationsServer<'a> {
         /// Seconds behind the writable copy; negative: unknown.
         pub currency_s: i32,
@@ -90,16 +80,12 @@ wire_struct! {
         pub info: Bytes<'a, 64>,
         pub server: Bytes<'a, 1024>,
     }
-}
 
-wire_struct! {
     pub struct FsLocationsItem<'a> {
         pub servers: List<FsLocationsServer<'a>, 64>,
         pub root: Pathname<'a>,
     }
-}
 
-wire_struct! {
     #[derive(Default)]
     pub struct FsLocationsInfo<'a> {
         pub flags: u32,

@@ -1,6 +1,6 @@
 //! Bodies of flexible file layouts (RFC 8435).
 
-use crate::macros::{wire_bits, wire_struct};
+use crate::macros::{wire_bits, wire_copy, wire_struct};
 use crate::{Bytes, DeviceId, Filehandle, List, NetAddr, Stateid};
 
 /// LAYOUT4_FLEX_FILES of `layouttype4`.
@@ -11,9 +11,8 @@ const LIST_MAX: usize = 64;
 /// A user or group is a decimal number.
 const OWNER_LEN_MAX: usize = 128;
 
-wire_struct! {
+wire_copy! {
     /// `ff_device_versions4`.
-    #[derive(Copy)]
     pub struct DeviceVersion {
         pub version: u32,
         pub minor: u32,
@@ -32,9 +31,7 @@ wire_struct! {
         pub addresses: List<NetAddr<'a>, LIST_MAX>,
         pub versions: List<DeviceVersion, LIST_MAX>,
     }
-}
 
-wire_struct! {
     /// `ff_data_server4`.
     pub struct DataServer<'a> {
         pub device: DeviceId,
@@ -46,13 +43,9 @@ wire_struct! {
         pub user: Bytes<'a, OWNER_LEN_MAX>,
         pub group: Bytes<'a, OWNER_LEN_MAX>,
     }
-}
 
-wire_struct! {
     /// `ff_mirror4`: the data servers over which a copy is striped.
-    pub struct Mirror<'a> {
-        pub data_servers: List<DataServer<'a>, LIST_MAX>,
-    }
+    pub struct Mirror<'a> { pub data_servers: List<DataServer<'a>, LIST_MAX> }
 }
 
 wire_bits! {

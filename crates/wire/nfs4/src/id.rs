@@ -67,12 +67,7 @@ wire_struct! {
         pub before: ChangeId,
         pub after: ChangeId,
     }
-}
 
-wire_struct! {
     #[derive(Copy, Default, Hash, PartialOrd, Ord)]
-    pub struct Fsid {
-        pub major: u64,
-        pub minor: u64,
-    }
+    pub struct Fsid { pub major: u64, pub minor: u64 }
 }

@@ -1,26 +1,28 @@
 //! One definition generates both codec directions.
 
-/// A structure whose fields are encoded in order.
+/// Structures whose fields are encoded in order.
 macro_rules! wire_struct {
-    ($(#[$meta:meta])* pub struct $name:ident <$lt:lifetime> { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
+    ($(
+        $(#[$meta:meta])*
+        pub struct $name:ident $(<$lt:lifetime>)? { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }
+    )+) => { $(
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $name<$lt> { $( $(#[$fmeta])* pub $field: $type ),* }
+        pub struct $name $(<$lt>)? { $( $(#[$fmeta])* pub $field: $type ),* }
 
+        $crate::macros::wire_struct!(@impl $name $(<$lt>)?, $($field: $type),*);
+    )+ };
+    (@impl $name:ident <$lt:lifetime>, $($fields:tt)*) => {
         impl<$lt> $crate::Wire<$lt> for $name<$lt> {
-            $crate::macros::wire_struct!(@body $lt, $name, $($field: $type),*);
+            $crate::macros::wire_struct!(@body $lt, $($fields)*);
         }
     };
-    ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq, Eq)]
-        pub struct $name { $( $(#[$fmeta])* pub $field: $type ),* }
-
+    (@impl $name:ident, $($fields:tt)*) => {
         impl<'wire> $crate::Wire<'wire> for $name {
-            $crate::macros::wire_struct!(@body 'wire, $name, $($field: $type),*);
+            $crate::macros::wire_struct!(@body 'wire, $($fields)*);
         }
     };
-    (@body $lt:lifetime, $name:ident, $($field:ident : $type:ty),*) => {
+    (@body $lt:lifetime, $($field:ident : $type:ty),*) => {
         #[inline]
         fn decode(r: &mut vouch_xdr::Reader<$lt>) -> Result<Self, vouch_xdr::Error> {
             Ok(Self { $( $field: <$type as $crate::Wire<$lt>>::decode(r)? ),* })
@@ -34,6 +36,15 @@ macro_rules! wire_struct {
         #[cfg(test)]
         fn sample(s: &mut $crate::sample::Sampler) -> Self {
             Self { $( $field: <$type as $crate::Wire<$lt>>::sample(s) ),* }
+        }
+    };
+}
+
+/// As `wire_struct`, and `Copy`.
+macro_rules! wire_copy {
+    ($( $(#[$meta:meta])* pub struct $name:ident $(<$lt:lifetime>)? { $($fields:tt)* } )+) => {
+        $crate::macros::wire_struct! {
+            $( $(#[$meta])* #[derive(Copy)] pub struct $name $(<$lt>)? { $($fields)* } )+
         }
     };
 }
@@ -394,5 +405,6 @@ macro_rules! operations {
 }
 
 pub(crate) use {
-    operations, wire_bits, wire_enum, wire_failure, wire_newtype, wire_struct, wire_union,
+    operations, wire_bits, wire_copy, wire_enum, wire_failure, wire_newtype, wire_struct,
+    wire_union,
 };

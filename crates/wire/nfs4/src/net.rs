@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 
 use crate::Bytes;
-use crate::macros::{wire_struct, wire_union};
+use crate::macros::{wire_copy, wire_union};
 
 /// A host name has at most 255 bytes; the limit leaves room for URLs.
 pub(crate) const NET_NAME_LEN_MAX: usize = 1024;
 
-wire_struct! {
+wire_copy! {
     /// `netaddr4`, `clientaddr4`: such as `tcp` and `192.0.2.1.8.1`.
-    #[derive(Copy)]
     pub struct NetAddr<'a> {
         pub netid: Bytes<'a, NET_NAME_LEN_MAX>,
         pub address: Bytes<'a, NET_NAME_LEN_MAX>,

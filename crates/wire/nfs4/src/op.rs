@@ -1,113 +1,88 @@
 //! A table of all operation numbers, and a module for each operation or group.
 
-mod access;
-mod allocate;
-mod callback_channel;
-mod clone;
-mod close;
-mod commit;
+mod attributes;
 mod copy;
 mod create;
 mod create_session;
-mod delegation;
 mod exchange_id;
 mod filehandles;
-mod getattr;
-mod io_advise;
 mod layout;
-mod link;
 mod lock;
-mod lookup;
+mod names;
 mod open;
-mod open_change;
 mod outcome;
+mod ranges;
 mod read;
 mod read_plus;
 mod readdir;
-mod readlink;
-mod remove;
-mod rename;
 mod secinfo;
-mod seek;
 mod sequence;
-mod session_end;
-mod set_ssv;
-mod setattr;
+mod session_control;
 mod setclientid;
-mod stateids;
-mod verify;
+mod state_control;
 mod write;
-mod write_same;
 mod xattr;
 
 use vouch_xdr::{Error, Reader, Writer};
 
-pub use access::{Access, AccessArgs, AccessOk};
-pub use allocate::{AllocateArgs, DeallocateArgs};
-pub use callback_channel::{
-    BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer,
+pub use attributes::{
+    Access, AccessArgs, AccessOk, GetattrArgs, GetattrOk, SetattrArgs, SetattrFailure, SetattrOk,
+    VerifyArgs,
 };
-pub use clone::CloneArgs;
-pub use close::{CloseArgs, CloseOk};
-pub use commit::{CommitArgs, CommitOk};
 pub use copy::{
     CopyArgs, CopyFailure, CopyNotifyArgs, CopyNotifyOk, CopyOk, CopyRequirements,
     OffloadCancelArgs, OffloadStatusArgs, OffloadStatusOk, WriteResponse,
 };
 pub use create::{CreateArgs, CreateOk, CreateType, LINK_TEXT_LEN_MAX};
 pub use create_session::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk};
-pub use delegation::{
-    DelegClaim, DelegpurgeArgs, DelegreturnArgs, GetDirDelegationArgs, GetDirDelegationOk,
-    GetDirDelegationReply, WantDelegationArgs,
-};
 pub use exchange_id::{ExchangeIdArgs, ExchangeIdFlags, ExchangeIdOk, ImplId};
 pub use filehandles::{GetfhOk, PutfhArgs};
-pub use getattr::{GetattrArgs, GetattrOk};
-pub use io_advise::{IoAdvice, IoAdviseArgs, IoAdviseOk};
 pub use layout::{
     DeviceAddr, DeviceError, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk,
     GetdevicelistArgs, GetdevicelistOk, IoInfo, Layout, LayoutIoMode, LayoutReturn,
     LayoutReturnFile, LayoutcommitArgs, LayoutcommitOk, LayouterrorArgs, LayoutgetArgs,
     LayoutgetFailure, LayoutgetOk, LayoutreturnArgs, LayoutreturnOk, LayoutstatsArgs,
 };
-pub use link::{LinkArgs, LinkOk};
 pub use lock::{
     LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk,
     NewLockOwner, OldLockOwner, ReleaseLockownerArgs,
 };
-pub use lookup::LookupArgs;
+pub use names::{
+    LinkArgs, LinkOk, LookupArgs, ReadlinkOk, RemoveArgs, RemoveOk, RenameArgs, RenameOk,
+};
 pub use open::{
     CreateHow, CreateVerifierAttrs, DelegateCur, Delegation, DelegationType, NoDelegation,
     OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, ShareAccess, ShareDeny,
     SpaceBlocks, SpaceLimit, WriteDelegation,
 };
-pub use open_change::{
-    OpenConfirmArgs, OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, OpenattrArgs,
-};
 pub use outcome::Failure;
 #[cfg(test)]
 pub(crate) use outcome::sample_outcome;
 pub(crate) use outcome::{decode_outcome, encode_outcome, outcome_status};
+pub use ranges::{
+    AllocateArgs, AppDataBlock, CloneArgs, CommitArgs, CommitOk, DataContent, DeallocateArgs,
+    IoAdvice, IoAdviseArgs, IoAdviseOk, SeekArgs, SeekOk, WriteSameArgs,
+};
 pub use read::{ReadArgs, ReadOk, ReadWriter};
 pub use read_plus::{Content, DataSegment, HoleSegment, ReadPlusArgs, ReadPlusOk, ReadPlusWriter};
 pub use readdir::{DirEntries, DirEntry, ReaddirArgs, ReaddirOk, ReaddirWriter};
-pub use readlink::ReadlinkOk;
-pub use remove::{RemoveArgs, RemoveOk};
-pub use rename::{RenameArgs, RenameOk};
 pub use secinfo::{SecinfoArgs, SecinfoNoNameArgs, SecinfoOk, SecinfoStyle};
-pub use seek::{DataContent, SeekArgs, SeekOk};
 pub use sequence::{SequenceArgs, SequenceFlags, SequenceOk};
-pub use session_end::{DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs};
-pub use set_ssv::{SetSsvArgs, SetSsvOk};
-pub use setattr::{SetattrArgs, SetattrFailure, SetattrOk};
+pub use session_control::{
+    BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelDirClient, ChannelDirServer,
+    DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, SetSsvArgs, SetSsvOk,
+};
 pub use setclientid::{
     CallbackClient, RenewArgs, SetclientidArgs, SetclientidConfirmArgs, SetclientidFailure,
     SetclientidOk,
 };
-pub use stateids::{FreeStateidArgs, TestStateidArgs, TestStateidOk};
-pub use verify::VerifyArgs;
+pub use state_control::{
+    CloseArgs, CloseOk, DelegClaim, DelegpurgeArgs, DelegreturnArgs, FreeStateidArgs,
+    GetDirDelegationArgs, GetDirDelegationOk, GetDirDelegationReply, OpenConfirmArgs,
+    OpenConfirmOk, OpenDowngradeArgs, OpenDowngradeOk, OpenattrArgs, TestStateidArgs,
+    TestStateidOk, WantDelegationArgs,
+};
 pub use write::{StableHow, WriteArgs, WriteOk};
-pub use write_same::{AppDataBlock, WriteSameArgs};
 pub use xattr::{
     GetxattrArgs, GetxattrOk, ListxattrsArgs, ListxattrsOk, RemovexattrArgs, SetxattrArgs,
     SetxattrOption, XATTR_NAMES_MAX, XattrChange,

@@ -12,20 +12,10 @@ wire_struct! {
         pub client: ClientId,
         pub owner: Bytes<'a, OPAQUE_LIMIT>,
     }
-}
 
-wire_struct! {
     #[derive(Copy, Hash)]
-    pub struct ClientOwner<'a> {
-        pub verifier: Verifier,
-        pub id: Bytes<'a, OPAQUE_LIMIT>,
-    }
-}
+    pub struct ClientOwner<'a> { pub verifier: Verifier, pub id: Bytes<'a, OPAQUE_LIMIT> }
 
-wire_struct! {
     #[derive(Copy, Hash)]
-    pub struct ServerOwner<'a> {
-        pub minor: u64,
-        pub major: Bytes<'a, OPAQUE_LIMIT>,
-    }
+    pub struct ServerOwner<'a> { pub minor: u64, pub major: Bytes<'a, OPAQUE_LIMIT> }
 }

@@ -2,7 +2,7 @@
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::{wire_enum, wire_struct, wire_union};
+use crate::macros::{wire_copy, wire_enum, wire_struct, wire_union};
 use crate::{Bitmap, Bytes, List, Wire};
 
 /// AUTH_NONE, AUTH_SYS, and three services of several mechanisms.
@@ -20,8 +20,7 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct GssInfo<'a> {
         pub oid: Bytes<'a, OID_LEN_MAX>,
         pub qop: u32,
@@ -77,8 +76,7 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct GssCallbackHandles<'a> {
         pub service: GssService,
         pub from_server: Bytes<'a, GSS_HANDLE_LEN_MAX>,
@@ -130,13 +128,8 @@ impl<'a> Wire<'a> for CallbackSec<'a> {
 
 wire_struct! {
     #[derive(Copy, Default)]
-    pub struct StateProtectOps {
-        pub must_enforce: Bitmap,
-        pub must_allow: Bitmap,
-    }
-}
+    pub struct StateProtectOps { pub must_enforce: Bitmap, pub must_allow: Bitmap }
 
-wire_struct! {
     /// `ssv_sp_parms4`.
     pub struct SsvParms<'a> {
         pub ops: StateProtectOps,

@@ -1,4 +1,4 @@
-use crate::macros::{wire_bits, wire_enum, wire_newtype, wire_struct};
+use crate::macros::{wire_bits, wire_copy, wire_enum, wire_newtype, wire_struct};
 use crate::{Bitmap, Bytes, Time};
 
 wire_enum! {
@@ -40,45 +40,23 @@ impl ChangeAttrType {
 
 wire_struct! {
     #[derive(Copy, Default)]
-    pub struct SpecData {
-        pub major: u32,
-        pub minor: u32,
-    }
+    pub struct SpecData { pub major: u32, pub minor: u32 }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct ModeMasked {
-        pub value: u32,
-        pub mask: u32,
-    }
-}
+wire_copy! {
+    pub struct ModeMasked { pub value: u32, pub mask: u32 }
 
-wire_struct! {
     /// Mode and umask are separate because an inherited access control list overrides the umask
     /// (RFC 8275).
-    #[derive(Copy)]
-    pub struct ModeUmask {
-        pub mode: u32,
-        pub umask: u32,
-    }
-}
+    pub struct ModeUmask { pub mode: u32, pub umask: u32 }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct SecLabel<'a> {
         pub format: u32,
         pub policy: u32,
         pub data: Bytes<'a, 4096>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct ChangePolicy {
-        pub major: u64,
-        pub minor: u64,
-    }
+    pub struct ChangePolicy { pub major: u64, pub minor: u64 }
 }
 
 wire_enum! {
@@ -92,8 +70,7 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct FsStatus<'a> {
         pub absent: bool,
         pub kind: FsStatusType,
@@ -103,35 +80,12 @@ wire_struct! {
         pub age_s: i32,
         pub version: Time,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct LayoutHint<'a> {
-        pub kind: u32,
-        pub body: Bytes<'a, 4096>,
-    }
-}
+    pub struct LayoutHint<'a> { pub kind: u32, pub body: Bytes<'a, 4096> }
+    pub struct RetentionGet { pub duration_s: u64, pub begin: Option<Time> }
+    pub struct RetentionSet { pub enable: bool, pub duration_s: Option<u64> }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct RetentionGet {
-        pub duration_s: u64,
-        pub begin: Option<Time>,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct RetentionSet {
-        pub enable: bool,
-        pub duration_s: Option<u64>,
-    }
-}
-
-wire_struct! {
     /// `open_arguments4` (RFC 9754 §3). Each set contains argument values or bit numbers.
-    #[derive(Copy)]
     pub struct OpenArguments {
         pub share_access: Bitmap,
         pub share_deny: Bitmap,

@@ -1,11 +1,10 @@
 //! CB_LAYOUTRECALL (RFC 8881 §20.3).
 
-use crate::macros::{wire_struct, wire_union};
+use crate::macros::{wire_copy, wire_union};
 use crate::op::LayoutIoMode;
 use crate::{Filehandle, Fsid, Stateid};
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LayoutRecallFile {
         pub handle: Filehandle,
         pub offset: u64,
@@ -23,8 +22,7 @@ wire_union! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct CbLayoutrecallArgs {
         pub kind: u32,
         pub iomode: LayoutIoMode,

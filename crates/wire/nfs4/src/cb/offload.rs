@@ -2,7 +2,7 @@
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::wire_struct;
+use crate::macros::wire_copy;
 use crate::op::WriteResponse;
 use crate::{Filehandle, Stateid, Status, Wire};
 
@@ -42,8 +42,7 @@ impl<'a> Wire<'a> for OffloadInfo {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct CbOffloadArgs {
         pub handle: Filehandle,
         pub stateid: Stateid,

@@ -1,17 +1,13 @@
 //! CB_SEQUENCE (RFC 8881 §20.9).
 
-use crate::macros::wire_struct;
+use crate::macros::{wire_copy, wire_struct};
 use crate::{List, SessionId, SlotId, SlotSeq};
 
 /// Sessions, and calls of each session, that a callback refers to.
 pub(crate) const REFERRING_CALLS_MAX: usize = 1024;
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct ReferringCall {
-        pub seq: SlotSeq,
-        pub slot: SlotId,
-    }
+wire_copy! {
+    pub struct ReferringCall { pub seq: SlotSeq, pub slot: SlotId }
 }
 
 wire_struct! {
@@ -19,9 +15,7 @@ wire_struct! {
         pub session: SessionId,
         pub calls: List<ReferringCall, REFERRING_CALLS_MAX>,
     }
-}
 
-wire_struct! {
     pub struct CbSequenceArgs {
         pub session: SessionId,
         pub seq: SlotSeq,
@@ -32,8 +26,7 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct CbSequenceOk {
         pub session: SessionId,
         pub seq: SlotSeq,

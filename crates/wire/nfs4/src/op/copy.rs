@@ -1,7 +1,7 @@
 //! COPY, COPY_NOTIFY, OFFLOAD_CANCEL and OFFLOAD_STATUS (RFC 7862 §15.2, 15.3, 15.8 and 15.9).
 
 use super::StableHow;
-use crate::macros::{wire_failure, wire_struct};
+use crate::macros::{wire_copy, wire_failure, wire_struct};
 use crate::{List, NetLoc, Stateid, Status, Time, Verifier};
 
 pub(crate) const NET_LOCS_MAX: usize = 64;
@@ -23,32 +23,22 @@ wire_struct! {
     }
 }
 
-wire_struct! {
+wire_copy! {
     /// `copy_requirements4`, as requested or performed.
-    #[derive(Copy)]
     pub struct CopyRequirements {
         /// The bytes are copied in order.
         pub consecutive: bool,
         pub synchronous: bool,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct WriteResponse {
         pub callback: Option<Stateid>,
         pub count: u64,
         pub committed: StableHow,
         pub verifier: Verifier,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct CopyOk {
-        pub response: WriteResponse,
-        pub requirements: CopyRequirements,
-    }
+    pub struct CopyOk { pub response: WriteResponse, pub requirements: CopyRequirements }
 }
 
 wire_failure! {
@@ -57,12 +47,8 @@ wire_failure! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct CopyNotifyArgs<'a> {
-        pub source: Stateid,
-        pub destination: NetLoc<'a>,
-    }
+wire_copy! {
+    pub struct CopyNotifyArgs<'a> { pub source: Stateid, pub destination: NetLoc<'a> }
 }
 
 wire_struct! {
@@ -74,24 +60,8 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct OffloadCancelArgs {
-        pub stateid: Stateid,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct OffloadStatusArgs {
-        pub stateid: Stateid,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct OffloadStatusOk {
-        pub count: u64,
-        pub complete: Option<Status>,
-    }
+wire_copy! {
+    pub struct OffloadCancelArgs { pub stateid: Stateid }
+    pub struct OffloadStatusArgs { pub stateid: Stateid }
+    pub struct OffloadStatusOk { pub count: u64, pub complete: Option<Status> }
 }

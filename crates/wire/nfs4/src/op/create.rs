@@ -3,7 +3,7 @@
 use vouch_xdr::{Error, Reader, Writer};
 
 use crate::attr::{FileType, SpecData};
-use crate::macros::wire_struct;
+use crate::macros::wire_copy;
 use crate::{Bitmap, ChangeInfo, Fattr, Name, Wire};
 
 /// Accepted by the decoder; file systems allow less.
@@ -68,19 +68,12 @@ impl<'a> Wire<'a> for CreateType<'a> {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct CreateArgs<'a> {
         pub kind: CreateType<'a>,
         pub name: Name<'a>,
         pub attrs: Fattr<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct CreateOk {
-        pub change: ChangeInfo,
-        pub attrs_set: Bitmap,
-    }
+    pub struct CreateOk { pub change: ChangeInfo, pub attrs_set: Bitmap }
 }

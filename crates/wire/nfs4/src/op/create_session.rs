@@ -1,6 +1,6 @@
 //! CREATE_SESSION (RFC 8881 §18.36).
 
-use crate::macros::{wire_bits, wire_struct};
+use crate::macros::{wire_bits, wire_copy, wire_struct};
 use crate::{CallbackSec, ClientId, CreateSeq, List, SEC_PARMS_MAX, SessionId};
 
 wire_bits! {
@@ -11,8 +11,7 @@ wire_bits! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ChannelAttrs {
         pub header_pad_size: u32,
         pub request_len_max: u32,
@@ -36,8 +35,7 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct CreateSessionOk {
         pub session: SessionId,
         pub seq: CreateSeq,

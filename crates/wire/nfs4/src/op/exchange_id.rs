@@ -1,6 +1,6 @@
 //! EXCHANGE_ID (RFC 8881 §18.35).
 
-use crate::macros::{wire_bits, wire_struct};
+use crate::macros::{wire_bits, wire_copy, wire_struct};
 use crate::{
     Bytes, ClientId, ClientOwner, CreateSeq, OPAQUE_LIMIT, ServerOwner, StateProtect,
     StateProtectReply, Time,
@@ -26,8 +26,7 @@ impl ExchangeIdFlags {
     pub const FROM_CLIENT: Self = Self(0x4007_0107);
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ImplId<'a> {
         pub domain: Bytes<'a, OPAQUE_LIMIT>,
         pub name: Bytes<'a, OPAQUE_LIMIT>,
@@ -42,9 +41,7 @@ wire_struct! {
         pub state_protect: StateProtect<'a>,
         pub impl_id: Option<ImplId<'a>>,
     }
-}
 
-wire_struct! {
     pub struct ExchangeIdOk<'a> {
         pub client: ClientId,
         /// For the client's CREATE_SESSION.

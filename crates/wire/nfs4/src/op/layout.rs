@@ -3,7 +3,7 @@
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::{wire_enum, wire_failure, wire_struct};
+use crate::macros::{wire_copy, wire_enum, wire_failure, wire_struct};
 use crate::{Bitmap, Bytes, Cookie, DeviceId, List, Stateid, Status, Time, Verifier, Wire};
 
 const LAYOUT_BODY_LEN_MAX: usize = 64 * 1024;
@@ -18,16 +18,9 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct DeviceAddr<'a> {
-        pub kind: u32,
-        pub body: Bytes<'a, LAYOUT_BODY_LEN_MAX>,
-    }
-}
+wire_copy! {
+    pub struct DeviceAddr<'a> { pub kind: u32, pub body: Bytes<'a, LAYOUT_BODY_LEN_MAX> }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct GetdeviceinfoArgs {
         pub device: DeviceId,
         pub kind: u32,
@@ -35,14 +28,8 @@ wire_struct! {
         pub max_count: u32,
         pub notifications: Bitmap,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct GetdeviceinfoOk<'a> {
-        pub address: DeviceAddr<'a>,
-        pub notifications: Bitmap,
-    }
+    pub struct GetdeviceinfoOk<'a> { pub address: DeviceAddr<'a>, pub notifications: Bitmap }
 }
 
 wire_failure! {
@@ -51,8 +38,7 @@ wire_failure! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct GetdevicelistArgs {
         pub kind: u32,
         pub devices_max: u32,
@@ -70,8 +56,7 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LayoutcommitArgs<'a> {
         pub offset: u64,
         pub length: u64,
@@ -81,17 +66,9 @@ wire_struct! {
         pub time_modify: Option<Time>,
         pub update: DeviceAddr<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct LayoutcommitOk {
-        pub size: Option<u64>,
-    }
-}
+    pub struct LayoutcommitOk { pub size: Option<u64> }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct LayoutgetArgs {
         pub signal: bool,
         pub kind: u32,
@@ -103,10 +80,7 @@ wire_struct! {
         /// Of the result's body, bytes.
         pub max_count: u32,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct Layout<'a> {
         pub offset: u64,
         pub length: u64,
@@ -129,8 +103,7 @@ wire_failure! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LayoutReturnFile<'a> {
         pub offset: u64,
         pub length: u64,
@@ -178,25 +151,16 @@ impl<'a> Wire<'a> for LayoutReturn<'a> {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LayoutreturnArgs<'a> {
         pub reclaim: bool,
         pub kind: u32,
         pub iomode: LayoutIoMode,
         pub what: LayoutReturn<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct LayoutreturnOk {
-        pub stateid: Option<Stateid>,
-    }
-}
+    pub struct LayoutreturnOk { pub stateid: Option<Stateid> }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct DeviceError {
         pub device: DeviceId,
         pub status: Status,
@@ -213,16 +177,9 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct IoInfo {
-        pub count: u64,
-        pub bytes: u64,
-    }
-}
+wire_copy! {
+    pub struct IoInfo { pub count: u64, pub bytes: u64 }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct LayoutstatsArgs<'a> {
         pub offset: u64,
         pub length: u64,

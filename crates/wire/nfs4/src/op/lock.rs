@@ -2,7 +2,7 @@
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::{wire_enum, wire_failure, wire_struct};
+use crate::macros::{wire_copy, wire_enum, wire_failure};
 use crate::{OwnerSeq, StateOwner, Stateid, Wire};
 
 wire_enum! {
@@ -15,8 +15,7 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct NewLockOwner<'a> {
         pub open_seq: OwnerSeq,
         pub open: Stateid,
@@ -24,10 +23,7 @@ wire_struct! {
         pub lock_seq: OwnerSeq,
         pub owner: StateOwner<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct OldLockOwner {
         pub lock: Stateid,
         /// 4.0.
@@ -68,8 +64,7 @@ impl<'a> Wire<'a> for Locker<'a> {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LockArgs<'a> {
         pub kind: LockType,
         pub reclaim: bool,
@@ -78,23 +73,15 @@ wire_struct! {
         pub length: u64,
         pub locker: Locker<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct LockDenied<'a> {
         pub offset: u64,
         pub length: u64,
         pub kind: LockType,
         pub owner: StateOwner<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct LockOk {
-        pub stateid: Stateid,
-    }
+    pub struct LockOk { pub stateid: Stateid }
 }
 
 wire_failure! {
@@ -103,8 +90,7 @@ wire_failure! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct LocktArgs<'a> {
         pub kind: LockType,
         pub offset: u64,
@@ -112,10 +98,7 @@ wire_struct! {
         pub length: u64,
         pub owner: StateOwner<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct LockuArgs {
         pub kind: LockType,
         /// 4.0.
@@ -125,18 +108,7 @@ wire_struct! {
         /// All ones means up to the end of the file.
         pub length: u64,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct LockuOk {
-        pub stateid: Stateid,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct ReleaseLockownerArgs<'a> {
-        pub owner: StateOwner<'a>,
-    }
+    pub struct LockuOk { pub stateid: Stateid }
+    pub struct ReleaseLockownerArgs<'a> { pub owner: StateOwner<'a> }
 }

@@ -2,7 +2,7 @@
 
 use vouch_xdr::{Error, Reader, Writer};
 
-use crate::macros::{wire_bits, wire_enum, wire_struct, wire_union};
+use crate::macros::{wire_bits, wire_copy, wire_enum, wire_union};
 use crate::{Ace, Bitmap, ChangeInfo, Fattr, Name, OwnerSeq, StateOwner, Stateid, Verifier, Wire};
 
 wire_bits! {
@@ -34,12 +34,8 @@ wire_bits! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct CreateVerifierAttrs<'a> {
-        pub verifier: Verifier,
-        pub attrs: Fattr<'a>,
-    }
+wire_copy! {
+    pub struct CreateVerifierAttrs<'a> { pub verifier: Verifier, pub attrs: Fattr<'a> }
 }
 
 wire_union! {
@@ -74,13 +70,9 @@ wire_enum! {
     }
 }
 
-wire_struct! {
+wire_copy! {
     /// `open_claim_delegate_cur4`: under a delegation that the client holds.
-    #[derive(Copy)]
-    pub struct DelegateCur<'a> {
-        pub stateid: Stateid,
-        pub name: Name<'a>,
-    }
+    pub struct DelegateCur<'a> { pub stateid: Stateid, pub name: Name<'a> }
 }
 
 wire_union! {
@@ -97,8 +89,7 @@ wire_union! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct OpenArgs<'a> {
         /// 4.0.
         pub seq: OwnerSeq,
@@ -108,15 +99,9 @@ wire_struct! {
         pub how: OpenHow<'a>,
         pub claim: OpenClaim<'a>,
     }
-}
 
-wire_struct! {
     /// `nfs_modified_limit4`.
-    #[derive(Copy)]
-    pub struct SpaceBlocks {
-        pub blocks: u32,
-        pub bytes_per_block: u32,
-    }
+    pub struct SpaceBlocks { pub blocks: u32, pub bytes_per_block: u32 }
 }
 
 wire_union! {
@@ -128,17 +113,13 @@ wire_union! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ReadDelegation<'a> {
         pub stateid: Stateid,
         pub recall: bool,
         pub permissions: Ace<'a>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct WriteDelegation<'a> {
         pub stateid: Stateid,
         pub recall: bool,
@@ -225,8 +206,7 @@ wire_bits! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct OpenOk<'a> {
         pub stateid: Stateid,
         pub change: ChangeInfo,

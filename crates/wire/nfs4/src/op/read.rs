@@ -3,25 +3,18 @@
 use vouch_xdr::Writer;
 
 use super::Op;
-use crate::macros::wire_struct;
+use crate::macros::wire_copy;
 use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, Stateid, Status};
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ReadArgs {
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct ReadOk<'a> {
-        pub eof: bool,
-        pub data: Bytes<'a, IO_LEN_MAX>,
-    }
+    pub struct ReadOk<'a> { pub eof: bool, pub data: Bytes<'a, IO_LEN_MAX> }
 }
 
 /// Call [`Self::begin`], append the data to [`Writer::bytes_mut`], then call [`Self::finish`].

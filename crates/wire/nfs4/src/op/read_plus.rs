@@ -3,37 +3,23 @@
 use vouch_xdr::Writer;
 
 use super::Op;
-use super::seek::DataContent;
-use crate::macros::{wire_struct, wire_union};
+use super::ranges::DataContent;
+use crate::macros::{wire_copy, wire_struct, wire_union};
 use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, List, Stateid, Status};
 
 /// In a reply that a client accepts.
 pub(crate) const READ_PLUS_SEGMENTS_MAX: usize = 64 * 1024;
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ReadPlusArgs {
         pub stateid: Stateid,
         pub offset: u64,
         pub count: u32,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct DataSegment<'a> {
-        pub offset: u64,
-        pub data: Bytes<'a, IO_LEN_MAX>,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct HoleSegment {
-        pub offset: u64,
-        pub length: u64,
-    }
+    pub struct DataSegment<'a> { pub offset: u64, pub data: Bytes<'a, IO_LEN_MAX> }
+    pub struct HoleSegment { pub offset: u64, pub length: u64 }
 }
 
 wire_union! {

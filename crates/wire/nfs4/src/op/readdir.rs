@@ -3,11 +3,10 @@
 use vouch_xdr::{Error, Reader, Writer};
 
 use super::Op;
-use crate::macros::wire_struct;
+use crate::macros::wire_copy;
 use crate::{Attributes, Bitmap, Cookie, Fattr, Name, Status, Verifier, Wire};
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct ReaddirArgs {
         /// Of the last entry already read; zero means the start.
         pub cookie: Cookie,
@@ -18,11 +17,8 @@ wire_struct! {
         pub max_count: u32,
         pub wanted: Bitmap,
     }
-}
 
-wire_struct! {
     /// `entry4`, without the flag before it.
-    #[derive(Copy)]
     pub struct DirEntry<'a> {
         pub cookie: Cookie,
         pub name: Name<'a>,

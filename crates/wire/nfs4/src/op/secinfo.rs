@@ -1,13 +1,10 @@
 //! SECINFO and SECINFO_NO_NAME (RFC 8881 §18.29 and 18.45).
 
-use crate::macros::{wire_enum, wire_struct};
+use crate::macros::{wire_copy, wire_enum, wire_struct};
 use crate::{List, Name, SEC_PARMS_MAX, SecInfo};
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct SecinfoArgs<'a> {
-        pub name: Name<'a>,
-    }
+wire_copy! {
+    pub struct SecinfoArgs<'a> { pub name: Name<'a> }
 }
 
 wire_enum! {
@@ -17,11 +14,8 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct SecinfoNoNameArgs {
-        pub style: SecinfoStyle,
-    }
+wire_copy! {
+    pub struct SecinfoNoNameArgs { pub style: SecinfoStyle }
 }
 
 wire_struct! {

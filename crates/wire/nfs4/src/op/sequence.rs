@@ -1,6 +1,6 @@
 //! SEQUENCE (RFC 8881 §18.46).
 
-use crate::macros::{wire_bits, wire_struct};
+use crate::macros::{wire_bits, wire_copy};
 use crate::{SessionId, SlotId, SlotSeq};
 
 wire_bits! {
@@ -23,8 +23,7 @@ wire_bits! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct SequenceArgs {
         pub session: SessionId,
         pub seq: SlotSeq,
@@ -32,10 +31,7 @@ wire_struct! {
         pub highest_slot: SlotId,
         pub cache_this: bool,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct SequenceOk {
         pub session: SessionId,
         pub seq: SlotSeq,

@@ -1,6 +1,6 @@
 //! WRITE (RFC 8881 §18.32).
 
-use crate::macros::{wire_enum, wire_struct};
+use crate::macros::{wire_copy, wire_enum};
 use crate::wire::IO_LEN_MAX;
 use crate::{Bytes, Stateid, Verifier};
 
@@ -15,18 +15,14 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct WriteArgs<'a> {
         pub stateid: Stateid,
         pub offset: u64,
         pub stable: StableHow,
         pub data: Bytes<'a, IO_LEN_MAX>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct WriteOk {
         pub count: u32,
         pub committed: StableHow,

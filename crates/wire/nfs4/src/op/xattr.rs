@@ -1,6 +1,6 @@
 //! RFC 8276 §8.4. Names omit the Linux prefix `user.`.
 
-use crate::macros::{wire_enum, wire_struct};
+use crate::macros::{wire_copy, wire_enum, wire_struct};
 use crate::{Bytes, ChangeInfo, Cookie, List, Name};
 
 /// Accepted by the decoder. The server answers XATTR2BIG above the Linux limit of 64 KiB.
@@ -8,18 +8,9 @@ pub(crate) const XATTR_VALUE_LEN_MAX: usize = 1024 * 1024;
 /// In one reply: a Linux list of 64 KiB holds no more.
 pub const XATTR_NAMES_MAX: usize = 32 * 1024;
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct GetxattrArgs<'a> {
-        pub name: Name<'a>,
-    }
-}
-
-wire_struct! {
-    #[derive(Copy)]
-    pub struct GetxattrOk<'a> {
-        pub value: Bytes<'a, XATTR_VALUE_LEN_MAX>,
-    }
+wire_copy! {
+    pub struct GetxattrArgs<'a> { pub name: Name<'a> }
+    pub struct GetxattrOk<'a> { pub value: Bytes<'a, XATTR_VALUE_LEN_MAX> }
 }
 
 wire_enum! {
@@ -30,24 +21,15 @@ wire_enum! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
+wire_copy! {
     pub struct SetxattrArgs<'a> {
         pub option: SetxattrOption,
         pub name: Name<'a>,
         pub value: Bytes<'a, XATTR_VALUE_LEN_MAX>,
     }
-}
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct XattrChange {
-        pub change: ChangeInfo,
-    }
-}
+    pub struct XattrChange { pub change: ChangeInfo }
 
-wire_struct! {
-    #[derive(Copy)]
     pub struct ListxattrsArgs {
         /// After it, the list continues; zero means the start.
         pub cookie: Cookie,
@@ -64,9 +46,6 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    #[derive(Copy)]
-    pub struct RemovexattrArgs<'a> {
-        pub name: Name<'a>,
-    }
+wire_copy! {
+    pub struct RemovexattrArgs<'a> { pub name: Name<'a> }
 }
