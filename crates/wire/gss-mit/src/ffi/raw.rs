@@ -2,160 +2,47 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-#[repr(C)]
-pub(super) struct Buffer {
-    pub(super) length: usize,
-    pub(super) value: *mut c_void,
-}
-
-#[repr(C)]
-pub(super) struct Oid {
-    pub(super) length: u32,
-    pub(super) elements: *const c_void,
-}
-
-#[repr(C)]
-pub(super) struct OidSet {
-    pub(super) count: usize,
-    pub(super) elements: *const Oid,
-}
-
-#[repr(C)]
-pub(super) struct KeyValue {
-    pub(super) key: *const c_char,
-    pub(super) value: *const c_char,
-}
-
-#[repr(C)]
-pub(super) struct KeyValues {
-    pub(super) count: u32,
-    pub(super) elements: *const KeyValue,
-}
-
-#[repr(C)]
-pub(super) struct LucidKey {
-    pub(super) kind: u32,
-    pub(super) length: u32,
-    pub(super) data: *const c_void,
-}
-
-#[repr(C)]
-pub(super) struct LucidContext {
-    pub(super) version: u32,
-    pub(super) initiate: u32,
-    pub(super) endtime: u32,
-    pub(super) send_seq: u64,
-    pub(super) recv_seq: u64,
-    pub(super) protocol: u32,
-    pub(super) rfc1964: Rfc1964,
-    pub(super) cfx: Cfx,
-}
-
-#[repr(C)]
-pub(super) struct Rfc1964 {
-    pub(super) sign_alg: u32,
-    pub(super) seal_alg: u32,
-    pub(super) key: LucidKey,
-}
-
-#[repr(C)]
-pub(super) struct Cfx {
-    pub(super) have_acceptor_subkey: u32,
-    pub(super) key: LucidKey,
-    pub(super) acceptor_subkey: LucidKey,
-}
-
 pub(super) type Handle = *mut c_void;
 
-#[repr(C)]
-pub(super) struct Data {
-    pub(super) magic: i32,
-    pub(super) length: u32,
-    pub(super) data: *mut c_char,
+macro_rules! structures {
+    ($($name:ident { $($field:ident: $type:ty),* $(,)? })*) => { $(
+        #[repr(C)]
+        pub(super) struct $name {
+            $(pub(super) $field: $type,)*
+        }
+    )* };
 }
 
-#[repr(C)]
-pub(super) struct Keyblock {
-    pub(super) magic: i32,
-    pub(super) enctype: i32,
-    pub(super) length: u32,
-    pub(super) contents: *const u8,
-}
-
-#[repr(C)]
-pub(super) struct KeytabEntry {
-    pub(super) magic: i32,
-    pub(super) principal: Handle,
-    pub(super) written_s: u32,
-    pub(super) kvno: u32,
-    pub(super) key: Keyblock,
-}
-
-#[repr(C)]
-pub(super) struct EncData {
-    pub(super) magic: i32,
-    pub(super) enctype: i32,
-    pub(super) kvno: u32,
-    pub(super) ciphertext: Data,
-}
-
-#[repr(C)]
-pub(super) struct EncTicketPart {
-    pub(super) magic: i32,
-    pub(super) flags: i32,
-    pub(super) session: *const Keyblock,
-    pub(super) client: Handle,
-    pub(super) transited: Transited,
-    pub(super) auth_s: u32,
-    pub(super) start_s: u32,
-    pub(super) end_s: u32,
-}
-
-#[repr(C)]
-pub(super) struct Transited {
-    pub(super) magic: i32,
-    pub(super) kind: u8,
-    pub(super) contents: Data,
-}
-
-#[repr(C)]
-pub(super) struct RawTicket {
-    pub(super) magic: i32,
-    pub(super) server: Handle,
-    pub(super) enc_part: EncData,
-    pub(super) enc_part2: *const EncTicketPart,
-}
-
-#[repr(C)]
-pub(super) struct PrincipalData {
-    pub(super) magic: i32,
-    pub(super) realm: Data,
-    pub(super) components: *const Data,
-    pub(super) length: i32,
-    pub(super) kind: i32,
-}
-
-#[repr(C)]
-pub(super) struct Creds {
-    pub(super) magic: i32,
-    pub(super) client: Handle,
-    pub(super) server: Handle,
-    pub(super) session: Keyblock,
-    pub(super) times: TicketTimes,
-    pub(super) is_session_key: u32,
-    pub(super) flags: i32,
-    pub(super) addresses: *const c_void,
-    pub(super) ticket: Data,
-    pub(super) second_ticket: Data,
-    pub(super) authdata: *const c_void,
-}
-
-#[repr(C)]
-pub(super) struct TicketTimes {
-    pub(super) auth_s: u32,
-    pub(super) start_s: u32,
-    pub(super) end_s: u32,
-    pub(super) renew_till_s: u32,
+structures! {
+    Buffer { length: usize, value: *mut c_void }
+    Oid { length: u32, elements: *const c_void }
+    OidSet { count: usize, elements: *const Oid }
+    KeyValue { key: *const c_char, value: *const c_char }
+    KeyValues { count: u32, elements: *const KeyValue }
+    LucidKey { kind: u32, length: u32, data: *const c_void }
+    LucidContext {
+        version: u32, initiate: u32, endtime: u32, send_seq: u64, recv_seq: u64, protocol: u32,
+        rfc1964: Rfc1964, cfx: Cfx,
+    }
+    Rfc1964 { sign_alg: u32, seal_alg: u32, key: LucidKey }
+    Cfx { have_acceptor_subkey: u32, key: LucidKey, acceptor_subkey: LucidKey }
+    Data { magic: i32, length: u32, data: *mut c_char }
+    Keyblock { magic: i32, enctype: i32, length: u32, contents: *const u8 }
+    KeytabEntry { magic: i32, principal: Handle, written_s: u32, kvno: u32, key: Keyblock }
+    EncData { magic: i32, enctype: i32, kvno: u32, ciphertext: Data }
+    EncTicketPart {
+        magic: i32, flags: i32, session: *const Keyblock, client: Handle, transited: Transited,
+        auth_s: u32, start_s: u32, end_s: u32,
+    }
+    Transited { magic: i32, kind: u8, contents: Data }
+    RawTicket { magic: i32, server: Handle, enc_part: EncData, enc_part2: *const EncTicketPart }
+    PrincipalData { magic: i32, realm: Data, components: *const Data, length: i32, kind: i32 }
+    Creds {
+        magic: i32, client: Handle, server: Handle, session: Keyblock, times: TicketTimes,
+        is_session_key: u32, flags: i32, addresses: *const c_void, ticket: Data,
+        second_ticket: Data, authdata: *const c_void,
+    }
+    TicketTimes { auth_s: u32, start_s: u32, end_s: u32, renew_till_s: u32 }
 }
 
 macro_rules! functions {
