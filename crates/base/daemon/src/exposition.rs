@@ -18,22 +18,12 @@ impl Exposition {
         page.family("vouch_build_info", Metric::Gauge, "The running version.");
         page.sample("vouch_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        page.family(
-            "process_cpu_seconds_total",
-            Metric::Counter,
-            "CPU time of this process, user and system.",
-        );
-        page.sample(
-            "process_cpu_seconds_total",
-            &[],
-            format_args!("{}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000),
-        );
-        page.family(
-            "process_start_time_seconds",
-            Metric::Gauge,
-            "Start of this process, in seconds since 1970.",
-        );
-        page.sample("process_start_time_seconds", &[], crate::status::started());
+        crate::metrics! { page;
+            Counter "process_cpu_seconds_total" "CPU time of this process, user and system."
+                = format_args!("{}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000);
+            Gauge "process_start_time_seconds" "Start of this process, in seconds since 1970."
+                = crate::status::started();
+        }
         let log = recent_errors::recent();
         page.family("vouch_log_messages_total", Metric::Counter, "Warnings and errors in the log.");
         page.sample("vouch_log_messages_total", &[("level", "error")], log.errors_total);
@@ -71,6 +61,14 @@ impl Exposition {
     pub fn into_text(self) -> String {
         self.0
     }
+}
+
+/// Adds metrics without labels: kind, name, help and value of each.
+#[macro_export]
+macro_rules! metrics {
+    ($page:expr; $($kind:ident $name:literal $help:literal = $value:expr;)*) => { $(
+        $page.single($name, $crate::exposition::Metric::$kind, $help, $value);
+    )* };
 }
 
 fn escaped(label: &str) -> String {

@@ -108,47 +108,27 @@ impl AgentReport {
 
 impl StatusSource for AgentReport {
     fn metrics(&self) -> String {
-        use Metric::{Counter, Gauge};
         let detail = self.detail();
         let mut page = Exposition::of_daemon();
-        page.single("vouch_jobs_agent_jobs", Gauge, "Jobs on this node.", detail.jobs);
-        page.single("vouch_jobs_agent_users", Gauge, "Users of these jobs.", detail.users);
-        let without = detail.users_without_tickets.len();
-        page.single(
-            "vouch_jobs_agent_users_without_tickets",
-            Gauge,
-            "Users whose tickets could not be renewed.",
-            without,
-        );
-        page.single(
-            "vouch_jobs_agent_broker_unavailable",
-            Gauge,
-            "1 while the broker gives no tickets.",
-            u8::from(detail.outage.is_some()),
-        );
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_jobs_agent_jobs" "Jobs on this node." = detail.jobs;
+            Gauge "vouch_jobs_agent_users" "Users of these jobs." = detail.users;
+            Gauge "vouch_jobs_agent_users_without_tickets" "Users whose tickets could not be renewed."
+                = detail.users_without_tickets.len();
+            Gauge "vouch_jobs_agent_broker_unavailable" "1 while the broker gives no tickets."
+                = u8::from(detail.outage.is_some());
+            Counter "vouch_jobs_agent_caches_written_total"
+                "Caches written, first ones and renewed ones." = detail.caches_written;
+            Counter "vouch_jobs_agent_refused_total" "Refused requests for tickets."
+                = detail.refused;
+            Counter "vouch_jobs_agent_renewals_failed_total"
+                "Renewals that failed and were tried again." = detail.renewals_failed;
+            Counter "vouch_jobs_agent_lapsed_total" "Caches removed because their tickets ended."
+                = detail.lapsed;
+        }
         if let Some(end_s) = detail.next_end_s {
             let help = "End of the tickets that end first, in seconds since 1970.";
-            page.single("vouch_jobs_agent_next_end_timestamp_seconds", Gauge, help, end_s);
-        }
-        for (name, help, count) in [
-            (
-                "vouch_jobs_agent_caches_written_total",
-                "Caches written, first ones and renewed ones.",
-                detail.caches_written,
-            ),
-            ("vouch_jobs_agent_refused_total", "Refused requests for tickets.", detail.refused),
-            (
-                "vouch_jobs_agent_renewals_failed_total",
-                "Renewals that failed and were tried again.",
-                detail.renewals_failed,
-            ),
-            (
-                "vouch_jobs_agent_lapsed_total",
-                "Caches removed because their tickets ended.",
-                detail.lapsed,
-            ),
-        ] {
-            page.single(name, Counter, help, count);
+            page.single("vouch_jobs_agent_next_end_timestamp_seconds", Metric::Gauge, help, end_s);
         }
         page.into_text()
     }

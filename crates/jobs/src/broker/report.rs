@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vouch_audit::record::Act;
-use vouch_daemon::exposition::{Exposition, Metric};
+use vouch_daemon::exposition::Exposition;
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::StatusSource;
 
@@ -81,59 +81,29 @@ impl BrokerReport {
 
 impl StatusSource for BrokerReport {
     fn metrics(&self) -> String {
-        use Metric::{Counter, Gauge};
         let detail = self.detail();
         let mut page = Exposition::of_daemon();
-        for (name, help, value) in [
-            ("vouch_jobs_live", "Jobs that run.", detail.live_jobs),
-            (
-                "vouch_jobs_ended",
-                "Jobs that are over, but whose tickets some node may still have.",
-                detail.ended_jobs,
-            ),
-            ("vouch_jobs_users", "Users of the jobs that run.", detail.users),
-            (
-                "vouch_jobs_holders",
-                "Pairs of a job and a node that has its tickets.",
-                detail.holders,
-            ),
-            ("vouch_connections", "Connections open now.", detail.connections),
-            (
-                "vouch_connections_max",
-                "Connection limit.",
-                self.broker.config.limits.connection_count_max,
-            ),
-            (
-                "vouch_jobs_kdc_unavailable",
-                "1 while the KDC gives no tickets.",
-                usize::from(detail.outage.is_some()),
-            ),
-        ] {
-            page.single(name, Gauge, help, value);
-        }
-        for (name, help, count) in [
-            (
-                "vouch_jobs_tickets_minted_total",
-                "Requests of nodes that got tickets.",
-                detail.tickets_minted,
-            ),
-            (
-                "vouch_jobs_tickets_withdrawn_total",
-                "Tickets that nodes removed, or that ended.",
-                detail.tickets_withdrawn,
-            ),
-            (
-                "vouch_jobs_refused_total",
-                "Refused registrations and requests for tickets.",
-                detail.refused,
-            ),
-            (
-                "vouch_jobs_kdc_failures_total",
-                "Requests that failed because the KDC gave no tickets.",
-                detail.kdc_failures,
-            ),
-        ] {
-            page.single(name, Counter, help, count);
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_jobs_live" "Jobs that run." = detail.live_jobs;
+            Gauge "vouch_jobs_ended"
+                "Jobs that are over, but whose tickets some node may still have."
+                = detail.ended_jobs;
+            Gauge "vouch_jobs_users" "Users of the jobs that run." = detail.users;
+            Gauge "vouch_jobs_holders" "Pairs of a job and a node that has its tickets."
+                = detail.holders;
+            Gauge "vouch_connections" "Connections open now." = detail.connections;
+            Gauge "vouch_connections_max" "Connection limit."
+                = self.broker.config.limits.connection_count_max;
+            Gauge "vouch_jobs_kdc_unavailable" "1 while the KDC gives no tickets."
+                = usize::from(detail.outage.is_some());
+            Counter "vouch_jobs_tickets_minted_total" "Requests of nodes that got tickets."
+                = detail.tickets_minted;
+            Counter "vouch_jobs_tickets_withdrawn_total"
+                "Tickets that nodes removed, or that ended." = detail.tickets_withdrawn;
+            Counter "vouch_jobs_refused_total" "Refused registrations and requests for tickets."
+                = detail.refused;
+            Counter "vouch_jobs_kdc_failures_total"
+                "Requests that failed because the KDC gave no tickets." = detail.kdc_failures;
         }
         self.broker.records.write_metrics(&mut page);
         page.into_text()

@@ -80,35 +80,26 @@ struct Health {
 
 impl StatusSource for Report {
     fn metrics(&self) -> String {
-        use Metric::{Counter, Gauge};
         let mut page = Exposition::of_daemon();
-        page.single("vouch_connections", Gauge, "Connections open now.", self.quota.total());
-        page.single(
-            "vouch_connections_max",
-            Gauge,
-            "Connection limit.",
-            self.quota.connections_max(),
-        );
-        let counters = &self.counters;
-        for (name, help, count) in [
-            ("vouch_connections_accepted_total", "Connections let in.", &counters.accepted),
-            (
-                "vouch_connections_refused_total",
-                "Connections turned away at a limit.",
-                &counters.refused,
-            ),
-            (
-                "vouch_gateway_handshake_failures_total",
-                "TLS handshakes that failed.",
-                &counters.handshakes_failed,
-            ),
-            ("vouch_sent_bytes_total", "Bytes of response bodies.", &counters.sent_len),
-        ] {
-            page.single(name, Counter, help, count.load(Ordering::Relaxed));
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_connections" "Connections open now." = self.quota.total();
+            Gauge "vouch_connections_max" "Connection limit." = self.quota.connections_max();
+            Counter "vouch_connections_accepted_total" "Connections let in."
+                = count(&self.counters.accepted);
+            Counter "vouch_connections_refused_total" "Connections turned away at a limit."
+                = count(&self.counters.refused);
+            Counter "vouch_gateway_handshake_failures_total" "TLS handshakes that failed."
+                = count(&self.counters.handshakes_failed);
+            Counter "vouch_sent_bytes_total" "Bytes of response bodies."
+                = count(&self.counters.sent_len);
         }
-        page.family("vouch_gateway_responses_total", Counter, "Responses, by status code.");
-        for (status, count) in
-            STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]).zip(&counters.responses)
+        page.family("vouch_gateway_responses_total", Metric::Counter, "Responses, by status code.");
+        for (status, count) in STATUSES
+            .iter()
+            .map(u16::to_string)
+            .chain(["other".to_owned()])
+            .zip(&self.counters.responses)
         {
             page.sample(
                 "vouch_gateway_responses_total",

@@ -114,8 +114,6 @@ impl StatusSource for Report {
     }
 }
 
-type OneCount = fn(&Counters) -> &Count;
-
 impl Report {
     /// `now`: seconds since 1970. Returns details in JSON. An expired or revoked tree is unhealthy,
     /// but still served: clients decide.
@@ -135,35 +133,22 @@ impl Report {
     }
 
     pub(super) fn metrics(&self) -> String {
-        use Metric::{Counter, Gauge};
+        use Metric::Counter;
         let mut page = Exposition::of_daemon();
-        page.single(
-            "vouch_connections",
-            Gauge,
-            "Connections open now.",
-            self.shared.open.load(Ordering::Relaxed),
-        );
-        page.single(
-            "vouch_connections_max",
-            Gauge,
-            "Connection limit.",
-            self.shared.limits.connections_max,
-        );
-        let totals: [(&str, &str, OneCount); 5] = [
-            ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
-            ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| {
-                &c.refused
-            }),
-            (
-                "vouch_accept_failures_total",
-                "Pauses because the system had no descriptor or memory for a connection.",
-                |c| &c.accept_failed,
-            ),
-            ("vouch_received_bytes_total", "Bytes of requests.", |c| &c.received_len),
-            ("vouch_sent_bytes_total", "Bytes of answers.", |c| &c.sent_len),
-        ];
-        for (name, help, count) in totals {
-            page.single(name, Counter, help, self.sum(|c| count(c).get()));
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_connections" "Connections open now."
+                = self.shared.open.load(Ordering::Relaxed);
+            Gauge "vouch_connections_max" "Connection limit." = self.shared.limits.connections_max;
+            Counter "vouch_connections_accepted_total" "Connections let in."
+                = self.sum(|c| c.accepted.get());
+            Counter "vouch_connections_refused_total" "Connections turned away at the limit."
+                = self.sum(|c| c.refused.get());
+            Counter "vouch_accept_failures_total"
+                "Pauses because the system had no descriptor or memory for a connection."
+                = self.sum(|c| c.accept_failed.get());
+            Counter "vouch_received_bytes_total" "Bytes of requests."
+                = self.sum(|c| c.received_len.get());
+            Counter "vouch_sent_bytes_total" "Bytes of answers." = self.sum(|c| c.sent_len.get());
         }
         page.family("vouch_connections_closed_total", Counter, "Connections ended, by reason.");
         for (reason, name) in Closed::ALL {

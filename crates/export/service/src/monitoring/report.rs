@@ -110,21 +110,12 @@ impl Report {
 
     fn write_head(&self, page: &mut Exposition) {
         let Some(head) = self.head() else { return };
-        let gauges = [
-            (
-                "vouch_export_head_active",
-                "1 if this head serves the shared state directory, 0 for a standby.",
-                1,
-            ),
-            ("vouch_export_head_epoch", "Epoch of the shared state directory.", head.epoch),
-            (
-                "vouch_export_head_lease_left_milliseconds",
-                "Rest of the lease, if no renewal succeeds.",
-                head.lease_left_ms,
-            ),
-        ];
-        for (metric, help, value) in gauges {
-            page.single(metric, Metric::Gauge, help, value);
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_export_head_active"
+                "1 if this head serves the shared state directory, 0 for a standby." = 1;
+            Gauge "vouch_export_head_epoch" "Epoch of the shared state directory." = head.epoch;
+            Gauge "vouch_export_head_lease_left_milliseconds"
+                "Rest of the lease, if no renewal succeeds." = head.lease_left_ms;
         }
     }
 
@@ -172,47 +163,23 @@ impl Report {
         page.sample("vouch_export_tls_sessions", &[("xprtsec", "tls")], sessions);
         page.sample("vouch_export_tls_sessions", &[("xprtsec", "mtls")], mutual);
         let handshaking = tls.in_handshake.load(Ordering::Relaxed) as i64;
-        let gauges = [
-            ("vouch_export_tls_handshakes_open", "TLS handshakes in progress.", handshaking),
-            (
-                "vouch_export_tls_certificate_expiry_timestamp_seconds",
-                "End of validity of the server's certificate.",
-                credentials.certificate.valid.end,
-            ),
-            (
-                "vouch_export_tls_revocation_overdue",
-                "1 if a list of revoked certificates is older than its next update.",
-                tls.is_revocation_overdue().into(),
-            ),
-        ];
-        for (metric, help, value) in gauges {
-            page.single(metric, Metric::Gauge, help, value);
-        }
-        let counters = [
-            (
-                "vouch_export_tls_handshakes_total",
-                "TLS handshakes completed.",
-                tls.handshakes.get(),
-            ),
-            (
-                "vouch_export_tls_refused_total",
-                "TLS handshakes and sessions refused.",
-                tls.handshakes_failed.get(),
-            ),
-            (
-                "vouch_export_tls_calls_too_weak_total",
-                "Calls refused because all exports demand TLS or a certificate.",
-                tls.refused_weak.get(),
-            ),
-            ("vouch_export_tls_reloads_total", "Reloads of certificates.", tls.reloads.get()),
-            (
-                "vouch_export_tls_reloads_failed_total",
-                "Reloads that failed and kept the old certificates.",
-                tls.reloads_failed.get(),
-            ),
-        ];
-        for (metric, help, value) in counters {
-            page.single(metric, Metric::Counter, help, value);
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_export_tls_handshakes_open" "TLS handshakes in progress." = handshaking;
+            Gauge "vouch_export_tls_certificate_expiry_timestamp_seconds"
+                "End of validity of the server's certificate." = credentials.certificate.valid.end;
+            Gauge "vouch_export_tls_revocation_overdue"
+                "1 if a list of revoked certificates is older than its next update."
+                = u8::from(tls.is_revocation_overdue());
+            Counter "vouch_export_tls_handshakes_total" "TLS handshakes completed."
+                = tls.handshakes.get();
+            Counter "vouch_export_tls_refused_total" "TLS handshakes and sessions refused."
+                = tls.handshakes_failed.get();
+            Counter "vouch_export_tls_calls_too_weak_total"
+                "Calls refused because all exports demand TLS or a certificate."
+                = tls.refused_weak.get();
+            Counter "vouch_export_tls_reloads_total" "Reloads of certificates." = tls.reloads.get();
+            Counter "vouch_export_tls_reloads_failed_total"
+                "Reloads that failed and kept the old certificates." = tls.reloads_failed.get();
         }
     }
 
@@ -221,172 +188,96 @@ impl Report {
     }
 }
 
-type Sample<T> = (&'static str, &'static str, T);
-
 impl Report {
-    fn gauges(&self, totals: &StateTotals, is_grace: bool) -> [Sample<usize>; 16] {
+    fn write_totals(&self, totals: &StateTotals, is_grace: bool, page: &mut Exposition) {
         let ((waiting, threads), names) =
             (waiting(&self.driver), self.reloader.accounts.status().0);
-        [
-            ("vouch_export_connections", "Open connections.", self.open()),
-            ("vouch_export_clients", "Clients with state.", totals.clients),
-            ("vouch_export_sessions", "Sessions.", totals.sessions),
-            (
-                "vouch_export_kept_replies_bytes",
-                "Bytes of session slots and cached replies.",
-                totals.reply_cache_len,
-            ),
-            ("vouch_export_opens", "Opens.", totals.opens),
-            ("vouch_export_locks", "Byte-range locks.", totals.locks),
-            ("vouch_export_delegations", "Delegations.", totals.delegations),
-            (
-                "vouch_export_waiting_calls",
-                "Calls that wait for a disk, a commit or the name service.",
-                waiting,
-            ),
-            ("vouch_export_waiting_threads", "Threads for calls that wait.", threads),
-            (
-                "vouch_export_stalled_file_systems",
-                "Remote file systems none of whose calls has ended for 10 s.",
-                self.driver.remote.stalled(),
-            ),
-            (
-                "vouch_export_waiting_calls_bytes",
-                "Memory of calls that wait.",
-                self.driver.quotas.waiting_len.used(),
-            ),
-            (
-                "vouch_export_incomplete_calls_bytes",
-                "Memory of incompletely received calls.",
-                self.driver.quotas.held.used(),
-            ),
-            (
-                "vouch_export_connections_naming",
-                "Connections that wait for the lookup of their host name.",
-                self.driver.host_lookups.waiting(),
-            ),
-            (
-                "vouch_export_name_lookups_waiting",
-                "Look-ups of users and groups that wait for a thread.",
-                names.waiting,
-            ),
-            (
-                "vouch_export_name_service_silent",
-                "1 while look-ups of users and groups fail, else 0.",
-                usize::from(names.silent_ms.is_some()),
-            ),
-            ("vouch_export_grace", "1 during the grace period, else 0.", usize::from(is_grace)),
-        ]
-    }
-
-    fn counters(&self, totals: &StateTotals) -> [Sample<u64>; 25] {
-        let (traffic, names) = (&self.driver.traffic, self.reloader.accounts.status().0);
+        let traffic = &self.driver.traffic;
         let live: u64 =
             self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
-        [
-            (
-                "vouch_export_connections_accepted_total",
-                "Connections accepted.",
-                traffic.accepted.get(),
-            ),
-            (
-                "vouch_export_connections_refused_total",
-                "Connections refused by a limit.",
-                traffic.refused.get(),
-            ),
-            ("vouch_export_connections_closed_total", "Closed connections.", traffic.closed.get()),
-            (
-                "vouch_export_connections_broken_total",
-                "Connections closed after a protocol error of the peer.",
-                traffic.closed_broken.get(),
-            ),
-            (
-                "vouch_export_connections_slow_total",
-                "Connections closed because the peer timed out.",
-                traffic.closed_slow.get(),
-            ),
-            (
-                "vouch_export_connections_unnamed_total",
-                "Connections closed because the lookup of their host name timed out.",
-                traffic.unnamed.get(),
-            ),
-            (
-                "vouch_export_clients_displaced_total",
-                "Clients that were evicted for other clients.",
-                totals.clients_displaced,
-            ),
-            (
-                "vouch_export_clients_refused_total",
-                "New clients that were refused because the table was full.",
-                totals.clients_refused,
-            ),
-            (
-                "vouch_export_client_name_conflicts_total",
-                "Clients that were refused, or that ended another client, because both use one name.",
-                totals.name_conflicts,
-            ),
-            (
-                "vouch_export_delegations_revoked_total",
-                "Delegations that their holder did not return after a recall.",
-                totals.delegations_revoked,
-            ),
-            (
-                "vouch_export_held_back_total",
-                "Times that reading a connection paused because too many calls waited.",
-                self.driver.quotas.calls.refusals.get()
-                    + self.driver.quotas.waiting_len.refusals.get(),
-            ),
-            (
-                "vouch_export_incomplete_held_back_total",
-                "Times that reading a call paused because incomplete calls used too much memory.",
-                self.driver.quotas.held.refusals.get(),
-            ),
-            ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
-            (
-                "vouch_export_calls_blocked_total",
-                "Calls that waited for a disk or a network.",
-                traffic.blocked.get(),
-            ),
-            ("vouch_export_received_bytes_total", "Bytes received.", traffic.received_len.get()),
-            ("vouch_export_sent_bytes_total", "Bytes sent.", traffic.sent_len.get() + live),
-            ("vouch_export_callbacks_total", "Callbacks sent.", traffic.callbacks.get()),
-            (
-                "vouch_export_callbacks_failed_total",
-                "Callbacks without an answer.",
-                traffic.callbacks_failed.get(),
-            ),
-            (
-                "vouch_export_reloads_total",
-                "Reloads of the list of exports.",
-                traffic.reloads.get(),
-            ),
-            (
-                "vouch_export_reloads_failed_total",
-                "Reloads that failed and kept the old list.",
-                traffic.reloads_failed.get(),
-            ),
-            ("vouch_export_name_lookups_total", "Look-ups of users and groups.", names.lookups),
-            (
-                "vouch_export_name_lookups_failed_total",
-                "Look-ups that the name service failed to answer.",
-                names.failed,
-            ),
-            (
-                "vouch_export_name_lookups_late_total",
-                "Calls that waited for a look-up in vain.",
-                names.late,
-            ),
-            (
-                "vouch_export_name_refusals_total",
-                "Calls that got NFS4ERR_DELAY because their user was unknown.",
-                names.refused,
-            ),
-            (
-                "vouch_export_recovery_failures_total",
-                "Failed writes of recovery records.",
-                self.driver.recovery.failures(),
-            ),
-        ]
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_export_connections" "Open connections." = self.open();
+            Gauge "vouch_export_clients" "Clients with state." = totals.clients;
+            Gauge "vouch_export_sessions" "Sessions." = totals.sessions;
+            Gauge "vouch_export_kept_replies_bytes" "Bytes of session slots and cached replies."
+                = totals.reply_cache_len;
+            Gauge "vouch_export_opens" "Opens." = totals.opens;
+            Gauge "vouch_export_locks" "Byte-range locks." = totals.locks;
+            Gauge "vouch_export_delegations" "Delegations." = totals.delegations;
+            Gauge "vouch_export_waiting_calls"
+                "Calls that wait for a disk, a commit or the name service." = waiting;
+            Gauge "vouch_export_waiting_threads" "Threads for calls that wait." = threads;
+            Gauge "vouch_export_stalled_file_systems"
+                "Remote file systems none of whose calls has ended for 10 s."
+                = self.driver.remote.stalled();
+            Gauge "vouch_export_waiting_calls_bytes" "Memory of calls that wait."
+                = self.driver.quotas.waiting_len.used();
+            Gauge "vouch_export_incomplete_calls_bytes" "Memory of incompletely received calls."
+                = self.driver.quotas.held.used();
+            Gauge "vouch_export_connections_naming"
+                "Connections that wait for the lookup of their host name."
+                = self.driver.host_lookups.waiting();
+            Gauge "vouch_export_name_lookups_waiting"
+                "Look-ups of users and groups that wait for a thread." = names.waiting;
+            Gauge "vouch_export_name_service_silent"
+                "1 while look-ups of users and groups fail, else 0."
+                = usize::from(names.silent_ms.is_some());
+            Gauge "vouch_export_grace" "1 during the grace period, else 0." = usize::from(is_grace);
+            Counter "vouch_export_connections_accepted_total" "Connections accepted."
+                = traffic.accepted.get();
+            Counter "vouch_export_connections_refused_total" "Connections refused by a limit."
+                = traffic.refused.get();
+            Counter "vouch_export_connections_closed_total" "Closed connections."
+                = traffic.closed.get();
+            Counter "vouch_export_connections_broken_total"
+                "Connections closed after a protocol error of the peer."
+                = traffic.closed_broken.get();
+            Counter "vouch_export_connections_slow_total"
+                "Connections closed because the peer timed out." = traffic.closed_slow.get();
+            Counter "vouch_export_connections_unnamed_total"
+                "Connections closed because the lookup of their host name timed out."
+                = traffic.unnamed.get();
+            Counter "vouch_export_clients_displaced_total"
+                "Clients that were evicted for other clients." = totals.clients_displaced;
+            Counter "vouch_export_clients_refused_total"
+                "New clients that were refused because the table was full."
+                = totals.clients_refused;
+            Counter "vouch_export_client_name_conflicts_total"
+                "Clients that were refused, or that ended another client, because both use one name."
+                = totals.name_conflicts;
+            Counter "vouch_export_delegations_revoked_total"
+                "Delegations that their holder did not return after a recall."
+                = totals.delegations_revoked;
+            Counter "vouch_export_held_back_total"
+                "Times that reading a connection paused because too many calls waited."
+                = self.driver.quotas.calls.refusals.get() + self.driver.quotas.waiting_len.refusals.get();
+            Counter "vouch_export_incomplete_held_back_total"
+                "Times that reading a call paused because incomplete calls used too much memory."
+                = self.driver.quotas.held.refusals.get();
+            Counter "vouch_export_calls_total" "Calls received." = traffic.calls.get();
+            Counter "vouch_export_calls_blocked_total" "Calls that waited for a disk or a network."
+                = traffic.blocked.get();
+            Counter "vouch_export_received_bytes_total" "Bytes received."
+                = traffic.received_len.get();
+            Counter "vouch_export_sent_bytes_total" "Bytes sent." = traffic.sent_len.get() + live;
+            Counter "vouch_export_callbacks_total" "Callbacks sent." = traffic.callbacks.get();
+            Counter "vouch_export_callbacks_failed_total" "Callbacks without an answer."
+                = traffic.callbacks_failed.get();
+            Counter "vouch_export_reloads_total" "Reloads of the list of exports."
+                = traffic.reloads.get();
+            Counter "vouch_export_reloads_failed_total" "Reloads that failed and kept the old list."
+                = traffic.reloads_failed.get();
+            Counter "vouch_export_name_lookups_total" "Look-ups of users and groups."
+                = names.lookups;
+            Counter "vouch_export_name_lookups_failed_total"
+                "Look-ups that the name service failed to answer." = names.failed;
+            Counter "vouch_export_name_lookups_late_total"
+                "Calls that waited for a look-up in vain." = names.late;
+            Counter "vouch_export_name_refusals_total"
+                "Calls that got NFS4ERR_DELAY because their user was unknown." = names.refused;
+            Counter "vouch_export_recovery_failures_total" "Failed writes of recovery records."
+                = self.driver.recovery.failures();
+        }
     }
 }
 
@@ -394,12 +285,7 @@ impl StatusSource for Report {
     fn metrics(&self) -> String {
         let mut page = Exposition::of_daemon();
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
-        for (metric, help, value) in self.gauges(&totals, grace_left_ms > 0) {
-            page.single(metric, Metric::Gauge, help, value);
-        }
-        for (metric, help, value) in self.counters(&totals) {
-            page.single(metric, Metric::Counter, help, value);
-        }
+        self.write_totals(&totals, grace_left_ms > 0, &mut page);
         self.write_head(&mut page);
         if let Some(tls) = &self.driver.tls {
             self.write_tls(tls, &mut page);
