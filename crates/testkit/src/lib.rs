@@ -7,3 +7,18 @@ pub mod kdc;
 pub mod kill_on_drop;
 pub mod ldap;
 pub mod moving_address;
+
+/// The words of a line, as arguments of a command.
+pub fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// Fails unless the text has all parts, and none of those after the semicolon.
+#[macro_export]
+macro_rules! assert_contains {
+    ($text:expr, $($part:expr),+ $(; $($absent:expr),+)?) => {{
+        let text = &$text;
+        $(assert!(text.contains($part), "{:?} is missing: {text}", $part);)+
+        $($(assert!(!text.contains($absent), "{:?} is there: {text}", $absent);)+)?
+    }};
+}

@@ -107,9 +107,9 @@ fn search_selects_records_by_each_criterion() {
     }
     assert_eq!(site.run_ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
     let text = site.run_ok(["audit", "search", "trail", "--path", "/srv/7"]);
-    assert!(
-        text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"),
-        "{text}"
+    assert_contains!(
+        text,
+        "alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" export=\"/srv\" uid=1000 read=4096 minor=0 boot=1a1a1a1a-1a1a-"
     );
     assert_eq!(
         search(&["-n", "1"])[0]["host"]["boot"]["id"],
@@ -123,19 +123,7 @@ fn search_selects_records_by_each_criterion() {
     for command in ["search", "report", "follow"] {
         site.run_err(4, ["audit", command, "empty"]);
     }
-    site.run_err(
-        4,
-        [
-            "audit",
-            "send",
-            "--once",
-            "--to",
-            "syslog+udp://127.0.0.1:9",
-            "--position",
-            "sent",
-            "empty",
-        ],
-    );
+    site.run_err(4, words("audit send --once --to syslog+udp://127.0.0.1:9 --position sent empty"));
     site.run_err(2, ["audit", "search", "trail", "--path", "srv/7"]);
     assert_eq!(search(&["--path", "//srv/7/"]).len(), search(&["--path", "/srv/7"]).len());
     assert_eq!(search(&["--client", "10.0.0.0/8", "--result", "EACCES"]).len(), 100);
@@ -173,10 +161,7 @@ fn report_counts_records_and_escapes_names_in_html() {
         "{bars:?}"
     );
     let text = site.run_ok(["audit", "report", "trail", "--top", "2"]);
-    assert!(
-        text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"),
-        "{text}"
-    );
+    assert_contains!(text, "202 records, 100 failures", "by user (2 of 3)");
     let empty = site.run(["audit", "report", "trail", "--export", "/nosuch"]);
     let note = String::from_utf8_lossy(&empty.stderr);
     assert!(
@@ -186,12 +171,7 @@ fn report_counts_records_and_escapes_names_in_html() {
         "{note}"
     );
     let page = site.run_ok(["audit", "report", "trail", "--html"]);
-    assert!(
-        page.contains("<svg")
-            && page.contains("prefers-color-scheme:dark")
-            && page.contains("/srv/&lt;secret&gt;"),
-        "{page}"
-    );
+    assert_contains!(page, "<svg", "prefers-color-scheme:dark", "/srv/&lt;secret&gt;");
     assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");
 }
 
@@ -240,24 +220,20 @@ fn gap_records_count_as_failures() {
         ..Record::default()
     });
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    let failed = json_lines(&site.run_ok([
-        "audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json",
-    ]));
+    let failed =
+        json_lines(&site.run_ok("audit search trail --result failure --newest -n 1 --json"));
     assert_eq!(
         (&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]),
         (&"gap".into(), &"failure".into())
     );
-    assert_eq!(
-        site.run_ok([
-            "audit", "search", "trail", "--result", "success", "--class", "gap", "--count"
-        ]),
-        "0\n"
+    assert_eq!(site.run_ok("audit search trail --result success --class gap --count"), "0\n");
+    assert_contains!(
+        site.run_ok(["audit", "search", "trail", "--class", "gap"]),
+        " gap failed lost=9"
     );
-    assert!(
-        site.run_ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed lost=9")
-    );
-    assert!(
-        site.run_ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost")
+    assert_contains!(
+        site.run_ok(["audit", "report", "trail"]),
+        "203 records, 101 failures, 9 lost"
     );
 }
 
@@ -311,9 +287,8 @@ fn search_finds_imported_kernel_audit_events() {
     site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     site.run_ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
     assert_eq!(site.run_ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
-    let refused = json_lines(&site.run_ok([
-        "audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json",
-    ]));
+    let refused =
+        json_lines(&site.run_ok("audit search trail host --result 13 --newest -n 1 --json"));
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
     assert_eq!(
         site.run_ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]),
@@ -321,14 +296,7 @@ fn search_finds_imported_kernel_audit_events() {
     );
     let verified = site.run_ok(["audit", "verify", "host"]);
     assert!(verified.contains("sound: 18 records"), "{verified}");
-    let acts = json_lines(&site.run_ok([
-        "audit",
-        "search",
-        "host",
-        "--class",
-        "administrative",
-        "--json",
-    ]));
+    let acts = json_lines(&site.run_ok("audit search host --class administrative --json"));
     let acts: Vec<_> =
         acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
     assert_eq!(acts, ["start", "stop", "start", "stop"]);

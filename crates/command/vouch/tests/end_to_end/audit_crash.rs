@@ -41,10 +41,9 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
             let done = done.clone();
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
         }
-        assert!(
-            eventually(Duration::from_secs(60), || !done.lock().is_empty()),
-            "kill {round}: no operation was acknowledged"
-        );
+        within(60, &format!("kill {round}: no operation was acknowledged"), || {
+            !done.lock().is_empty()
+        });
         std::thread::sleep(Duration::from_millis((random >> 33) % 120));
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server has ended");
@@ -78,33 +77,15 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
 
 fn start(site: &TestSite, round: u64) -> Export {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let mut command = site.command([
-        "export",
-        "--options",
-        "rw,insecure,no_root_squash",
-        "--listen",
-        &address.to_string(),
-    ]);
-    command.args([
-        "--dir",
-        "data",
-        "--audit",
-        "trail",
-        "--state",
-        &format!("exporting-{round}"),
-        "--lease",
-        "5",
-    ]);
-    command.args([
-        "--audit-policy",
-        "block",
-        "--audit-sync",
-        "each",
-        "--audit-segment",
-        SEGMENT,
-        "--audit-seal",
-        "1s",
-    ]);
+    let mut command = site.command(&format!(
+        "export --options rw,insecure,no_root_squash --listen {}",
+        address.to_string()
+    ));
+    command.args(words(&format!("--dir data --audit trail --state exporting-{round} --lease 5")));
+    command.args(words(&format!(
+        "--audit-policy block --audit-sync each --audit-segment {} --audit-seal 1s",
+        SEGMENT
+    )));
     Export::spawn(&mut command, address)
 }
 

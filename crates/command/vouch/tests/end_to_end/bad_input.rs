@@ -27,21 +27,7 @@ fn bad_values_give_one_line_and_exit_code() {
         (4, &["publish", "src", "--db", "db", "--keys", "no-such", "--location", "h"]),
         (3, &["publish", "src", "--db", "db", "--keys", "keys", "--location", "a b"]),
         (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--tag", ""]),
-        (
-            3,
-            &[
-                "publish",
-                "src",
-                "--db",
-                "new",
-                "--keys",
-                "keys",
-                "--location",
-                "h",
-                "--opaque",
-                "no-such",
-            ],
-        ),
+        (3, &words("publish src --db new --keys keys --location h --opaque no-such")),
         (3, &["publish", "src", "--db", "keys", "--keys", "keys", "--location", "h"]),
         (7, &["keygen", "--out", "/proc/new"]),
         (4, &["gc", "--db", "no-such"]),
@@ -109,57 +95,15 @@ fn wrong_command_line_exits_with_usage_error() {
         &["log"],
         &["verify"],
         &["gc", "--db", "db", "--keep", "0"],
-        &[
-            "publish",
-            ".",
-            "--db",
-            "db",
-            "--keys",
-            "keys",
-            "--location",
-            "localhost",
-            "--threads",
-            "0",
-        ],
+        &words("publish . --db db --keys keys --location localhost --threads 0"),
         &["serve", "--db", "db", "--connections-max", "0"],
-        &[
-            "publish",
-            "src",
-            "--db",
-            "db",
-            "--keys",
-            "keys",
-            "--location",
-            "h",
-            "--duration",
-            "soon",
-        ],
+        &words("publish src --db db --keys keys --location h --duration soon"),
         &["pull", "x", "--db", "d", "--in-flight", "lots"],
         &["completions", "no-such-shell"],
         &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
-        &[
-            "export",
-            "--dir",
-            ".",
-            "--state",
-            "s",
-            "--listen",
-            "192.0.2.1:9",
-            "--audit-policy",
-            "block",
-        ],
-        &[
-            "export",
-            "--dir",
-            ".",
-            "--state",
-            "s",
-            "--listen",
-            "192.0.2.1:9",
-            "--audit-sync",
-            "each",
-        ],
+        &words("export --dir . --state s --listen 192.0.2.1:9 --audit-policy block"),
+        &words("export --dir . --state s --listen 192.0.2.1:9 --audit-sync each"),
         &["export", "--dir", ".", "--state", "s", "--sealing-kernels", "abacus"],
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
         &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
@@ -224,18 +168,10 @@ fn options_for_new_files_never_overwrite() {
         with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
     let mut found: Vec<String> = named.collect();
     found.sort();
-    let expected = [
-        "audit-prove",
-        "bugreport",
-        "certify",
-        "check-proof",
-        "forward",
-        "keygen",
-        "man",
-        "prove",
-        "revoke",
-    ];
-    assert_eq!(found, expected.map(|name| format!("vouch-{name}")));
+    let expected =
+        words("audit-prove bugreport certify check-proof forward keygen man prove revoke");
+    let expected: Vec<_> = expected.iter().map(|name| format!("vouch-{name}")).collect();
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -30,10 +30,7 @@ impl BenchServer {
         ]
         .concat();
         let table = self.site.run_ok(args);
-        assert!(
-            table.contains("one") && table.contains("two") && table.contains("ratio [range of"),
-            "{table}"
-        );
+        assert_contains!(table, "one", "two", "ratio [range of");
         self.assert_clean();
         self.site.json("run.json")
     }
@@ -74,17 +71,7 @@ fn assert_sound(record: &Value, results: usize) {
 #[test]
 fn transfers_copy_files_in_both_directions() {
     let served = BenchServer::new();
-    let small = [
-        "transfer",
-        "--sizes",
-        "64K,2M",
-        "--small-files",
-        "20",
-        "--large-files",
-        "2",
-        "--large-size",
-        "2M",
-    ];
+    let small = words("transfer --sizes 64K,2M --small-files 20 --large-files 2 --large-size 2M");
     let record = served.record(&small);
     assert_sound(&record, 8);
     assert_eq!(record["schema"], "vouch-bench");
@@ -100,19 +87,8 @@ fn transfers_copy_files_in_both_directions() {
 #[test]
 fn curves_and_levels_are_measured() {
     let served = BenchServer::new();
-    let record = served.record(&[
-        "iops",
-        "--steps",
-        "20",
-        "--seconds",
-        "0.05",
-        "--rounds",
-        "1",
-        "--file-size",
-        "2M",
-        "--depth",
-        "8",
-    ]);
+    let record =
+        served.record(&words("iops --steps 20 --seconds 0.05 --rounds 1 --file-size 2M --depth 8"));
     assert_sound(&record, 8);
     assert!(
         record["results"]
@@ -125,21 +101,8 @@ fn curves_and_levels_are_measured() {
     check_latency_curves(&record);
     let outputs = ["--csv", "run.csv", "--html", "run.html"];
     let record = served.record(
-        &[
-            &[
-                "concurrency",
-                "--seconds",
-                "0.05",
-                "--rounds",
-                "2",
-                "--file-size",
-                "2M",
-                "--depth",
-                "8",
-            ],
-            &outputs[..],
-        ]
-        .concat(),
+        &[&words("concurrency --seconds 0.05 --rounds 2 --file-size 2M --depth 8"), &outputs[..]]
+            .concat(),
     );
     assert_sound(&record, 14);
     let csv = std::fs::read_to_string(served.site.path("run.csv")).expect("lines");
@@ -148,15 +111,7 @@ fn curves_and_levels_are_measured() {
             && csv.lines().all(|line| line.matches(',').count() >= 18),
         "{csv}"
     );
-    let table = served.site.run_ok([
-        "bench",
-        "report",
-        "run.json",
-        "--html",
-        "again.html",
-        "--keep",
-        "kept.jsonl",
-    ]);
+    let table = served.site.run_ok("bench report run.json --html again.html --keep kept.jsonl");
     assert_eq!(
         served.site.run_ok(["bench", "report", "kept.jsonl#run", "--html", "kept.html"]),
         table
@@ -164,23 +119,17 @@ fn curves_and_levels_are_measured() {
     let page = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert_eq!(page("kept.html"), page("again.html"));
     served.site.run_ok(["bench", "compare", "kept.jsonl#run", "run.json"]);
-    assert!(
-        served
-            .site
-            .run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"])
-            .contains("has a run run")
+    assert_contains!(
+        served.site.run_err(3, ["bench", "report", "run.json", "--keep", "kept.jsonl"]),
+        "has a run run"
     );
-    assert!(
-        served
-            .site
-            .run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"])
-            .contains("no single rounds")
+    assert_contains!(
+        served.site.run_err(2, ["bench", "report", "kept.jsonl#run", "--csv", "run.csv"]),
+        "no single rounds"
     );
-    assert!(
-        served
-            .site
-            .run_err(3, ["bench", "report", "kept.jsonl#other"])
-            .contains("no run \"other\"")
+    assert_contains!(
+        served.site.run_err(3, ["bench", "report", "kept.jsonl#other"]),
+        "no run \"other\""
     );
     let read = |name: &str| std::fs::read_to_string(served.site.path(name)).expect("a page");
     assert!(read("run.html") == read("again.html"));
@@ -254,11 +203,9 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
         ["--seconds", "5", "--file-size", "2M", "--json", "run.json", "--target", &served.target()];
     let mut command = served.site.command([&["bench", "concurrency"], &long[..]].concat());
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
-    assert!(
-        eventually(Duration::from_secs(60), || std::fs::read_dir(served.site.path("data"))
-            .is_ok_and(|entries| entries.count() > 0)),
-        "the run does not begin"
-    );
+    within(60, "the run does not begin", || {
+        std::fs::read_dir(served.site.path("data")).is_ok_and(|entries| entries.count() > 0)
+    });
     std::thread::sleep(Duration::from_secs(3));
     signal("INT", child.id());
     let mut table = String::new();
@@ -274,19 +221,8 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
 #[test]
 fn mounts_and_scp_are_measured_too() {
     let site = TestSite::with_directories(&["a", "b"]);
-    let sizes = [
-        "--sizes",
-        "64K",
-        "--small-files",
-        "5",
-        "--large-files",
-        "1",
-        "--large-size",
-        "2M",
-        "--quick",
-        "--rounds",
-        "1",
-    ];
+    let sizes =
+        words("--sizes 64K --small-files 5 --large-files 1 --large-size 2M --quick --rounds 1");
     let scp: &[&str] =
         if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
     if scp.is_empty() {
@@ -307,10 +243,7 @@ fn mounts_and_scp_are_measured_too() {
         [&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]]
             .concat(),
     );
-    assert!(
-        table.contains("a second") && table.contains("a cold") && table.contains("a warm"),
-        "{table}"
-    );
+    assert_contains!(table, "a second", "a cold", "a warm");
     for name in ["a", "b"] {
         assert_eq!(site.count(name), 0);
     }
@@ -328,30 +261,12 @@ fn agents_measure_together_if_the_token_matches() {
             .expect("our own file");
     }
     let agents = [0, 1].map(|_| {
-        let (child, line) = start(&mut served.site.command([
-            "bench",
-            "agent",
-            "--listen",
-            "127.0.0.1:0",
-            "--token-file",
-            "token",
-        ]));
+        let (child, line) =
+            start(&mut served.site.command("bench agent --listen 127.0.0.1:0 --token-file token"));
         (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
     });
     let target = served.target();
-    let short = [
-        "--quick",
-        "--seconds",
-        "0.05",
-        "--rounds",
-        "1",
-        "--file-size",
-        "2M",
-        "--depth",
-        "4",
-        "--json",
-        "run.json",
-    ];
+    let short = words("--quick --seconds 0.05 --rounds 1 --file-size 2M --depth 4 --json run.json");
     let mut args = [&["bench", "concurrency", "--target", &target], &short[..]].concat();
     agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
     served.site.expect_err(5, [&args[..], &["--token-file", "guess"]].concat(), &["token"]);
@@ -377,25 +292,11 @@ fn server_cpu_time_is_read_from_its_source() {
         &other,
         &["--dir", "other", "--options", "rw,insecure,no_root_squash", "--metrics", &metrics],
     );
-    assert!(
-        eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&metrics).is_ok()),
-        "no metrics"
-    );
+    within(60, "no metrics", || std::net::TcpStream::connect(&metrics).is_ok());
     let (target, source) =
         (format!("nfs://{}/export", server.address), format!("http://{metrics}/metrics"));
-    let small = [
-        "--sizes",
-        "2M",
-        "--small-files",
-        "20",
-        "--large-files",
-        "2",
-        "--large-size",
-        "2M",
-        "--quick",
-        "--rounds",
-        "2",
-    ];
+    let small =
+        words("--sizes 2M --small-files 20 --large-files 2 --large-size 2M --quick --rounds 2");
     let args = [
         &["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"],
         &small[..],

@@ -168,17 +168,9 @@ fn pump(
 fn run_that_loses_a_server_reports_the_rest_and_fails() {
     let (stays, mut goes) = (BenchServer::new(), BenchServer::new());
     let targets = [format!("stays={}", stays.target()), format!("goes={}", goes.target())];
-    let mut command = stays.site.command([
-        "bench",
-        "concurrency",
-        "--quick",
-        "--seconds",
-        "0.2",
-        "--file-size",
-        "2M",
-        "--json",
-        "run.json",
-    ]);
+    let mut command = stays
+        .site
+        .command("bench concurrency --quick --seconds 0.2 --file-size 2M --json run.json");
     command.args(["--target", &targets[0], "--target", &targets[1]]);
     let child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
@@ -186,7 +178,7 @@ fn run_that_loses_a_server_reports_the_rest_and_fails() {
         std::fs::read_dir(goes.site.path("data"))
             .is_ok_and(|mut all| all.any(|of| of.is_ok_and(|of| of.path().join("large").exists())))
     };
-    assert!(eventually(Duration::from_secs(60), begins), "the run does not begin");
+    within(60, "the run does not begin", begins);
     goes.export.child.kill().expect("the process runs");
     let output = child.wait_with_output().expect("the child ends");
     let (table, output_text) =
@@ -253,7 +245,7 @@ fn interrupted_tree_preparation_is_removed() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the binary starts");
-    assert!(eventually(Duration::from_secs(60), || count() > 0), "the run does not begin");
+    within(60, "the run does not begin", || count() > 0);
     signal("INT", child.id());
     assert_eq!(child.wait().expect("the child ends").code(), Some(130));
     assert_eq!(count(), 0);
@@ -266,10 +258,8 @@ fn ctrl_c_removes_files_that_scp_copied() {
         return;
     }
     let site = TestSite::new();
-    let endless = [
-        "bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight",
-        "0", "--json", "run.json",
-    ];
+    let endless =
+        words("bench transfer --target scp:// --sizes 64K --rounds 1000 --tight 0 --json run.json");
     let mut command = site.command(endless);
     let mut child = command
         .process_group(0)

@@ -48,12 +48,7 @@ fn published_tree_is_measured_beside_its_directory() {
     let args = ["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target];
     let table = site.run_ok([&args[..], &outputs[..], &project].concat());
     served.assert_clean();
-    assert!(
-        table.contains("tree cold")
-            && table.contains("local directory")
-            && table.contains("a name of three"),
-        "{table}"
-    );
+    assert_contains!(table, "tree cold", "local directory", "a name of three");
     let text = std::fs::read_to_string(site.path("tree.json")).expect("the record");
     let record: Value = serde_json::from_str(&text).expect("JSON");
     let result = |kind: &str| {
@@ -159,12 +154,7 @@ fn workloads_without_a_server_run_alone() {
     assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
     let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
     let table = site.run_ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
-    assert!(
-        table.contains("aes256-cts-hmac-sha1-96")
-            && table.contains("16 together")
-            && !table.contains("aes128"),
-        "{table}"
-    );
+    assert_contains!(table, "aes256-cts-hmac-sha1-96", "16 together"; "aes128");
     std::fs::create_dir(site.path("work")).expect("a directory");
     site.run_ok(["bench", "work", "files", "200", "work"]);
     assert_eq!(site.count("work"), 0);
@@ -200,20 +190,10 @@ fn bench_all_runs_without_a_target() {
 fn audited_export_is_measured_beside_an_unaudited_one() {
     let site = TestSite::with_directories(&["place"]);
     let place = site.path("place").display().to_string();
-    let args = [
-        "bench",
-        "audit",
-        "--no-kernel",
-        "--quick",
-        "--rounds",
-        "1",
-        "--files",
-        "200",
-        "--json",
-        "run.json",
-        "--dir",
-        &place,
-    ];
+    let args = format!(
+        "bench audit --no-kernel --quick --rounds 1 --files 200 --json run.json --dir {place}"
+    );
+    let args = words(&args);
     let table = site.run_ok(args);
     assert!(table.contains("export, trail"), "{table}");
     let text = std::fs::read_to_string(site.path("run.json")).expect("the record");
@@ -241,21 +221,11 @@ fn audited_export_is_measured_beside_an_unaudited_one() {
 #[test]
 fn killed_run_is_resumed_where_it_stopped() {
     let site = TestSite::new();
-    let args = [
-        "bench",
-        "seal",
-        "--quick",
-        "--rounds",
-        "1",
-        "--enctypes",
-        "aes256-cts-hmac-sha1-96",
-        "--sizes",
-        "64,1024",
-        "--json",
-        "run.json",
-    ];
+    let args = words(
+        "bench seal --quick --rounds 1 --enctypes aes256-cts-hmac-sha1-96 --sizes 64,1024 --json run.json",
+    );
     let mut child = site
-        .command(args)
+        .command(&args)
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -266,10 +236,7 @@ fn killed_run_is_resumed_where_it_stopped() {
         .map_while(Result::ok)
         .find(|line| line.contains(", 1 KiB: "))
         .expect("a line for each finished case");
-    assert!(
-        line.contains(" s left: seal, aes256-cts-hmac-sha1-96, ") && line.contains("MB/s"),
-        "{line}"
-    );
+    assert_contains!(line, " s left: seal, aes256-cts-hmac-sha1-96, ", "MB/s");
     child.kill().expect("the run is not over");
     child.wait().expect("a child");
     let read = || -> Value {
@@ -302,8 +269,8 @@ fn killed_run_is_resumed_where_it_stopped() {
         after.to_string().replace(after["machine"]["cpu"].as_str().expect("text"), "Z80"),
     )
     .expect("a file");
-    assert!(
-        site.run_err(3, [&args[..], &["--resume", "other.json"]].concat())
-            .contains("another machine: Z80")
+    assert_contains!(
+        site.run_err(3, [&args[..], &["--resume", "other.json"]].concat()),
+        "another machine: Z80"
     );
 }

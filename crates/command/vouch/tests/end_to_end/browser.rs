@@ -14,14 +14,7 @@ pub(crate) fn check_page_in_browser(site: &TestSite, page: &str, bars: usize) {
     };
     let run = |options: &[&str]| {
         let mut command = Command::new(browser);
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            "--hide-scrollbars",
-        ]);
+        command.args(words("--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --enable-logging=stderr --hide-scrollbars"));
         command.arg(format!("--user-data-dir={}", site.path("browser").display())).args(options);
         command
             .arg(format!("file://{}", site.path(page).display()))

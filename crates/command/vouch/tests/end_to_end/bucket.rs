@@ -59,20 +59,10 @@ impl BucketSite {
         let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
         let user = format!("key-of-the-test:{SECRET}");
         let unsigned = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
-        let args = [
-            "-sf",
-            "--aws-sigv4",
-            "aws:amz:us-east-1:s3",
-            "--user",
-            &user,
-            "-H",
-            unsigned,
-            "-X",
-            "PUT",
-            "--data-binary",
-            policy,
-            &url,
-        ];
+        let args = format!(
+            "-sf --aws-sigv4 aws:amz:us-east-1:s3 --user {user} -H {unsigned} -X PUT --data-binary {policy} {url}"
+        );
+        let args = words(&args);
         self.site.run_tool("curl", &args);
         format!("http://127.0.0.1:{}/trees/group/tools", self.port)
     }
@@ -93,11 +83,9 @@ fn start_server(site: &TestSite, port: u16) -> KillOnDrop {
     let server = KillOnDrop(
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts"),
     );
-    assert!(
-        eventually(Duration::from_secs(30), || std::net::TcpStream::connect(("127.0.0.1", port))
-            .is_ok()),
-        "the server does not listen"
-    );
+    within(30, "the server does not listen", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
     server
 }
 
@@ -162,14 +150,9 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
     assert_eq!(site.run_ok(["cat", "--no-cache", &format!("{name}/hello")]), "hello world\n");
     site.write("src/hello", "next revision\n");
     bucket.publish(&[]);
-    assert!(
-        eventually(Duration::from_secs(30), || site.run_ok([
-            "cat",
-            "--no-cache",
-            &format!("{name}/hello")
-        ]) == "next revision\n"),
-        "the replica does not see the new revision"
-    );
+    within(30, "the replica does not see the new revision", || {
+        site.run_ok(&format!("cat --no-cache {name}/hello")) == "next revision\n"
+    });
     drop(replica);
 
     let url = bucket.make_public();

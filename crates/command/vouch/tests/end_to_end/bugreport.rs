@@ -14,12 +14,9 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     site.small_tree();
     site.publish();
     let _replica = site.serve();
-    let args = [
-        "--replica",
-        "http://user:planted-secret-3@127.0.0.1:9/db",
-        "--proxy",
-        "http://user:planted-secret-5@127.0.0.1:9",
-    ];
+    let args = words(
+        "--replica http://user:planted-secret-3@127.0.0.1:9/db --proxy http://user:planted-secret-5@127.0.0.1:9",
+    );
     let _mount =
         Mount::new(&site, "mnt", &[&args[..], &["--timeout", "5s", &site.name("")]].concat());
     site.write(
@@ -64,7 +61,8 @@ fn report_has_the_state_and_none_of_the_planted_secrets() {
     ] {
         assert!(report.contains(expected), "{expected} is missing in {report}");
     }
-    assert!(
-        site.run_err(3, ["bugreport", "--config", "etc", "--out", "report"]).contains("exists")
+    assert_contains!(
+        site.run_err(3, ["bugreport", "--config", "etc", "--out", "report"]),
+        "exists"
     );
 }

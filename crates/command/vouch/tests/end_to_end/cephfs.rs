@@ -111,16 +111,10 @@ fn start_head(cluster: &Cluster, site: &TestSite, name: &str) -> Head {
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
-    let fixed = [
-        "export",
-        "--dir",
-        &data,
-        "--options",
-        "rw,insecure,no_root_squash,fsid=7",
-        "--state",
-        &state,
-        "--shared-state",
-    ];
+    let fixed = format!(
+        "export --dir {data} --options rw,insecure,no_root_squash,fsid=7 --state {state} --shared-state"
+    );
+    let fixed = words(&fixed);
     let more = ["--head", name, "--state-lease", STATE_LEASE, "--lease", "60", "--listen", &listen];
     let started = site.command([&fixed[..], &more].concat()).stdout(Stdio::null()).spawn();
     Head { _process: KillOnDrop(started.expect("the binary starts")), address, _mounted: mounted }
@@ -205,16 +199,9 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
     let _mounted = cluster.mount(&site.path("ceph"));
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let listen = address.to_string();
-    let fixed = [
-        "export",
-        "--dir",
-        "ceph",
-        "--options",
-        "rw,insecure,no_root_squash",
-        "--state",
-        "shared",
-        "--shared-state",
-    ];
+    let fixed = words(
+        "export --dir ceph --options rw,insecure,no_root_squash --state shared --shared-state",
+    );
     let more = ["--head", "a", "--state-lease", "1h", "--lease", "60", "--listen", &listen];
     let log = fs::File::create(site.path("log")).expect("a file");
     let mut head = Export::spawn(site.command([&fixed[..], &more].concat()).stderr(log), address);
@@ -233,10 +220,7 @@ fn head_that_stops_while_cluster_stalls_keeps_its_lease() {
             .ok()
             .and_then(|status| status["waiting_calls"].as_u64())
     };
-    assert!(
-        eventually(Duration::from_secs(120), || waiting() == Some(1)),
-        "the write does not wait"
-    );
+    within(120, "the write does not wait", || waiting() == Some(1));
     signal("TERM", head.child.id());
     let log = || fs::read_to_string(site.path("log")).expect("the log");
     assert!(

@@ -94,15 +94,8 @@ fn is_authority(cluster: &Cluster, mds: &str, path: &str) -> bool {
 
 fn start_export(site: &TestSite, address: SocketAddr) -> Export {
     let listen = address.to_string();
-    let fixed = [
-        "export",
-        "--dir",
-        "ceph/data",
-        "--pseudo",
-        "/export",
-        "--options",
-        "rw,insecure,no_root_squash",
-    ];
+    let fixed =
+        words("export --dir ceph/data --pseudo /export --options rw,insecure,no_root_squash");
     let more = ["--state", "exporting", "--lease", LEASE_S, "--listen", &listen];
     Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }

@@ -47,16 +47,10 @@ fn in_mount_namespace(site: &TestSite, preparation: &str, args: &[&str]) -> Outp
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
     command
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            &script,
-            "sh",
-            env!("CARGO_BIN_EXE_vouch"),
-            "check",
-            "--json",
-        ])
+        .args(words(&format!(
+            "--mount sh -c {script} sh {} check --json",
+            env!("CARGO_BIN_EXE_vouch")
+        )))
         .args(args);
     let like = site.command(["check"]);
     command
@@ -114,10 +108,7 @@ fn request_limit_of_the_kernel_below_the_timeout_is_named() {
     );
     let output = in_mount_namespace(&site, &mount, &["--timeout", "30s"]);
     let found = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        found.contains("hello world\n") && found.contains("\"fault\": \"fuse-request-timeout\""),
-        "{found}"
-    );
+    assert_contains!(found, "hello world\n", "\"fault\": \"fuse-request-timeout\"");
     let log = fs::read_to_string(site.path("log")).expect("a log");
     assert!(log.contains("takes 8s") && log.contains("requests fail after 6s"), "{log}");
 }
@@ -151,8 +142,7 @@ fn wrong_hostid_is_named() {
     let site = published();
     let _replica = site.serve();
     site.run_ok(["keygen", "--out", "other-keys"]);
-    let name =
-        site.run_ok(["name", "other-keys", "--location", &format!("127.0.0.1:{}", site.port)]);
+    let name = site.run_ok(&format!("name other-keys --location {}", site.location()));
     problem(&site, "wrong-hostid", &["--timeout", "5s", name.trim()]);
 }
 
@@ -163,14 +153,9 @@ fn name_that_does_not_resolve_is_named() {
     let name = format!("@no-such-host.invalid,{hostid}");
     let found = problem(&site, "name-unresolved", &["--timeout", "5s", &name]);
     assert!(found.to_string().contains("no-such-host.invalid"), "{found}");
-    let url = [
-        "--timeout",
-        "5s",
-        "--only-replicas",
-        "--replica",
-        "http://no-such-host.invalid/db",
-        &name,
-    ];
+    let url =
+        format!("--timeout 5s --only-replicas --replica http://no-such-host.invalid/db {name}");
+    let url = words(&url);
     problem(&site, "name-unresolved", &url);
     site.expect_err(
         6,
@@ -417,11 +402,7 @@ fn check_of_the_machine_looks_at_its_gateways() {
     let gateway = crate::gateway::Gateway::start(&site, &[]);
     let output = site.run(["check", "--timeout", "3s"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains(&format!("{}: served by process", gateway.address))
-            && text.contains("offers revision 1"),
-        "{text}"
-    );
+    assert_contains!(text, &format!("{}: served by process", gateway.address), "offers revision 1");
     replica.kill();
     let text = String::from_utf8_lossy(&site.run(["check", "--timeout", "3s"]).stdout).into_owned();
     assert!(text.contains("port-closed"), "{text}");

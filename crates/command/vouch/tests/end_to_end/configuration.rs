@@ -177,10 +177,7 @@ fn log_file_of_a_service_is_not_opened_by_its_subcommands() {
     fs::create_dir(site.path("data")).expect("a directory");
     site.run_ok(["export", "check"]);
     let started = site.run_err(4, ["export", "--state", "exporting", "--listen", "127.0.0.1:0"]);
-    assert!(
-        started.contains("logs/export.log: no such file or directory; create its directory"),
-        "{started}"
-    );
+    assert_contains!(started, "logs/export.log: no such file or directory; create its directory");
     fs::create_dir(site.path("logs")).expect("a directory");
     site.run_ok(["export", "check"]);
     assert_eq!(site.count("logs"), 0);

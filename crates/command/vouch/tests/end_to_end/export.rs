@@ -15,17 +15,10 @@ impl Export {
     fn with_limit(site: &TestSite, dir: &str, limit: &str) -> Self {
         let port = free_port();
         let (listen, listen_v6) = (format!("127.0.0.1:{port}"), format!("[::1]:{port}"));
-        let export = [
-            "export",
-            "--dir",
-            dir,
-            "--options",
-            "rw,insecure",
-            "--listen",
-            &listen,
-            "--listen",
-            &listen_v6,
-        ];
+        let export = format!(
+            "export --dir {dir} --options rw,insecure --listen {listen} --listen {listen_v6}"
+        );
+        let export = words(&export);
         let vouch = site.command([&export[..], &["--state", "exporting", "--lease", "5"]].concat());
         let mut command = std::process::Command::new("sh");
         command

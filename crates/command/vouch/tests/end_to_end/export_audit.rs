@@ -41,12 +41,7 @@ fn moved_watched_directory_is_audited_after_kill() {
     site.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let opens = || {
-        site.run_ok([
-            "audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success",
-            "--count",
-        ])
-    };
+    let opens = || site.run_ok("audit search trail -S open --key s --result success --count");
     for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
         let export =
             start(&site, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
@@ -283,29 +278,21 @@ fn audit_deny_must_name_an_export_at_start_and_reload() {
     site.run_ok(["audit", "keygen", "trail"]);
     let at = |name: &str| site.path(name).to_str().expect("UTF-8").to_owned();
     let listen = format!("127.0.0.1:{}", free_port());
-    let args = [
-        "export",
-        "--exports",
-        "list",
-        "--state",
-        "exporting",
-        "--listen",
-        &listen,
-        "--audit",
-        "trail",
-        "--audit-deny",
-    ];
+    let args = format!(
+        "export --exports list --state exporting --listen {listen} --audit trail --audit-deny"
+    );
+    let args = words(&args);
     let both = format!("{}/ *(rw,insecure)\n{} *(rw,insecure)\n", at("data"), at("more"));
     site.write("list", &both);
     for none in ["/export", &format!("{}x", at("more"))] {
         site.expect_err(
             2,
-            args.iter().copied().chain([none]),
+            [&args[..], &[none]].concat(),
             &[none, &format!("{}, {}", at("data"), at("more"))],
         );
     }
     for none in ["relative", "tree:"] {
-        assert_eq!(site.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
+        assert_eq!(site.run([&args[..], &[none]].concat()).status.code(), Some(2), "{none}");
     }
     let child = site
         .command(args)

@@ -122,27 +122,13 @@ fn server_warns_of_files_that_others_can_read_or_change() {
             .expect("an own file");
     }
     let listen = format!("127.0.0.1:{}", free_port());
-    let files = [
-        "--keytab",
-        "exposed.keytab",
-        "--audit",
-        "trail",
-        "--audit-key",
-        "exposed.audit-key",
-        "--principal-map",
-        "exposed.principals",
-    ];
-    let server = [
-        "export",
-        "--exports",
-        "exposed.exports",
-        "--listen",
-        &listen,
-        "--state",
-        "exporting",
-        "--log-file",
-        "log",
-    ];
+    let files = words(
+        "--keytab exposed.keytab --audit trail --audit-key exposed.audit-key --principal-map exposed.principals",
+    );
+    let server = format!(
+        "export --exports exposed.exports --listen {listen} --state exporting --log-file log"
+    );
+    let server = words(&server);
     let mut command = site.command([&server[..], &files].concat());
     let _server = KillOnDrop(
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"),

@@ -26,19 +26,10 @@ impl TlsExport {
         std::fs::create_dir_all(site.path("shared")).expect("a directory");
         let listen = format!("127.0.0.1:{}", free_port());
         let options = format!("rw,insecure,no_root_squash,{options}");
-        let args = [
-            "export",
-            "--dir",
-            "shared",
-            "--options",
-            &options,
-            "--listen",
-            &listen,
-            "--state",
-            "exporting",
-            "--lease",
-            "5",
-        ];
+        let args = format!(
+            "export --dir shared --options {options} --listen {listen} --state exporting --lease 5"
+        );
+        let args = words(&args);
         let log = std::fs::File::create(site.path("log")).expect("a file");
         let mut command = site.command(
             [&args[..], &["--tls-cert", "server.pem", "--tls-key", "server.key"], more].concat(),
@@ -182,17 +173,10 @@ fn bench_measures_over_tls() {
     let export = TlsExport::start(&site, "xprtsec=none", &["--tls-client-ca", "ca.pem"]);
     let target = format!("nfs://{}/export", export.address);
     let tls = ["--tls-ca", "ca.pem", "--tls-cert", "node.pem", "--tls-key", "node.key"];
-    let args = [
-        "bench",
-        "concurrency",
-        "--quick",
-        "--target",
-        &target,
-        "--sec",
-        "sys,sys+tls,sys+mtls",
-        "--rounds",
-        "1",
-    ];
+    let args = format!(
+        "bench concurrency --quick --target {target} --sec sys,sys+tls,sys+mtls --rounds 1"
+    );
+    let args = words(&args);
     let short = ["--seconds", "0.05", "--file-size", "2M", "--depth", "8"];
     let output = site.run_ok([&args[..], &short, &tls].concat());
     assert!(output.contains("sys+mtls"), "{output}");

@@ -52,19 +52,10 @@ fn curl_and_wget_resume_downloads() {
     run(
         &site,
         "wget",
-        &[
-            "-r",
-            "-np",
-            "-nH",
-            "-nv",
-            "-e",
-            "robots=off",
-            "--reject-regex",
-            "format=|@",
-            "-P",
-            "copy",
-            &gateway.url("/dir/"),
-        ],
+        &words(&format!(
+            "-r -np -nH -nv -e robots=off --reject-regex format=|@ -P copy {}",
+            gateway.url("/dir/")
+        )),
     );
     assert_eq!(
         std::fs::read(site.path("copy/dir/numbers")).expect("a copy"),
@@ -107,16 +98,7 @@ fn pip_installs_from_a_published_index() {
         "python3",
         &[
             &pip[..],
-            &[
-                "install",
-                "-q",
-                "--no-deps",
-                "--target",
-                "got",
-                "--index-url",
-                &index,
-                "vouch-sample",
-            ],
+            &words(&format!("install -q --no-deps --target got --index-url {index} vouch-sample")),
         ]
         .concat(),
     );
@@ -128,11 +110,9 @@ fn pip_installs_from_a_published_index() {
     assert_eq!(gateway.get("/").text(), "<p>The site</p>");
     assert_eq!(gateway.get("/simple").status, 302);
     assert!(gateway.get("/?format=html").text().contains("index.html"), "a listing, by request");
-    assert!(
-        gateway
-            .request("GET", "/", &[("Accept", "application/json")])
-            .text()
-            .contains("\"entries\"")
+    assert_contains!(
+        gateway.request("GET", "/", &[("Accept", "application/json")]).text(),
+        "\"entries\""
     );
     assert!(gateway.get("/files/").text().contains(wheel), "a listing, without an index");
     let listing = Gateway::start(&site, &["--no-index"]);
@@ -148,12 +128,9 @@ fn package(site: &TestSite, version: &str) {
     site.run_tool("mkdir", &["-p", "src/debian/pool"]);
     site.run_tool(
         "dpkg-deb",
-        &[
-            "--root-owner-group",
-            "-b",
-            "build",
-            &format!("src/debian/pool/vouch-sample_{version}_all.deb"),
-        ],
+        &words(&format!(
+            "--root-owner-group -b build src/debian/pool/vouch-sample_{version}_all.deb"
+        )),
     );
     let indexes = "cd src/debian && rm -f Release && apt-ftparchive packages pool >Packages && gzip -kf Packages && apt-ftparchive release . >../Release && mv ../Release .";
     site.run_tool("sh", &["-c", indexes]);
@@ -229,15 +206,9 @@ fn apt_updates_and_installs_from_a_published_repository() {
     let _ = std::fs::remove_file(site.path("root/var/cache/apt/archives").join(deb));
     let partial = std::fs::File::options().write(true).open(site.path(&partial)).expect("a file");
     partial.set_modified(httpdate::parse_http_date(&date).expect("a date")).expect("its time");
-    let said = apt(&[
-        "install",
-        "-y",
-        "--reinstall",
-        "--download-only",
-        "-o",
-        "Debug::Acquire::http=true",
-        "vouch-sample",
-    ]);
+    let said = apt(&words(
+        "install -y --reinstall --download-only -o Debug::Acquire::http=true vouch-sample",
+    ));
     assert!(said.contains("206 Partial Content"), "apt resumes: {said}");
 
     package(&site, "2.0");
@@ -278,14 +249,10 @@ fn browser_shows_listings_and_runs_no_scripts() {
     let open = |options: &[&str], path: &str| {
         let data = format!("--user-data-dir={}", site.path("browser").display());
         let url = gateway.url(path);
-        let mut args = vec![
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            &data,
-        ];
+        let args = format!(
+            "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --enable-logging=stderr {data}"
+        );
+        let mut args = words(&args);
         args.extend(options);
         args.push(&url);
         let output = run(&site, browser, &args);

@@ -17,15 +17,7 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         vec!["gateway", &name, "--listen", &gateway],
         vec!["pull", "--watch", &name, "--db", "copy"],
         vec!["export", "--dir", "src", "--listen", &export, "--state", "exporting"],
-        vec![
-            "audit",
-            "send",
-            "trail",
-            "--to",
-            "syslog+tcp://127.0.0.1:9",
-            "--position",
-            "position",
-        ],
+        words("audit send trail --to syslog+tcp://127.0.0.1:9 --position position"),
     ];
     if fuse_is_available() {
         fs::create_dir(site.path("mnt")).expect("a new directory");
@@ -73,7 +65,7 @@ fn daemons_survive_hangup_and_write_to_a_new_log_file() {
         // The signal may have come before the mount.
         let is_shown =
             || fs::read_to_string(site.path("mnt/hello")).is_ok_and(|text| text == "hello world\n");
-        assert!(eventually(Duration::from_secs(60), is_shown), "still mounted");
+        within(60, "still mounted", is_shown);
         site.run_ok(["umount", "mnt"]);
     }
 }
@@ -85,17 +77,9 @@ fn replica_survives_hangup_during_its_start() {
     // The start waits for a writer of this pipe.
     site.run_tool("mkfifo", &["slow.pem"]);
     let listen = format!("127.0.0.1:{}", free_port());
-    let mut command = site.command([
-        "serve",
-        "--db",
-        "db",
-        "--listen",
-        &listen,
-        "--tls-cert",
-        "slow.pem",
-        "--tls-key",
-        "slow.pem",
-    ]);
+    let mut command = site.command(&format!(
+        "serve --db db --listen {listen} --tls-cert slow.pem --tls-key slow.pem"
+    ));
     let mut child = KillOnDrop(
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"),
     );

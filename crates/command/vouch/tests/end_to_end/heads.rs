@@ -19,19 +19,10 @@ pub(crate) fn start_head(site: &TestSite, state: &str, source: &str, more: &[&st
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let (dir, listen) = (format!("tree:{source}"), address.to_string());
-    let fixed = [
-        "export",
-        "--dir",
-        &dir,
-        "--state",
-        state,
-        "--lease",
-        "5",
-        "--listen",
-        &listen,
-        "--filehandle-key",
-        "filehandle.key",
-    ];
+    let fixed = format!(
+        "export --dir {dir} --state {state} --lease 5 --listen {listen} --filehandle-key filehandle.key"
+    );
+    let fixed = words(&fixed);
     Export::spawn(&mut site.command([&fixed, more].concat()), address)
 }
 
@@ -58,15 +49,10 @@ async fn attributes_of(client: &Client, path: &str) -> String {
 fn heads_of_a_tree_report_the_same_identities() {
     let (site, _replica) = TestSite::served();
     let deep = format!("{}/{}/file", "long-name".repeat(9), "longer-name".repeat(9));
-    let paths = [
-        "export",
-        "export/hello",
-        "export/dir",
-        "export/dir/numbers",
-        "export/dir/empty",
-        "export/link",
-        &format!("export/{deep}"),
-    ];
+    let paths = format!(
+        "export export/hello export/dir export/dir/numbers export/dir/empty export/link export/{deep}"
+    );
+    let paths = words(&paths);
     let old = start_head(&site, "old", &database(&site), &READ_ONLY);
     let by_name = start_head(&site, "by-name", &site.name(""), &READ_ONLY);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {

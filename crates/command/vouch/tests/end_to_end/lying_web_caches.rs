@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use vouch_testkit::words;
 
 use crate::http_replica::is_installed;
 use crate::test_site::{TestSite, free_port};
@@ -210,17 +211,9 @@ fn fill_with_lies(cache: Cache) {
     let (origin, origin_port) = Origin::start(&site, old_manifest);
     let name = site.name("");
     let direct = format!("http://127.0.0.1:{origin_port}/honest");
-    site.run_ok([
-        "get",
-        "--no-cache",
-        "--only-replicas",
-        "--replica",
-        &direct,
-        "--proxy",
-        "DIRECT",
-        &name,
-        "direct",
-    ]);
+    site.run_ok(&format!(
+        "get --no-cache --only-replicas --replica {direct} --proxy DIRECT {name} direct"
+    ));
     site.assert_same("src", "direct", &[]);
     let port = free_port();
     let (_cache, through) = cache.start(&site, port, origin_port, "");
@@ -228,17 +221,11 @@ fn fill_with_lies(cache: Cache) {
         let what = format!("{cache:?}, {lie:?}, {out}");
         let (began, out, url) =
             (Instant::now(), format!("{lie:?}-{out}"), format!("{}{}", through[1], lie.path()));
-        let mut args = vec![
-            "get",
-            "--no-cache",
-            "--timeout",
-            "5s",
-            "--only-replicas",
-            "--replica",
-            &url,
-            &through[2],
-            &through[3],
-        ];
+        let args = format!(
+            "get --no-cache --timeout 5s --only-replicas --replica {url} {} {}",
+            through[2], through[3]
+        );
+        let mut args = words(&args);
         args.extend(more);
         let output = site.run([&args[..], &[&name, &out]].concat());
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -127,9 +127,9 @@ fn background_mount_returns_and_is_unmounted() {
     site.run_ok(["umount", "mnt"]);
     assert!(eventually(Duration::from_secs(10), || fs::metadata(site.path("mnt/hello")).is_err()));
     assert!(site.run_err(3, ["umount", "mnt"]).contains("not a vouch mount"));
-    assert!(
-        site.run_err(4, ["mount", "--background", &site.name(""), "no-such-directory"])
-            .contains("no-such-directory")
+    assert_contains!(
+        site.run_err(4, ["mount", "--background", &site.name(""), "no-such-directory"]),
+        "no-such-directory"
     );
 }
 
@@ -152,11 +152,7 @@ fn umount_names_what_keeps_the_mount() {
     let output = site.run(["umount", "mnt"]);
     assert_eq!(output.status.code(), Some(0));
     let notes = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        notes.contains(&format!("process {} (", std::process::id()))
-            && notes.contains("/mnt/hello"),
-        "{notes}"
-    );
+    assert_contains!(notes, &format!("process {} (", std::process::id()), "/mnt/hello");
     assert!(notes.contains(&format!("mount namespace of process {}", holder.id())), "{notes}");
     assert_eq!(mount.exit_code(), None);
     drop(open);

@@ -76,10 +76,10 @@ fn mount_audit_records_reads_by_user() {
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .expect("a request");
     stream.read_to_string(&mut metrics).expect("an answer");
-    assert!(
-        metrics.contains("\nvouch_mount_audit_healthy 1\n")
-            && metrics.contains("\nvouch_mount_audit_records_lost_total 0\n"),
-        "{metrics}"
+    assert_contains!(
+        metrics,
+        "\nvouch_mount_audit_healthy 1\n",
+        "\nvouch_mount_audit_records_lost_total 0\n"
     );
     assert_eq!(mounted.terminate(), Some(0));
     drop((held, replica, stream));
@@ -187,17 +187,9 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
     make_altered_database(&site);
     site.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (site.serve_db("liar", 0), site.serve());
-    let options = [
-        "--no-cache",
-        "--audit",
-        "trail",
-        "--audit-rules",
-        "rules",
-        "--timeout",
-        "5s",
-        "--only-replicas",
-        "--replica",
-    ];
+    let options = words(
+        "--no-cache --audit trail --audit-rules rules --timeout 5s --only-replicas --replica",
+    );
     let at = |who: &[&str]| {
         Mount::new(
             &site,
@@ -313,16 +305,7 @@ fn every_open_is_recorded_when_the_mount_is_killed() {
         let before = recorded_opens(&site.path("trail"), first);
         let mounted = mount(
             &site,
-            &[
-                "--audit-policy",
-                "block",
-                "--audit-sync",
-                "each",
-                "--audit-segment",
-                "64K",
-                "--audit-seal",
-                "1s",
-            ],
+            &words("--audit-policy block --audit-sync each --audit-segment 64K --audit-seal 1s"),
         );
         let (opened, ended): (Arc<Mutex<HashMap<PathBuf, usize>>>, Arc<AtomicBool>) =
             Default::default();
@@ -420,17 +403,10 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         let disk = SmallDisk::new(&site, "disk");
         site.run_ok(["audit", "keygen", "disk/trail"]);
         let name = site.name("");
-        let args = [
-            "--audit",
-            "disk/trail",
-            "--audit-sync",
-            "each",
-            "--audit-policy",
-            policy,
-            "--timeout",
-            "2s",
-            &name,
-        ];
+        let args = format!(
+            "--audit disk/trail --audit-sync each --audit-policy {policy} --timeout 2s {name}"
+        );
+        let args = words(&args);
         let mut mounted = Mount::new(&site, "mnt", &args);
         let hello = mounted.path("hello");
         assert!(fs::read(&hello).is_ok());
@@ -458,16 +434,7 @@ fn full_disk_affects_the_mount_according_to_the_policy() {
         );
         assert_eq!(mounted.terminate(), Some(0), "{policy}");
         let opens: u64 = site
-            .run_ok([
-                "audit",
-                "search",
-                "disk/trail",
-                "-S",
-                "open",
-                "--result",
-                "success",
-                "--count",
-            ])
+            .run_ok("audit search disk/trail -S open --result success --count")
             .trim()
             .parse()
             .expect("a number");

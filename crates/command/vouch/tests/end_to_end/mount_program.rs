@@ -19,16 +19,7 @@ fn trees_mount_by_mount_program_fstab_and_autofs() {
     let map = here.join("../../../packaging/autofs/auto.vouch");
     let mut command = Command::new("timeout");
     command
-        .args([
-            "--kill-after",
-            "5",
-            "120",
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "bash",
-        ])
+        .args(words("--kill-after 5 120 unshare --mount --propagation private bash"))
         .arg(script)
         .args([env!("CARGO_BIN_EXE_vouch"), &site.name("")])
         .arg(map);

@@ -126,14 +126,12 @@ impl Disk {
     fn mount(&self) -> Result<(), String> {
         tool(
             "mount",
-            &[
-                "-t",
-                &self.kind,
-                "-o",
-                "loop",
-                &self.image.to_string_lossy(),
-                &self.point.to_string_lossy(),
-            ],
+            &words(&format!(
+                "-t {} -o loop {} {}",
+                self.kind,
+                self.image.to_string_lossy(),
+                self.point.to_string_lossy()
+            )),
         )
     }
 
@@ -183,26 +181,18 @@ impl Server {
         let vouch = env!("CARGO_BIN_EXE_vouch");
         let mut command = Command::new(if syncs == Syncs::Work { vouch } else { "strace" });
         if syncs != Syncs::Work {
-            command.args([
-                "-f",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "--seccomp-bpf",
-                "-e",
-                &format!("trace={SYNCS}"),
-            ]);
+            command.args(words(&format!("-f -qq -o /dev/null --seccomp-bpf -e trace={SYNCS}")));
             if syncs == Syncs::Ignored {
                 command.args(["-e", &format!("inject={SYNCS}:retval=0")]);
             }
             command.arg(vouch);
         }
-        command.process_group(0).arg("export").arg("--dir").arg(&disk.point).args([
-            "--options",
-            "rw,no_root_squash,insecure",
-            "--lease",
-            "5",
-        ]);
+        command
+            .process_group(0)
+            .arg("export")
+            .arg("--dir")
+            .arg(&disk.point)
+            .args(words("--options rw,no_root_squash,insecure --lease 5"));
         command.args(["--listen", &address.to_string()]).arg("--state").arg(state);
         let child = command
             .stdin(Stdio::null())
@@ -211,10 +201,7 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let server = Server { child, address };
-        assert!(
-            eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()),
-            "the server does not start"
-        );
+        within(60, "the server does not start", || std::net::TcpStream::connect(address).is_ok());
         server
     }
 }

@@ -19,7 +19,9 @@ pub(crate) use vouch_nfs4::Attributes;
 pub(crate) use vouch_nfs4::op::{ShareAccess, StableHow};
 pub(crate) use vouch_nfs4_client::{Client, Error};
 
+pub(crate) use vouch_testkit::{assert_contains, words};
+
 pub(crate) use crate::test_site::{
     Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port,
-    fuse_is_available, is_available, is_root, python_is_available, signal, start_listener,
+    fuse_is_available, is_available, is_root, python_is_available, signal, start_listener, within,
 };

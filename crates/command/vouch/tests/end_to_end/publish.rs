@@ -21,8 +21,9 @@ fn tagged_revisions_survive_keep_and_gc() {
     assert_eq!(revisions[2]["tag"], "first");
     site.run_ok(["gc", "--db", "db"]);
     assert!(site.run_ok(["verify", "--db", "db"]).contains("sound"));
-    assert!(
-        site.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision")
+    assert_contains!(
+        site.run_err(4, ["gc", "--db", "db", "--drop-tag", "no-such"]),
+        "no kept revision"
     );
     site.run_ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
     assert_eq!(site.run_ok(["log", "--db", "db", "--json"]).lines().count(), 1);
@@ -36,10 +37,11 @@ fn killed_publication_leaves_the_old_revision_intact() {
         site.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
     }
     for wait_ms in [5, 20, 60, 150] {
-        let location = format!("127.0.0.1:{}", site.port);
-        let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
-        let mut child =
-            site.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let mut child = site
+            .command(&site.publication())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("the binary starts");
         std::thread::sleep(Duration::from_millis(wait_ms));
         let _ = child.kill();
         let _ = child.wait();
@@ -64,19 +66,7 @@ fn interrupted_publication_is_reported_and_resumed() {
             .collect();
         site.write(&format!("src/{n}"), file);
     }
-    let location = format!("127.0.0.1:{}", site.port);
-    let args = [
-        "publish",
-        "src",
-        "--db",
-        "db",
-        "--keys",
-        "keys",
-        "--location",
-        &location,
-        "--threads",
-        "1",
-    ];
+    let args = &format!("{} --threads 1", site.publication());
     let child = site
         .command(args)
         .stdout(Stdio::null())
@@ -85,7 +75,7 @@ fn interrupted_publication_is_reported_and_resumed() {
         .expect("the binary starts");
     let has_pack =
         || std::fs::read_dir(site.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some());
-    assert!(eventually(Duration::from_secs(60), has_pack), "the publisher writes no data");
+    within(60, "the publisher writes no data", has_pack);
     signal("INT", child.id());
     let output = child.wait_with_output().expect("a child");
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
@@ -108,31 +98,17 @@ fn damaged_index_is_found_and_rebuilt() {
 fn unpublishable_input_is_named_and_stops_the_publication() {
     let site = TestSite::new();
     site.small_tree();
-    let location = format!("127.0.0.1:{}", site.port);
-    site.expect_err(
-        3,
-        ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location],
-        &["db"],
-    );
+    site.expect_err(3, "publish . --db db --keys keys --location localhost", &["db"]);
     site.publish();
     site.run_ok(["keygen", "--out", "other"]);
-    site.expect_err(
-        3,
-        ["publish", "src", "--db", "db", "--keys", "other", "--location", &location],
-        &["another tree"],
-    );
+    site.expect_err(3, "publish src --db db --keys other --location localhost", &["another tree"]);
     std::fs::copy(site.path("other/signing.key"), site.path("keys/signing.key")).expect("a copy");
-    site.expect_err(
-        3,
-        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
-        &["is not the key of"],
-    );
+    site.expect_err(3, &site.publication(), &["is not the key of"]);
 }
 
 #[test]
 fn planted_links_do_not_lead_writes_out_of_the_database() {
     let site = TestSite::published();
-    let location = format!("127.0.0.1:{}", site.port);
     for planted in ["lock", "publisher/stat.redb"] {
         let (victim, link) = (
             site.path(format!("victim-{}", planted.replace('/', "-"))),
@@ -142,8 +118,7 @@ fn planted_links_do_not_lead_writes_out_of_the_database() {
         std::fs::remove_file(&link).expect("the database has this file");
         std::os::unix::fs::symlink(&victim, &link).expect("a link");
         site.write("src/hello", format!("changed while {planted} is a link\n"));
-        let output =
-            site.run(["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+        let output = site.run(&site.publication());
         assert_eq!(std::fs::read(&victim).expect("the victim"), b"12345", "{planted}");
         assert_eq!(
             output.status.success(),
@@ -166,12 +141,7 @@ fn second_writer_gets_database_busy_error() {
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let _holder =
         start(std::process::Command::new("python3").args(["-c", hold]).current_dir(site.path("")));
-    let location = format!("127.0.0.1:{}", site.port);
-    site.expect_err(
-        8,
-        ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location],
-        &["db"],
-    );
+    site.expect_err(8, &site.publication(), &["db"]);
 }
 
 #[test]
@@ -199,29 +169,17 @@ fn snapshot_is_published_instead_of_the_live_directory() {
     // It is unknown when the snapshot was taken, so none of its files is taken as unchanged.
     assert_eq!([&publish("daily")["files_read"], &publish("daily")["files_read"]], [1, 1]);
     shows("daily");
-    let location = format!("127.0.0.1:{}", site.port);
     let args = |db: &str, from: &str| {
-        [
-            "publish",
-            "src",
-            "--db",
-            db,
-            "--keys",
-            "keys",
-            "--location",
-            &location,
-            "--from-snapshot",
-            from,
-        ]
-        .map(str::to_owned)
+        format!("{} --from-snapshot {from}", site.publication())
+            .replace("--db db", &format!("--db {db}"))
     };
     for missing in ["none", "../elsewhere/none", "..", "."] {
-        site.expect_err(4, args("db", missing), &["no snapshot of src"]);
+        site.expect_err(4, &args("db", missing), &["no snapshot of src"]);
     }
-    site.expect_err(3, args("src/db", "daily"), &["src/db"]);
+    site.expect_err(3, &args("src/db", "daily"), &["src/db"]);
     site.expect_err(
         3,
-        args("db", "new"),
+        &args("db", "new"),
         &["not the root of a btrfs subvolume", "--from-snapshot"],
     );
 }
@@ -285,10 +243,8 @@ fn guards_and_dry_run_come_before_a_revision() {
     (0..12).for_each(|n| site.write(&format!("src/more/{n}"), n.to_string()));
     std::fs::set_permissions(site.path("src/hello"), std::fs::Permissions::from_mode(0o600))
         .expect("ours");
-    let location = format!("127.0.0.1:{}", site.port);
-    let publish = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
-    let with = |more: &[&'static str]| [&publish[..], more].concat();
-    assert!(site.run_ok(with(&["--dry-run", "--exclude", "hello"])).contains("1 until"));
+    let publish = &site.publication();
+    assert!(site.run_ok(&format!("{publish} --dry-run --exclude hello")).contains("1 until"));
     assert!(!site.path("db").exists());
     site.expect_err(3, publish, &["src/hello", "--private-files allow"]);
     assert_eq!(
@@ -304,21 +260,16 @@ fn guards_and_dry_run_come_before_a_revision() {
     site.expect_err(3, publish, &["are gone", "--max-delete 100%"]);
     assert_eq!(site.publish_with(&["--max-delete", "100%"])["revision"], 3);
     site.run_err(4, ["rollback", "--db", "db", "--keys", "keys", "--to", "9"]);
-    assert!(
-        site.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"])
-            .contains("revision 4 has the content of revision 2")
+    assert_contains!(
+        site.run_ok(["rollback", "--db", "db", "--keys", "keys", "--to", "2"]),
+        "revision 4 has the content of revision 2"
     );
-    assert!(
-        site.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"])
-            .contains("revision 6 has the newest content")
+    assert_contains!(
+        site.run_ok(["tag", "stable", "--db", "db", "--keys", "keys", "--revision", "1"]),
+        "revision 6 has the newest content"
     );
     let log = site.run_ok(["log", "--db", "db"]);
-    assert!(
-        log.contains("the first")
-            && log.contains("stable")
-            && log.contains("rollback to revision 2"),
-        "{log}"
-    );
+    assert_contains!(log, "the first", "stable", "rollback to revision 2");
     let _replica = site.serve();
     assert_eq!(site.run_ok(["cat", "--tag", "stable", &site.name("/hello")]), "hello world\n");
     assert_eq!(site.run_ok(["cat", &site.name("/more/7")]), "7");
@@ -332,19 +283,7 @@ fn guards_and_dry_run_come_before_a_revision() {
 #[test]
 fn validity_that_the_certificate_cuts_is_said() {
     let site = TestSite::published();
-    let location = format!("127.0.0.1:{}", site.port);
-    let output = site.run([
-        "publish",
-        "src",
-        "--db",
-        "db",
-        "--keys",
-        "keys",
-        "--location",
-        &location,
-        "--duration",
-        "400d",
-    ]);
+    let output = site.run(&format!("{} --duration 400d", site.publication()));
     let (text, warning) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("certificate ends") && warning.contains("certify"), "{text}{warning}");
@@ -375,9 +314,11 @@ fn full_disk_gets_back_what_was_stored() {
         .collect();
     site.write("src/large", &content);
     site.write("small/file", "small");
-    let location = format!("127.0.0.1:{}", site.port);
     let publish = |source: &str| {
-        site.run(["publish", source, "--db", "disk/db", "--keys", "keys", "--location", &location])
+        site.run(&format!(
+            "publish {source} --db disk/db --keys keys --location {}",
+            site.location()
+        ))
     };
     let full = publish("src");
     let used = rustix::fs::statvfs(site.path("disk")).map(|stat| stat.f_blocks - stat.f_bfree);

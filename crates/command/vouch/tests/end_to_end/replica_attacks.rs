@@ -11,29 +11,18 @@ fn lying_replica_is_detected_and_another_is_used() {
     let expected = fs::read_to_string(site.path("src/dir/numbers")).expect("text");
     for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
         let name = site.name("/dir/numbers");
-        let args = [
-            "cat",
-            "--no-cache",
-            "--only-replicas",
-            "--replica",
-            order[0],
-            "--replica",
-            order[1],
-            &name,
-        ];
+        let args = format!(
+            "cat --no-cache --only-replicas --replica {} --replica {} {name}",
+            order[0], order[1]
+        );
+        let args = words(&args);
         assert_eq!(site.run_ok(args), expected);
     }
     let name = site.name("/dir/numbers");
-    let output = site.run([
-        "cat",
-        "--no-cache",
-        "--timeout",
-        "1h",
-        "--only-replicas",
-        "--replica",
-        &liar.address,
-        &name,
-    ]);
+    let output = site.run(&format!(
+        "cat --no-cache --timeout 1h --only-replicas --replica {} {name}",
+        liar.address
+    ));
     let output_text = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.code() == Some(5) && output_text.contains("no replica can be trusted"),
@@ -207,18 +196,9 @@ fn published_tree_may_list_revocations_of_others() {
 fn forwarding_pointer_leads_to_the_new_name() {
     let site = TestSite::published();
     site.run_ok(["keygen", "--out", "new-keys"]);
-    let location = format!("127.0.0.1:{}", site.port);
+    let location = site.location();
     site.write("src/hello", "at the new place\n");
-    site.run_ok([
-        "publish",
-        "src",
-        "--db",
-        "new-db",
-        "--keys",
-        "new-keys",
-        "--location",
-        &location,
-    ]);
+    site.run_ok(&format!("publish src --db new-db --keys new-keys --location {location}"));
     let new_name = site.run_ok(["name", "new-keys", "--location", &location]);
     site.run_ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
     let _replica = start_listener(
@@ -283,18 +263,9 @@ fn new_signing_key_voids_the_old_one() {
         fs::copy(site.path("keys").join(from), site.path("stolen").join(to)).expect("a copy");
     }
     site.write("src/hello", "forged\n");
-    let location = format!("127.0.0.1:{}", site.port);
+    let location = site.location();
     for _ in 0..3 {
-        site.run_ok([
-            "publish",
-            "src",
-            "--db",
-            "thief-db",
-            "--keys",
-            "stolen",
-            "--location",
-            &location,
-        ]);
+        site.run_ok(&format!("publish src --db thief-db --keys stolen --location {location}"));
     }
     let _thief = site.serve_db("thief-db", site.port);
     let output = site.run(["cat", "--timeout", "5s", &site.name("/hello")]);

@@ -88,7 +88,7 @@ fn export_notifies_readiness_reload_and_stop_on_activated_sockets() {
         .lines()
         .find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch "))
         .expect("an ExecReload line");
-    site.run_ok(reload.split(' ').chain(["--state", "state"]));
+    site.run_ok(&format!("{reload} --state state"));
     assert!(
         manager.next_notification().starts_with("RELOADING=1")
             && manager.next_notification().contains("exports reloaded")
@@ -107,14 +107,10 @@ fn replica_notifies_readiness_and_stop_on_activated_sockets() {
     let replica = manager.address.to_string();
     for _ in 0..8 {
         assert_eq!(
-            site.run_ok([
-                "cat",
-                "--only-replicas",
-                "--replica",
-                &replica,
-                "--no-cache",
-                &site.name("/hello")
-            ]),
+            site.run_ok(&format!(
+                "cat --only-replicas --replica {replica} --no-cache {}",
+                site.name("/hello")
+            )),
             "hello world\n"
         );
     }
@@ -142,14 +138,10 @@ fn restarted_replica_fails_no_read() {
         });
         while !restarter.is_finished() {
             let began = Instant::now();
-            let read = site.run_ok([
-                "cat",
-                "--only-replicas",
-                "--replica",
-                &replica,
-                "--no-cache",
-                &site.name("/dir/numbers"),
-            ]);
+            let read = site.run_ok(&format!(
+                "cat --only-replicas --replica {replica} --no-cache {}",
+                site.name("/dir/numbers")
+            ));
             assert!(read == numbers, "other bytes");
             reads.push(began.elapsed());
             done.fetch_add(1, Ordering::SeqCst);

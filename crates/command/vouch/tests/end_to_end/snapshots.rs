@@ -173,13 +173,11 @@ fn handles_survive_restart_and_only_a_removed_snapshot_is_stale() {
     let mut export = start();
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
         let client = connect(export.address, 2, "before", 0).await.expect("connected");
-        let paths = [
-            "export/dir/.snapshot",
-            "export/.snapshot/one/dir/file",
-            "export/dir/.snapshot/two/file",
-        ];
+        let paths = words(
+            "export/dir/.snapshot export/.snapshot/one/dir/file export/dir/.snapshot/two/file",
+        );
         let mut handles = Vec::new();
-        for path in paths {
+        for path in &paths {
             handles.push(handle(&client, path).await);
         }
         let before = numbers(&client, &handles[1]).await.expect("attributes");

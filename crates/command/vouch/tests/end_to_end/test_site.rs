@@ -1,6 +1,6 @@
 //! A directory, a tree's keys and database, and replicas that end with it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,6 +15,35 @@ use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
 pub(crate) use vouch_testkit::kill_on_drop::KillOnDrop;
+
+/// Arguments of a command: a list, or a line of words without blanks.
+pub(crate) trait Args {
+    fn list(self) -> Vec<OsString>;
+}
+
+impl Args for &str {
+    fn list(self) -> Vec<OsString> {
+        self.split_whitespace().map(OsString::from).collect()
+    }
+}
+
+impl Args for &String {
+    fn list(self) -> Vec<OsString> {
+        self.as_str().list()
+    }
+}
+
+macro_rules! lists {
+    ($($list:ty $(, const $len:ident)?;)*) => { $(
+        impl<S: AsRef<OsStr> $(, const $len: usize)?> Args for $list {
+            fn list(self) -> Vec<OsString> {
+                self.iter().map(|arg| arg.as_ref().to_owned()).collect()
+            }
+        }
+    )* };
+}
+
+lists! { [S; N], const N; &[S; N], const N; &[S]; Vec<S>; &Vec<S>; }
 
 pub(crate) struct TestSite {
     dir: TempDir,
@@ -89,24 +118,23 @@ impl TestSite {
     }
 
     pub(crate) fn publish_with(&self, more: &[&str]) -> serde_json::Value {
-        let location = format!("127.0.0.1:{}", self.port);
-        let mut args = vec![
-            "publish",
-            "src",
-            "--db",
-            "db",
-            "--keys",
-            "keys",
-            "--location",
-            &location,
-            "--json",
-        ];
-        args.extend(more);
+        let line = self.publication();
+        let args: Vec<&str> =
+            line.split(' ').chain(["--json"]).chain(more.iter().copied()).collect();
         serde_json::from_str(&self.run_ok(args)).expect("JSON")
     }
 
+    /// The command line that publishes the tree.
+    pub(crate) fn publication(&self) -> String {
+        format!("publish src --db db --keys keys --location {}", self.location())
+    }
+
+    pub(crate) fn location(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     pub(crate) fn name(&self, path: &str) -> String {
-        let name = self.run_ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
+        let name = self.run_ok(&format!("name keys --location {}", self.location()));
         format!("{}{path}", name.trim())
     }
 
@@ -136,9 +164,9 @@ impl TestSite {
         std::fs::read_dir(self.path(directory)).expect("a directory").count()
     }
 
-    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+    pub(crate) fn command(&self, args: impl Args) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.args(args.list()).current_dir(self.dir.path()).stdin(Stdio::null());
         command.env_remove("VOUCH_LOG").env_remove("VOUCH_PASSPHRASE_FILE");
         command
             .env("HOME", self.dir.path())
@@ -149,7 +177,7 @@ impl TestSite {
         command
     }
 
-    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Output {
+    pub(crate) fn run(&self, args: impl Args) -> Output {
         self.command(args).output().expect("the binary starts")
     }
 
@@ -174,7 +202,7 @@ impl TestSite {
         })
     }
 
-    pub(crate) fn run_ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+    pub(crate) fn run_ok(&self, args: impl Args) -> String {
         let output = self.run(args);
         assert!(
             output.status.success(),
@@ -186,11 +214,7 @@ impl TestSite {
     }
 
     /// Fails with this exit code and one line, which is returned.
-    pub(crate) fn run_err<S: AsRef<OsStr>>(
-        &self,
-        code: i32,
-        args: impl IntoIterator<Item = S>,
-    ) -> String {
+    pub(crate) fn run_err(&self, code: i32, args: impl Args) -> String {
         let output = self.run(args);
         let output_text = String::from_utf8(output.stderr).expect("text");
         assert_eq!(output.status.code(), Some(code), "{output_text}");
@@ -201,24 +225,15 @@ impl TestSite {
     }
 
     /// Fails with this exit code and one line, which has all the parts.
-    pub(crate) fn expect_err<S: AsRef<OsStr>>(
-        &self,
-        code: i32,
-        args: impl IntoIterator<Item = S>,
-        parts: &[&str],
-    ) {
+    pub(crate) fn expect_err(&self, code: i32, args: impl Args, parts: &[&str]) {
         let line = self.run_err(code, args);
         parts.iter().for_each(|part| assert!(line.contains(part), "{part:?} is missing: {line}"));
     }
 
-    pub(crate) fn script<S: AsRef<OsStr>>(
-        &self,
-        name: &str,
-        args: impl IntoIterator<Item = S>,
-    ) -> Output {
+    pub(crate) fn script(&self, name: &str, args: impl Args) -> Output {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script").join(name);
         Command::new(script)
-            .args(args)
+            .args(args.list())
             .current_dir(self.dir.path())
             .output()
             .expect("script/ is in the repository")
@@ -455,6 +470,10 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
         std::thread::sleep(Duration::from_millis(50));
     }
     true
+}
+
+pub(crate) fn within(seconds: u64, otherwise: &str, holds: impl FnMut() -> bool) {
+    assert!(eventually(Duration::from_secs(seconds), holds), "{otherwise}");
 }
 
 /// False skips the test with a line of output; with CI=true the test fails.

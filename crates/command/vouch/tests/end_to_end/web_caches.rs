@@ -3,8 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use vouch_testkit::words;
+
 use crate::http_replica::{Process, is_installed, squid, start};
-use crate::test_site::{Replica, TestSite, eventually, free_port, is_available};
+use crate::test_site::{Replica, TestSite, free_port, is_available, within};
 
 pub(crate) fn published() -> TestSite {
     let site = TestSite::new();
@@ -69,21 +71,9 @@ impl Cache {
                 let (listen, backend) =
                     (format!("127.0.0.1:{port}"), format!("127.0.0.1:{origin}"));
                 let work = format!("{dir}/varnish");
-                let options = [
-                    "-F",
-                    "-j",
-                    "none",
-                    "-n",
-                    &work,
-                    "-a",
-                    &listen,
-                    "-b",
-                    &backend,
-                    "-s",
-                    "malloc,64m",
-                    "-T",
-                    "none",
-                ];
+                let options =
+                    format!("-F -j none -n {work} -a {listen} -b {backend} -s malloc,64m -T none");
+                let options = words(&options);
                 (start("varnishd", &options, port), args(port, "DIRECT".into()))
             }
             Self::Nginx | Self::NginxIgnoringCacheControl => {
@@ -134,33 +124,16 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     let (name, proxy) = (site.name(""), format!("http://127.0.0.1:{proxy_port}"));
     let hostid = name.rsplit(',').next().expect("a HOSTID").to_owned();
     let origin_url = format!("http://127.0.0.1:{}/{hostid}", origin.port());
-    let behind = [
-        "--db",
-        "kept",
-        "--cache-of",
-        &name,
-        "--quota",
-        "100M",
-        "--only-replicas",
-        "--replica",
-        &origin_url,
-        "--proxy",
-        &proxy,
-    ];
+    let behind = format!(
+        "--db kept --cache-of {name} --quota 100M --only-replicas --replica {origin_url} --proxy {proxy}"
+    );
+    let behind = words(&behind);
     let _cache = serve(&site, cache_port, &[&behind[..], &["--refresh", "1s"]].concat());
     let url = format!("http://127.0.0.1:{cache_port}/{hostid}");
     let get = |out: &str| {
-        site.run_ok([
-            "get",
-            "--no-cache",
-            "--only-replicas",
-            "--replica",
-            &url,
-            "--proxy",
-            &proxy,
-            &name,
-            out,
-        ]);
+        site.run_ok(&format!(
+            "get --no-cache --only-replicas --replica {url} --proxy {proxy} {name} {out}"
+        ));
         site.assert_same("src", out, &[]);
     };
     get("first");
@@ -169,22 +142,12 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     site.write("src/hello", "next revision\n");
     site.publish_with(&["--pack-size", "256K"]);
     let show = || {
-        site.run([
-            "cat",
-            "--no-cache",
-            "--only-replicas",
-            "--replica",
-            &url,
-            "--proxy",
-            &proxy,
-            &format!("{name}/hello"),
-        ])
+        site.run(&format!(
+            "cat --no-cache --only-replicas --replica {url} --proxy {proxy} {name}/hello"
+        ))
         .stdout
     };
-    assert!(
-        eventually(Duration::from_secs(130), || show() == b"next revision\n"),
-        "the new revision is not seen"
-    );
+    within(130, "the new revision is not seen", || show() == b"next revision\n");
     get("third");
 }
 
@@ -227,16 +190,9 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
         .file_name();
     let pack = pack.to_str().expect("a name").to_owned();
     let mut slow = Command::new("curl");
-    slow.args([
-        "-sS",
-        "--limit-rate",
-        "60K",
-        "--cacert",
-        "first.pem",
-        "-o",
-        "slow",
-        &format!("{url}/packs/{pack}"),
-    ]);
+    slow.args(words(&format!(
+        "-sS --limit-rate 60K --cacert first.pem -o slow {url}/packs/{pack}"
+    )));
     let mut slow =
         slow.current_dir(site.path("")).stdin(Stdio::null()).spawn().expect("curl starts");
     certificate(&site, "localhost", "second.pem");
@@ -246,10 +202,7 @@ fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
         command.args(["-s", "-o", "/dev/null", "--cacert", file, &page]).current_dir(site.path(""));
         command.status().is_ok_and(|status| status.success())
     };
-    assert!(
-        eventually(Duration::from_secs(20), || trusts("second.pem")),
-        "the new certificate is not used"
-    );
+    within(20, "the new certificate is not used", || trusts("second.pem"));
     assert!(!trusts("first.pem"));
     assert!(slow.wait().expect("curl ends").success(), "the connection from before was dropped");
     assert_eq!(

@@ -1,6 +1,7 @@
 //! Publications and collections beside clients whose web cache has an earlier manifest.
 
 use std::time::Duration;
+use vouch_testkit::words;
 
 use crate::http_replica::{is_installed, nginx_with};
 use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available};
@@ -88,21 +89,12 @@ fn replica_serves_files_of_an_earlier_manifest_to_a_cache() {
         publish_and_collect(&site, grace);
         let (url, hello) =
             (format!("http://127.0.0.1:{}/{hostid}", site.port), site.name("/hello"));
-        let direct = [
-            "cat",
-            "--no-cache",
-            "--state",
-            "other",
-            "--only-replicas",
-            "--replica",
-            &url,
-            "--proxy",
-            "DIRECT",
-            &hello,
-        ];
-        assert!(
-            eventually(Duration::from_secs(60), || site.run(direct).stdout == b"second revision\n")
+        let direct = format!(
+            "cat --no-cache --state other --only-replicas --replica {url} --proxy DIRECT {hello}"
         );
+        let direct = words(&direct);
+        assert!(eventually(Duration::from_secs(60), || site.run(&direct).stdout
+            == b"second revision\n"));
         let get = site
             .run([&["get", "--no-cache", "--timeout", "5s", &name, "out"], &through[..]].concat());
         if grace.is_empty() {

@@ -3,8 +3,9 @@
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+use vouch_testkit::words;
 
-use crate::test_site::{Replica, TestSite, eventually, free_port};
+use crate::test_site::{Replica, TestSite, free_port, within};
 use crate::web_caches::{noise, serve};
 
 const FILES: u64 = 6;
@@ -59,17 +60,10 @@ impl Services {
         let origin_url = format!("http://127.0.0.1:{origin_port}/{}", self.hostid);
         let (cache_port, name) = (self.cache_port, self.name.clone());
         self.cache.get_or_insert_with(|| {
-            let of = [
-                "--db",
-                "kept",
-                "--cache-of",
-                &name,
-                "--quota",
-                "100M",
-                "--only-replicas",
-                "--replica",
-                &origin_url,
-            ];
+            let of = format!(
+                "--db kept --cache-of {name} --quota 100M --only-replicas --replica {origin_url}"
+            );
+            let of = words(&of);
             serve(site, cache_port, &[&of[..], &["--refresh", "1s", "--timeout", "3s"]].concat())
         });
     }
@@ -111,17 +105,7 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
         let (victim, way, delay) =
             (random.below(3), random.below(3), Duration::from_millis(random.below(700)));
         write_revision(&site, newest + 1);
-        let location = format!("127.0.0.1:{}", site.port);
-        let mut publisher = site.command([
-            "publish",
-            "src",
-            "--db",
-            "db",
-            "--keys",
-            "keys",
-            "--location",
-            &location,
-        ]);
+        let mut publisher = site.command(&site.publication());
         let mut publisher = publisher
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -199,7 +183,7 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
             site.run([&args[..], &[&name, "last"]].concat()).status.success()
                 && revision_of(&site, "last") == Some(newest + 1)
         };
-        assert!(eventually(Duration::from_secs(60), get), "way {way} does not recover");
+        within(60, &format!("way {way} does not recover"), get);
     }
     let [origins, caches, publishers, read, failed, undone] = counts;
     println!(

@@ -62,17 +62,10 @@ fn web_server_with_http2_is_asked_by_it() {
     let _server = nginx_with(&site, port, &more);
     site.environment.push(("SSL_CERT_FILE", site.path("cert.pem").display().to_string()));
     let url = format!("https://localhost:{tls_port}/db");
-    site.run_ok([
-        "get",
-        "--no-cache",
-        "--only-replicas",
-        "--replica",
-        &url,
-        "--proxy",
-        "DIRECT",
-        &site.name(""),
-        "out",
-    ]);
+    site.run_ok(&format!(
+        "get --no-cache --only-replicas --replica {url} --proxy DIRECT {} out",
+        site.name("")
+    ));
     site.assert_same("src", "out", &[]);
     let log = || std::fs::read_to_string(site.path("combined.log")).unwrap_or_default();
     assert!(eventually(Duration::from_secs(10), || log().contains("/db/packs/")), "{}", log());

@@ -11,6 +11,8 @@ mod sssd;
 mod trust;
 
 use std::path::Path;
+use vouch_testkit::assert_contains;
+use vouch_testkit::words;
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::{Client, Config, Error, establish};
@@ -50,17 +52,9 @@ fn run_in_namespaces(test: &str) {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--net",
-        "--uts",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--propagation",
-        "private",
-    ]);
+    command.args(words(
+        "--mount --net --uts --pid --fork --kill-child --mount-proc --propagation private",
+    ));
     command.arg(std::env::current_exe().expect("this program")).args([
         "--exact",
         test,
@@ -118,10 +112,7 @@ fn assert_commands_of_the_guide_find_key_and_user(domain: &Domain) {
     let found = domain.output_of_documented("vouch check --keytab");
     assert!(found.contains("has a key of the service nfs"), "{found}");
     let found = domain.output_of_documented("vouch check --user");
-    assert!(
-        found.contains(&format!("alice: uid {}, gid {}, 1 groups", ALICE.0, ALICE.1)),
-        "{found}"
-    );
+    assert_contains!(found, &format!("alice: uid {}, gid {}, 1 groups", ALICE.0, ALICE.1));
 }
 
 /// `carol` is no user of /etc/passwd: `auth_to_local` makes `AD\carol` of her principal. She is

@@ -2,24 +2,14 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Output;
+use vouch_testkit::words;
 
 use serde_json::Value;
 
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 
-const SHORT: [&str; 10] = [
-    "--quick",
-    "--rounds",
-    "1",
-    "--seconds",
-    "0.05",
-    "--file-size",
-    "2M",
-    "--depth",
-    "4",
-    "--json",
-];
+const SHORT: &str = "--quick --rounds 1 --seconds 0.05 --file-size 2M --depth 4 --json";
 
 fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
@@ -49,7 +39,7 @@ fn flavours_are_compared_in_one_run() {
     );
     let args = [
         &["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"],
-        &SHORT[..],
+        &words(SHORT)[..],
         &[&json],
     ]
     .concat();
@@ -96,13 +86,10 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     let export = Export::start(&kdc);
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-    command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args([
-        "bench",
-        "agent",
-        "--listen",
-        "127.0.0.1:0",
-        "--principal",
-    ]);
+    command
+        .envs(kdc.environment("krb5"))
+        .env("KRB5CCNAME", &cache)
+        .args(words("bench agent --listen 127.0.0.1:0 --principal"));
     command
         .arg(format!("root@{REALM}"))
         .arg("--keytab")
@@ -118,7 +105,7 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     let json = kdc.path("run.json").display().to_string();
     let args = [
         &["bench", "concurrency", "--target", &target, "--sec", "krb5i", "--agent", &agent_at],
-        &SHORT[..],
+        &words(SHORT)[..],
         &[&json],
     ]
     .concat();

@@ -7,6 +7,8 @@ mod sssd;
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::op::{Op, Results};
 use vouch_nfs4_client::Client;
+use vouch_testkit::assert_contains;
+use vouch_testkit::words;
 
 use crate::prelude::*;
 use site::{CROWD_LEN, CROWDS, Export, GROUPS, Site, USERS, enters, uid};
@@ -88,13 +90,10 @@ async fn assert_memberships(export: &Export, step: usize) {
 
 fn assert_users_are_found(site: &Site) {
     let found = site.check(&["--user", "user0"]);
-    assert!(
-        found.contains(&format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2)),
-        "{found}"
-    );
-    assert!(
-        site.check(&["--user", "nobody-knows"])
-            .contains("PROBLEM  user-without-account: nobody-knows")
+    assert_contains!(found, &format!("uid {}, gid 200000, {} groups", uid(0), GROUPS + 2));
+    assert_contains!(
+        site.check(&["--user", "nobody-knows"]),
+        "PROBLEM  user-without-account: nobody-knows"
     );
 }
 
@@ -217,11 +216,7 @@ fn known_users_outlive_an_outage_and_unknown_ones_wait() {
     });
     let found = site.check(&[&export.state().display().to_string()]);
     assert!(!found.contains("name-service-silent"), "{found}");
-    assert!(
-        export.log().contains("NFS4ERR_DELAY: the name service does not answer"),
-        "{}",
-        export.log()
-    );
+    assert_contains!(export.log(), "NFS4ERR_DELAY: the name service does not answer");
     let reason = "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY";
     export.until("no refusal is recorded", || {
         export.refusals().iter().any(|detail| detail == reason)
@@ -260,11 +255,9 @@ async fn serves_known_users_only(
 fn assert_failed_lookups_are_named(site: &Site) {
     for (user, what) in [("user5", "the user"), ("daemon", "the user's groups")] {
         let found = site.check(&["--user", user]);
-        assert!(
-            found.contains(&format!(
-                "PROBLEM  name-service-silent: {user}: the look-up of {what} fails: `ldap`"
-            )),
-            "{found}"
+        assert_contains!(
+            found,
+            &format!("PROBLEM  name-service-silent: {user}: the look-up of {what} fails: `ldap`")
         );
     }
 }
@@ -272,14 +265,7 @@ fn assert_failed_lookups_are_named(site: &Site) {
 #[test]
 fn known_user_is_forgotten_after_the_life_in_an_outage() {
     let Some(mut site) = Site::start(REPORTS) else { return };
-    let export = site.export(&[
-        "--identity-cache",
-        "2s",
-        "--identity-outage",
-        "4s",
-        "--identity-wait",
-        "1s",
-    ]);
+    let export = site.export(&words("--identity-cache 2s --identity-outage 4s --identity-wait 1s"));
     runtime().block_on(async {
         let known = export.client(uid(1)).await;
         assert_eq!(enters(&known, "crowd0").await, Ok(()));

@@ -2,6 +2,7 @@ use std::fs::DirBuilder;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
+use vouch_testkit::words;
 
 use vouch_audit::Record;
 use vouch_audit::frame::Kind;
@@ -136,16 +137,7 @@ impl Export {
             command.arg("--tls-cert").arg(self.certificate()).arg("--tls-key").arg(path("tls.key"));
         }
         let xprtsec = if self.options.tls { ",xprtsec=tls" } else { "" };
-        command.args([
-            "--options",
-            &format!("rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p{xprtsec}"),
-            "--lease",
-            self.options.lease,
-            "--listen",
-            &self.address.to_string(),
-            "--metrics",
-            &self.metrics.to_string(),
-        ]);
+        command.args(words(&format!("--options rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p{xprtsec} --lease {} --listen {} --metrics {}", self.options.lease, self.address.to_string(), self.metrics.to_string())));
         command
             .arg("--state")
             .arg(path("state"))

@@ -8,6 +8,8 @@ mod slurm;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
+use vouch_testkit::assert_contains;
+use vouch_testkit::words;
 
 use vouch_nfs4::Attributes;
 use vouch_nfs4::op::{ShareAccess, StableHow};
@@ -87,12 +89,7 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
     site.begin("4711", "daemon", "n[1-2]", "1m").expect("registered");
     site.prolog("n1", "4711").expect("tickets");
     let tickets = site.klist("n1", "daemon");
-    assert!(
-        tickets.contains("nfs/localhost@VOUCH.TEST")
-            && !tickets.contains("krbtgt")
-            && !tickets.contains("vouch-jobs"),
-        "{tickets}"
-    );
+    assert_contains!(tickets, "nfs/localhost@VOUCH.TEST"; "krbtgt", "vouch-jobs");
     let seconds = 3 * LIFE.as_secs();
     let kept = job(&site.realm.kdc, &site.cache("n1", "daemon"), &export, seconds)
         .spawn()
@@ -172,10 +169,8 @@ fn others_get_no_tickets_and_a_reason() {
     }
     // A deadline beyond the limit is cut, and the scheduler learns it.
     let mut long = site.vouch();
-    long.args([
-        "begin", "--job", "10", "--user", "daemon", "--nodes", "n1", "--for", "60d", "--socket",
-    ])
-    .arg(site.socket());
+    long.args(words("begin --job 10 --user daemon --nodes n1 --for 60d --socket"))
+        .arg(site.socket());
     let out = long.output().expect("the binary starts");
     let text = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success() && text.contains("--job-life-max"), "{text}");
@@ -309,10 +304,10 @@ fn status_and_check_name_faults_of_broker_and_agent() {
         site.health(Some("n1")).contains("\"users_without_tickets\":1")
     });
     let found = site.check();
-    assert!(
-        found.contains("PROBLEM  broker-unavailable: jobs agent of node n1")
-            && found.contains("PROBLEM  tickets-missing"),
-        "{found}"
+    assert_contains!(
+        found,
+        "PROBLEM  broker-unavailable: jobs agent of node n1",
+        "PROBLEM  tickets-missing"
     );
     // The key at the KDC is newer than the one in the keytab.
     site.realm.kdc.rekey("vouch-jobs/localhost");

@@ -1,6 +1,7 @@
 //! Kerberos over TLS: the ticket says who asks, and TLS protects the rest.
 
 use crate::prelude::*;
+use vouch_testkit::words;
 
 #[test]
 fn ticket_identifies_user_of_tls_connection() {
@@ -11,17 +12,9 @@ fn ticket_identifies_user_of_tls_connection() {
     let bench = |sec: &str, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).stdin(Stdio::null());
-        command.args([
-            "bench",
-            "concurrency",
-            "--quick",
-            "--target",
-            &target,
-            "--sec",
-            sec,
-            "--rounds",
-            "1",
-        ]);
+        command.args(words(&format!(
+            "bench concurrency --quick --target {target} --sec {sec} --rounds 1"
+        )));
         command.args(["--seconds", "0.05", "--file-size", "2M", "--depth", "4"]).args(more);
         command.output().expect("the binary starts")
     };

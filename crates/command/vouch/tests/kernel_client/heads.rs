@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use vouch_testkit::words;
 
 use crate::guest::{Guest, Network};
 use crate::test_site::{Export, TestSite, free_port};
@@ -33,19 +34,10 @@ pub(crate) fn head(
     more: &[&str],
 ) -> Export {
     let (dir, listen) = (format!("tree:{}", site.path("db").display()), address.to_string());
-    let args = [
-        "export",
-        "--dir",
-        &dir,
-        "--state",
-        state,
-        "--lease",
-        "5",
-        "--listen",
-        &listen,
-        "--filehandle-key",
-        "key",
-    ];
+    let args = format!(
+        "export --dir {dir} --state {state} --lease 5 --listen {listen} --filehandle-key key"
+    );
+    let args = words(&args);
     Export::spawn(&mut site.command([&args[..], &["--options", options], more].concat()), address)
 }
 

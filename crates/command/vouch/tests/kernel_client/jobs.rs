@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use vouch_testkit::words;
 
 use crate::guest::{self, Guest, Network};
 use crate::kerberos::{ENCTYPES, has_gssd};
@@ -53,18 +54,10 @@ impl Broker {
             .port();
         let environment = [&kdc.environment("server"), more].concat();
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.args([
-            "jobs",
-            "broker",
-            "--principal",
-            BROKER,
-            "--service",
-            SERVICE,
-            "--uid-min",
-            "1",
-            "--scheduler",
-            "root",
-        ]);
+        command.args(words(&format!(
+            "jobs broker --principal {} --service {} --uid-min 1 --scheduler root",
+            BROKER, SERVICE
+        )));
         command.args([
             "--ticket-life",
             &format!("{ticket_s}s"),
@@ -95,19 +88,9 @@ impl Broker {
     pub(crate) fn begin(&self, job: &str, user: &str, node: &str, seconds: u64) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command
-            .args([
-                "jobs",
-                "begin",
-                "--job",
-                job,
-                "--user",
-                user,
-                "--nodes",
-                node,
-                "--for",
-                &format!("{seconds}s"),
-                "--socket",
-            ])
+            .args(words(&format!(
+                "jobs begin --job {job} --user {user} --nodes {node} --for {seconds}s --socket"
+            )))
             .arg(self.socket());
         assert!(
             command.envs(self.environment.clone()).status().expect("the binary starts").success(),

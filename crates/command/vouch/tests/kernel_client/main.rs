@@ -24,6 +24,7 @@ mod tls;
 mod trunking;
 
 use std::time::Duration;
+use vouch_testkit::assert_contains;
 
 use guest::{Guest, Network};
 use server::{Server, ServerOptions};
@@ -180,10 +181,7 @@ fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
         .file(&guest::work("snapshots.sh"));
     let out =
         guest.set("VOUCH", env!("CARGO_BIN_EXE_vouch")).set("VERSION", "4.2").run("lvm_thin.sh");
-    assert!(
-        out.contains("ok: a new snapshot shows") && out.contains("ok: snapshots of a thin volume"),
-        "{out}"
-    );
+    assert_contains!(out, "ok: a new snapshot shows", "ok: snapshots of a thin volume");
 }
 
 /// The client follows a referral to the standard port.

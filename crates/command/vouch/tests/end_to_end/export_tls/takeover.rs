@@ -3,18 +3,12 @@
 use super::*;
 use crate::lock_holder::LockHolder;
 use vouch_testkit::moving_address::MovingAddress;
+use vouch_testkit::words;
 
 fn start_head(site: &TestSite, head: &str, address: SocketAddr) -> KillOnDrop {
     let listen = address.to_string();
-    let fixed = [
-        "export",
-        "--dir",
-        "shared",
-        "--options",
-        "rw,insecure,no_root_squash,xprtsec=tls",
-        "--lease",
-        "90",
-    ];
+    let fixed =
+        words("export --dir shared --options rw,insecure,no_root_squash,xprtsec=tls --lease 90");
     let tls = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--tls-client-ca", "ca.pem"];
     let heads = ["--listen", &listen, "--state", "exporting", "--shared-state", "--head", head];
     let log = std::fs::OpenOptions::new()

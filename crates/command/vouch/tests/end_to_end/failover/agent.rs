@@ -87,10 +87,7 @@ fn process_without_main_thread_runs_while_another_thread_does() {
     let (child, site) = (KillOnDrop(child), TestSite::with_directories(&["run"]));
     site.write("run/vouch-export-default.pid", child.id().to_string());
     let stat = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-    assert!(
-        eventually(Duration::from_secs(120), || stat().contains(") Z ")),
-        "the main thread does not end"
-    );
+    within(120, "the main thread does not end", || stat().contains(") Z "));
     let comm = fs::read_to_string(format!("/proc/{}/comm", child.id())).expect("the process");
     let agent = Agent { site, binary: format!("/usr/bin/{}", comm.trim()) };
     assert_eq!(agent.call("monitor"), ERR_GENERIC);

@@ -83,19 +83,12 @@ impl Heads {
         }
         let name = NAMES[head];
         let listen = format!("{ADDRESS}:{PORT}");
-        let fixed = [
-            "export",
-            "--dir",
-            "data",
-            "--options",
-            "rw,insecure,no_root_squash",
-            "--state",
-            "shared",
-            "--shared-state",
-        ];
+        let fixed = words(
+            "export --dir data --options rw,insecure,no_root_squash --state shared --shared-state",
+        );
         let fixed = [&fixed[..], &["--head", name, "--listen", &listen, "--lease", "60"]].concat();
-        let vouch =
-            self.site.command(fixed.into_iter().chain(self.options.iter().map(String::as_str)));
+        let mut vouch = self.site.command(fixed);
+        vouch.args(&self.options);
         let mut command = Command::new("ip");
         command
             .args(["netns", "exec", &self.network.heads[head]])
@@ -143,11 +136,9 @@ impl Heads {
     /// A stopped head must not run on: the kernel has ended it with its lease, or it was fenced.
     pub(super) fn continue_stopped(&self, stopped: u32) {
         signal("CONT", stopped);
-        assert!(
-            eventually(Duration::from_secs(120), || !Path::new(&format!("/proc/{stopped}/exe"))
-                .exists()),
-            "a head runs on after its lease"
-        );
+        within(120, "a head runs on after its lease", || {
+            !Path::new(&format!("/proc/{stopped}/exe")).exists()
+        });
     }
 
     pub(super) fn pid(&self, head: usize) -> u32 {
@@ -176,13 +167,7 @@ impl Heads {
         let mut running = self.running.lock();
         for child in running.iter_mut().flatten() {
             signal("TERM", child.id());
-            assert!(
-                eventually(Duration::from_secs(120), || child
-                    .try_wait()
-                    .expect("a child")
-                    .is_some()),
-                "a head does not end"
-            );
+            within(120, "a head does not end", || child.try_wait().expect("a child").is_some());
             let status = child.wait().expect("a child");
             assert!(status.success() || status.signal() == Some(15), "{status}");
         }

@@ -5,16 +5,10 @@ use crate::prelude::*;
 fn command(site: &TestSite, instance: usize, head: &str, address: SocketAddr) -> Command {
     let (dir, state, listen) =
         (format!("data{instance}"), format!("state{instance}"), address.to_string());
-    let fixed = [
-        "export",
-        "--dir",
-        &dir,
-        "--options",
-        "rw,insecure,no_root_squash",
-        "--state",
-        &state,
-        "--shared-state",
-    ];
+    let fixed = format!(
+        "export --dir {dir} --options rw,insecure,no_root_squash --state {state} --shared-state"
+    );
+    let fixed = words(&fixed);
     site.command([&fixed[..], &["--head", head, "--listen", &listen]].concat())
 }
 
@@ -55,10 +49,7 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
             .spawn()
             .expect("the binary starts"),
     );
-    assert!(
-        eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(1)),
-        "a standby is not active"
-    );
+    within(120, "a standby is not active", || is_active(&site, 1, "b") == Some(1));
     assert_eq!((is_active(&site, 1, "a"), is_active(&site, 2, "a")), (Some(0), Some(0)));
     let status = site.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
     assert!(status.contains("head b: standby; a has epoch 1"), "{status}");
@@ -66,10 +57,7 @@ fn instances_of_one_machine_serve_their_own_exports_and_a_standby_takes_one_over
     assert!(reloaded.contains("standby"), "{reloaded}");
 
     first.terminate();
-    assert!(
-        eventually(Duration::from_secs(120), || is_active(&site, 1, "b") == Some(0)),
-        "the standby does not take over"
-    );
+    within(120, "the standby does not take over", || is_active(&site, 1, "b") == Some(0));
     assert_eq!(served(address(4)), b"first");
     let status = site.run_ok(["export", "status", "--state", "state1", "--head", "b"]);
     assert!(status.contains("head b: active in epoch 2"), "{status}");

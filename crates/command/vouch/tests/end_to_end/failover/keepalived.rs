@@ -37,15 +37,10 @@ impl Keepalived {
         fs::write(file("conf"), text).expect("a file");
         let log = fs::File::create(file("log")).expect("a file");
         let mut command = Command::new("ip");
-        command.args([
-            "netns",
-            "exec",
-            &network.heads[head],
-            "keepalived",
-            "--dont-fork",
-            "--log-console",
-            "--log-detail",
-        ]);
+        command.args(words(&format!(
+            "netns exec {} keepalived --dont-fork --log-console --log-detail",
+            network.heads[head]
+        )));
         command
             .arg("--use-file")
             .arg(file("conf"))

@@ -104,16 +104,9 @@ async fn reclaim_all(address: SocketAddr, holders: Vec<Holder>, share: Share) ->
 
 fn head(site: &TestSite, name: &str, address: SocketAddr) -> Export {
     let (listen, lease) = (address.to_string(), LEASE.as_secs().to_string());
-    let fixed = [
-        "export",
-        "--dir",
-        "data",
-        "--options",
-        "rw,insecure,no_root_squash",
-        "--state",
-        "shared",
-        "--shared-state",
-    ];
+    let fixed = words(
+        "export --dir data --options rw,insecure,no_root_squash --state shared --shared-state",
+    );
     let more = ["--head", name, "--state-lease", "5s", "--listen", &listen, "--lease", &lease];
     Export::spawn(&mut site.command([&fixed[..], &more].concat()), address)
 }

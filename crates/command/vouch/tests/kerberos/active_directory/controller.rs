@@ -1,6 +1,7 @@
 //! Controllers: Samba, each with an address and directories of its own.
 
 use std::path::{Path, PathBuf};
+use vouch_testkit::words;
 
 use super::domain::{PASSWORD, inside_own, make_root, succeed, until};
 use crate::prelude::*;
@@ -35,26 +36,14 @@ impl Controller {
     /// Makes a domain of its own.
     pub(super) fn provision(&self, Naming { realm, domain, host }: Naming) {
         let mut provision = self.command("samba-tool");
-        provision.args([
-            "domain",
-            "provision",
-            "--realm",
-            realm,
-            "--domain",
-            domain,
-            "--adminpass",
-            PASSWORD,
-            "--server-role",
-            "dc",
-        ]);
-        provision.args([
-            "--dns-backend",
-            "NONE",
-            "--host-name",
-            host,
-            "--host-ip",
-            &self.address.to_string(),
-        ]);
+        provision.args(words(&format!(
+            "domain provision --realm {realm} --domain {domain} --adminpass {} --server-role dc",
+            PASSWORD
+        )));
+        provision.args(words(&format!(
+            "--dns-backend NONE --host-name {host} --host-ip {}",
+            self.address.to_string()
+        )));
         succeed(provision.args(self.address_options()));
     }
 

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use vouch_testkit::words;
 
 use super::controller::{Controller, Naming};
 use super::{ENTERED, INSIDE, PORT, REFUSED, TARGET_NAME, WHERE, documented, member};
@@ -322,13 +323,10 @@ impl Domain {
             .expect("a free port");
         let state = self.path(&format!("state-{name}"));
         command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(&state);
-        command.args([
-            "--options",
-            "rw,insecure,sec=krb5:krb5i:krb5p",
-            "--listen",
-            &address.to_string(),
-            "--keytab",
-        ]);
+        command.args(words(&format!(
+            "--options rw,insecure,sec=krb5:krb5i:krb5p --listen {} --keytab",
+            address.to_string()
+        )));
         command.arg(self.path(keytab)).args(options.more);
         let log = std::fs::File::options()
             .create(true)

@@ -1,6 +1,7 @@
 //! A read-only controller, which holds the passwords of some accounts, while the writable one is away.
 
 use std::path::PathBuf;
+use vouch_testkit::words;
 
 use super::controller::Controller;
 use super::domain::{Domain, PASSWORD, output_with, succeed};
@@ -103,17 +104,10 @@ fn adcli_changes_nothing(domain: &Domain) {
     let keytab = || std::fs::read(domain.path("filer.keytab")).expect("the keytab");
     let before = keytab();
     let mut update = domain.inside("adcli");
-    update.args([
-        "update",
-        "--domain=ad.vouch.test",
-        "--domain-controller=dc2.ad.vouch.test",
-        "--computer-name=FILER",
-    ]);
-    update.args([
-        "--host-fqdn=filer.ad.vouch.test",
-        "--host-keytab=/mnt/filer.keytab",
-        "--computer-password-lifetime=0",
-    ]);
+    update.args(words(
+        "update --domain=ad.vouch.test --domain-controller=dc2.ad.vouch.test --computer-name=FILER",
+    ));
+    update.args(words("--host-fqdn=filer.ad.vouch.test --host-keytab=/mnt/filer.keytab --computer-password-lifetime=0"));
     let error =
         output_with(&mut update, "").expect_err("a read-only controller has changed a password");
     assert!(error.contains("Couldn't get change password ticket"), "{error}");

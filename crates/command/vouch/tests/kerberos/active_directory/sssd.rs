@@ -1,6 +1,7 @@
 //! A machine that msktutil(1) joins, with the users and nested groups of the domain by SSSD.
 
 use std::path::Path;
+use vouch_testkit::words;
 
 use super::domain::{Domain, Options, succeed, until};
 use super::{documented, is_inside, run_in_namespaces};
@@ -102,17 +103,10 @@ fn start(domain: &Domain) -> KillOnDrop {
     std::fs::write(domain.path("sss.conf"), "passwd: files sss\ngroup: files sss\n")
         .expect("a file");
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        START,
-    ]);
+    command.args(words(&format!(
+        "--mount --pid --fork --kill-child --propagation private sh -c {}",
+        START
+    )));
     command.arg(domain.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
     let log = std::fs::File::create(domain.path("sssd.log")).expect("a file");
     let process = KillOnDrop(command.stderr(log).spawn().expect("unshare(1)"));

@@ -4,6 +4,7 @@ use super::controller::{Controller, Naming};
 use super::domain::{Domain, Export, Options, PASSWORD, succeed};
 use super::{ALICE, documented, is_inside, member, run_in_namespaces};
 use crate::prelude::*;
+use vouch_testkit::assert_contains;
 
 const NAMING: Naming = Naming { realm: "PARTNER.VOUCH.TEST", domain: "PARTNER", host: "dc" };
 const ADDRESS: &str = "127.0.0.3";
@@ -63,10 +64,7 @@ fn users_without_a_rule_are_refused(domain: &Domain, dave: &str, namesake: &str)
         assert_eq!(enters(&export, domain, "own", cache), refused(), "{user}");
         let found = domain.check(&[&export.state.display().to_string()]);
         let principal = format!("user-without-account: {user}@{}: was refused", NAMING.realm);
-        assert!(
-            found.contains(&principal) && found.contains("no rule maps it to a local name"),
-            "{found}"
-        );
+        assert_contains!(found, &principal, "no rule maps it to a local name");
     }
 }
 
@@ -130,9 +128,5 @@ fn users_of_a_realm_without_trust_are_refused(domain: &Domain) {
     kdc.add(&["nfs/filer.ad.vouch.test"]);
     connect();
     let log = domain.log();
-    assert!(
-        log.contains(&format!("nfs/filer.ad.vouch.test@{REALM}"))
-            && log.contains("the keytab lacks this key"),
-        "{log}"
-    );
+    assert_contains!(log, &format!("nfs/filer.ad.vouch.test@{REALM}"), "the keytab lacks this key");
 }

@@ -3,6 +3,7 @@
 //! directory: no other program sees it.
 
 use std::path::{Path, PathBuf};
+use vouch_testkit::words;
 
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
@@ -224,15 +225,7 @@ impl Site {
             .arg("--audit")
             .arg(path("trail"));
         let sec = if realm.is_some() { "sys:krb5:krb5i:krb5p" } else { "sys" };
-        command.args([
-            "--options",
-            &format!("rw,insecure,no_root_squash,sec={sec}"),
-            "--groups",
-            "server",
-            "--owner-names",
-            "--domain",
-            "vouch.test",
-        ]);
+        command.args(words(&format!("--options rw,insecure,no_root_squash,sec={sec} --groups server --owner-names --domain vouch.test")));
         command
             .args(["--audit-sync", "none", "--lease", "90", "--listen", &address.to_string()])
             .args(options);

@@ -1,6 +1,7 @@
 //! The same directory by SSSD: users, groups, the stated time of a removed membership, and an outage.
 
 use std::path::Path;
+use vouch_testkit::words;
 
 use super::site::{CROWD_LEN, Site, USERS, enters, has_directory, uid};
 use super::{STATED, assert_memberships, assert_users_are_found, owners, runtime, until_refused};
@@ -66,17 +67,10 @@ impl Site {
         std::fs::set_permissions(site.path("sssd/sssd.conf"), private).expect("an own file");
         site.mounts.push(("var-lib", "/var/lib"));
         let mut command = Command::new("unshare");
-        command.args([
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            START,
-        ]);
+        command.args(words(&format!(
+            "--mount --pid --fork --kill-child --propagation private sh -c {}",
+            START
+        )));
         command.arg(site.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(site.path("sssd.log")).expect("a file");
         site.name_service = Some(KillOnDrop(command.stderr(log).spawn().expect("unshare(1)")));

@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use vouch_testkit::words;
 
 use vouch_audit::keys::Ratchet;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
@@ -166,23 +167,12 @@ impl Site {
     pub(crate) fn start_broker_for(&mut self, services: &[&str]) {
         self.kill_broker();
         let mut command = self.vouch();
-        command.args([
-            "broker",
-            "--principal",
-            &broker_principal(self.address.ip().to_canonical()),
-            "--uid-min",
-            "1",
-            "--audit-sync",
-            "none",
-            "--listen",
-            &self.address.to_string(),
-        ]);
-        command.args([
-            "--ticket-life",
-            &format!("{}s", self.life.as_secs()),
-            "--scheduler",
-            "root",
-        ]);
+        command.args(words(&format!(
+            "broker --principal {} --uid-min 1 --audit-sync none --listen {}",
+            broker_principal(self.address.ip().to_canonical()),
+            self.address.to_string()
+        )));
+        command.args(words(&format!("--ticket-life {}s --scheduler root", self.life.as_secs())));
         command.args(services.iter().flat_map(|service| ["--service", service]));
         if self.shared {
             command.args(["--shared-node-principal", "host/image"]);
@@ -292,9 +282,9 @@ impl Site {
     ) -> Result<(), String> {
         let mut command = self.vouch();
         command
-            .args([
-                "begin", "--job", job, "--user", user, "--nodes", nodes, "--for", lasts, "--socket",
-            ])
+            .args(words(&format!(
+                "begin --job {job} --user {user} --nodes {nodes} --for {lasts} --socket"
+            )))
             .arg(self.socket());
         outcome(command)
     }
@@ -316,10 +306,9 @@ impl Site {
         std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).expect("a copy");
         let mut command = Command::new(&program);
         command
-            .args([
-                "jobs", "begin", "--job", job, "--user", "daemon", "--nodes", "n1", "--for", "1m",
-                "--socket",
-            ])
+            .args(words(&format!(
+                "jobs begin --job {job} --user daemon --nodes n1 --for 1m --socket"
+            )))
             .arg(self.socket());
         command.uid(65_534).gid(65_534).current_dir("/").stdin(Stdio::null());
         let answer = outcome(command);

@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::SystemTime;
+use vouch_testkit::words;
 
 use super::audited_operations::AuditedOperations;
 use super::observer::{GuestReport, Observer};
@@ -126,16 +127,10 @@ impl Campaign {
             .expect("an own directory");
         fs::write(files.root().join("fence"), fence(&files)).expect("a file");
         let trail = trail.to_string_lossy();
-        let mut set_up = SetUp::new(&[
-            "--lease",
-            "60",
-            "--state-lease",
-            &self.state_lease,
-            "--audit",
-            &trail,
-            "--audit-policy",
-            "block",
-        ]);
+        let mut set_up = SetUp::new(&words(&format!(
+            "--lease 60 --state-lease {} --audit {trail} --audit-policy block",
+            self.state_lease
+        )));
         set_up.fences = !self.without.contains("fencing");
         if let Some(realm) = realm {
             realm.add_to_heads(&mut set_up);

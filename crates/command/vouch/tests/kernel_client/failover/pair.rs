@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use vouch_testkit::words;
 
 use super::worker::Service;
 use crate::export_files::ExportFiles;
@@ -153,21 +154,16 @@ impl Pair {
         let path = |name: &str| self.files.root().join(name);
         let mut command = Command::new("ip");
         command
-            .args([
-                "netns",
-                "exec",
-                &self.namespaces[head],
-                env!("CARGO_BIN_EXE_vouch"),
-                "export",
-                "--dir",
-            ])
+            .args(words(&format!(
+                "netns exec {} {} export --dir",
+                self.namespaces[head],
+                env!("CARGO_BIN_EXE_vouch")
+            )))
             .arg(path("export"));
-        command.args([
-            "--pseudo",
-            "/export",
-            "--options",
-            &format!("rw,insecure,no_root_squash,sec={}", self.set_up.flavours),
-        ]);
+        command.args(words(&format!(
+            "--pseudo /export --options rw,insecure,no_root_squash,sec={}",
+            self.set_up.flavours
+        )));
         command.args(["--listen", &self.service.address.to_string(), "--state"]).arg(path("state"));
         command.args(["--shared-state", "--head", NAMES[head]]).args(&self.set_up.options);
         command.envs(self.set_up.environment.iter().map(|(name, value)| (name, value)));
@@ -257,21 +253,10 @@ impl Pair {
         self.announcements = ["-U", "-A"]
             .map(|kind| {
                 let mut command = Command::new("ip");
-                command.args([
-                    "netns",
-                    "exec",
-                    new,
-                    "busybox",
-                    "arping",
-                    kind,
-                    "-c",
-                    "4",
-                    "-w",
-                    "5",
-                    "-I",
-                    "eth0",
-                    &self.address(),
-                ]);
+                command.args(words(&format!(
+                    "netns exec {new} busybox arping {kind} -c 4 -w 5 -I eth0 {}",
+                    self.address()
+                )));
                 KillOnDrop(
                     command
                         .stdin(Stdio::null())
