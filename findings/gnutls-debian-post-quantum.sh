@@ -1,9 +1,11 @@
 #!/bin/bash
-# Guess: GnuTLS 3.8.13 of Debian offers X25519MLKEM768 and knows ML-DSA keys, as GnuTLS does since 3.8.9 and
-# 3.8.10; so tlshd 1.4, whose /etc/tlshd/config in the same suite has a line `x509.pq.certificate`, can use both.
-# Seen: Debian builds GnuTLS without either. Its lists have no such group, key or signature; a handshake with
-# a server that insists on the group fails, an ML-DSA-44 certificate cannot be loaded, and certtool makes no such key.
-# OpenSSL of the same suite does all of it. With X25519 and an ECDSA certificate both work together.
+# Guess: GnuTLS 3.8.13 of Debian offers X25519MLKEM768 and knows ML-DSA keys, as GnuTLS does since 3.8.9
+# and 3.8.10; so tlshd 1.4, whose /etc/tlshd/config in the same suite has a line `x509.pq.certificate`,
+# can use both.
+# Seen: Debian builds GnuTLS without either. Its lists have no such group, key or signature; a handshake
+# with a server that insists on the group fails, an ML-DSA-44 certificate cannot be loaded, and certtool
+# makes no such key. OpenSSL of the same suite does all of it. With X25519 and an ECDSA certificate both
+# work together.
 # gnutls-bin 3.8.13, OpenSSL 3.6.5, ktls-utils 1.4.0 of Debian sid, 2026-11-28. Needs root, mmdebstrap,
 # unshare(1). Exit 0: as seen.
 set -eu

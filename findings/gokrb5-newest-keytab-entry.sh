@@ -1,9 +1,10 @@
 #!/bin/bash
-# Guess: gokrb5 takes the key with the highest number of a keytab when it asks for a ticket: "If the kvno is
-# zero then the latest kvno will be returned" (Keytab.GetEncryptionKey, which its AS exchange calls with 0).
-# Seen: it takes the entry with the newest time stamp, and the first of those that were written in one second. A
-# keytab into which an older key was merged later, or both keys at once, gives the old key, which
-# the KDC no longer takes. MIT Kerberos compares the numbers.
+# Guess: gokrb5 takes the key with the highest number of a keytab when it asks for a ticket: "If the kvno
+# is zero then the latest kvno will be returned" (Keytab.GetEncryptionKey, which its AS exchange calls
+# with 0).
+# Seen: it takes the entry with the newest time stamp, and the first of those that were written in one
+# second. A keytab into which an older key was merged later, or both keys at once, gives the old key,
+# which the KDC no longer takes. MIT Kerberos compares the numbers.
 # github.com/jcmturner/gokrb5 8.4.4, 2026-11-28. Needs Go. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/gokrb5.XXXXXX)

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Guess: readers of keytabs know the 32-bit key number that MIT Kerberos writes after the key since 1.4, and
-# without which numbers above 255 are cut to 8 bits (keytab file format, "vno"). Accounts of machines that
-# change their password each month pass 255 in their lifetime, and randomized test keys do sooner.
-# Seen: minikerberos and its fork kerbad read number 300 as 44. gokrb5 reads 300. Of Apache Kerby, the number is right,
-# but an entry with AES-SHA2 (types 19 and 20, RFC 8009) has no key at all: null.
-# minikerberos 0.4.9, kerbad 0.5.12, gokrb5 8.4.4, kerb-core and kerb-util 2.1.1, 2026-11-28.
-# Needs python3, Go, Maven, Java. Exit 0: as seen.
+# Guess: readers of keytabs know the 32-bit key number that MIT Kerberos writes after the key since 1.4,
+# and without which numbers above 255 are cut to 8 bits (keytab file format, "vno"). Accounts of machines
+# that change their password each month pass 255 in their lifetime, and randomized test keys do sooner.
+# Seen: minikerberos and its fork kerbad read number 300 as 44. gokrb5 reads 300. Of Apache Kerby, the
+# number is right, but an entry with AES-SHA2 (types 19 and 20, RFC 8009) has no key at all: null.
+# minikerberos 0.4.9, kerbad 0.5.12, gokrb5 8.4.4, kerb-core and kerb-util 2.1.1, 2026-11-28. Needs
+# python3, Go, Maven, Java. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/keytab.XXXXXX)
 trap 'rm -rf "$work"' EXIT

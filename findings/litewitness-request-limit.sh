@@ -1,7 +1,8 @@
 #!/bin/bash
-# Guess: litewitness cosigns a checkpoint that already carries four ML-DSA-44 cosignatures of other witnesses,
-# as a log sends that asks its witnesses one after another. C2SP signed-note: readers "MUST accept at least up
-# to 16 signatures. Remember that post-quantum signatures can be up to nearly 5kB in size."
+# Guess: litewitness cosigns a checkpoint that already carries four ML-DSA-44 cosignatures of other
+# witnesses. A log sends such a checkpoint if it asks its witnesses one after another. C2SP signed-note: readers "MUST
+# accept at least up to 16 signatures. Remember that post-quantum signatures can be up to nearly 5kB in
+# size."
 # Seen: a request of more than 10 KiB gets 500 "http: request body too large", not 413 or 400, so a client
 # that retries server errors repeats it for ever. Three such cosignatures of 3.2 kB pass, four do not.
 # filippo.io/torchwood/cmd/litewitness 0.10.0, 2026-11-28. Needs Go, ssh-agent. Exit 0: as seen.

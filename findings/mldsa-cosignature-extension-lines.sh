@@ -1,9 +1,9 @@
 #!/bin/bash
-# Guess: an ML-DSA-44 cosignature over a checkpoint with an extension line is valid in both Go libraries or in
-# none. C2SP tlog-cosignature says that the line is not signed and that logs SHOULD have none.
-# Seen: Tessera's `formats` makes and verifies it. torchwood takes the same cosignature for a false one, and
-# note.Open then refuses the whole note, with the log's own good Ed25519 signature in it. So one new kind of
-# witness makes a log with extension lines unreadable for torchwood's users, who know the witness's key.
+# Guess: an ML-DSA-44 cosignature over a checkpoint with an extension line is valid in both Go libraries
+# or in none. C2SP tlog-cosignature says that the line is not signed and that logs SHOULD have none.
+# Seen: Tessera's `formats` makes and verifies it. torchwood takes the same cosignature for a false one,
+# and note.Open then refuses the whole note, although the log's own Ed25519 signature is valid. Users of
+# torchwood who trust this witness cannot read a log with extension lines.
 # filippo.io/torchwood 0.10.0, transparency-dev/formats 0.1.1, 2026-11-28. Needs Go. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/extension.XXXXXX)

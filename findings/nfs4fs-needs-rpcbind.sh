@@ -1,10 +1,11 @@
 #!/bin/bash
-# Guess: nfs4fs, a client for fsspec that speaks NFSv4.1 and 4.2 alone, connects to port 2049 of the server. RFC 8881,
-# 2.9.3: the registered port 2049 "SHOULD be the default configuration", so that no portmapper is needed.
-# Seen: it asks port 111 for program 100003, version 4, first. Where no rpcbind answers, as on a server for NFSv4
-# alone, it ends with "failed to create client: rpc_err 17" and never tries port 2049. There is no option
-# for the port. With a portmapper that names port 2049 it connects there. nfs-rs needs none.
-# nfs4fs 0.3.11, nfs-rs 0.8.7 of PyPI, 2026-11-28. Needs root, python3 >= 3.11, unshare(1). Exit 0: as seen.
+# Guess: nfs4fs, a client for fsspec that speaks NFSv4.1 and 4.2 alone, connects to port 2049 of the
+# server. RFC 8881, 2.9.3, makes port 2049 the default, so that clients need no portmapper.
+# Seen: it asks port 111 for program 100003, version 4, first. Where no rpcbind answers, as on a server
+# for NFSv4 alone, it ends with "failed to create client: rpc_err 17" and never tries port 2049. There is
+# no option for the port. With a portmapper that names port 2049 it connects there. nfs-rs needs none.
+# nfs4fs 0.3.11, nfs-rs 0.8.7 of PyPI, 2026-11-28. Needs root, python3 >= 3.11, unshare(1). Exit 0: as
+# seen.
 set -eu
 work=$(mktemp -d /var/tmp/nfs4fs.XXXXXX)
 trap 'rm -rf "$work"' EXIT

@@ -1,11 +1,12 @@
 #!/bin/bash
 # Guess: the private key that `openssl genpkey -algorithm ML-DSA-44` writes can be read by other libraries
 # that sign with ML-DSA: PKCS#8 (RFC 9881) has three forms of it, and readers know all of them.
-# Seen: OpenSSL writes the form with seed and expanded key. Go, RustCrypto's `ml-dsa` and Python's `cryptography` take the
-# form with the seed alone: `-provparam ml-dsa.output_formats=seed-only`, or `openssl pkey` with the same
-# option for keys that exist. Go's error says so, the two others call the key malformed. OpenSSL reads theirs.
-# OpenSSL 3.6.5 of Debian sid, Go 1.27.0, ml-dsa 0.1.2, cryptography 50.0.2, 2026-11-28.
-# Needs root, mmdebstrap, Go, Cargo, python3. Exit 0: as seen.
+# Seen: OpenSSL writes the form with seed and expanded key. Go, RustCrypto's `ml-dsa` and Python's
+# `cryptography` take the form with the seed alone: `-provparam ml-dsa.output_formats=seed-only`, or
+# `openssl pkey` with the same option for keys that exist. Go's error says so, the two others call the key
+# malformed. OpenSSL reads theirs.
+# OpenSSL 3.6.5 of Debian sid, Go 1.27.0, ml-dsa 0.1.2, cryptography 50.0.2, 2026-11-28. Needs root,
+# mmdebstrap, Go, Cargo, python3. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/mldsa.XXXXXX)
 trap 'rm -rf --one-file-system "$work"' EXIT

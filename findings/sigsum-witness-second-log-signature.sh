@@ -1,9 +1,10 @@
 #!/bin/bash
-# Guess: sigsum-witness cosigns a checkpoint that a log has signed with its old and its new Ed25519 key under
-# one name, as during a change of keys. C2SP tlog-witness: "MUST ignore signatures from unknown keys",
-# and tlog-checkpoint says that this "enables, for example, log key rotation".
-# Seen: 400 "duplicate log signature on line 2: %!s(<nil>)", in either order. A second signature of the same
-# name with ML-DSA-44 is ignored as it should be: only signatures of the length of Ed25519 are counted.
+# Guess: sigsum-witness cosigns a checkpoint that a log has signed with its old and its new Ed25519 key
+# under one name, as during a change of keys. C2SP tlog-witness: "MUST ignore signatures from unknown
+# keys", and tlog-checkpoint says that this "enables, for example, log key rotation".
+# Seen: 400 "duplicate log signature on line 2: %!s(<nil>)", in either order. A second signature of the
+# same name with ML-DSA-44 is ignored as it should be: only signatures of the length of Ed25519 are
+# counted.
 # sigsum.org/sigsum-go 1.0.0 (cmd/sigsum-witness), 2026-11-28. Needs Go. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/sigsum.XXXXXX)

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Guess: Tessera's fsck ends with a status other than 0 when it finds a fault, as fsck(8) and `git fsck` do, so
-# that a script or a timer can use it.
-# Seen: it prints "fsck failed: …" and ends with 0, for a wrong tile as for entries that are gone. A check must
-# look for "Successfully fsck'd log" in what it prints.
+# Guess: Tessera's fsck ends with a status other than 0 when it finds a fault, as fsck(8) and `git fsck`
+# do, so that a script or a timer can use it.
+# Seen: it prints "fsck failed: …" and ends with 0, for a wrong tile as for entries that are gone. A check
+# must look for "Successfully fsck'd log" in what it prints.
 # github.com/transparency-dev/tessera/cmd/fsck 1.0.4, 2026-11-28. Needs Go. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/fsck.XXXXXX)

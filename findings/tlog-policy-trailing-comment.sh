@@ -1,8 +1,8 @@
 #!/bin/bash
-# Guess: the readers of witness policies agree on comments. C2SP tlog-policy, like Sigsum's format, knows only
-# whole lines that start with "#", so `quorum w  # ours` is an error and `w#1` is a name.
-# Seen: torchwood and Tessera's `formats` cut each line at the first "#": they take the remark at the end of
-# a line, and refuse the witness `w#1` as incomplete. sigsum-go does the opposite in both cases.
+# Guess: the readers of witness policies agree on comments. C2SP tlog-policy, like Sigsum's format, knows
+# only whole lines that start with "#", so `quorum w  # ours` is an error and `w#1` is a name.
+# Seen: torchwood and Tessera's `formats` cut each line at the first "#": they take the remark at the end
+# of a line, and refuse the witness `w#1` as incomplete. sigsum-go does the opposite in both cases.
 # filippo.io/torchwood 0.10.0, transparency-dev/formats 0.1.1, sigsum.org/sigsum-go 1.0.0, 2026-11-28.
 # Needs Go. Exit 0: as seen.
 set -eu

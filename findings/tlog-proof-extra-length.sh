@@ -1,8 +1,9 @@
 #!/bin/bash
-# Guess: a .tlog-proof whose `extra` line holds 48 KiB is read by both Go libraries: C2SP tlog-proof sets no
-# limit, and `extra` may hold "additional data necessary to reconstruct the record".
-# Seen: torchwood reads it (1 MiB too). Tessera's `formats` reads lines up to 64 KiB in base64; a longer one ends its
-# scanner without an error of its own: "tlog proof missing required index", though the index line is there.
+# Guess: a .tlog-proof whose `extra` line holds 48 KiB is read by both Go libraries: C2SP tlog-proof sets
+# no limit, and `extra` may hold "additional data necessary to reconstruct the record".
+# Seen: torchwood reads it (1 MiB too). Tessera's `formats` reads lines up to 64 KiB in base64; a longer
+# one ends its scanner without an error of its own: "tlog proof missing required index", though the index
+# line is there.
 # filippo.io/torchwood 0.10.0, transparency-dev/formats 0.1.1, 2026-11-28. Needs Go. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/proof.XXXXXX)

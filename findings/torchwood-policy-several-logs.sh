@@ -1,7 +1,7 @@
 #!/bin/bash
-# Guess: a policy file with two `log` lines accepts a checkpoint of either log: "a checkpoint is considered
-# valid if it is signed by any one of the listed logs" (C2SP tlog-policy). A second line serves for a move
-# to a new log.
+# Guess: a policy file with two `log` lines accepts a checkpoint of either log: "a checkpoint is
+# considered valid if it is signed by any one of the listed logs" (C2SP tlog-policy). A second line serves
+# for a move to a new log.
 # Seen: torchwood wants the signatures of all listed logs, each with its own origin line, so a policy with
 # two logs accepts no checkpoint at all: "only 1/2 policy components satisfied". With one log it accepts.
 # The parsers of Tessera's `formats` (which skips `log` lines) and of sigsum-go take the two lines.

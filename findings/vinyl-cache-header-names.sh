@@ -1,10 +1,11 @@
 #!/bin/bash
 # Guess: the next Varnish of Debian is the package `varnish` with a newer number, and its answers carry
 # X-Varnish, which monitoring and tests read to tell a hit (two numbers) from a miss (one).
-# Seen: sid has no `varnish`, only `vinyl-cache`, with /etc/vinyl-cache and the unit vinyl-cache. Its answers and its requests to
-# the server behind it carry X-Vinyl, and Via names "Vinyl-Cache". The old command varnishd and
-# `vcl 4.1` still work, but a start by the old name brings the new headers too.
-# vinyl-cache 9.0.1-4 of Debian sid, 2026-11-28. Needs root, mmdebstrap, curl, python3, unshare(1). Exit 0: as seen.
+# Seen: sid has no `varnish`, only `vinyl-cache`, with /etc/vinyl-cache and the unit vinyl-cache. Its
+# answers and its requests to the server behind it carry X-Vinyl, and Via names "Vinyl-Cache". The old
+# command varnishd and `vcl 4.1` still work, but a start by the old name brings the new headers too.
+# vinyl-cache 9.0.1-4 of Debian sid, 2026-11-28. Needs root, mmdebstrap, curl, python3, unshare(1). Exit
+# 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/vinyl.XXXXXX)
 trap 'rm -rf --one-file-system "$work"' EXIT
@@ -40,7 +41,7 @@ ip link set lo up
 mount -t proc proc "$root/proc"; mount --bind /dev "$root/dev"; mount -t tmpfs none "$root/mnt"
 python3 "$work/server.py" &
 printf 'vcl 4.1;\nbackend default { .host = "127.0.0.1"; .port = "8081"; }\n' >"$root/mnt/default.vcl"
-chroot "$root" varnishd -j none -n /mnt/state -a 127.0.0.1:6081 -f /mnt/default.vcl -s malloc,20m -F >"$work/log" 2>&1 &
+chroot "$root" varnishd -j none -n /mnt/state -a 127.0.0.1:6081 -f /mnt/default.vcl -s malloc,20m -T none -F >"$work/log" 2>&1 &
 for step in $(seq 100); do ! (: </dev/tcp/127.0.0.1/6081) 2>/dev/null || break; sleep 0.1; done
 for try in 1 2; do
     curl -s -D "$work/headers" -o /dev/null http://127.0.0.1:6081/
