@@ -53,9 +53,7 @@ impl Realm {
 }
 
 fn run_inside(enctype: &str) -> i32 {
-    let kdc = kdc::Kdc::start()
-        .ok_or("krb5-kdc, krb5-admin-server or krb5-user is not installed")
-        .or_exit("start a KDC");
+    let kdc = kdc::Kdc::start();
     kdc.client(&kdc::Client { name: "bench", enctypes: enctype, ..kdc::Client::default() });
     kdc.add(&[CLIENT, SERVICE]);
     let realm = Realm { directory: kdc.path("") };

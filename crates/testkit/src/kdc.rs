@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::require;
+
 pub const REALM: &str = "VOUCH.TEST";
 
 pub const ENCTYPES: [&str; 4] = [
@@ -65,16 +67,15 @@ impl Default for Client<'_> {
 }
 
 impl Kdc {
-    /// Without the packages prints a line that `script/test` counts, and returns `None`.
-    pub fn start() -> Option<Kdc> {
+    pub fn start() -> Kdc {
         Self::start_on(&[])
     }
 
-    pub fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
+    pub fn start_on(addresses: &[IpAddr]) -> Kdc {
         Self::start_realm(REALM, addresses)
     }
 
-    pub fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
+    pub fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Kdc {
         Self::start_with(realm, addresses, None)
     }
 
@@ -83,14 +84,11 @@ impl Kdc {
         realm: &'static str,
         addresses: &[IpAddr],
         directory: Option<Directory>,
-    ) -> Option<Kdc> {
+    ) -> Kdc {
         for (program, package) in
             [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-admin-server"), ("kinit", "krb5-user")]
         {
-            if find(program).is_none() {
-                println!("skipped: needs the package {package}");
-                return None;
-            }
+            require(&format!("the package {package}"), find(program).is_some());
         }
         let dir = tempfile::tempdir().expect("a temporary directory");
         let blank = Command::new("true").spawn().expect("true(1)");
@@ -109,7 +107,7 @@ impl Kdc {
             let _ = kdc.child.wait();
             kdc.child = command.spawn().expect("krb5kdc is there");
             if kdc.listens() {
-                return Some(kdc);
+                return kdc;
             }
         }
         panic!(

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::kdc::{Directory, Kdc, REALM};
+use crate::require;
 
 /// A realm with its directory.
 pub struct LdapRealm {
@@ -22,16 +23,13 @@ pub const PASSWORD: &str = "secret";
 const SCHEMA: &str = "/usr/share/doc/krb5-kdc-ldap/kerberos.schema.gz";
 
 impl LdapRealm {
-    /// The KDC also listens on `addresses`. Without the packages prints a line that `script/test`
-    /// counts, and returns `None`.
-    pub fn start(addresses: &[std::net::IpAddr]) -> Option<LdapRealm> {
+    /// The KDC also listens on `addresses`.
+    pub fn start(addresses: &[std::net::IpAddr]) -> LdapRealm {
         let needs = ["/usr/sbin/slapd", "/usr/bin/ldapadd", "/usr/sbin/kdb5_ldap_util", SCHEMA];
-        if let Some(missing) = needs.into_iter().find(|path| !Path::new(path).exists()) {
-            println!(
-                "skipped: needs the packages slapd, ldap-utils and krb5-kdc-ldap: {missing} is missing"
-            );
-            return None;
-        }
+        require(
+            "the packages slapd, ldap-utils and krb5-kdc-ldap",
+            needs.iter().all(|path| Path::new(path).exists()),
+        );
         let files = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| files.path().join(name);
         let schema = Command::new("zcat").arg(SCHEMA).output().expect("zcat(1)").stdout;
@@ -60,13 +58,8 @@ impl LdapRealm {
             "dn: {BASE}\nobjectClass: dcObject\nobjectClass: organization\no: vouch\ndc: vouch\n"
         );
         change(&directory, "ldapadd", &root);
-        match Kdc::start_with(REALM, addresses, Some(directory.clone())) {
-            Some(kdc) => Some(LdapRealm { kdc, directory, slapd, _files: files }),
-            None => {
-                kill(slapd);
-                None
-            }
-        }
+        let kdc = Kdc::start_with(REALM, addresses, Some(directory.clone()));
+        LdapRealm { kdc, directory, slapd, _files: files }
     }
 
     /// Lets the KDC give a principal tickets in users' names for these services.
@@ -86,11 +79,6 @@ impl Drop for LdapRealm {
         let _ = self.slapd.kill();
         let _ = self.slapd.wait();
     }
-}
-
-fn kill(mut child: Child) {
-    let _ = child.kill();
-    let _ = child.wait();
 }
 
 pub fn wait_for(socket: &PathBuf) {

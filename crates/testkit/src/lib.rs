@@ -22,3 +22,18 @@ macro_rules! assert_contains {
         $($(assert!(!text.contains($absent), "{:?} is there: {text}", $absent);)+)?
     }};
 }
+
+/// Fails the test without a thing of this machine that it needs.
+pub fn require(what: &str, is_there: bool) {
+    assert!(is_there, "needs {what}: run script/test as root, which installs it");
+}
+
+pub fn require_programs(programs: &[&str]) {
+    programs.iter().for_each(|program| require_program(program));
+}
+
+pub fn require_program(program: &str) {
+    let find = "PATH=$PATH:/usr/sbin:/sbin:/usr/local/bin; command -v \"$0\" >/dev/null";
+    let found = std::process::Command::new("sh").args(["-c", find, program]).status();
+    require(program, found.is_ok_and(|status| status.success()));
+}

@@ -111,11 +111,9 @@ fn conforms_with_names_from_root() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn conforms_with_tiny_cache() {
-    if !can_serve_others() {
-        eprintln!("not applicable: this user can't open files by handle");
-        return;
-    }
+    vouch_testkit::require("root, who opens files by handle", can_serve_others());
     check_all(|| fixture(Path::new(DISK), tiny_cache));
 }
 
@@ -143,13 +141,9 @@ fn conforms_as_ordinary_user() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn leave_callers_resets_inherited_identity() {
-    if !can_serve_others() {
-        let why = "only the superuser acts for others";
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-        println!("skipped: {why}");
-        return;
-    }
+    vouch_testkit::require("root, who acts for others", can_serve_others());
     let fixture = fixture(Path::new(DISK), options);
     let secret = TempDir::new_in(DISK).expect("creating a directory succeeds");
     let path = secret.path().join("keytab");
@@ -361,10 +355,8 @@ fn swapped_directory_never_leads_outside_by_names() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn swapped_directory_never_leads_outside_with_tiny_cache() {
-    if !can_serve_others() {
-        eprintln!("not applicable: this user can't open files by handle");
-        return;
-    }
+    vouch_testkit::require("root, who opens files by handle", can_serve_others());
     swap_directory_during_calls(tiny_cache);
 }

@@ -85,6 +85,7 @@ fn transfers_copy_files_in_both_directions() {
 }
 
 #[test]
+#[ignore = "needs Chromium"]
 fn curves_and_levels_are_measured() {
     let served = BenchServer::new();
     let record =
@@ -219,22 +220,15 @@ fn interrupted_run_cleans_up_and_reports_its_results() {
 }
 
 #[test]
+#[ignore = "needs fio and openssh-server"]
 fn mounts_and_scp_are_measured_too() {
     let site = TestSite::with_directories(&["a", "b"]);
     let sizes =
         words("--sizes 64K --small-files 5 --large-files 1 --large-size 2M --quick --rounds 1");
-    let scp: &[&str] =
-        if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
-    if scp.is_empty() {
-        println!("skipped: needs the package openssh-server");
-    }
-    let table = site
-        .run_ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
-    assert!(table.contains("5 × 5 kB") && (scp.is_empty() || table.contains("scp")), "{table}");
-    if Command::new("fio").arg("--version").output().is_err() {
-        println!("skipped: needs the package fio");
-        return;
-    }
+    require_programs(&["sshd", "fio"]);
+    let targets = ["bench", "transfer", "--mount", "a=a", "--mount", "b=b", "--target", "scp://"];
+    let table = site.run_ok([&targets[..], &sizes].concat());
+    assert!(table.contains("5 × 5 kB") && table.contains("scp"), "{table}");
     let short =
         ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
     let table = site.run_ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());

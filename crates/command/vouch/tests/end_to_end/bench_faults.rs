@@ -23,8 +23,6 @@ fn refusal_comes_with_advice() {
             ["bench", "iops", "--quick", "--target", &target],
             &[&target, "NFS4ERR_ACCESS", "no_root_squash"],
         );
-    } else {
-        println!("skipped in part: only the superuser's server squashes");
     }
     let nowhere = target.replace("export", "nowhere");
     served.site.expect_err(
@@ -236,6 +234,7 @@ fn contradictory_options_are_refused_before_anything_is_made() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn interrupted_tree_preparation_is_removed() {
     let site = TestSite::with_directories(&["place"]);
     let count = || site.count("place");
@@ -252,11 +251,9 @@ fn interrupted_tree_preparation_is_removed() {
 }
 
 #[test]
+#[ignore = "needs openssh-server"]
 fn ctrl_c_removes_files_that_scp_copied() {
-    if !std::path::Path::new("/usr/sbin/sshd").exists() {
-        println!("skipped: needs the package openssh-server");
-        return;
-    }
+    require_program("sshd");
     let site = TestSite::new();
     let endless =
         words("bench transfer --target scp:// --sizes 64K --rounds 1000 --tight 0 --json run.json");

@@ -30,10 +30,8 @@ fn web_server() -> std::net::SocketAddr {
 }
 
 #[test]
+#[ignore = "needs FUSE and nginx"]
 fn published_tree_is_measured_beside_its_directory() {
-    if !fuse_is_available() {
-        return;
-    }
     let served = BenchServer::new();
     let site = &served.site;
     for directory in ["place", "project"] {
@@ -67,38 +65,25 @@ fn published_tree_is_measured_beside_its_directory() {
             .map(|subject| subject["label"].as_str().unwrap_or("").to_owned())
             .collect()
     };
-    let is_here = |program: &str, option: &str| Command::new(program).arg(option).output().is_ok();
-    if is_here("cc", "--version") {
-        let compiled = labels(&result("compile").expect("a compile"));
-        assert!(
-            compiled.contains(&"tree cold".to_owned())
-                && compiled.contains(&"local directory".to_owned()),
-            "{compiled:?}"
-        );
-        assert!(
-            compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "),
-            "{compiled:?}, nor is it left out"
-        );
-        let replayed = result("replay").expect("clients that replay it");
-        let sample = &replayed["subjects"][0]["samples"][0];
-        assert!(
-            sample["operations"].as_u64() > Some(6) && sample["bytes"].as_u64() > Some(10_000),
-            "{replayed}"
-        );
-    } else {
-        println!("skipped: needs a C compiler (cc)");
-    }
+    let compiled = labels(&result("compile").expect("a compile"));
+    assert!(
+        compiled.contains(&"tree cold".to_owned())
+            && compiled.contains(&"local directory".to_owned()),
+        "{compiled:?}"
+    );
+    assert!(
+        compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "),
+        "{compiled:?}, nor is it left out"
+    );
+    let replayed = result("replay").expect("clients that replay it");
+    let sample = &replayed["subjects"][0]["samples"][0];
+    assert!(
+        sample["operations"].as_u64() > Some(6) && sample["bytes"].as_u64() > Some(10_000),
+        "{replayed}"
+    );
     let connected = labels(&result("connect").expect("connections"));
     let named = format!("http {web}");
-    if is_here("/usr/sbin/nginx", "-v") {
-        assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS", &named]);
-    } else {
-        println!("skipped: needs the package nginx");
-        assert!(
-            text.contains("nginx is not installed") && connected.contains(&named),
-            "the run does not report what is missing: {connected:?}"
-        );
-    }
+    assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS", &named]);
     let nfs = format!("{} sys", served.export.address);
     let read = labels(&result("read").expect("reads"));
     assert!(read.contains(&nfs) && read.contains(&"tree warm".to_owned()), "{read:?}");
@@ -162,6 +147,7 @@ fn workloads_without_a_server_run_alone() {
 }
 
 #[test]
+#[ignore = "needs FUSE, Chromium and nginx"]
 fn bench_all_runs_without_a_target() {
     let site = TestSite::with_directories(&["place"]);
     let place = site.path("place").display().to_string();

@@ -9,10 +9,8 @@ struct BucketSite {
 }
 
 impl BucketSite {
-    fn new() -> Option<BucketSite> {
-        if !is_available("versitygw", Command::new("versitygw").arg("--version").output().is_ok()) {
-            return None;
-        }
+    fn new() -> BucketSite {
+        require_program("versitygw");
         let (mut site, port) = (TestSite::new(), free_port());
         std::fs::create_dir_all(site.path("objects/trees")).expect("a bucket");
         let server = start_server(&site, port);
@@ -22,7 +20,7 @@ impl BucketSite {
             ("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{port}")),
             ("VOUCH_BUCKET_DIR", site.path("work").display().to_string()),
         ];
-        Some(BucketSite { site, server, port })
+        BucketSite { site, server, port }
     }
 
     fn on_another_machine(&mut self, machine: &str) {
@@ -109,8 +107,9 @@ fn change(site: &TestSite, round: u64) {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn check_tells_whether_a_bucket_is_fit() {
-    let Some(bucket) = BucketSite::new() else { return };
+    let bucket = BucketSite::new();
     let checked = bucket.site.run(["check", DB]);
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(
@@ -126,8 +125,9 @@ fn check_tells_whether_a_bucket_is_fit() {
 }
 
 #[test]
+#[ignore = "needs curl and versitygw"]
 fn bucket_is_published_served_pulled_and_read_by_its_url() {
-    let Some(bucket) = BucketSite::new() else { return };
+    let bucket = BucketSite::new();
     let site = &bucket.site;
     site.small_tree();
     assert!(site.run_err(4, ["verify", "--db", DB]).contains("no database here"));
@@ -173,8 +173,9 @@ fn bucket_is_published_served_pulled_and_read_by_its_url() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn another_machine_continues_the_publication() {
-    let Some(mut bucket) = BucketSite::new() else { return };
+    let mut bucket = BucketSite::new();
     bucket.site.small_tree();
     bucket.publish(&[]);
     bucket.on_another_machine("b");
@@ -187,8 +188,9 @@ fn another_machine_continues_the_publication() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn only_one_of_two_publishers_wins() {
-    let Some(mut bucket) = BucketSite::new() else { return };
+    let mut bucket = BucketSite::new();
     bucket.site.small_tree();
     bucket.publish(&[]);
     let location = format!("127.0.0.1:{}", bucket.site.port);
@@ -229,8 +231,9 @@ fn only_one_of_two_publishers_wins() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
-    let Some(bucket) = BucketSite::new() else { return };
+    let bucket = BucketSite::new();
     let site = &bucket.site;
     site.small_tree();
     bucket.publish(&[]);
@@ -281,8 +284,9 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
-    let Some(mut bucket) = BucketSite::new() else { return };
+    let mut bucket = BucketSite::new();
     bucket.site.small_tree();
     bucket.publish(&[]);
     let location = format!("127.0.0.1:{}", bucket.site.port);
@@ -318,8 +322,9 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
-    let Some(bucket) = BucketSite::new() else { return };
+    let bucket = BucketSite::new();
     let site = &bucket.site;
     site.small_tree();
     change(site, 1);
@@ -370,8 +375,9 @@ fn collection_keeps_objects_of_an_earlier_manifest_for_the_grace_period() {
 }
 
 #[test]
+#[ignore = "needs versitygw"]
 fn errors_of_buckets_name_object_and_cure_and_no_secret() {
-    let Some(mut bucket) = BucketSite::new() else { return };
+    let mut bucket = BucketSite::new();
     bucket.site.small_tree();
     bucket.publish(&[]);
     let pack = bucket.objects("packs").remove(0);

@@ -23,8 +23,9 @@ const LEASE_S: &str = "600";
 const STEP_MAX: Duration = Duration::from_secs(300);
 
 #[test]
+#[ignore = "needs root and Ceph"]
 fn export_outlives_loss_of_each_of_two_mds_under_load() {
-    let Some(mut cluster) = cluster() else { return };
+    let mut cluster = cluster();
     let site = TestSite::new();
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mounted = cluster.mount(&site.path("ceph"));

@@ -59,14 +59,6 @@ fn in_mount_namespace(site: &TestSite, preparation: &str, args: &[&str]) -> Outp
     command.output().expect("unshare(1)")
 }
 
-fn may_make_namespaces() -> bool {
-    let output = Command::new("unshare").args(["--mount", "--net", "true"]).output();
-    is_available(
-        "root and namespaces",
-        is_root() && output.is_ok_and(|output| output.status.success()),
-    )
-}
-
 #[test]
 fn healthy_machine_has_no_problem() {
     let site = published();
@@ -83,20 +75,18 @@ fn healthy_machine_has_no_problem() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn missing_device_is_named() {
-    if !may_make_namespaces() {
-        return;
-    }
+    require("root", is_root());
     let nodes = "mount -t tmpfs none /dev && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/urandom c 1 9";
     expect_problem(&in_mount_namespace(&site(), nodes, &[]), "no-fuse");
 }
 
 /// The limit is of the whole machine, so only a mount namespace sees this one.
 #[test]
+#[ignore = "needs root and FUSE"]
 fn request_limit_of_the_kernel_below_the_timeout_is_named() {
-    if !may_make_namespaces() || !fuse_is_available() {
-        return;
-    }
+    require("root", is_root());
     let (site, _replica) = TestSite::served();
     fs::create_dir(site.path("mnt")).expect("a directory");
     let limit =
@@ -114,10 +104,9 @@ fn request_limit_of_the_kernel_below_the_timeout_is_named() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn full_cache_disk_is_named() {
-    if !may_make_namespaces() {
-        return;
-    }
+    require("root", is_root());
     let site = site();
     std::fs::create_dir(site.path("small")).expect("a directory");
     let fill = "mount -t tmpfs -o size=1m none small && ! dd if=/dev/zero of=small/data bs=64k 2>/dev/null";
@@ -127,6 +116,7 @@ fn full_cache_disk_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn expired_tree_is_named() {
     let site = site();
     site.small_tree();
@@ -138,6 +128,7 @@ fn expired_tree_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn wrong_hostid_is_named() {
     let site = published();
     let _replica = site.serve();
@@ -147,6 +138,7 @@ fn wrong_hostid_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn name_that_does_not_resolve_is_named() {
     let site = published();
     let hostid = site.name("").split_once(',').expect("a name").1.to_owned();
@@ -167,19 +159,12 @@ fn name_that_does_not_resolve_is_named() {
 struct Network(String);
 
 impl Network {
-    fn new() -> Option<Network> {
-        let has_nft = Command::new("nft")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
+    fn new() -> Network {
+        require_program("nft");
         let name = format!("vouch-check-{}", std::process::id());
-        let made = is_root() && has_nft && run_tool(&["ip", "netns", "add", &name]);
-        if !is_available("root, network namespaces and nftables", made) {
-            return None;
-        }
+        require("root and network namespaces", run_tool(&["ip", "netns", "add", &name]));
         assert!(run_tool(&["ip", "-n", &name, "link", "set", "lo", "up"]));
-        Some(Network(name))
+        Network(name)
     }
 
     fn nft(&self, line: &str) {
@@ -220,8 +205,9 @@ fn run_tool(words: &[&str]) -> bool {
 }
 
 #[test]
+#[ignore = "needs root and nftables"]
 fn blocked_port_is_named() {
-    let Some(network) = Network::new() else { return };
+    let network = Network::new();
     let site = published();
     let address = format!("127.0.0.1:{}", site.port);
     let mut replica = network
@@ -261,6 +247,7 @@ fn blocked_port_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn lying_replica_is_named() {
     let site = published();
     copy(&site.path("db"), &site.path("liar"));
@@ -282,6 +269,7 @@ fn lying_replica_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn state_directory_with_wrong_rights_is_named() {
     let site = site();
     let mode = |name: &str, mode| {
@@ -300,13 +288,9 @@ fn state_directory_with_wrong_rights_is_named() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn wrong_clock_is_named() {
-    let has_guests = ["linux.uml", "busybox"]
-        .iter()
-        .all(|tool| run_tool(&["sh", "-c", &format!("command -v {tool}")]));
-    if !is_available("root and user-mode-linux", is_root() && has_guests) {
-        return;
-    }
+    require_programs(&["linux.uml", "busybox"]);
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/guest/run");
     let runner = runner.to_str().expect("UTF-8");
     assert!(run_tool(&[runner, "up", CLOCK_GUEST]), "no network for a guest");
@@ -370,8 +354,9 @@ fn wrong_clock_is_named() {
 const CLOCK_GUEST: &str = "95";
 
 #[test]
+#[ignore = "needs FUSE"]
 fn dead_mount_is_named() {
-    let Some(Mounted { mount, site, replica: _replica }) = mounted() else { return };
+    let Mounted { mount, site, replica: _replica } = mounted();
     mount.kill();
     let found = problem(&site, "mount-dead", &["mnt"]);
     assert!(found.to_string().contains("vouch umount"), "{found}");
@@ -379,8 +364,9 @@ fn dead_mount_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn stopped_mount_is_named() {
-    let Some(Mounted { mount, site, replica: _replica }) = mounted() else { return };
+    let Mounted { mount, site, replica: _replica } = mounted();
     signal("STOP", mount.worker().expect("a worker"));
     problem(&site, "daemon-silent", &["mnt"]);
     mount.kill();
@@ -388,8 +374,9 @@ fn stopped_mount_is_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn check_of_a_mount_looks_at_its_replicas() {
-    let Some(Mounted { mount: _mount, site, mut replica }) = mounted() else { return };
+    let Mounted { mount: _mount, site, mut replica } = mounted();
     assert_eq!(site.run(["check", "--json", "mnt"]).status.code(), Some(0));
     replica.kill();
     problem(&site, "port-closed", &["--timeout", "3s", "mnt"]);
@@ -408,14 +395,11 @@ fn check_of_the_machine_looks_at_its_gateways() {
     assert!(text.contains("port-closed"), "{text}");
 }
 
-fn mounted() -> Option<Mounted> {
-    if !fuse_is_available() {
-        return None;
-    }
+fn mounted() -> Mounted {
     let site = published();
     let replica = site.serve();
     let mount = Mount::new(&site, "mnt", &[&site.name("")]);
-    Some(Mounted { mount, replica, site })
+    Mounted { mount, replica, site }
 }
 
 #[test]

@@ -184,10 +184,9 @@ fn log_file_of_a_service_is_not_opened_by_its_subcommands() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn root_refuses_files_that_others_can_write() {
-    if !is_available("root", is_root()) {
-        return;
-    }
+    require("root", is_root());
     let site = site(&[("vouch.toml", "timeout = \"7s\"\n"), ("conf.d/a.toml", "")]);
     site.run_ok(["config", "check"]);
     for path in ["etc/vouch.toml", "etc/conf.d", "etc", "etc/conf.d/a.toml"] {
@@ -210,10 +209,8 @@ fn root_refuses_files_that_others_can_write() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn mounts_take_their_place_and_names_from_the_configuration() {
-    if !fuse_is_available() {
-        return;
-    }
     let site = site(&[(
         "vouch.toml",
         "[tree.tools]\nname = \"NAME\"\n[tree.tools.mount]\ndir = \"DIR/tools\"\n[namespace]\ndir = \"DIR/all\"\n",

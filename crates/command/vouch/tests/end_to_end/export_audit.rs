@@ -25,10 +25,9 @@ struct ClientResults {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn moved_watched_directory_is_audited_after_kill() {
-    if !is_available("root, to serve another user", is_root()) {
-        return;
-    }
+    require("root, to serve another user", is_root());
     let site = TestSite::new();
     std::fs::create_dir_all(site.path("data/a/secret")).expect("new");
     std::fs::write(site.path("data/a/secret/f"), "text").expect("new");
@@ -167,10 +166,9 @@ fn recorded_directories(site: &TestSite) -> HashSet<String> {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn denied_export_refuses_operations_that_cannot_be_recorded() {
-    if !is_available("root, to make a small disk", is_root()) {
-        return;
-    }
+    require("root, to make a small disk", is_root());
     with_full_disk(&["--audit-policy", "count"], true, |site, export, results, begin| {
         let mut others = WORKERS..;
         let is_refused = || {
@@ -194,10 +192,9 @@ fn denied_export_refuses_operations_that_cannot_be_recorded() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn halt_policy_ends_the_export_with_its_own_code() {
-    if !is_available("root, to make a small disk", is_root()) {
-        return;
-    }
+    require("root, to make a small disk", is_root());
     with_full_disk(&["--audit-policy", "halt"], false, |_, export, _, _| {
         assert!(eventually(WAIT_MAX, || export.exit_code().is_some()), "the process does not end");
         assert_eq!(export.exit_code(), Some(7));
@@ -205,10 +202,9 @@ fn halt_policy_ends_the_export_with_its_own_code() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn start_on_a_full_disk_follows_the_audit_policy() {
-    if !is_available("root, to make a small disk", is_root()) {
-        return;
-    }
+    require("root, to make a small disk", is_root());
     let site = TestSite::with_directories(&["data"]);
     let disk = SmallDisk::new(&site, "disk");
     let public = site.run_ok(["audit", "keygen", "disk/trail"]);

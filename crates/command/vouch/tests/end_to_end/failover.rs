@@ -33,27 +33,27 @@ const KILLS: &str = "VOUCH_TEST_FAILOVER_KILLS";
 const WORKERS: usize = 4;
 
 #[test]
+#[ignore = "needs root"]
 fn heads_take_over_by_waiting_for_the_lease() {
     run_in_network("wait");
 }
 
 #[test]
+#[ignore = "needs root"]
 fn heads_take_over_by_fencing() {
     run_in_network("fence");
 }
 
 #[test]
+#[ignore = "needs root and keepalived"]
 fn keepalived_moves_the_address_to_the_active_head() {
-    if !Keepalived::is_installed() {
-        println!("skipped: needs the package keepalived");
-        return;
-    }
+    require_program("keepalived");
     run_in_network("keepalived");
 }
 
 /// The clients of this test live in a namespace, so the test starts itself there.
 fn run_in_network(set_up: &str) {
-    let Some(network) = Network::make() else { return };
+    let network = Network::make();
     let mut command = Command::new("ip");
     command
         .args(["netns", "exec", &network.client])

@@ -353,10 +353,9 @@ fn slow_and_greedy_clients_do_not_block_others() {
 }
 
 #[test]
+#[ignore = "needs curl"]
 fn https_uses_the_certificate_files_and_reads_them_again() {
-    if !is_available("curl", Command::new("curl").arg("-V").output().is_ok()) {
-        return;
-    }
+    require_program("curl");
     let site = TestSite::published();
     let certificate = |name: &str| {
         let made = rcgen::generate_simple_self_signed([name.to_owned()]).expect("a certificate");

@@ -9,13 +9,6 @@ impl Drop for Process {
     }
 }
 
-pub(crate) fn is_installed(program: &str) -> bool {
-    is_available(
-        program,
-        ["/usr/sbin", "/usr/bin"].iter().any(|dir| Path::new(dir).join(program).exists()),
-    )
-}
-
 pub(crate) fn start(program: &str, args: &[&str], port: u16) -> Process {
     let mut command = Command::new(program);
     command
@@ -71,10 +64,9 @@ fn answered(site: &TestSite) -> (usize, u64) {
 }
 
 #[test]
+#[ignore = "needs nginx"]
 fn nginx_over_a_database_is_a_replica() {
-    if !is_installed("nginx") {
-        return;
-    }
+    require_program("nginx");
     let site = TestSite::published();
     let port = free_port();
     let server = nginx(&site, port);
@@ -114,20 +106,16 @@ fn nginx_over_a_database_is_a_replica() {
 }
 
 #[test]
+#[ignore = "needs FUSE and nginx"]
 fn mirrors_named_in_the_tree_take_over_from_its_host() {
-    if !is_installed("nginx") {
-        return;
-    }
+    require_program("nginx");
     let port = free_port();
     let with_mirrors = |site: &TestSite| {
         site.small_tree();
         site.write("src/.vouch-mirrors", format!("# a web server\nhttp://127.0.0.1:{port}/db\n"));
     };
-    let Some(Mounted { site, mount, replica }) =
-        Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors)
-    else {
-        return;
-    };
+    let Mounted { site, mount, replica } =
+        Mounted::with_tree(&["--timeout", "5s"], &[], with_mirrors);
     let _server = nginx(&site, port);
     assert_eq!(std::fs::read(mount.path("hello")).unwrap(), b"hello world\n");
     drop(replica);
@@ -139,10 +127,9 @@ fn mirrors_named_in_the_tree_take_over_from_its_host() {
 }
 
 #[test]
+#[ignore = "needs nginx and squid"]
 fn clients_behind_one_squid_cost_the_origin_one_client() {
-    if !is_installed("nginx") || !is_installed("squid") {
-        return;
-    }
+    require_programs(&["nginx", "squid"]);
     let site = TestSite::new();
     site.small_tree();
     let mut state = 1u64;

@@ -6,14 +6,13 @@ use rustix::fs::{Advice, fadvise};
 use crate::prelude::*;
 
 #[test]
+#[ignore = "needs FUSE"]
 fn mount_stays_at_the_chosen_revision() {
-    let Some(newest) = Mounted::with_tree(
+    let newest = Mounted::with_tree(
         &["--refresh", "1s"],
         &["--tag", "v1", "--duration", "1m"],
         TestSite::small_tree,
-    ) else {
-        return;
-    };
+    );
     let site = &newest.site;
     let by_number =
         Mount::new(site, "by-number", &["--refresh", "1s", "--revision", "1", &site.name("")]);
@@ -37,10 +36,9 @@ fn mount_stays_at_the_chosen_revision() {
 }
 
 #[test]
+#[ignore = "needs FUSE and python3"]
 fn mount_shows_every_odd_case_faithfully() {
-    if !python_is_available() {
-        return;
-    }
+    require_program("python3");
     let odd_tree = |site: &TestSite| {
         assert!(
             site.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"])
@@ -48,11 +46,8 @@ fn mount_shows_every_odd_case_faithfully() {
                 .success()
         );
     };
-    let Some(Mounted { site, mount, replica: _replica }) =
-        Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree)
-    else {
-        return;
-    };
+    let Mounted { site, mount, replica: _replica } =
+        Mounted::with_tree(&[], &["--private-files", "allow"], odd_tree);
     // Only root sees extended attributes in the kernel's own name spaces.
     site.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
@@ -60,10 +55,9 @@ fn mount_shows_every_odd_case_faithfully() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn automatic_namespace_finds_trees_by_name() {
-    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else {
-        return;
-    };
+    let Mounted { site, mount: _mount, replica: _replica } = Mounted::new(&[]);
     let namespace = Mount::new(&site, "vouch", &["--auto"]);
     assert_eq!(
         fs::read_to_string(namespace.path(site.name("/hello"))).expect("reached by its name"),
@@ -73,6 +67,7 @@ fn automatic_namespace_finds_trees_by_name() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn opaque_directories_list_only_names_that_were_looked_up() {
     let with_opaque = |site: &TestSite| {
         site.small_tree();
@@ -86,11 +81,8 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
             site.write(&format!("src/{name}"), name);
         }
     };
-    let Some(Mounted { mount, replica: _replica, .. }) =
-        Mounted::with_tree(&[], &["--opaque", "option"], with_opaque)
-    else {
-        return;
-    };
+    let Mounted { mount, replica: _replica, .. } =
+        Mounted::with_tree(&[], &["--opaque", "option"], with_opaque);
     let listed = |dir: &str| {
         let names = fs::read_dir(mount.path(dir))
             .expect("a directory")
@@ -116,8 +108,9 @@ fn opaque_directories_list_only_names_that_were_looked_up() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn background_mount_returns_and_is_unmounted() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let Mounted { site, mount, replica: _replica } = Mounted::new(&[]);
     drop(mount);
     let output_text =
         site.run_ok(["mount", "--background", "--log-file", "log", &site.name(""), "mnt"]);
@@ -134,11 +127,10 @@ fn background_mount_returns_and_is_unmounted() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn umount_names_what_keeps_the_mount() {
-    if !is_root() {
-        return;
-    }
-    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    require("root", is_root());
+    let Mounted { site, mut mount, replica: _replica } = Mounted::new(&[]);
     let holder = Command::new("unshare")
         .args(["--mount", "sleep", "600"])
         .spawn()
@@ -161,11 +153,9 @@ fn umount_names_what_keeps_the_mount() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn refresh_shows_the_new_revision_at_once() {
-    let Some(Mounted { site, mount, replica: _replica }) = Mounted::new(&["--refresh", "1h"])
-    else {
-        return;
-    };
+    let Mounted { site, mount, replica: _replica } = Mounted::new(&["--refresh", "1h"]);
     let pinned = Mount::new(&site, "pinned", &["--revision", "1", &site.name("")]);
     site.write("src/hello", "hello again\n");
     site.publish();
@@ -177,14 +167,10 @@ fn refresh_shows_the_new_revision_at_once() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn connection_that_the_kernel_aborts_is_no_success() {
-    if !is_root() {
-        return;
-    }
-    let Some(Mounted { site, mut mount, replica: _replica }) = Mounted::new(&["--log-file", "log"])
-    else {
-        return;
-    };
+    require("root", is_root());
+    let Mounted { site, mut mount, replica: _replica } = Mounted::new(&["--log-file", "log"]);
     // The kernel names a connection after the minor number of the mount's device.
     let connection =
         std::os::unix::fs::MetadataExt::dev(&fs::metadata(site.path("mnt")).expect("mounted"));
@@ -205,13 +191,11 @@ fn connection_that_the_kernel_aborts_is_no_success() {
 
 /// Pods with user namespaces and podman's `:idmap` mount volumes like this.
 #[test]
+#[ignore = "needs root, FUSE and python3"]
 fn mount_can_be_idmapped() {
-    if !is_root() || !python_is_available() {
-        return;
-    }
-    let Some(Mounted { site, mount: _mount, replica: _replica }) = Mounted::new(&[]) else {
-        return;
-    };
+    require("root", is_root());
+    require_program("python3");
+    let Mounted { site, mount: _mount, replica: _replica } = Mounted::new(&[]);
     fs::create_dir(site.path("mapped")).expect("a new directory");
     let owner = |path: &str| {
         std::os::unix::fs::MetadataExt::uid(&fs::metadata(site.path(path)).expect("a file"))
@@ -224,12 +208,8 @@ fn mount_can_be_idmapped() {
         .current_dir(site.path(""))
         .output()
         .expect("python3 starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's version");
-    if release.split('.').filter_map(|part| part.parse::<u32>().ok()).lt([6, 12]) {
-        return println!("skipped: idmapped FUSE mounts need Linux 6.12");
-    }
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "idmapped FUSE mounts need Linux 6.12: {errors}");
     assert_eq!(owner("mapped/hello"), owner("mnt/hello") + 4000);
     assert_eq!(fs::read_to_string(site.path("mapped/hello")).expect("readable"), "hello world\n");
     site.run_tool("umount", &["mapped"]);
@@ -249,12 +229,10 @@ fn mount_without_reachable_replicas_fails_in_time() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn mount_whose_workers_cannot_start_fails_in_the_end() {
-    let Some(Mounted { site, mount, replica: _replica }) =
-        Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree)
-    else {
-        return;
-    };
+    let Mounted { site, mount, replica: _replica } =
+        Mounted::with_tree(&["--no-supervisor"], &[], TestSite::small_tree);
     assert!(site.run_err(7, ["upgrade", "mnt"]).contains("mnt"));
     drop(mount);
     let mut mount = Mount::new(&site, "mnt", &[&site.name("")]);

@@ -13,10 +13,7 @@ const KILLS: u64 = 12;
 const WORKERS: usize = 3;
 const FILES: usize = 100;
 
-fn site(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
-    if !fuse_is_available() {
-        return None;
-    }
+fn site(make: impl FnOnce(&TestSite)) -> TestSite {
     let site = TestSite::new();
     site.small_tree();
     make(&site);
@@ -25,7 +22,7 @@ fn site(make: impl FnOnce(&TestSite)) -> Option<TestSite> {
     site.write("trail.pub", public);
     fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755))
         .expect("our own directory");
-    Some(site)
+    site
 }
 
 fn mount(site: &TestSite, more: &[&str]) -> Mount {
@@ -50,8 +47,9 @@ fn verify(site: &TestSite) {
 }
 
 #[test]
+#[ignore = "needs FUSE and auditd"]
 fn mount_audit_records_reads_by_user() {
-    let Some(site) = site(|_| {}) else { return };
+    let site = site(|_| {});
     let replica = site.serve();
     let page = format!("127.0.0.1:{}", free_port());
     let mounted = mount(&site, &["--audit-metrics", &page]);
@@ -138,11 +136,8 @@ fn mount_audit_records_reads_by_user() {
             .arg("-if")
             .arg(site.path("audit.log"))
             .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .output();
-        let Ok(result) = result else {
-            println!("skipped: {program} is not installed");
-            continue;
-        };
+            .output()
+            .expect("auditd is installed");
         let output_text = String::from_utf8_lossy(&result.stdout).into_owned();
         assert!(
             output_text.contains(path),
@@ -182,8 +177,9 @@ fn make_altered_database(site: &TestSite) {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn lying_replica_is_recorded_even_if_another_has_good_data() {
-    let Some(site) = site(write_large_files) else { return };
+    let site = site(write_large_files);
     make_altered_database(&site);
     site.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
     let (liar, honest) = (site.serve_db("liar", 0), site.serve());
@@ -236,8 +232,9 @@ fn lying_replica_is_recorded_even_if_another_has_good_data() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn rules_select_by_path_and_are_reloaded_by_sighup() {
-    let Some(site) = site(|_| {}) else { return };
+    let site = site(|_| {});
     let _replica = site.serve();
     let point = site.path("mnt");
     let watch =
@@ -290,13 +287,14 @@ fn rules_select_by_path_and_are_reloaded_by_sighup() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn every_open_is_recorded_when_the_mount_is_killed() {
     let files = |site: &TestSite| {
         for number in 0..WORKERS * FILES {
             site.write(&format!("src/many/{number}"), number.to_string());
         }
     };
-    let Some(site) = site(files) else { return };
+    let site = site(files);
     let _replica = site.serve();
     let (mut random, mut all) = (23u64, 0);
     for round in 0..KILLS {
@@ -393,12 +391,11 @@ impl Drop for SmallDisk {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn full_disk_affects_the_mount_according_to_the_policy() {
-    if !is_available("root, to make a small disk", is_root()) {
-        return;
-    }
+    require("root, to make a small disk", is_root());
     for policy in ["count", "block", "halt"] {
-        let Some(site) = site(|_| {}) else { return };
+        let site = site(|_| {});
         let _replica = site.serve();
         let disk = SmallDisk::new(&site, "disk");
         site.run_ok(["audit", "keygen", "disk/trail"]);

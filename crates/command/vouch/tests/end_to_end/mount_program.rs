@@ -3,14 +3,10 @@
 use crate::prelude::*;
 
 #[test]
+#[ignore = "needs root, FUSE and autofs"]
 fn trees_mount_by_mount_program_fstab_and_autofs() {
-    let has_autofs = Path::new("/usr/sbin/automount").exists() && Path::new("/dev/autofs").exists();
-    if !fuse_is_available()
-        || !is_available("root", is_root())
-        || !is_available("autofs", has_autofs)
-    {
-        return;
-    }
+    require("root", is_root());
+    require_program("automount");
     let site = TestSite::published();
     site.write("etc/vouch.toml", "");
     let _replica = site.serve();

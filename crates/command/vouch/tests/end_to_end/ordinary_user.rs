@@ -4,22 +4,11 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use crate::prelude::*;
 
 #[test]
+#[ignore = "needs FUSE"]
 fn ordinary_user_mounts_reads_and_unmounts() {
-    if !fuse_is_available() {
-        return;
-    }
-    let has_tool = |tool: &str| {
-        Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
-    };
-    if !is_available("fusermount3", has_tool("fusermount3"))
-        || is_root() && !is_available("setpriv", has_tool("setpriv"))
-    {
-        return;
-    }
+    require_program("fusermount3");
     let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
-    if !is_available("/dev/fuse for everybody", is_open) {
-        return;
-    }
+    require("/dev/fuse for everybody", is_open);
     let (site, _replica) = TestSite::served();
     let user = User::of(&site);
     let (name, mnt) = (site.name(""), user.home.join("mnt"));

@@ -4,17 +4,18 @@
 use crate::prelude::*;
 
 #[test]
+#[ignore = "needs root and the tools of packages"]
 fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
-    let is_installed = |program: &str| {
-        ["/usr/bin", "/usr/local/bin"].iter().any(|dir| Path::new(dir).join(program).exists())
-    };
-    let tools = ["nfpm", "lintian", "rpm", "mmdebstrap", "objcopy", "buildah", "ansible-playbook"];
-    if !fuse_is_available()
-        || !is_available("root", is_root())
-        || !tools.iter().all(|tool| is_available(tool, is_installed(tool)))
-    {
-        return;
-    }
+    require("root", is_root());
+    require_programs(&[
+        "nfpm",
+        "lintian",
+        "rpm",
+        "mmdebstrap",
+        "objcopy",
+        "buildah",
+        "ansible-playbook",
+    ]);
     let (site, _replica) = TestSite::served();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/test-packages");
     let mut command = Command::new("timeout");

@@ -21,6 +21,7 @@ const WORKERS: u64 = 6;
 const FILE_LEN: usize = 5000;
 
 #[test]
+#[ignore = "needs root and xfsprogs"]
 fn acknowledged_changes_on_ext4_survive_a_power_failure() {
     survives_power_failures(
         "power_failure::acknowledged_changes_on_ext4_survive_a_power_failure",
@@ -30,6 +31,7 @@ fn acknowledged_changes_on_ext4_survive_a_power_failure() {
 }
 
 #[test]
+#[ignore = "needs root and xfsprogs"]
 fn acknowledged_changes_on_xfs_survive_a_power_failure() {
     survives_power_failures(
         "power_failure::acknowledged_changes_on_xfs_survive_a_power_failure",
@@ -39,13 +41,14 @@ fn acknowledged_changes_on_xfs_survive_a_power_failure() {
 }
 
 #[test]
+#[ignore = "needs root and xfsprogs"]
 fn power_failure_without_syncs_is_detected() {
     let test = "power_failure::power_failure_without_syncs_is_detected";
     if std::env::var_os(NAMESPACE_TEST).is_none_or(|alone| alone != test) {
         return run_in_namespace(test, &["mkfs.ext4", "strace"]);
     }
     let directory = TempDir::new().expect("a temporary directory");
-    let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
+    let disk = Disk::new(directory.path(), "ext4", &["-q", "-F"]);
     let lost = (0..ROUNDS_WITHOUT_SYNC_MAX)
         .find_map(|round| run_round(&disk, directory.path(), round, Syncs::Ignored).err());
     let loss_despite_sync = (0..2).find_map(|round| {
@@ -61,7 +64,7 @@ fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
         return run_in_namespace(test, &[&format!("mkfs.{kind}")]);
     }
     let directory = TempDir::new().expect("a temporary directory");
-    let Some(disk) = Disk::new(directory.path(), kind, options) else { return };
+    let disk = Disk::new(directory.path(), kind, options);
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
         acknowledged += run_round(&disk, directory.path(), round, Syncs::Work)
@@ -72,28 +75,18 @@ fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
 }
 
 fn run_in_namespace(test: &str, needs: &[&str]) {
-    if !rustix::process::geteuid().is_root() {
-        return println!("skipped: needs root, to mount file systems");
-    }
-    for needed in ["unshare", "xfs_io"].iter().chain(needs) {
-        if tool("sh", &["-c", &format!("command -v {needed}")]).is_err() {
-            return println!("skipped: needs the program {needed}");
-        }
-    }
+    require("root, to mount file systems", is_root());
+    ["xfs_io"].iter().chain(needs).for_each(|program| require_program(program));
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation", "private"])
         .arg(program)
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", test, "--include-ignored", "--nocapture"])
         .env(NAMESPACE_TEST, test);
     let output = command.output().expect("the command runs");
     let output_text = [output.stdout, output.stderr].concat();
     let output_text = String::from_utf8_lossy(&output_text);
-    output_text
-        .lines()
-        .filter(|line| line.starts_with("skipped:"))
-        .for_each(|line| println!("{line}"));
     let lines: Vec<&str> =
         output_text.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", lines.join("\n"));
@@ -106,7 +99,7 @@ struct Disk {
 }
 
 impl Disk {
-    fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
+    fn new(above: &Path, kind: &str, options: &[&str]) -> Disk {
         let image = above.join("image");
         std::fs::File::create(&image)
             .and_then(|file| file.set_len(320 << 20))
@@ -116,11 +109,8 @@ impl Disk {
             .unwrap_or_else(|why| panic!("{mkfs}: {why}"));
         let disk = Disk { kind: kind.into(), image, point: above.join("disk") };
         std::fs::create_dir(&disk.point).expect("a directory");
-        if let Err(why) = disk.mount() {
-            println!("skipped: this kernel does not mount {kind}: {}", why.trim());
-            return None;
-        }
-        Some(disk)
+        disk.mount().unwrap_or_else(|why| panic!("this kernel does not mount {kind}: {why}"));
+        disk
     }
 
     fn mount(&self) -> Result<(), String> {

@@ -22,6 +22,7 @@ pub(crate) use vouch_nfs4_client::{Client, Error};
 pub(crate) use vouch_testkit::{assert_contains, words};
 
 pub(crate) use crate::test_site::{
-    Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port,
-    fuse_is_available, is_available, is_root, python_is_available, signal, start_listener, within,
+    Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port, is_root, signal,
+    start_listener, within,
 };
+pub(crate) use vouch_testkit::{require, require_program, require_programs};

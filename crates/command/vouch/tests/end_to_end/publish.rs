@@ -133,10 +133,9 @@ fn planted_links_do_not_lead_writes_out_of_the_database() {
 }
 
 #[test]
+#[ignore = "needs python3"]
 fn second_writer_gets_database_busy_error() {
-    if !python_is_available() {
-        return;
-    }
+    require_program("python3");
     let site = TestSite::published();
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let _holder =
@@ -208,11 +207,10 @@ umount volume
 "#;
 
 #[test]
+#[ignore = "needs root and btrfs-progs"]
 fn btrfs_snapshot_lives_as_long_as_the_publication() {
-    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    if !is_available("root and btrfs-progs", is_root() && has("btrfs") && has("mkfs.btrfs")) {
-        return;
-    }
+    require("root", is_root());
+    require_program("mkfs.btrfs");
     let site = TestSite::new();
     let mut command = Command::new("unshare");
     command
@@ -224,9 +222,6 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
         .output()
         .expect("unshare");
     let errors = String::from_utf8_lossy(&output.stderr);
-    if errors.contains("unknown filesystem type") {
-        return println!("skipped: this kernel has no btrfs");
-    }
     assert!(output.status.success(), "{errors}");
     let [one, two, three] = ["one", "two", "three"].map(|name| site.json(name));
     assert!(one["snapshot"].as_str().expect("named").starts_with("made at "), "{one}");
@@ -297,10 +292,9 @@ fn validity_that_the_certificate_cuts_is_said() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn full_disk_gets_back_what_was_stored() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+    require("root", is_root());
     let site = TestSite::with_directories(&["disk"]);
     site.run_tool("mount", &["-t", "tmpfs", "-o", "size=6m", "tmpfs", "disk"]);
     let mut noise = 1u64;

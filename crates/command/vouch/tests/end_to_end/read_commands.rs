@@ -115,10 +115,9 @@ fn verify_reports_findings_when_the_replica_closes_the_connection() {
 }
 
 #[test]
+#[ignore = "needs python3"]
 fn get_copies_every_odd_case() {
-    if !python_is_available() {
-        return;
-    }
+    require_program("python3");
     let site = TestSite::new();
     assert!(site.script("odd-tree", ["src", "--large", "3000", "--depth", "200"]).status.success());
     site.publish_with(&["--private-files", "allow"]);
@@ -146,11 +145,10 @@ fn get_copies_every_odd_case() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn get_as_root_leaves_out_privileges_and_devices() {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-    if !is_available("root", crate::test_site::is_root()) {
-        return;
-    }
+    require("root", crate::test_site::is_root());
     let site = TestSite::new();
     site.write("src/tool", "#!/bin/sh\n");
     std::fs::set_permissions(site.path("src/tool"), std::fs::Permissions::from_mode(0o4755))

@@ -12,17 +12,14 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(tree: impl FnOnce(&TestSite), mount_args: &[&str]) -> Option<Machine> {
-        if !fuse_is_available() {
-            return None;
-        }
+    fn start(tree: impl FnOnce(&TestSite), mount_args: &[&str]) -> Machine {
         let mut site = TestSite::new();
         site.environment.push(("VOUCH_RUNTIME_DIR", site.path("run").display().to_string()));
         tree(&site);
         site.publish();
         let replica = site.serve();
         let mount = Mount::new(&site, "mnt", &[mount_args, &[&site.name("")]].concat());
-        Some(Machine { mount: Some(mount), replica, site })
+        Machine { mount: Some(mount), replica, site }
     }
 
     fn status(&self) -> Value {
@@ -63,12 +60,9 @@ fn start_export(site: &TestSite) -> Export {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn status_shows_all_daemons_of_the_machine() {
-    let Some(mut machine) =
-        Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"])
-    else {
-        return;
-    };
+    let mut machine = Machine::start(TestSite::small_tree, &["--timeout", "3s", "--refresh", "1s"]);
     let mut export = start_export(&machine.site);
     let gateway = Gateway::start(&machine.site, &[]);
     assert_eq!(gateway.get("/hello").text(), "hello world\n");
@@ -126,8 +120,9 @@ fn status_shows_all_daemons_of_the_machine() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn status_sockets_are_private_and_dead_mounts_are_named() {
-    let Some(mut machine) = Machine::start(TestSite::small_tree, &[]) else { return };
+    let mut machine = Machine::start(TestSite::small_tree, &[]);
     let socket = machine.socket("mount");
     assert_eq!(std::fs::metadata(&socket).expect("a socket").permissions().mode() & 0o777, 0o600);
     machine.mount.take().expect("mounted").kill();
@@ -146,12 +141,10 @@ fn status_sockets_are_private_and_dead_mounts_are_named() {
 }
 
 #[test]
+#[ignore = "needs FUSE and prometheus"]
 fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
-    let promtool = Command::new("promtool").arg("--version").output().is_ok();
-    if !is_available("promtool (package prometheus)", promtool) {
-        return;
-    }
-    let Some(machine) = Machine::start(TestSite::small_tree, &[]) else { return };
+    require_program("promtool");
+    let machine = Machine::start(TestSite::small_tree, &[]);
     let _export = start_export(&machine.site);
     let _gateway = Gateway::start(&machine.site, &[]);
     std::fs::read(machine.site.path("mnt/hello")).expect("verified bytes");
@@ -221,20 +214,16 @@ fn expressions(value: &Value) -> Vec<String> {
 }
 
 #[test]
+#[ignore = "needs FUSE, attr and rsync"]
 fn attributes_tell_about_a_file_and_are_not_copied() {
-    let tools = ["getfattr", "rsync"]
-        .iter()
-        .all(|tool| Command::new(tool).arg("--version").output().is_ok());
-    if !is_available("getfattr and rsync", tools) {
-        return;
-    }
+    require_programs(&["getfattr", "rsync"]);
     let with_attribute = |site: &TestSite| {
         site.small_tree();
         site.run_tool("setfattr", &["-n", "user.own", "-v", "kept", "src/hello"]);
         site.run_tool("setfattr", &["-n", "user.vouch.verified", "-v", "forged", "src/hello"]);
     };
     for tree in [TestSite::small_tree as fn(&TestSite), with_attribute] {
-        let Some(machine) = Machine::start(tree, &[]) else { return };
+        let machine = Machine::start(tree, &[]);
         let site = &machine.site;
         let own = std::fs::read(site.path("src/dir/numbers")).expect("a file").len();
         let value = |name: &str, file: &str| {

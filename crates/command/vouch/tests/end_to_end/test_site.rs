@@ -351,7 +351,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
+    pub(crate) fn new(mount_args: &[&str]) -> Mounted {
         Mounted::with_tree(mount_args, &[], TestSite::small_tree)
     }
 
@@ -359,16 +359,13 @@ impl Mounted {
         mount_args: &[&str],
         publish_args: &[&str],
         make: impl FnOnce(&TestSite),
-    ) -> Option<Mounted> {
-        if !fuse_is_available() {
-            return None;
-        }
+    ) -> Mounted {
         let site = TestSite::new();
         make(&site);
         site.publish_with(publish_args);
         let replica = site.serve();
         let mount = Mount::new(&site, "mnt", &[mount_args, &[&site.name("")]].concat());
-        Some(Mounted { mount, replica, site })
+        Mounted { mount, replica, site }
     }
 }
 
@@ -474,29 +471,6 @@ pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bo
 
 pub(crate) fn within(seconds: u64, otherwise: &str, holds: impl FnMut() -> bool) {
     assert!(eventually(Duration::from_secs(seconds), holds), "{otherwise}");
-}
-
-/// False skips the test with a line of output; with CI=true the test fails.
-pub(crate) fn is_available(what: &str, there: bool) -> bool {
-    if !there {
-        assert!(
-            std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-            "needs {what}, and CI=true allows no skips"
-        );
-        println!("skipped: needs {what}");
-    }
-    there
-}
-
-pub(crate) fn fuse_is_available() -> bool {
-    let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
-    is_available("/dev/fuse", open)
-        && (is_root()
-            || is_available("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
-}
-
-pub(crate) fn python_is_available() -> bool {
-    is_available("python3", Command::new("python3").arg("-V").output().is_ok())
 }
 
 pub(crate) fn is_root() -> bool {

@@ -3,10 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vouch_testkit::words;
+use vouch_testkit::{require_program, require_programs, words};
 
-use crate::http_replica::{Process, is_installed, squid, start};
-use crate::test_site::{Replica, TestSite, free_port, is_available, within};
+use crate::http_replica::{Process, squid, start};
+use crate::test_site::{Replica, TestSite, free_port, within};
 
 pub(crate) fn published() -> TestSite {
     let site = TestSite::new();
@@ -113,10 +113,9 @@ pub(crate) fn serve(site: &TestSite, port: u16, more: &[&str]) -> Replica {
 }
 
 #[test]
+#[ignore = "needs squid"]
 fn pull_through_cache_works_behind_and_in_front_of_squid() {
-    if !is_installed("squid") {
-        return;
-    }
+    require_program("squid");
     let site = published();
     let (proxy_port, cache_port) = (free_port(), free_port());
     let _squid = squid(&site, proxy_port);
@@ -152,11 +151,9 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
 }
 
 #[test]
+#[ignore = "needs curl and squid"]
 fn https_of_a_replica_works_through_squid_and_takes_new_certificates() {
-    let has_curl = is_available("curl", Command::new("curl").arg("-V").output().is_ok());
-    if !is_installed("squid") || !has_curl {
-        return;
-    }
+    require_programs(&["squid", "curl"]);
     let mut site = published();
     let certificate = |site: &TestSite, host: &str, trusted: &str| {
         let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("a certificate");

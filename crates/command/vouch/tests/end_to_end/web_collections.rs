@@ -3,9 +3,10 @@
 use std::time::Duration;
 use vouch_testkit::words;
 
-use crate::http_replica::{is_installed, nginx_with};
-use crate::test_site::{Mount, TestSite, eventually, free_port, fuse_is_available};
+use crate::http_replica::nginx_with;
+use crate::test_site::{Mount, TestSite, eventually, free_port};
 use crate::web_caches::{Cache, noise, published};
+use vouch_testkit::{require_program, require_programs};
 
 /// Replaces all packs.
 fn publish_and_collect(site: &TestSite, grace: &[&str]) {
@@ -31,11 +32,10 @@ fn assert_whole_revision(site: &TestSite, out: &str) -> u64 {
 }
 
 #[test]
+#[ignore = "needs FUSE and nginx"]
 fn clients_of_caches_read_on_after_a_collection() {
     for cache in [Cache::Squid, Cache::Varnish, Cache::Nginx, Cache::NginxIgnoringCacheControl] {
-        if !is_installed("nginx") || !is_installed(cache.program()) {
-            continue;
-        }
+        require_programs(&["nginx", cache.program()]);
         let site = published();
         let (origin, port) = (free_port(), free_port());
         let _server = nginx_with(&site, origin, "open_file_cache off;");
@@ -43,10 +43,8 @@ fn clients_of_caches_read_on_after_a_collection() {
         let through: Vec<&str> =
             ["--only-replicas"].into_iter().chain(through.iter().map(String::as_str)).collect();
         let name = site.name("");
-        let mount = fuse_is_available().then(|| {
-            std::fs::create_dir(site.path("mnt")).expect("a directory");
-            Mount::new(&site, "mnt", &[&["--cache", "mount-cache", &name], &through[..]].concat())
-        });
+        let mount =
+            Mount::new(&site, "mnt", &[&["--cache", "mount-cache", &name], &through[..]].concat());
         site.run_ok([&["ls", "--no-cache", &name], &through[..]].concat());
         publish_and_collect(&site, &[]);
         let mut seen = 0;
@@ -54,15 +52,13 @@ fn clients_of_caches_read_on_after_a_collection() {
             site.run_ok([&["get", "--no-cache", &name, client], &through[..]].concat());
             seen = assert_whole_revision(&site, client);
         }
-        if let Some(mount) = mount {
-            for number in 0..12 {
-                let bytes = std::fs::read(mount.path(format!("noise/{number}")))
-                    .unwrap_or_else(|error| panic!("{cache:?}: {error}"));
-                assert!(
-                    [number, 100 + number].iter().any(|seed| bytes == noise(*seed, 60_000)),
-                    "{cache:?}: noise/{number}"
-                );
-            }
+        for number in 0..12 {
+            let bytes = std::fs::read(mount.path(format!("noise/{number}")))
+                .unwrap_or_else(|error| panic!("{cache:?}: {error}"));
+            assert!(
+                [number, 100 + number].iter().any(|seed| bytes == noise(*seed, 60_000)),
+                "{cache:?}: noise/{number}"
+            );
         }
         if let Cache::NginxIgnoringCacheControl = cache {
             assert_eq!(seen, 1, "the cache has the earlier manifest");
@@ -71,10 +67,9 @@ fn clients_of_caches_read_on_after_a_collection() {
 }
 
 #[test]
+#[ignore = "needs nginx"]
 fn replica_serves_files_of_an_earlier_manifest_to_a_cache() {
-    if !is_installed("nginx") {
-        return;
-    }
+    require_program("nginx");
     for grace in [&[][..], &["--grace", "0s"]] {
         let site = published();
         let port = free_port();

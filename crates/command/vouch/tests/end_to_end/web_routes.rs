@@ -1,4 +1,4 @@
-use crate::http_replica::{is_installed, nginx_with};
+use crate::http_replica::nginx_with;
 use crate::prelude::*;
 
 /// A replica answers requests with an absolute URL, like a proxy.
@@ -44,10 +44,9 @@ fn proxies_of_the_environment_are_used() {
 }
 
 #[test]
+#[ignore = "needs nginx"]
 fn web_server_with_http2_is_asked_by_it() {
-    if !is_installed("nginx") {
-        return;
-    }
+    require_program("nginx");
     let mut site = TestSite::published();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     site.write("cert.pem", made.cert.pem());

@@ -20,12 +20,12 @@ const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
 const ACCEPTED: &str = "the context is made";
 const REFUSED: &str = "no context: ";
 
-fn realm() -> Option<Kdc> {
-    let kdc = Kdc::start()?;
+fn realm() -> Kdc {
+    let kdc = Kdc::start();
     kdc.add(&["alice", SERVICE]);
     kdc.keytab("service", &[SERVICE]);
     kdc.keytab("alice", &["alice"]);
-    Some(kdc)
+    kdc
 }
 
 fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
@@ -101,8 +101,9 @@ fn recorded_enctype(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     let export = Export::start(&kdc);
     assert_accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
     kdc.rekey(SERVICE);
@@ -123,9 +124,10 @@ fn missing_key_is_reported_and_new_keytab_needs_no_restart() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn keytab_without_service_key_is_reported_at_start_and_reload() {
     const NONE: &[&str] = &["lists a Kerberos flavour", "holds no key of nfs/HOST", "; cure: "];
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     kdc.add(&["host/localhost"]);
     kdc.keytab("host", &["host/localhost"]);
     let export =
@@ -143,9 +145,10 @@ fn keytab_without_service_key_is_reported_at_start_and_reload() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn wrong_key_of_the_same_kvno_is_reported() {
-    let Some(kdc) = realm() else { return };
-    let Some(other) = realm() else { return };
+    let kdc = realm();
+    let other = realm();
     std::fs::copy(other.path("keytabs/service"), kdc.path("keytabs/other")).expect("a keytab");
     let export =
         Export::start_with(&kdc, ServerOptions { keytab: "other", ..ServerOptions::default() });
@@ -164,8 +167,9 @@ fn wrong_key_of_the_same_kvno_is_reported() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn clock_skew_is_reported() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     kdc.client(&kdc::Client { name: "strict", clock_skew: 60, ..kdc::Client::default() });
     let export =
         Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
@@ -200,8 +204,9 @@ fn clock_skew_is_reported() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn expired_ticket_is_reported() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
     let export =
         Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
@@ -226,8 +231,9 @@ fn expired_ticket_is_reported() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn replay_is_reported_with_principal_and_altered_token_without() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     let export = Export::start(&kdc);
     let relay = Relay::start(export.address);
     let cache = tickets(&kdc, "krb5", "alice", &[]);
@@ -267,8 +273,9 @@ fn replay_is_reported_with_principal_and_altered_token_without() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn renewed_ticket_outlives_the_first_one() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
     let export =
         Export::start_with(&kdc, ServerOptions { conf: "strict", ..ServerOptions::default() });
@@ -299,8 +306,9 @@ impl Initiator for FixedToken {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn malformed_token_is_reported_as_no_ticket() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     // An empty token, a SPNEGO token with an empty list of mechanisms, a Kerberos frame without
     // content, and noise.
     let spnego = b"\x60\x0c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x02\x30\x00";
@@ -317,9 +325,10 @@ fn malformed_token_is_reported_as_no_ticket() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
-    let Some(kdc) = realm() else { return };
-    let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
+    let kdc = realm();
+    let other = Kdc::start_realm("OTHER.TEST", &[]);
     other.add(&["alice", SERVICE]);
     other.keytab("alice", &["alice"]);
     // Images of cluster nodes have keys for other names and other realms.
@@ -345,9 +354,10 @@ fn server_accepts_exactly_the_nfs_names_of_its_keytab() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn users_of_a_trusted_realm_are_accepted() {
-    let Some(kdc) = realm() else { return };
-    let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
+    let kdc = realm();
+    let other = Kdc::start_realm("OTHER.TEST", &[]);
     other.add(&["alice"]);
     other.keytab("alice", &["alice"]);
     for side in [&kdc, &other] {
@@ -370,8 +380,9 @@ fn users_of_a_trusted_realm_are_accepted() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn ticket_is_accepted_from_any_address() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     let export = Export::start(&kdc);
     let relay = Relay::start(export.address);
     let more = " noaddresses = false\n extra_addresses = 127.0.0.1,192.0.2.7\n";
@@ -384,12 +395,13 @@ fn ticket_is_accepted_from_any_address() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn key_older_than_aes_is_refused_with_a_cure() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     for (old, number) in [("arcfour-hmac", 23), ("des3-cbc-sha1", 16)] {
         let output_text = kdc.kadmin(&format!("cpw -randkey -e {old}:normal {SERVICE}\n"));
-        if !output_text.contains("randomized") {
-            println!("skipped: this KDC knows no {old}: {output_text}");
+        // MIT 1.22 and later may lack des3.
+        if number != 23 && !output_text.contains("randomized") {
             continue;
         }
         // ktadd appends, so a new keytab contains only this key.
@@ -414,8 +426,9 @@ fn key_older_than_aes_is_refused_with_a_cure() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn unusable_keytab_ends_the_start_with_its_code() {
-    let Some(kdc) = realm() else { return };
+    let kdc = realm();
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("text"), "no keytab").expect("a file");
     std::fs::create_dir(directory.path().join("data")).expect("a directory");

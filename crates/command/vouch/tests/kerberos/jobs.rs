@@ -83,8 +83,9 @@ fn export(site: &Site) -> Export {
 }
 
 #[test]
+#[ignore = "needs root and a KDC"]
 fn job_outlives_its_tickets_and_fails_without_broker() {
-    let Some(mut site) = Site::start(LIFE) else { return };
+    let mut site = Site::start(LIFE);
     let export = export(&site);
     site.begin("4711", "daemon", "n[1-2]", "1m").expect("registered");
     site.prolog("n1", "4711").expect("tickets");
@@ -129,8 +130,9 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
 }
 
 #[test]
+#[ignore = "needs root and a KDC"]
 fn others_get_no_tickets_and_a_reason() {
-    let Some(mut site) = Site::start(LIFE) else { return };
+    let mut site = Site::start(LIFE);
     site.begin("1", "daemon", "n1", "1m").expect("registered");
     let refused = |answer: Result<(), String>, parts: &[&str]| {
         let text = answer.expect_err("it is refused");
@@ -194,8 +196,9 @@ fn others_get_no_tickets_and_a_reason() {
 }
 
 #[test]
+#[ignore = "needs root and a KDC"]
 fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
-    let Some(mut site) = Site::start(LIFE) else { return };
+    let mut site = Site::start(LIFE);
     let export = export(&site);
     site.begin("9", "daemon", "n1", "1m").expect("registered");
     site.prolog("n1", "9").expect("tickets");
@@ -242,8 +245,9 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
 }
 
 #[test]
+#[ignore = "needs root and a KDC"]
 fn status_and_check_name_faults_of_broker_and_agent() {
-    let Some(mut site) = Site::start(LIFE) else { return };
+    let mut site = Site::start(LIFE);
     site.begin("1", "daemon", "n1", "5m").expect("registered");
     site.prolog("n1", "1").expect("tickets");
     let status = site.status(&[]);
@@ -317,8 +321,9 @@ fn status_and_check_name_faults_of_broker_and_agent() {
 }
 
 #[test]
+#[ignore = "needs root, a KDC and nftables"]
 fn nodes_behind_one_address_with_one_keytab_are_told_apart() {
-    let Some(net) = crate::nat::NatNetwork::make("jobs", 2) else { return };
+    let net = crate::nat::NatNetwork::make("jobs", 2);
     net.run_test(
         "jobs::process_in_the_namespace_of_the_broker",
         (NAMESPACES, &net.clients.join(",")),
@@ -330,7 +335,7 @@ fn nodes_behind_one_address_with_one_keytab_are_told_apart() {
 fn process_in_the_namespace_of_the_broker() {
     let Ok(namespaces) = std::env::var(NAMESPACES) else { return };
     let (first, second) = namespaces.split_once(',').expect("two names");
-    let Some(mut site) = Site::start_on(crate::nat::SERVER.into(), LIFE) else { return };
+    let mut site = Site::start_on(crate::nat::SERVER.into(), LIFE);
     site.namespaces = [("n1", first), ("n2", second), ("n3", second)]
         .map(|(machine, of)| (machine, of.to_owned()))
         .into();

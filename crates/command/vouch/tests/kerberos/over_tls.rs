@@ -4,8 +4,9 @@ use crate::prelude::*;
 use vouch_testkit::words;
 
 #[test]
+#[ignore = "needs a KDC"]
 fn ticket_identifies_user_of_tls_connection() {
-    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let kdc = realm(Kdc::start());
     let export = Export::start_with(&kdc, ServerOptions { tls: true, ..ServerOptions::default() });
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let target = format!("nfs://localhost:{}/export", export.address.port());

@@ -15,6 +15,7 @@ pub(crate) use vouch_xdr::Writer;
 pub(crate) use crate::export::{Export, ServerOptions};
 pub(crate) use crate::own_client::realm;
 pub(crate) use vouch_testkit::kdc::{self, Kdc, REALM};
+pub(crate) use vouch_testkit::require;
 
 /// A root file system of `script/install-needs`, of the suite that VOUCH_PEERS_SUITE names.
 pub(crate) fn peers_root(name: &str) -> String {

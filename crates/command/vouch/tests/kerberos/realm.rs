@@ -21,8 +21,9 @@ fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn each_encryption_type_is_a_session_key() {
-    let Some(kdc) = Kdc::start() else { return };
+    let kdc = Kdc::start();
     kdc.add(&["alice", "nfs/localhost"]);
     let keytab = kdc.keytab("alice", &["alice"]);
     for enctype in ENCTYPES {
@@ -38,8 +39,9 @@ fn each_encryption_type_is_a_session_key() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn short_ticket_expires() {
-    let Some(kdc) = Kdc::start() else { return };
+    let kdc = Kdc::start();
     kdc.add(&["alice", "nfs/localhost"]);
     let keytab = kdc.keytab("alice", &["alice"]);
     kdc.client(&Client { name: "strict", clock_skew: 1, ..Client::default() });
@@ -53,8 +55,9 @@ fn short_ticket_expires() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn new_keys_put_a_keytab_out_of_date() {
-    let Some(kdc) = Kdc::start() else { return };
+    let kdc = Kdc::start();
     kdc.add(&["alice"]);
     let old = kdc.keytab("old", &["alice"]);
     kdc.rekey("alice");
@@ -66,8 +69,9 @@ fn new_keys_put_a_keytab_out_of_date() {
 }
 
 #[test]
+#[ignore = "needs a KDC"]
 fn check_names_a_keytab_without_the_key() {
-    let Some(kdc) = Kdc::start() else { return };
+    let kdc = Kdc::start();
     kdc.add(&["host/server.vouch.test", "nfs/server.vouch.test"]);
     let check = |keytab: &std::path::Path| {
         let mut command = kdc.program_as(env!("CARGO_BIN_EXE_vouch"), "krb5");

@@ -8,8 +8,9 @@ use crate::prelude::*;
 use vouch_testkit::moving_address::MovingAddress;
 
 #[test]
+#[ignore = "needs a KDC"]
 fn clients_reclaim_after_takeover_under_each_service() {
-    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let kdc = realm(Kdc::start());
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
         let mut export = Export::start_with(

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use crate::guest::{Guest, Network, has_program, skip, work};
+use crate::guest::{Guest, Network, has_program, work};
 use vouch_testkit::cephfs_cluster::{Cluster, PROGRAMS};
+use vouch_testkit::require;
 
 #[test]
+#[ignore = "needs root and guests"]
 fn ordinary_tools_work_over_kernel_client_of_cephfs() {
-    let Some(network) = Network::new() else { return };
-    let Some(cluster) = cluster(&network) else { return };
+    let network = Network::new();
+    let cluster = cluster(&network);
     let out = guest(&network, &cluster).file(&work("files.sh")).run("cephfs.sh");
     for done in ["ok: a second mount sees the same", "ok: open file after a remount"] {
         assert!(out.contains(done), "{out}");
@@ -16,12 +18,11 @@ fn ordinary_tools_work_over_kernel_client_of_cephfs() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn acls_work_over_kernel_client_of_cephfs() {
-    let Some(network) = Network::new() else { return };
-    if !Path::new(MODULE_WITH_ACLS).exists() {
-        return skip("needs ceph-module of script/install-needs");
-    }
-    let Some(cluster) = cluster(&network) else { return };
+    let network = Network::new();
+    require("ceph-module of script/install-needs", Path::new(MODULE_WITH_ACLS).exists());
+    let cluster = cluster(&network);
     let out = guest(&network, &cluster)
         .file(&work("acl.sh"))
         .set("CEPH_MODULE", MODULE_WITH_ACLS)
@@ -31,13 +32,9 @@ fn acls_work_over_kernel_client_of_cephfs() {
     }
 }
 
-/// `None` if the test is skipped.
-fn cluster(network: &Network) -> Option<Cluster> {
-    let is_complete = PROGRAMS.iter().all(|program| has_program(program));
-    if !is_complete {
-        skip("needs the programs of Ceph");
-    }
-    is_complete.then(|| Cluster::start_at(&network.address))
+fn cluster(network: &Network) -> Cluster {
+    require("the programs of Ceph", PROGRAMS.iter().all(|program| has_program(program)));
+    Cluster::start_at(&network.address)
 }
 
 fn guest(network: &Network, cluster: &Cluster) -> Guest {

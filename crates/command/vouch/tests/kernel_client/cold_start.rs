@@ -3,9 +3,10 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use crate::guest::{Guest, Network, skip};
+use crate::guest::{Guest, Network};
 use crate::test_site::{TestSite, eventually, free_port};
 use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::require;
 
 const DIRECTORIES: usize = 31;
 const FILES: usize = 620;
@@ -52,11 +53,10 @@ fn start_nginx(site: &TestSite, address: &str, port: u16) -> KillOnDrop {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn hundreds_of_files_need_few_requests_over_a_slow_network() {
-    let Some(network) = Network::new() else { return };
-    if !fs::exists("/usr/sbin/nginx").is_ok_and(|there| there) {
-        return skip("needs the package nginx");
-    }
+    let network = Network::new();
+    require("the package nginx", fs::exists("/usr/sbin/nginx").is_ok_and(|there| there));
     let site = TestSite::new();
     // Not the order in which the publisher stores them.
     let name = |file: usize| format!("lib/{}/file-{file}", file * 17 % DIRECTORIES);

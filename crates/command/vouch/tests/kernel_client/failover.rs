@@ -21,11 +21,12 @@ use pair::Pair;
 /// VOUCH_TEST_FAILOVERS: number of takeovers. Every fourth head stops in order, and the others are
 /// killed. Every third takeover begins before the client has recovered from the one before.
 #[test]
+#[ignore = "needs root and guests"]
 fn takeover_keeps_opens_locks_and_acknowledged_data() {
     let count = std::env::var("VOUCH_TEST_FAILOVERS")
         .map_or(2, |count| count.parse::<u64>().expect("a number of takeovers"));
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let mut pair = Pair::start(&network);
         let limit = 600 + 60 * u32::try_from(count).expect("a small number");
         let guest = Guest::with_port(&network, pair.port())

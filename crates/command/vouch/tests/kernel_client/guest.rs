@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::server::Server;
+use vouch_testkit::require;
 
 pub(crate) struct Network {
     index: u32,
@@ -14,39 +15,24 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// If this machine cannot boot a guest, prints a line and returns `None`.
-    pub(crate) fn new() -> Option<Network> {
-        if !rustix::process::geteuid().is_root() {
-            skip("needs root, to make a network device");
-            return None;
-        }
+    pub(crate) fn new() -> Network {
+        require("root, to make a network device", rustix::process::geteuid().is_root());
         for (what, needs) in [
             ("linux.uml", "user-mode-linux"),
             ("mount.nfs", "nfs-common"),
             ("busybox", "busybox-static"),
         ] {
-            if !has_program(what) {
-                skip(&format!("needs the package {needs}"));
-                return None;
-            }
+            require(&format!("the package {needs}"), has_program(what));
         }
         let (index, lock) = free_index();
         let out = Command::new(runner())
             .args(["up", &index.to_string()])
             .output()
             .expect("the guest's script");
-        if !out.status.success() {
-            skip(&format!(
-                "no network for a guest: {}",
-                String::from_utf8_lossy(&out.stderr).trim()
-            ));
-            return None;
-        }
-        Some(Network {
-            index,
-            address: String::from_utf8_lossy(&out.stdout).trim().to_owned(),
-            _lock: lock,
-        })
+        let errors = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "no network for a guest: {errors}");
+        let address = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+        Network { index, address, _lock: lock }
     }
 
     pub(crate) fn index(&self) -> u32 {
@@ -202,10 +188,6 @@ pub(crate) fn has_program(name: &str) -> bool {
         .stdout(Stdio::null())
         .status()
         .is_ok_and(|status| status.success())
-}
-
-pub(crate) fn skip(why: &str) {
-    println!("skipped: {why}");
 }
 
 fn free_index() -> (u32, File) {

@@ -42,9 +42,10 @@ pub(crate) fn head(
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn open_files_and_locks_survive_moves_between_heads() {
     for version in ["4.2", "4.1", "4.0"] {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let site = tree();
         let heads = ["first", "second"].map(|state| {
             head(&site, state, ([127, 0, 0, 1], free_port()).into(), "ro,insecure", &[])

@@ -28,13 +28,15 @@ use vouch_testkit::assert_contains;
 
 use guest::{Guest, Network};
 use server::{Server, ServerOptions};
+use vouch_testkit::require;
 
 const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
 
 #[test]
+#[ignore = "needs root and guests"]
 fn ordinary_tools_behave_as_on_a_local_file_system() {
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let server = Server::start(&network);
         let out = Guest::new(&network, &server).set("VERSION", version).run("files.sh");
         assert!(out.contains("ok: a second mount sees the same"), "{version}: {out}");
@@ -51,22 +53,21 @@ fn ordinary_tools_behave_as_on_a_local_file_system() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn acls_grant_access_to_named_users_and_groups() {
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let server = Server::start(&network);
-        if server.has_acls() {
-            Guest::new(&network, &server).set("VERSION", version).run("acl.sh");
-        } else {
-            guest::skip("the file system of the temporary directory has no POSIX ACLs");
-        }
+        require("POSIX ACLs in the temporary directory", server.has_acls());
+        Guest::new(&network, &server).set("VERSION", version).run("acl.sh");
     }
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn locks_and_writes_are_coherent_between_two_clients() {
     for version in VERSIONS {
-        let (Some(first), Some(second)) = (Network::new(), Network::new()) else { return };
+        let (first, second) = (Network::new(), Network::new());
         let server = Server::start(&first);
         let waiter = Guest::new(&second, &server).set("VERSION", version).start("lock_waiter.sh");
         let holder = Guest::new(&first, &server).set("VERSION", version).start("lock_holder.sh");
@@ -76,10 +77,11 @@ fn locks_and_writes_are_coherent_between_two_clients() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn large_directory_is_listed_completely_while_it_changes() {
     const COUNT: usize = 100_000;
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let server = Server::start(&network);
         std::fs::create_dir(server.path("large")).expect("a directory");
         for n in 0..COUNT {
@@ -95,11 +97,12 @@ fn large_directory_is_listed_completely_while_it_changes() {
 /// VOUCH_TEST_REPLACEMENTS: number of restarts, every second a kill, every fourth before the client
 /// has recovered from the one before.
 #[test]
+#[ignore = "needs root and guests"]
 fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
     let restarts = std::env::var("VOUCH_TEST_REPLACEMENTS")
         .map_or(2, |count| count.parse::<u64>().expect("a number of restarts"));
     for (version, socket_is_held) in [("4.0", true), ("4.1", false), ("4.2", true)] {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let listener =
             socket_is_held.then(|| std::net::TcpListener::bind("0.0.0.0:0").expect("a free port"));
         let mut server =
@@ -134,9 +137,10 @@ fn restarted_server_keeps_opens_locks_and_acknowledged_data() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn snapshots_are_read_over_restart_and_removal_of_another() {
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let snapshots = tempfile::tempdir().expect("a temporary directory");
         let write = |name: &str, text: &str| {
             std::fs::create_dir_all(snapshots.path().join(name).join("dir")).expect("directories");
@@ -165,14 +169,15 @@ fn snapshots_are_read_over_restart_and_removal_of_another() {
 
 /// The guest has the volume and is the server and its NFS client.
 #[test]
+#[ignore = "needs root and guests"]
 fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
-    let Some(network) = Network::new() else { return };
-    if !["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"]
-        .iter()
-        .all(|program| guest::has_program(program))
-    {
-        return guest::skip("needs lvm2 and linux-6.12-guest of script/install-needs");
-    }
+    let network = Network::new();
+    require(
+        "lvm2 and linux-6.12-guest of script/install-needs",
+        ["lvm", "mkfs.ext4", "/opt/vouch-guest/usr/bin/linux.uml"]
+            .iter()
+            .all(|program| guest::has_program(program)),
+    );
     let disk = tempfile::NamedTempFile::new().expect("a temporary file");
     disk.as_file().set_len(1 << 30).expect("a sparse file");
     let guest = Guest::with_port(&network, 2049)
@@ -186,9 +191,10 @@ fn thin_volume_snapshots_stay_readable_after_restart_and_removal() {
 
 /// The client follows a referral to the standard port.
 #[test]
+#[ignore = "needs root and guests"]
 fn client_follows_referral_to_the_other_server() {
     for version in VERSIONS {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let target = Server::start_with(
             &network,
             ServerOptions { port: Some(2049), ..ServerOptions::default() },
@@ -207,9 +213,10 @@ fn client_follows_referral_to_the_other_server() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn partition_shorter_or_longer_than_the_lease_heals() {
     for (version, cut) in [("4.1", 1), ("4.2", 9), ("4.0", 9)] {
-        let Some(network) = Network::new() else { return };
+        let network = Network::new();
         let server = Server::start(&network);
         let guest = Guest::new(&network, &server)
             .set("VERSION", version)

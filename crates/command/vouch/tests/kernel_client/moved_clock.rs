@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::guest::skip;
+use vouch_testkit::require;
 
 pub(crate) struct MovedClock {
     directory: tempfile::TempDir,
@@ -13,21 +13,17 @@ pub(crate) struct MovedClock {
 }
 
 impl MovedClock {
-    /// Without the package prints a line that `script/test` counts, and returns `None`.
-    pub(crate) fn start() -> Option<MovedClock> {
+    pub(crate) fn start() -> MovedClock {
         let library =
             format!("/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1", std::env::consts::ARCH);
-        if !Path::new(&library).exists() {
-            skip("needs the package faketime");
-            return None;
-        }
+        require("the package faketime", Path::new(&library).exists());
         let directory = tempfile::tempdir().expect("a directory");
         // Threads of the server that act as a user read the clock too.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))
             .expect("an own directory");
         let clock = MovedClock { directory, library: library.into(), offset_s: 0 };
         clock.write();
-        Some(clock)
+        clock
     }
 
     /// For programs that follow the clock. Their monotonic clock is not moved.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
-use crate::guest::{Guest, Network, skip};
+use crate::guest::{Guest, Network};
 use crate::server::{Server, ServerOptions};
+use vouch_testkit::require;
 
 pub(crate) struct Certificates {
     dir: tempfile::TempDir,
@@ -52,20 +53,17 @@ impl Certificates {
     }
 }
 
-/// Whether the guest of Linux 6.12 is there; prints a line if not.
-pub(crate) fn has_tlshd() -> bool {
-    let is_installed = std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists();
-    if !is_installed {
-        skip("needs Linux 6.12 and tlshd; run script/install-needs linux-6.12-guest");
-    }
-    is_installed
+/// The guest of Linux 6.12 must be there.
+pub(crate) fn require_tlshd() {
+    require(
+        "linux-6.12-guest of script/install-needs",
+        std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists(),
+    );
 }
 
 fn mount_with(xprtsec: &str) {
-    let Some(network) = Network::new() else { return };
-    if !has_tlshd() {
-        return;
-    }
+    let network = Network::new();
+    require_tlshd();
     let files = Certificates::new();
     files.issue("server", &["server.vouch.test"], Some(&network.address));
     files.issue("node", &[&network.guest_name()], None);
@@ -100,22 +98,23 @@ fn mount_with(xprtsec: &str) {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn linux_mounts_over_tls() {
     mount_with("tls");
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn linux_mounts_over_mutual_tls() {
     mount_with("mtls");
 }
 
 /// The server runs in the guest, because kernel TLS is there.
 #[test]
+#[ignore = "needs root and guests"]
 fn file_data_leaves_through_kernel_tls() {
-    let Some(network) = Network::new() else { return };
-    if !has_tlshd() {
-        return;
-    }
+    let network = Network::new();
+    require_tlshd();
     let files = Certificates::new();
     files.issue("server", &["server.vouch.test"], Some("127.0.0.1"));
     let server = Server::start(&network);

@@ -7,7 +7,7 @@ use crate::server::{Server, ServerOptions};
 /// Starts a server with two addresses, runs `script` and checks that all connections of the guest
 /// carry one session.
 fn mount_and_count(version: &str, script: &str, connections: u64) {
-    let Some(network) = Network::new() else { return };
+    let network = Network::new();
     let second = network.add_address();
     let trunk = |address: &str| ["--trunk".into(), address.into()];
     let more = [trunk(&network.address), trunk(&second)].concat();
@@ -35,6 +35,7 @@ fn mount_and_count(version: &str, script: &str, connections: u64) {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn four_connections_of_a_mount_carry_one_session() {
     for version in ["4.1", "4.2"] {
         mount_and_count(version, "nconnect.sh", 4);
@@ -42,6 +43,7 @@ fn four_connections_of_a_mount_carry_one_session() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn mounts_from_two_addresses_share_a_session() {
     for version in ["4.1", "4.2"] {
         mount_and_count(version, "max_connect.sh", 2);
@@ -49,6 +51,7 @@ fn mounts_from_two_addresses_share_a_session() {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn client_discovers_the_second_address() {
     for version in ["4.1", "4.2"] {
         mount_and_count(version, "trunkdiscovery.sh", 2);

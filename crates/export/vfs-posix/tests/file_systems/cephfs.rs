@@ -24,6 +24,7 @@ const ACL_RULES: [&str; 3] =
     ["acls_are_stored_and_enforced", "default_acls_are_inherited", "minimal_acl_equals_mode"];
 
 #[test]
+#[ignore = "needs root and Ceph"]
 fn conforms_on_cephfs() {
     alone("cephfs::conforms_on_cephfs", &PROGRAMS, |above| {
         let cluster = Cluster::start();
@@ -44,6 +45,7 @@ fn conforms_on_cephfs() {
 
 /// Two mounts stand for two machines.
 #[test]
+#[ignore = "needs root and Ceph"]
 fn identities_hold_on_every_mount() {
     alone("cephfs::identities_hold_on_every_mount", &PROGRAMS, |above| {
         let mut cluster = Cluster::start();
@@ -107,6 +109,7 @@ fn read(fs: &SnapshotFs, id: &FileId) -> Result<Vec<u8>, Error> {
 
 /// ceph-fuse numbers snapshots in the order of their first use, which differs here.
 #[test]
+#[ignore = "needs root and Ceph"]
 fn snapshots_keep_their_identities_on_every_mount() {
     alone("cephfs::snapshots_keep_their_identities_on_every_mount", &PROGRAMS, |above| {
         let cluster = Cluster::start();
@@ -161,6 +164,7 @@ fn remount(
 }
 
 #[test]
+#[ignore = "needs root and Ceph"]
 fn quota_is_reported_as_such_and_missing_features_are_named() {
     alone("cephfs::quota_is_reported_as_such_and_missing_features_are_named", &PROGRAMS, |above| {
         let cluster = Cluster::start();
@@ -184,6 +188,7 @@ fn quota_is_reported_as_such_and_missing_features_are_named() {
 }
 
 #[test]
+#[ignore = "needs root and Ceph"]
 fn cached_pages_are_read_at_once_but_not_the_end_of_a_file() {
     alone("cephfs::cached_pages_are_read_at_once_but_not_the_end_of_a_file", &PROGRAMS, |above| {
         let cluster = Cluster::start();

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use vouch_testkit::{require, require_program};
 use vouch_vfs::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, Error, FileId, FileSystem,
     Name, NewNode, OpenAccess, OpenFile, SetAttributes, Stability,
@@ -21,38 +22,22 @@ pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
         leave_callers().expect("switching to root succeeds");
         return;
     }
-    if !can_serve_others() {
-        return skip("needs root, to mount file systems");
-    }
-    for needed in needs.iter().chain(&["unshare", "mount"]) {
-        if !is_there(needed) {
-            return skip(&format!("needs the program {needed}"));
-        }
-    }
+    require("root, to mount file systems", can_serve_others());
+    needs.iter().for_each(|program| require_program(program));
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().expect("the program's path is known"));
-    report(command.args(["--exact", test, "--nocapture"]).env(ALONE, test));
+    report(command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(ALONE, test));
 }
 
 pub(crate) fn report(command: &mut Command) {
     let output = command.output().expect("the program starts");
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
     let complaints: Vec<&str> =
         said.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", complaints.join("\n"));
-}
-
-pub(crate) fn skip(why: &str) {
-    println!("skipped: {why}");
-}
-
-pub(crate) fn is_there(program: &str) -> bool {
-    let find = format!("command -v {program}");
-    Command::new("sh").args(["-c", &find]).output().is_ok_and(|output| output.status.success())
 }
 
 pub(crate) fn run<S: AsRef<OsStr>>(
@@ -65,10 +50,10 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
-pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> Option<()> {
+pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) {
     leave_callers().expect("switching to root succeeds");
     std::fs::create_dir_all(point).expect("creating a directory succeeds");
-    match run(
+    run(
         "mount",
         [
             OsStr::new("-t"),
@@ -78,21 +63,13 @@ pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> O
             source.as_ref(),
             point.as_ref(),
         ],
-    ) {
-        Ok(_) => Some(()),
-        Err(why) => {
-            skip(&format!(
-                "this kernel does not mount {kind} ({options}): {}",
-                why.trim().replace('\n', " ")
-            ));
-            None
-        }
-    }
+    )
+    .unwrap_or_else(|why| panic!("this kernel does not mount {kind} ({options}): {why}"));
 }
 
-pub(crate) fn image(kind: &str, more: &[&str], point: &Path) -> Option<()> {
+pub(crate) fn image(kind: &str, more: &[&str], point: &Path) {
     let file = made(kind, more, point);
-    mount(kind, "loop", &file, point)
+    mount(kind, "loop", &file, point);
 }
 
 pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
@@ -108,14 +85,14 @@ pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
     file
 }
 
-pub(crate) fn memory(point: &Path) -> Option<()> {
-    mount("tmpfs", "mode=755", Path::new("none"), point)
+pub(crate) fn memory(point: &Path) {
+    mount("tmpfs", "mode=755", Path::new("none"), point);
 }
 
-pub(crate) fn overlay(point: &Path) -> Option<()> {
+pub(crate) fn overlay(point: &Path) {
     let (lower, above) = (point.with_extension("lower"), point.with_extension("above"));
     std::fs::create_dir_all(&lower).expect("creating a directory succeeds");
-    memory(&above)?;
+    memory(&above);
     for part in ["upper", "work"] {
         std::fs::create_dir(above.join(part)).expect("creating a directory succeeds");
     }
@@ -124,18 +101,15 @@ pub(crate) fn overlay(point: &Path) -> Option<()> {
         "lowerdir={},upperdir={above}/upper,workdir={above}/work,index=off,nfs_export=off",
         lower.display()
     );
-    mount("overlay", &options, Path::new("none"), point)
+    mount("overlay", &options, Path::new("none"), point);
 }
 
 /// A FUSE file system whose process answers nothing while the file is open. Every call waits.
-pub(crate) fn hung_fuse(point: &Path, user: u32) -> Option<std::fs::File> {
+pub(crate) fn hung_fuse(point: &Path, user: u32) -> std::fs::File {
     use std::os::fd::AsRawFd as _;
     leave_callers().expect("switching to root succeeds");
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let Ok(device) = device else {
-        skip("needs /dev/fuse");
-        return None;
-    };
+    let device = device.expect("/dev/fuse");
     // `mount` inherits it.
     let shared = rustix::io::dup(&device).expect("a descriptor");
     let options =
@@ -143,7 +117,7 @@ pub(crate) fn hung_fuse(point: &Path, user: u32) -> Option<std::fs::File> {
     std::fs::create_dir_all(point).expect("creating a directory succeeds");
     run("mount", ["-i", "-t", "fuse", "-o", &options, "hung", &point.to_string_lossy()])
         .expect("root may mount it");
-    Some(device)
+    device
 }
 
 /// Fails instead of waiting for ever.

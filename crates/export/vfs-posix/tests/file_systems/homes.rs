@@ -27,24 +27,23 @@ fn crossing(path: &Path) -> PosixFs {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn file_has_one_identity_through_nested_and_bind_exports() {
     alone(
         "homes::file_has_one_identity_through_nested_and_bind_exports",
         &["mkfs.ext4"],
         |above| {
             let root = above.join("root");
-            let Some(()) = image("ext4", &[], &root) else { return };
+            image("ext4", &[], &root);
             std::fs::create_dir_all(root.join("a/b")).expect("directories");
             for name in ["a/b/file", "a/b/other"] {
                 std::fs::write(root.join(name), name).expect("a file");
             }
             std::fs::hard_link(root.join("a/b/file"), root.join("a/link")).expect("a link");
             std::os::unix::fs::symlink(root.join("a/b"), above.join("symbolic")).expect("a link");
-            mount("none", "bind", &root.join("a/b"), &above.join("bound"))
-                .expect("the bind mount succeeds");
-            let Some(()) = memory(&above.join("m")) else { return };
-            mount("none", "bind", &root.join("a"), &above.join("m/below"))
-                .expect("the bind mount succeeds");
+            mount("none", "bind", &root.join("a/b"), &above.join("bound"));
+            memory(&above.join("m"));
+            mount("none", "bind", &root.join("a"), &above.join("m/below"));
             let the_file = home(&plain(&root), "a/b/file");
             for (fs, path) in [
                 (plain(&root), "a/link"),
@@ -63,23 +62,23 @@ fn file_has_one_identity_through_nested_and_bind_exports() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn files_of_copied_file_systems_differ() {
     alone("homes::files_of_copied_file_systems_differ", &["mkfs.ext4"], |above| {
         let (one, two) = (above.join("one"), above.join("two"));
-        let Some(()) = image("ext4", &[], &one) else { return };
+        image("ext4", &[], &one);
         std::fs::write(one.join("file"), "in both").expect("a file");
         run("umount", [&one]).expect("the file is unused");
         std::fs::copy(one.with_extension("image"), two.with_extension("image"))
             .expect("copying succeeds");
         for point in [&one, &two] {
-            mount("ext4", "loop", &point.with_extension("image"), point)
-                .expect("the value is unchanged");
+            mount("ext4", "loop", &point.with_extension("image"), point);
         }
         let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
         assert_eq!(first.1, second.1);
         assert_ne!(first.0, second.0);
         // Identities in the copy would be ambiguous.
-        mount("none", "bind", &two, &one.join("below")).expect("the bind mount succeeds");
+        mount("none", "bind", &two, &one.join("below"));
         let fs = crossing(&one);
         let (covered, _) = fs
             .find(&Caller::root(), &fs.root(), "below")
@@ -89,13 +88,14 @@ fn files_of_copied_file_systems_differ() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn subvolume_file_has_one_identity_through_all_exports() {
     alone(
         "homes::subvolume_file_has_one_identity_through_all_exports",
         &["mkfs.btrfs", "btrfs"],
         |above| {
             let root = above.join("root");
-            let Some(()) = image("btrfs", &[], &root) else { return };
+            image("btrfs", &[], &root);
             run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()])
                 .expect("a subvolume can be made");
             for name in ["sub/file", "file"] {
@@ -109,9 +109,10 @@ fn subvolume_file_has_one_identity_through_all_exports() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn files_without_handles_are_distinguished() {
     alone("homes::files_without_handles_are_distinguished", &[], |above| {
-        let Some(()) = crate::fixture::overlay(&above.join("o")) else { return };
+        crate::fixture::overlay(&above.join("o"));
         std::fs::create_dir(above.join("o/d")).expect("a directory");
         for name in ["d/file", "file"] {
             std::fs::write(above.join("o").join(name), name).expect("a file");

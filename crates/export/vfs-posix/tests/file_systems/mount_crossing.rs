@@ -16,10 +16,11 @@ fn crossing() -> Options {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn mounted_file_system_has_own_fsid_and_rights() {
     alone("mount_crossing::mounted_file_system_has_own_fsid_and_rights", &[], |above| {
         let root = above.join("root");
-        let Some(()) = memory(&root.join("sub")) else { return };
+        memory(&root.join("sub"));
         std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777))
             .expect("root is allowed");
         std::fs::create_dir(root.join("sub/private")).expect("a directory");
@@ -81,13 +82,14 @@ fn mounted_file_system_has_own_fsid_and_rights() {
         refused!(plain.attributes_of(&made.id), Stale);
         drop((fs, plain));
         unmount(&root.join("sub"));
-        memory(&root.join("sub")).expect("the value is unchanged");
+        memory(&root.join("sub"));
         let fs = export(&root, crossing());
         refused!(fs.attributes_of(&made.id), Stale);
     });
 }
 
 #[test]
+#[ignore = "needs root"]
 fn uncrossed_mount_point_shows_empty_directory() {
     alone("mount_crossing::uncrossed_mount_point_shows_empty_directory", &[], |above| {
         let root = above.join("root");
@@ -102,7 +104,7 @@ fn uncrossed_mount_point_shows_empty_directory() {
         };
         let (number_of_sub, _) = (number("sub"), number("private/sub"));
         for point in ["sub", "private/sub"] {
-            let Some(()) = memory(&root.join(point)) else { return };
+            memory(&root.join(point));
         }
         std::fs::write(root.join("sub/mounted"), "mounted").expect("a file");
         run(
@@ -173,13 +175,14 @@ fn uncrossed_mount_point_shows_empty_directory() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn directory_is_listed_once_for_all_covered_names() {
     alone(
         "mount_crossing::directory_is_listed_once_for_all_covered_names",
         &["mkfs.ext4"],
         |above| {
             let root = above.join("root");
-            let Some(()) = image("ext4", &[], &root) else { return };
+            image("ext4", &[], &root);
             let names = ["one", "two", "three"];
             let number = |name: &str| {
                 std::fs::create_dir(root.join(name)).expect("a directory");
@@ -187,7 +190,7 @@ fn directory_is_listed_once_for_all_covered_names() {
             };
             let numbers = names.map(number);
             for name in names {
-                let Some(()) = memory(&root.join(name)) else { return };
+                memory(&root.join(name));
             }
             let fs = export(&root, Options::default());
             let find = |name: &str, blocking| {
@@ -209,7 +212,7 @@ fn directory_is_listed_once_for_all_covered_names() {
             std::fs::remove_dir(root.join("one")).expect("the value is empty");
             std::fs::create_dir(root.join("kept")).expect("the number is accepted");
             let new = number("one");
-            memory(&root.join("one")).expect("the value is unchanged");
+            memory(&root.join("one"));
             refused!(find("one", Blocking::Forbidden), WouldBlock);
             assert_eq!(
                 find("one", Blocking::Allowed).expect("the value is shown").1.file_number,
@@ -224,19 +227,18 @@ fn directory_is_listed_once_for_all_covered_names() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn nested_and_bind_mounts_are_crossed() {
     alone("mount_crossing::nested_and_bind_mounts_are_crossed", &["mkfs.ext4"], |above| {
         let root = above.join("root");
-        let Some(()) = image("ext4", &[], &root) else { return };
-        let Some(()) = memory(&root.join("a")) else { return };
-        let Some(()) = image("ext4", &[], &root.join("a/b")) else { return };
+        image("ext4", &[], &root);
+        memory(&root.join("a"));
+        image("ext4", &[], &root.join("a/b"));
         std::fs::create_dir(root.join("there")).expect("a directory");
         std::fs::write(root.join("there/file"), "there").expect("a file");
         std::fs::create_dir(root.join("other")).expect("a directory");
-        mount("none", "bind", &root.join("other"), &root.join("a/in/bound"))
-            .expect("binding an existing directory succeeds");
-        mount("none", "bind", &root.join("there"), &root.join("here"))
-            .expect("binding an existing directory succeeds");
+        mount("none", "bind", &root.join("other"), &root.join("a/in/bound"));
+        mount("none", "bind", &root.join("there"), &root.join("here"));
         let fs = export(&root, crossing());
         let one = Caller::root();
         let (a, at_a) = fs.find(&one, &fs.root(), "a").expect("entered");
@@ -262,16 +264,18 @@ fn nested_and_bind_mounts_are_crossed() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn hung_mount_makes_no_network_thread_wait() {
     alone("mount_crossing::hung_mount_makes_no_network_thread_wait", &["mkfs.ext4"], |above| {
         for (on, of_user) in [("memory", 0), ("disk", 0), ("memory", 1000), ("disk", 1000)] {
             let root = above.join(format!("{on}-{of_user}"));
-            let Some(()) = (if on == "memory" { memory(&root) } else { image("ext4", &[], &root) })
-            else {
-                return;
-            };
+            if on == "memory" {
+                memory(&root)
+            } else {
+                image("ext4", &[], &root)
+            }
             std::fs::write(root.join("beside"), "beside").expect("a file");
-            let Some(device) = hung_fuse(&root.join("hung"), of_user) else { return };
+            let device = hung_fuse(&root.join("hung"), of_user);
             let who = Caller::root();
             // Without the option, nothing of it is asked, on any thread.
             let plain = export(&root, Options::default());
@@ -355,11 +359,12 @@ fn crossing_with(names: &std::path::Path) -> Options {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn identity_of_no_mount_is_looked_for_once() {
     alone("mount_crossing::identity_of_no_mount_is_looked_for_once", &[], |above| {
         let root = above.join("root");
-        let Some(()) = memory(&root) else { return };
-        let Some(()) = memory(&root.join("sub")) else { return };
+        memory(&root);
+        memory(&root.join("sub"));
         let fs = export(&root, crossing());
         let (sub, _) = fs.find(&Caller::root(), &fs.root(), "sub").expect("entered");
         drop(fs);
@@ -380,10 +385,11 @@ fn identity_of_no_mount_is_looked_for_once() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn subvolume_has_own_fsid() {
     alone("mount_crossing::subvolume_has_own_fsid", &["mkfs.btrfs", "btrfs"], |above| {
         let root = above.join("root");
-        let Some(()) = image("btrfs", &[], &root) else { return };
+        image("btrfs", &[], &root);
         run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()])
             .expect("a subvolume can be made");
         std::fs::write(root.join("sub/file"), "in it").expect("a file");
@@ -404,13 +410,14 @@ fn subvolume_has_own_fsid() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn file_system_without_handles_needs_name_store() {
     alone("mount_crossing::file_system_without_handles_needs_name_store", &[], |above| {
         let root = above.join("root");
         std::fs::create_dir(&root).expect("a directory");
-        let Some(()) = memory(&root) else { return };
+        memory(&root);
         let sub = root.join("sub");
-        let Some(()) = overlay(&sub) else { return };
+        overlay(&sub);
         std::fs::create_dir(sub.join("deep")).expect("a directory");
         std::fs::write(sub.join("deep/file"), "by its name").expect("a file");
         let one = Caller::root();

@@ -525,12 +525,9 @@ fn pattern_names_snapshots_and_their_part() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn rights_are_those_of_the_snapshots_files() {
-    if !can_serve_others() {
-        let why = "only the superuser acts for others";
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
-        return println!("skipped: {why}");
-    }
+    vouch_testkit::require("root, who acts for others", can_serve_others());
     let site = Site::new();
     let set = |path: &str, mode: u32, owner: u32| {
         std::fs::set_permissions(site.path(path), PermissionsExt::from_mode(mode))

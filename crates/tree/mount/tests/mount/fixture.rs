@@ -252,21 +252,21 @@ pub struct TestMount {
 }
 
 impl TestMount {
-    pub fn of_tree(site: &Arc<Site>) -> Option<Self> {
+    pub fn of_tree(site: &Arc<Site>) -> Self {
         Self::of_tree_with(site, |_| {})
     }
 
-    pub fn of_tree_with(site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
-        Self::mounting(Self::start(vec![site.clone()], |_| {})?, site, choose)
+    pub fn of_tree_with(site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Self {
+        Self::mounting(Self::start(vec![site.clone()], |_| {}), site, choose)
     }
 
     pub fn of_tree_with_cache(
         site: &Arc<Site>,
         cache: DiskCacheOptions,
         choose: impl FnOnce(&mut MountOptions),
-    ) -> Option<Self> {
+    ) -> Self {
         Self::mounting(
-            Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?,
+            Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache)),
             site,
             choose,
         )
@@ -277,54 +277,47 @@ impl TestMount {
         disk: &Path,
         quota_bytes: u64,
         choose: impl FnOnce(&mut MountOptions),
-    ) -> Option<Self> {
+    ) -> Self {
         let mount = Self::start(vec![site.clone()], |client| {
             client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });
             client.state_dir = Some(disk.join("state"));
             client.memory_cache_bytes = 1 << 20;
-        })?;
+        });
         Self::mounting(mount, site, choose)
     }
 
-    fn mounting(
-        mut mount: Self,
-        site: &Arc<Site>,
-        choose: impl FnOnce(&mut MountOptions),
-    ) -> Option<Self> {
+    fn mounting(mut mount: Self, site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Self {
         let config = mount.config(choose);
         let tree =
             mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
         mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
         mount.tree = Some(tree);
-        Some(mount)
+        mount
     }
 
-    pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Option<Self> {
-        let mut mount = Self::start(vec![site.clone()], |_| {})?;
+    pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Self {
+        let mut mount = Self::start(vec![site.clone()], |_| {});
         mount.point = point;
         let config = mount.config(|_| {});
         let tree =
             mount.runtime.block_on(mount.client.open(&site.name, &TreeOptions::default())).unwrap();
         mount.mounted = Some(mount.runtime.block_on(mount_tree(config, tree)).unwrap());
-        Some(mount)
+        mount
     }
 
-    pub fn of_namespace(sites: Vec<Arc<Site>>) -> Option<Self> {
+    pub fn of_namespace(sites: Vec<Arc<Site>>) -> Self {
         Self::of_namespace_asking(sites, Duration::from_secs(3600))
     }
 
-    pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Option<Self> {
-        let mut mount = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
+    pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Self {
+        let mut mount = Self::start(sites, |client| client.refresh_interval = Some(interval));
         let config = mount.config(|_| {});
         let mounting = mount_namespace(config, mount.client.clone(), NamespaceTrees::default());
         mount.mounted = Some(mount.runtime.block_on(mounting).unwrap());
-        Some(mount)
+        mount
     }
 
-    fn start(sites: Vec<Arc<Site>>, choose: impl FnOnce(&mut ClientOptions)) -> Option<Self> {
-        if !has_fuse() {
-            return None;
-        }
+    fn start(sites: Vec<Arc<Site>>, choose: impl FnOnce(&mut ClientOptions)) -> Self {
         let _ = tracing_subscriber::fmt()
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
@@ -350,7 +343,7 @@ impl TestMount {
         let dir = tempfile::tempdir().unwrap();
         let point = dir.path().join("mnt");
         fs::create_dir(&point).unwrap();
-        Some(Self { runtime, clock, client, tree: None, mounted: None, point, _dir: dir })
+        Self { runtime, clock, client, tree: None, mounted: None, point, _dir: dir }
     }
 
     fn config(&self, choose: impl FnOnce(&mut MountOptions)) -> MountConfig {
@@ -409,19 +402,6 @@ impl Drop for TestMount {
             self.runtime.block_on(mounted.unmount()).unwrap();
         }
     }
-}
-
-fn has_fuse() -> bool {
-    let why = if !Path::new("/dev/fuse").exists() {
-        "no /dev/fuse"
-    } else if !rustix::process::geteuid().is_root() && !Path::new("/usr/bin/fusermount3").exists() {
-        "neither root nor fusermount3"
-    } else {
-        return true;
-    };
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
-    println!("skipped: {why}");
-    false
 }
 
 pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {

@@ -19,9 +19,10 @@ fn site(seed: u8) -> std::sync::Arc<Site> {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn serves_cached_files_without_replicas() {
     let site = site(21);
-    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let mount = TestMount::of_tree(&site);
     let unread = mount.path("unread");
     fs::metadata(&unread).unwrap();
     assert_eq!(fs::read(mount.path("large")).unwrap(), noise(1, 700_000));
@@ -38,9 +39,10 @@ fn serves_cached_files_without_replicas() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn expired_tree_fails_and_recovers() {
     let site = site(22);
-    let Some(mount) = TestMount::of_tree(&site) else { return };
+    let mount = TestMount::of_tree(&site);
     let mut open = File::open(mount.path("large")).unwrap();
     let mut reread = move || {
         open.rewind()?;

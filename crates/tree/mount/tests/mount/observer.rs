@@ -129,31 +129,29 @@ fn site(seed: u8) -> Arc<Site> {
     site
 }
 
-fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<TestMount> {
+fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> TestMount {
     TestMount::of_tree_with(site, |options: &mut MountOptions| {
         options.observer = Some(watcher.clone());
         options.xattrs = vouch_tree_mount::XattrMode::Off;
     })
 }
 
-fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Output> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root acts as others");
-        return None;
-    }
+fn as_user(uid: u32, program: &[&str], path: &Path) -> std::process::Output {
+    assert!(rustix::process::geteuid().is_root(), "only root acts as others");
     let who = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
     let parent =
         path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
     fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let output = Command::new("setpriv").args(who).args(program).arg(path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(output)
+    output
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn observes_opens_reads_and_closes_of_each_user() {
     let (site, watcher) = (site(81), Watcher::of_all());
-    let Some(mount) = observed(&site, &watcher) else { return };
+    let mount = observed(&site, &watcher);
     let path = mount.path("d/e/file");
     let me = rustix::process::geteuid().as_raw();
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
@@ -165,7 +163,7 @@ fn observes_opens_reads_and_closes_of_each_user() {
     assert_eq!(read, 200_000);
     assert_eq!(fs::read(&path).unwrap().len(), 200_000);
     assert_eq!(watcher.closes(&mount, "/d/e/file", 2)[1].read, Some(0));
-    let Some(output) = as_user(4711, &["cat"], &path) else { return };
+    let output = as_user(4711, &["cat"], &path);
     assert_eq!(output.stdout.len(), 200_000);
     let closes = watcher.closes(&mount, "/d/e/file", 3);
     let opens = watcher.sights(Operation::Open, "/d/e/file");
@@ -175,9 +173,10 @@ fn observes_opens_reads_and_closes_of_each_user() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn observes_listings_links_and_executions() {
     let (site, watcher) = (site(82), Watcher::of_all());
-    let Some(mount) = observed(&site, &watcher) else { return };
+    let mount = observed(&site, &watcher);
     for times in 1..=3 {
         assert_eq!(fs::read_dir(mount.path("d")).unwrap().count(), 1);
         assert_eq!(fs::read_link(mount.path("link")).unwrap(), Path::new("d/e/file"));
@@ -196,9 +195,10 @@ fn observes_listings_links_and_executions() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn reply_waits_for_record() {
     let (site, watcher) = (site(83), Watcher::of(&[Operation::Open]));
-    let Some(mount) = observed(&site, &watcher) else { return };
+    let mount = observed(&site, &watcher);
     let path = mount.path("d/e/file");
     fs::metadata(&path).unwrap();
     watcher.open.send_replace(false);
@@ -220,9 +220,10 @@ fn reply_waits_for_record() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn observes_failed_reads() {
     let (site, watcher) = (site(84), Watcher::of_all());
-    let Some(mount) = observed(&site, &watcher) else { return };
+    let mount = observed(&site, &watcher);
     let mut file = File::open(mount.path("d/e/file")).unwrap();
     site.is_up.store(false, Ordering::SeqCst);
     let mut bytes = Vec::new();
@@ -239,9 +240,10 @@ fn observes_failed_reads() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn observes_all_paths_and_files_open_at_the_end() {
     let (site, watcher) = (site(85), Watcher::of_all());
-    let Some(mut mount) = observed(&site, &watcher) else { return };
+    let mut mount = observed(&site, &watcher);
     fs::metadata(mount.path("other")).unwrap();
     let file = File::open(mount.path("d/e/file")).unwrap();
     let opened = &watcher.sights(Operation::Open, "/other")[0];
@@ -255,9 +257,10 @@ fn observes_all_paths_and_files_open_at_the_end() {
 }
 
 #[test]
+#[ignore = "needs FUSE"]
 fn observes_revisions_and_expiry() {
     let (site, watcher) = (site(86), Watcher::of_all());
-    let Some(mount) = observed(&site, &watcher) else { return };
+    let mount = observed(&site, &watcher);
     fs::write(site.source().join("tool"), "second").unwrap();
     site.publish(NOW, 1800);
     mount.refresh();
@@ -283,11 +286,9 @@ fn observes_revisions_and_expiry() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn passthrough_only_if_reads_are_not_observed() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: passthrough needs root");
-        return;
-    }
+    assert!(rustix::process::geteuid().is_root(), "passthrough needs root");
     let site = Site::new("a.example", 87);
     fs::write(site.source().join("large"), noise(1, 3 << 20)).unwrap();
     site.publish(NOW, 3600);
@@ -297,12 +298,9 @@ fn passthrough_only_if_reads_are_not_observed() {
         options.observer = Some(watcher.clone());
         options.passthrough = Passthrough::Auto;
     });
-    let Some(mount) = mount else { return };
     fs::metadata(mount.path("large")).unwrap();
-    if !mount.mounted.as_ref().unwrap().status().passthrough {
-        println!("skipped: this kernel has no FUSE passthrough");
-        return;
-    }
+    let status = mount.mounted.as_ref().unwrap().status();
+    assert!(status.passthrough, "this kernel has no FUSE passthrough");
     let passed = || mount.mounted.as_ref().unwrap().status().passed_through > 0;
     let mut opens = 0;
     let mut open_and_read = || {

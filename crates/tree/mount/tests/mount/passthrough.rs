@@ -20,7 +20,7 @@ fn site(seed: u8) -> Arc<Site> {
     site
 }
 
-fn mount_with_cache(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<TestMount> {
+fn mount_with_cache(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> TestMount {
     mount_with(site, cache, quota_bytes, Passthrough::Always)
 }
 
@@ -29,20 +29,15 @@ fn mount_with(
     cache: &Path,
     quota_bytes: u64,
     passthrough: Passthrough,
-) -> Option<TestMount> {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: passthrough needs root");
-        return None;
-    }
+) -> TestMount {
+    assert!(rustix::process::geteuid().is_root(), "passthrough needs root");
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
     let mount =
-        TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
+        TestMount::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough);
     fs::metadata(mount.path("small")).ok();
-    if !mount.mounted.as_ref().unwrap().status().passthrough {
-        println!("skipped: this kernel has no FUSE passthrough");
-        return None;
-    }
-    Some(mount)
+    let status = mount.mounted.as_ref().unwrap().status();
+    assert!(status.passthrough, "this kernel has no FUSE passthrough");
+    mount
 }
 
 fn passed_through(mount: &TestMount) -> usize {
@@ -79,9 +74,10 @@ fn copies(cache: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn passthrough_reads_published_bytes() {
     let (site, dir) = (site(41), tempfile::tempdir().unwrap());
-    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     for name in ["one", "two"] {
         let file = open_through(&mount, name);
         assert!(reread(&file) == fs::read(site.source().join(name)).unwrap(), "{name}");
@@ -102,9 +98,10 @@ fn passthrough_reads_published_bytes() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn passed_files_follow_new_revision() {
     let (site, dir) = (site(42), tempfile::tempdir().unwrap());
-    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     let (one, two) = (open_through(&mount, "one"), open_through(&mount, "two"));
     let mut longer = noise(1, LEN + 77);
     longer[400_000..400_010].copy_from_slice(b"0123456789");
@@ -126,12 +123,13 @@ fn passed_files_follow_new_revision() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn copies_keep_quota_and_open_files() {
     let (site, dir) = (Site::new("a.example", 43), tempfile::tempdir().unwrap());
     (0..8).for_each(|n| fs::write(site.source().join(format!("f{n}")), noise(n, LEN)).unwrap());
     site.publish(NOW, 3600);
     let quota = 16 << 20;
-    let Some(mount) = mount_with_cache(&site, dir.path(), quota) else { return };
+    let mount = mount_with_cache(&site, dir.path(), quota);
     let first = open_through(&mount, "f0");
     for n in 1..8 {
         let file = open_through(&mount, &format!("f{n}"));
@@ -147,9 +145,10 @@ fn copies_keep_quota_and_open_files() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn damaged_copy_is_detected_after_restart() {
     let (site, dir) = (site(44), tempfile::tempdir().unwrap());
-    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     drop((open_through(&mount, "one"), open_through(&mount, "two")));
     drop(mount);
     let whole = copies(dir.path());
@@ -159,7 +158,7 @@ fn damaged_copy_is_detected_after_restart() {
         bytes[1_000_000 + damage] ^= 1;
         fs::write(path, bytes).unwrap();
     }
-    let mount = mount_with_cache(&site, dir.path(), 64 << 20).unwrap();
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     for name in ["one", "two"] {
         let true_bytes = fs::read(site.source().join(name)).unwrap();
         for _ in 0..5 {
@@ -175,7 +174,7 @@ fn damaged_copy_is_detected_after_restart() {
             .collect::<std::collections::BTreeSet<_>>()
     };
     let before = numbers(&copies(dir.path()));
-    let mount = mount_with_cache(&site, dir.path(), 64 << 20).unwrap();
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     for name in ["one", "two"] {
         assert!(reread(&open_through(&mount, name)) == fs::read(site.source().join(name)).unwrap());
     }
@@ -183,9 +182,10 @@ fn damaged_copy_is_detected_after_restart() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn modified_copy_is_not_used() {
     let (site, dir) = (site(45), tempfile::tempdir().unwrap());
-    let Some(mount) = mount_with_cache(&site, dir.path(), 64 << 20) else { return };
+    let mount = mount_with_cache(&site, dir.path(), 64 << 20);
     drop(open_through(&mount, "one"));
     mount.until(|| passed_through(&mount) == 0);
     let path = copies(dir.path()).remove(0);
@@ -201,9 +201,10 @@ fn modified_copy_is_not_used() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn opens_of_small_files_turn_passthrough_off() {
     let (site, cache) = (site(41), tempfile::tempdir().unwrap());
-    let Some(mount) = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto) else { return };
+    let mount = mount_with(&site, cache.path(), 64 << 20, Passthrough::Auto);
     let open = open_through(&mount, "one");
     assert!(reread(&open) == noise(1, LEN + 77));
     let is_asked = || mount.mounted.as_ref().unwrap().status().passthrough;
@@ -225,13 +226,10 @@ fn opens_of_small_files_turn_passthrough_off() {
 }
 
 #[test]
+#[ignore = "needs root and FUSE"]
 fn no_passthrough_without_disk_cache() {
     let site = site(42);
-    let Some(mount) =
-        TestMount::of_tree_with(&site, |options| options.passthrough = Passthrough::Always)
-    else {
-        return;
-    };
+    let mount = TestMount::of_tree_with(&site, |options| options.passthrough = Passthrough::Always);
     assert!(fs::read(mount.path("one")).unwrap() == noise(1, LEN + 77));
     assert!(!mount.mounted.as_ref().unwrap().status().passthrough);
 }

@@ -363,11 +363,6 @@ pub(crate) fn let_timestamps_age() {
     std::thread::sleep(std::time::Duration::from_millis(3_100));
 }
 
-pub(crate) fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "a skip under CI: {why}");
-}
-
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -8,15 +8,6 @@ use crate::prelude::*;
 pub(super) struct Keepalived(Child);
 
 impl Keepalived {
-    pub(super) fn is_installed() -> bool {
-        Command::new("keepalived")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success())
-    }
-
     pub(super) fn start(site: &TestSite, network: &Network, head: usize) -> Keepalived {
         let example = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../../packaging/failover/keepalived.conf");

@@ -13,18 +13,13 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Without permission, prints a line that `script/test` counts, and returns `None`.
-    pub(super) fn make() -> Option<Network> {
+    pub(super) fn make() -> Network {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = |of: &str| format!("vouch-{of}-{}-{number}", std::process::id());
         let net = Network { client: name("c"), heads: [name("a"), name("b")], is_owner: true };
-        if ![&net.client, &net.heads[0], &net.heads[1]]
-            .iter()
-            .all(|name| run(&format!("ip netns add {name}")))
-        {
-            println!("skipped: needs root and network namespaces");
-            return None;
+        for name in [&net.client, &net.heads[0], &net.heads[1]] {
+            require("root and network namespaces", run(&format!("ip netns add {name}")));
         }
         let client = &net.client;
         let mut lines = vec![
@@ -48,7 +43,7 @@ impl Network {
         for line in lines {
             assert!(run(&line), "{line}");
         }
-        Some(net)
+        net
     }
 
     /// For the process in the clients' namespace. `names`: as [`Self::names`] gives them.

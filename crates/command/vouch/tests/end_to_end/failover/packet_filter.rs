@@ -32,17 +32,13 @@ with socket.socket() as client:
 "#;
 
 #[test]
+#[ignore = "needs root, nftables and python3"]
 fn packet_filter_ignores_connections_only_without_a_listener() {
-    if !python_is_available() || Command::new("nft").arg("--version").output().is_err() {
-        println!("skipped: needs the packages python3 and nftables");
-        return;
-    }
-    let Some(network) = Network::make() else { return };
+    require_programs(&["python3", "nft"]);
+    let network = Network::make();
     let probe = "table inet probe { chain probe { socket transparent 0; }; }";
-    if !inside(&network.heads[0], "nft").arg(probe).status().is_ok_and(|status| status.success()) {
-        println!("skipped: this kernel lacks nft_socket");
-        return;
-    }
+    let probed = inside(&network.heads[0], "nft").arg(probe).status();
+    require("nft_socket of the kernel", probed.is_ok_and(|status| status.success()));
     let rules =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/failover/nftables.conf");
     assert!(

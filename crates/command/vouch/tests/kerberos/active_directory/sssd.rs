@@ -32,14 +32,10 @@ exec chroot "$1" /usr/sbin/sssd -i
 "#;
 
 #[test]
+#[ignore = "needs root, samba-dc and sssd"]
 fn sssd_resolves_groups_on_machine_joined_by_msktutil() {
-    if !Path::new(&*ROOT)
-        .join(format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH))
-        .exists()
-    {
-        println!("skipped: needs sssd of script/install-needs");
-        return;
-    }
+    let module = format!("usr/lib/{}-linux-gnu/sssd/libsss_ad.so", std::env::consts::ARCH);
+    require("sssd of script/install-needs", Path::new(&*ROOT).join(module).exists());
     run_in_namespaces("active_directory::sssd::sssd_process");
 }
 

@@ -10,6 +10,7 @@ const NAMING: Naming = Naming { realm: "PARTNER.VOUCH.TEST", domain: "PARTNER", 
 const ADDRESS: &str = "127.0.0.3";
 
 #[test]
+#[ignore = "needs root and samba-dc"]
 fn users_of_a_trusted_domain_are_served_by_their_own_names() {
     run_in_namespaces("active_directory::trust::trust_process");
 }
@@ -108,7 +109,7 @@ fn users_of_winbind_are_served(domain: &Domain, dave: &str, namesake: &str) {
 }
 
 fn users_of_a_realm_without_trust_are_refused(domain: &Domain) {
-    let Some(kdc) = Kdc::start() else { return };
+    let kdc = Kdc::start();
     kdc.add(&["erin"]);
     let export = domain.export("strangers");
     let cache = kdc.kinit("krb5", "erin", &kdc.keytab("erin", &["erin"]), "erin", &[]);

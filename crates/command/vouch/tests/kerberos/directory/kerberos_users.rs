@@ -57,9 +57,10 @@ fn client_process() {
 }
 
 #[test]
+#[ignore = "needs root, a KDC, nslcd and slapd"]
 fn principals_have_the_groups_of_their_directory_users() {
-    let Some(site) = Site::start(HANGS) else { return };
-    let Some(kdc) = Kdc::start() else { return };
+    let site = Site::start(HANGS);
+    let kdc = Kdc::start();
     let principals = ["user0", "user1500", "alice", "stranger"];
     kdc.add(&[&principals[..], &[SERVICE]].concat());
     kdc.keytab("service", &[SERVICE]);

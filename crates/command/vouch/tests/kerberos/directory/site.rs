@@ -64,10 +64,9 @@ pub(super) struct Export {
 }
 
 impl Site {
-    /// Without the programs or permission prints a line that `script/test` counts, and returns
-    /// `None`. `timelimit` is the patience of nslcd with the directory, in seconds.
-    pub(super) fn start(timelimit: u32) -> Option<Site> {
-        let found = programs()?;
+    /// `timelimit` is the patience of nslcd with the directory, in seconds.
+    pub(super) fn start(timelimit: u32) -> Site {
+        let found = programs();
         let mut site = Site::without_name_service("ldap", found.module);
         let conf = format!(
             "uri {}\nbase {BASE}\nthreads 4\ntimelimit {timelimit}\nbind_timelimit {timelimit}\nreconnect_sleeptime 1\nreconnect_retrytime 1\n",
@@ -78,7 +77,7 @@ impl Site {
         nslcd.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         site.name_service = Some(KillOnDrop(nslcd.spawn().expect("nslcd(8)")));
         wait_for(&site.path("run/nslcd/socket"));
-        Some(site)
+        site
     }
 
     /// slapd with its users, and a copy of /etc whose nsswitch.conf names this module.
@@ -263,38 +262,30 @@ struct Programs {
     module: PathBuf,
 }
 
-fn programs() -> Option<Programs> {
+fn programs() -> Programs {
+    require_directory();
     let roots = ["/", "/opt/vouch-nslcd"].map(Path::new);
     let library = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
     let found = roots.into_iter().find(|root| {
         root.join(&library).join("libnss_ldap.so.2").exists()
             && root.join("usr/sbin/nslcd").exists()
     });
-    match found {
-        Some(root) if has_directory() => {
-            Some(Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) })
-        }
-        _ => {
-            println!(
-                "skipped: needs root, mount namespaces and the packages slapd, ldap-utils, nslcd and libnss-ldapd"
-            );
-            None
-        }
-    }
+    require("the packages nslcd and libnss-ldapd", found.is_some());
+    let root = found.expect("it is there");
+    Programs { nslcd: root.join("usr/sbin/nslcd"), module: root.join(library) }
 }
 
-/// True if slapd(8) is installed, and this process may make mount namespaces.
-pub(super) fn has_directory() -> bool {
-    let exists = |path: &str| Path::new(path).exists();
-    let has_slapd = exists("/usr/sbin/slapd")
-        && exists("/usr/bin/ldapmodify")
-        && exists("/etc/ldap/schema/nis.schema");
+/// slapd(8) must be installed, and this process may make mount namespaces.
+pub(super) fn require_directory() {
+    let has = |path: &str| Path::new(path).exists();
+    let has_slapd =
+        has("/usr/sbin/slapd") && has("/usr/bin/ldapmodify") && has("/etc/ldap/schema/nis.schema");
     let may = Command::new("unshare")
         .args(["--mount", "true"])
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
-    has_slapd && may
+    require("root, mount namespaces and the packages slapd and ldap-utils", has_slapd && may);
 }
 
 fn slapd_conf(files: &Path) -> String {

@@ -15,6 +15,7 @@ use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
 
 use vouch_testkit::kdc;
 use vouch_testkit::ldap::LdapRealm;
+use vouch_testkit::require;
 
 pub(crate) struct Site {
     pub(crate) realm: LdapRealm,
@@ -32,25 +33,21 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Without root or the packages prints a line that `script/test` counts, and returns `None`.
-    pub(crate) fn start(life: Duration) -> Option<Site> {
-        let mut site = Self::start_on(Ipv4Addr::LOCALHOST.into(), life)?;
+    pub(crate) fn start(life: Duration) -> Site {
+        let mut site = Self::start_on(Ipv4Addr::LOCALHOST.into(), life);
         site.start_agent("n1");
         site.start_agent("n2");
-        Some(site)
+        site
     }
 
     /// The KDC and the broker are at this address. No agent runs yet.
-    pub(crate) fn start_on(address: IpAddr, life: Duration) -> Option<Site> {
-        if !rustix::process::geteuid().is_root() {
-            println!("skipped: needs root, to write caches of several users");
-            return None;
-        }
+    pub(crate) fn start_on(address: IpAddr, life: Duration) -> Site {
+        require("root, to write caches of several users", rustix::process::geteuid().is_root());
         let realm = LdapRealm::start(if address.is_loopback() {
             &[]
         } else {
             std::slice::from_ref(&address)
-        })?;
+        });
         let kdc = &realm.kdc;
         kdc.client(&kdc::Client {
             name: "strict",
@@ -100,7 +97,7 @@ impl Site {
             std::fs::create_dir(site.path(node)).expect("a directory");
         }
         site.start_broker();
-        Some(site)
+        site
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use vouch_testkit::require;
+
 use super::site::{Site, wait_until};
 
 pub(super) struct Slurm {
@@ -19,14 +21,14 @@ const USER: &str = "daemon";
 
 impl Slurm {
     /// A cluster with one node, `n1`, whose agent the site runs, and which runs this number of jobs at
-    /// once. Without the packages prints a line that `script/test` counts, and returns `None`.
-    pub(super) fn start(site: &Site, job_count: u32) -> Option<Slurm> {
+    /// once.
+    pub(super) fn start(site: &Site, job_count: u32) -> Slurm {
         let needs =
             ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/squeue"];
-        if needs.iter().any(|path| !Path::new(path).exists()) {
-            println!("skipped: needs the packages slurmctld, slurmd, slurm-client and munge");
-            return None;
-        }
+        require(
+            "the packages slurmctld, slurmd, slurm-client and munge",
+            needs.iter().all(|path| Path::new(path).exists()),
+        );
         let mut slurm =
             Slurm { directory: tempfile::tempdir().expect("a directory"), daemons: Vec::new() };
         let path = |name: &str| slurm.directory.path().join(name);
@@ -65,7 +67,7 @@ impl Slurm {
         wait_until("the node is up", || {
             slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
         });
-        Some(slurm)
+        slurm
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -202,10 +204,11 @@ impl Drop for Slurm {
 }
 
 #[test]
+#[ignore = "needs root, Slurm and a KDC"]
 fn job_of_slurm_has_tickets_until_its_end() {
     let life = Duration::from_secs(6);
-    let Some(mut site) = Site::start(life) else { return };
-    let Some(slurm) = Slurm::start(&site, 1) else { return };
+    let mut site = Site::start(life);
+    let slurm = Slurm::start(&site, 1);
     site.open_for_users();
     let cache = site.cache("n1", USER);
     let krb5 = site.realm.kdc.path("strict.conf");

@@ -46,18 +46,12 @@ struct Campaign {
 }
 
 #[test]
+#[ignore = "needs root and guests"]
 fn kills_lose_no_acknowledged_change_lock_or_record() {
-    let (Some(first), Some(second)) = (Network::new(), Network::new()) else { return };
-    let mut campaign = Campaign::from_environment();
+    let (first, second) = (Network::new(), Network::new());
+    let campaign = Campaign::from_environment();
     let needs_realm = campaign.flavours.iter().any(|flavour| flavour != "sys");
-    let realm = needs_realm.then(|| Realm::start([&first, &second])).flatten();
-    if realm.is_none() {
-        assert!(
-            std::env::var("VOUCH_TEST_FAILOVER_SEC").is_err() || !needs_realm,
-            "Kerberos needs a KDC and rpc.gssd"
-        );
-        campaign.flavours = ["sys", "sys"].map(str::to_owned);
-    }
+    let realm = needs_realm.then(|| Realm::start([&first, &second]));
     let (files, site) = (ExportFiles::create(), TestSite::new());
     let trail = files.root().join("trail");
     let public = site.run_ok(["audit", "keygen", &trail.to_string_lossy()]);

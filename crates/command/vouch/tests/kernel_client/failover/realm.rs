@@ -1,7 +1,7 @@
 //! Kerberos for a pair and its guests: the heads have the same key, and each guest has a user.
 
 use crate::guest::{self, Guest, Network};
-use crate::kerberos::{ENCTYPES, has_gssd};
+use crate::kerberos::{ENCTYPES, require_gssd};
 use crate::prelude::*;
 use vouch_testkit::kdc::{Client, Kdc, REALM};
 
@@ -20,13 +20,11 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// The KDC has the first network's address of this machine. `None` without the packages.
-    pub(super) fn start(networks: [&Network; 2]) -> Option<Realm> {
-        if !has_gssd() {
-            return None;
-        }
+    /// The KDC has the first network's address of this machine.
+    pub(super) fn start(networks: [&Network; 2]) -> Realm {
+        require_gssd();
         let address = networks[0].address.parse().expect("an address");
-        let kdc = Kdc::start_on(&[address])?;
+        let kdc = Kdc::start_on(&[address]);
         let service = format!("nfs/{SERVICE_NAME}");
         let machines = networks.map(|network| format!("host/{}", network.guest_name()));
         let machines = machines.each_ref().map(String::as_str);
@@ -45,7 +43,7 @@ impl Realm {
             enctypes: ENCTYPES,
             ..Client::default()
         });
-        Some(Realm { kdc, krb5_conf, server_keytab })
+        Realm { kdc, krb5_conf, server_keytab }
     }
 
     pub(super) fn add_to_heads(&self, set_up: &mut SetUp) {
