@@ -24,7 +24,7 @@ impl Server {
             "nats.conf",
             format!(
                 "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n",
-                store.display().to_string()
+                store.display()
             ),
         );
         let mut command = Command::new("nats-server");

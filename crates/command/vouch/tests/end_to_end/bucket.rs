@@ -57,10 +57,8 @@ impl BucketSite {
         let url = format!("http://127.0.0.1:{}/trees?policy=", self.port);
         let user = format!("key-of-the-test:{SECRET}");
         let unsigned = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
-        let args = format!(
-            "-sf --aws-sigv4 aws:amz:us-east-1:s3 --user {user} -H {unsigned} -X PUT --data-binary {policy} {url}"
-        );
-        let args = words(&args);
+        let args = format!("-sf --aws-sigv4 aws:amz:us-east-1:s3 --user {user} -X PUT {url}");
+        let args = [&words(&args)[..], &["-H", unsigned, "--data-binary", policy]].concat();
         self.site.run_tool("curl", &args);
         format!("http://127.0.0.1:{}/trees/group/tools", self.port)
     }

@@ -47,10 +47,8 @@ fn in_mount_namespace(site: &TestSite, preparation: &str, args: &[&str]) -> Outp
     let script = format!("{preparation} && exec \"$@\"");
     let mut command = Command::new("unshare");
     command
-        .args(words(&format!(
-            "--mount sh -c {script} sh {} check --json",
-            env!("CARGO_BIN_EXE_vouch")
-        )))
+        .args(["--mount", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_vouch")])
+        .args(["check", "--json"])
         .args(args);
     let like = site.command(["check"]);
     command

@@ -134,7 +134,8 @@ fn server_warns_of_files_that_others_can_read_or_change() {
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts"),
     );
     let log = || fs::read_to_string(site.path("log")).unwrap_or_default();
-    assert!(eventually(Duration::from_secs(20), || log().contains("exposed.keytab")), "{}", log());
+    let is_complete = || log().contains("exposed.keytab") && log().contains("exposed.exports");
+    assert!(eventually(Duration::from_secs(20), is_complete), "{}", log());
     for (name, says) in [
         ("exposed.keytab", "holds secrets"),
         ("exposed.audit-key", "holds secrets"),

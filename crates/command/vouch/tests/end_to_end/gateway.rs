@@ -384,10 +384,10 @@ fn https_uses_the_certificate_files_and_reads_them_again() {
             .map(|path| format!("https://first.example:{port}/{path}"));
         let format = "%{http_version} %{http_code}\n";
         let mut command = Command::new("curl");
-        command.args(words(&format!(
-            "-sS --http{version} --cacert cert.pem --resolve {resolve} -w {format} -Z"
-        )));
         command
+            .args(words(&format!("-sS --http{version} --cacert cert.pem --resolve {resolve} -Z")));
+        command
+            .args(["-w", format])
             .args(urls.iter().flat_map(|url| ["-o", "/dev/null", url]))
             .current_dir(site.path(""));
         let shown =

@@ -150,9 +150,8 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
     std::fs::read(machine.site.path("mnt/hello")).expect("verified bytes");
     let mut names = std::collections::BTreeSet::new();
     for kind in ["mount", "serve", "gateway", "export"] {
-        let metrics = machine
-            .site
-            .run_ok(&format!("status --metrics {}", machine.socket(kind).display().to_string()));
+        let metrics =
+            machine.site.run_ok(&format!("status --metrics {}", machine.socket(kind).display()));
         let mut check = Command::new("promtool")
             .args(["check", "metrics"])
             .stdin(Stdio::piped())

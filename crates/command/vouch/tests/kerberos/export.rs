@@ -137,7 +137,7 @@ impl Export {
             command.arg("--tls-cert").arg(self.certificate()).arg("--tls-key").arg(path("tls.key"));
         }
         let xprtsec = if self.options.tls { ",xprtsec=tls" } else { "" };
-        command.args(words(&format!("--options rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p{xprtsec} --lease {} --listen {} --metrics {}", self.options.lease, self.address.to_string(), self.metrics.to_string())));
+        command.args(words(&format!("--options rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p{xprtsec} --lease {} --listen {} --metrics {}", self.options.lease, self.address, self.metrics)));
         command
             .arg("--state")
             .arg(path("state"))

@@ -42,7 +42,7 @@ impl Controller {
         )));
         provision.args(words(&format!(
             "--dns-backend NONE --host-name {host} --host-ip {}",
-            self.address.to_string()
+            self.address
         )));
         succeed(provision.args(self.address_options()));
     }

@@ -325,7 +325,7 @@ impl Domain {
         command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(&state);
         command.args(words(&format!(
             "--options rw,insecure,sec=krb5:krb5i:krb5p --listen {} --keytab",
-            address.to_string()
+            address
         )));
         command.arg(self.path(keytab)).args(options.more);
         let log = std::fs::File::options()

@@ -99,10 +99,8 @@ fn start(domain: &Domain) -> KillOnDrop {
     std::fs::write(domain.path("sss.conf"), "passwd: files sss\ngroup: files sss\n")
         .expect("a file");
     let mut command = Command::new("unshare");
-    command.args(words(&format!(
-        "--mount --pid --fork --kill-child --propagation private sh -c {}",
-        START
-    )));
+    command.args(words("--mount --pid --fork --kill-child --propagation private"));
+    command.args(["sh", "-c", START]);
     command.arg(domain.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
     let log = std::fs::File::create(domain.path("sssd.log")).expect("a file");
     let process = KillOnDrop(command.stderr(log).spawn().expect("unshare(1)"));

@@ -62,10 +62,8 @@ impl Site {
         std::fs::set_permissions(site.path("sssd/sssd.conf"), private).expect("an own file");
         site.mounts.push(("var-lib", "/var/lib"));
         let mut command = Command::new("unshare");
-        command.args(words(&format!(
-            "--mount --pid --fork --kill-child --propagation private sh -c {}",
-            START
-        )));
+        command.args(words("--mount --pid --fork --kill-child --propagation private"));
+        command.args(["sh", "-c", START]);
         command.arg(site.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
         let log = std::fs::File::create(site.path("sssd.log")).expect("a file");
         site.name_service = Some(KillOnDrop(command.stderr(log).spawn().expect("unshare(1)")));

@@ -167,7 +167,7 @@ impl Site {
         command.args(words(&format!(
             "broker --principal {} --uid-min 1 --audit-sync none --listen {}",
             broker_principal(self.address.ip().to_canonical()),
-            self.address.to_string()
+            self.address
         )));
         command.args(words(&format!("--ticket-life {}s --scheduler root", self.life.as_secs())));
         command.args(services.iter().flat_map(|service| ["--service", service]));
