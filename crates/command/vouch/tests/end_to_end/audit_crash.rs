@@ -78,11 +78,10 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
 fn start(site: &TestSite, round: u64) -> Export {
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut command =
-        site.command(&format!("export --options rw,insecure,no_root_squash --listen {}", address));
+        site.command(&format!("export --options rw,insecure,no_root_squash --listen {address}"));
     command.args(words(&format!("--dir data --audit trail --state exporting-{round} --lease 5")));
     command.args(words(&format!(
-        "--audit-policy block --audit-sync each --audit-segment {} --audit-seal 1s",
-        SEGMENT
+        "--audit-policy block --audit-sync each --audit-segment {SEGMENT} --audit-seal 1s"
     )));
     Export::spawn(&mut command, address)
 }

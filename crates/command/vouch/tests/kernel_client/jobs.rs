@@ -55,8 +55,7 @@ impl Broker {
         let environment = [&kdc.environment("server"), more].concat();
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(words(&format!(
-            "jobs broker --principal {} --service {} --uid-min 1 --scheduler root",
-            BROKER, SERVICE
+            "jobs broker --principal {BROKER} --service {SERVICE} --uid-min 1 --scheduler root"
         )));
         command.args([
             "--ticket-life",

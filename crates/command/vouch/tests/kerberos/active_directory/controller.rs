@@ -36,10 +36,7 @@ impl Controller {
     /// Makes a domain of its own.
     pub(super) fn provision(&self, Naming { realm, domain, host }: Naming) {
         let mut provision = self.command("samba-tool");
-        provision.args(words(&format!(
-            "domain provision --realm {realm} --domain {domain} --adminpass {} --server-role dc",
-            PASSWORD
-        )));
+        provision.args(words(&format!("domain provision --realm {realm} --domain {domain} --adminpass {PASSWORD} --server-role dc")));
         provision.args(words(&format!(
             "--dns-backend NONE --host-name {host} --host-ip {}",
             self.address

@@ -324,8 +324,7 @@ impl Domain {
         let state = self.path(&format!("state-{name}"));
         command.arg("export").arg("--dir").arg(self.path("data")).arg("--state").arg(&state);
         command.args(words(&format!(
-            "--options rw,insecure,sec=krb5:krb5i:krb5p --listen {} --keytab",
-            address
+            "--options rw,insecure,sec=krb5:krb5i:krb5p --listen {address} --keytab"
         )));
         command.arg(self.path(keytab)).args(options.more);
         let log = std::fs::File::options()
