@@ -14,7 +14,12 @@ pub struct Failure {
 pub enum Why {
     Usage(String),
     Input(String),
+    NotFound(String),
+    /// A check of authenticity or freshness failed.
     Refused(String),
+    Unreachable(String),
+    /// Partial failure: the rest was done.
+    Incomplete(String),
     Io(io::Error),
     /// Another process has printed the reason and ended with this exit code.
     Reported(i32),
@@ -67,7 +72,12 @@ impl fmt::Display for Failure {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Usage(why) | Why::Input(why) | Why::Refused(why) => f.write_str(why),
+            Why::Usage(why)
+            | Why::Input(why)
+            | Why::NotFound(why)
+            | Why::Refused(why)
+            | Why::Unreachable(why)
+            | Why::Incomplete(why) => f.write_str(why),
             Why::Io(error) => f.write_str(&system_message(error)),
             Why::Reported(_) => f.write_str("failed"),
             Why::Interrupted => f.write_str("interrupted"),

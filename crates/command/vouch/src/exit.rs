@@ -8,7 +8,7 @@ use vouch_tree_mount::MountError;
 use vouch_tree_publish::{Error as PublishError, Fault as PublishFault};
 
 use vouch_daemon::audit_trail::TrailError;
-use vouch_daemon::failure::{self, Why, chain, system_message};
+use vouch_daemon::failure::{self, Why, chain};
 use vouch_export::{ExportError, LeaseError, SourceError, StateError};
 use vouch_replica::ServeError;
 
@@ -51,53 +51,39 @@ pub(crate) struct Failure {
     /// Path, name or option; empty if the cause names it.
     what: String,
     /// Boxed, which keeps results small.
-    pub(crate) cause: Box<Cause>,
+    cause: Box<Cause>,
     cure: Option<String>,
 }
 
+/// A reason, or an error of a library with its code.
 #[derive(Debug)]
 pub(crate) enum Cause {
-    Usage(String),
-    Input(String),
-    NotFound(String),
-    /// A check of authenticity or freshness failed.
-    Refused(String),
-    Unreachable(String),
-    Io(io::Error),
-    KeyFile(vouch_tree::keyfile::Error),
-    Name(vouch_tree::name::NameError),
-    Xdr(vouch_xdr::Error),
-    Store(vouch_tree_store::Error),
-    Publish(vouch_tree_publish::Error),
-    Client(vouch_tree_client::Error),
-    Mount(vouch_tree_mount::MountError),
-    Serve(vouch_replica::ServeError),
-    Export(ExportError),
-    Trail(TrailError),
-    Jobs(vouch_jobs::Error),
-    Runner(vouch_bench::Error),
-    /// Partial failure: the rest was done.
-    Incomplete(String),
-    Interrupted,
-    Silent(Code),
+    Why(Why),
+    Error(Code, Box<dyn std::error::Error + Send + Sync>),
 }
 
-pub(crate) fn code_of(cause: &Cause) -> Code {
-    match cause {
-        Cause::Usage(_) => Code::Usage,
-        Cause::Input(_) => Code::BadInput,
-        Cause::NotFound(_) => Code::NotFound,
-        Cause::Refused(_) => Code::Refused,
-        Cause::Unreachable(_) => Code::Unreachable,
-        Cause::Io(error) if error.kind() == io::ErrorKind::NotFound => Code::NotFound,
-        Cause::Io(error) if error.kind() == io::ErrorKind::ResourceBusy => Code::Busy,
-        Cause::Io(_) => Code::LocalIo,
-        Cause::KeyFile(_) | Cause::Name(_) | Cause::Xdr(_) => Code::BadInput,
-        Cause::Store(error) => code_of_store(error),
-        Cause::Publish(PublishError::Store(error @ vouch_tree_store::Error::Bucket(_))) => {
-            code_of_store(error)
-        }
-        Cause::Publish(error) => match error.fault() {
+fn code_of_why(why: &Why) -> Code {
+    match why {
+        Why::Usage(_) => Code::Usage,
+        Why::Input(_) => Code::BadInput,
+        Why::NotFound(_) => Code::NotFound,
+        Why::Refused(_) => Code::Refused,
+        Why::Unreachable(_) => Code::Unreachable,
+        Why::Incomplete(_) => Code::Incomplete,
+        Why::Io(error) => match error.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            io::ErrorKind::ResourceBusy => Code::Busy,
+            _ => Code::LocalIo,
+        },
+        Why::Reported(code) => Code::from_number(*code).unwrap_or(Code::LocalIo),
+        Why::Interrupted => Code::Interrupted,
+    }
+}
+
+fn code_of_publish(error: &PublishError) -> Code {
+    match error {
+        PublishError::Store(error @ vouch_tree_store::Error::Bucket(_)) => code_of_store(error),
+        error => match error.fault() {
             PublishFault::Input => Code::BadInput,
             PublishFault::Missing => Code::NotFound,
             PublishFault::Environment => Code::LocalIo,
@@ -105,19 +91,15 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
             PublishFault::Refused => Code::Refused,
             PublishFault::Stopped => Code::Interrupted,
         },
-        Cause::Client(error) => code_of_client(error),
-        Cause::Mount(MountError::Point { .. } | MountError::Denied { .. }) => Code::BadInput,
-        Cause::Mount(MountError::NoPoint { .. } | MountError::NoMount { .. }) => Code::NotFound,
-        Cause::Mount(MountError::Busy { .. }) => Code::Busy,
-        Cause::Mount(_) => Code::LocalIo,
-        Cause::Serve(error) => code_of_serve(error),
-        Cause::Export(error) => code_of_export(error),
-        Cause::Trail(error) => code_of_trail(error),
-        Cause::Jobs(error) => code_of_jobs(error),
-        Cause::Runner(error) => code_of_bench(error),
-        Cause::Incomplete(_) => Code::Incomplete,
-        Cause::Interrupted => Code::Interrupted,
-        Cause::Silent(code) => *code,
+    }
+}
+
+fn code_of_mount(error: &MountError) -> Code {
+    match error {
+        MountError::Point { .. } | MountError::Denied { .. } => Code::BadInput,
+        MountError::NoPoint { .. } | MountError::NoMount { .. } => Code::NotFound,
+        MountError::Busy { .. } => Code::Busy,
+        _ => Code::LocalIo,
     }
 }
 
@@ -254,40 +236,52 @@ impl Failure {
             |cause, cure| Failure { what: what.to_string(), cause: Box::new(cause), cure };
         match cause.into() {
             // One text for all options that name a new file.
-            Cause::Io(error) if error.kind() == io::ErrorKind::AlreadyExists => failure(
-                Cause::Input("exists already".into()),
+            Cause::Why(Why::Io(error)) if error.kind() == io::ErrorKind::AlreadyExists => failure(
+                Cause::Why(Why::Input("exists already".into())),
                 Some("choose another name, or remove it".into()),
             ),
             cause => failure(cause, None),
         }
     }
 
+    pub(crate) fn code(&self) -> Code {
+        match &*self.cause {
+            Cause::Why(why) => code_of_why(why),
+            Cause::Error(code, _) => *code,
+        }
+    }
+
+    /// True if the reason has been printed.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(*self.cause, Cause::Why(Why::Reported(_)))
+    }
+
     pub(crate) fn usage(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
-        Failure::new(what, Cause::Usage(why.to_string()))
+        Failure::new(what, Why::Usage(why.to_string()))
     }
 
     pub(crate) fn input(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
-        Failure::new(what, Cause::Input(why.to_string()))
+        Failure::new(what, Why::Input(why.to_string()))
     }
 
     pub(crate) fn not_found(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
-        Failure::new(what, Cause::NotFound(why.to_string()))
+        Failure::new(what, Why::NotFound(why.to_string()))
     }
 
     pub(crate) fn refused(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
-        Failure::new(what, Cause::Refused(why.to_string()))
+        Failure::new(what, Why::Refused(why.to_string()))
     }
 
     pub(crate) fn incomplete(why: impl fmt::Display) -> Failure {
-        Failure::new("", Cause::Incomplete(why.to_string()))
+        Failure::new("", Why::Incomplete(why.to_string()))
     }
 
     pub(crate) fn interrupted() -> Failure {
-        Failure::new("stopped", Cause::Interrupted)
+        Failure::new("stopped", Why::Interrupted)
     }
 
     pub(crate) fn silent(code: Code) -> Failure {
-        Failure::new("", Cause::Silent(code))
+        Failure::new("", Why::Reported(code as i32))
     }
 
     pub(crate) fn reached_by(mut self, way: &str) -> Failure {
@@ -305,11 +299,11 @@ impl Failure {
         let full = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         };
-        matches!(&*self.cause, Cause::Io(error) if full(error))
+        matches!(&*self.cause, Cause::Why(Why::Io(error)) if full(error))
     }
 
     fn is_closed_pipe(&self) -> bool {
-        matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        matches!(&*self.cause, Cause::Why(Why::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -329,81 +323,66 @@ impl fmt::Display for Failure {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Usage(why)
-            | Cause::Input(why)
-            | Cause::NotFound(why)
-            | Cause::Refused(why)
-            | Cause::Unreachable(why)
-            | Cause::Incomplete(why) => f.write_str(why),
-            Cause::Io(error) => f.write_str(&system_message(error)),
-            Cause::KeyFile(error) => f.write_str(&chain(error)),
-            Cause::Name(error) => f.write_str(&chain(error)),
-            Cause::Xdr(error) => f.write_str(&chain(error)),
-            Cause::Store(error) => f.write_str(&chain(error)),
-            Cause::Publish(error) => f.write_str(&chain(error)),
-            Cause::Client(error) => f.write_str(&chain(error)),
-            Cause::Mount(error) => f.write_str(&chain(error)),
-            Cause::Serve(error) => f.write_str(&chain(error)),
-            Cause::Export(error) => f.write_str(&chain(error)),
-            Cause::Trail(error) => f.write_str(&chain(error)),
-            Cause::Jobs(error) => f.write_str(&chain(error)),
-            Cause::Runner(error) => f.write_str(&chain(error)),
-            Cause::Interrupted => f.write_str("interrupted"),
-            Cause::Silent(_) => f.write_str("failed"),
+            Cause::Why(why) => why.fmt(f),
+            Cause::Error(_, error) => f.write_str(&chain(&**error)),
         }
     }
 }
 
 impl From<failure::Failure> for Failure {
-    fn from(failure: failure::Failure) -> Failure {
-        let failure::Failure { what, why, cure } = failure;
-        let cause = match why {
-            Why::Usage(why) => Cause::Usage(why),
-            Why::Input(why) => Cause::Input(why),
-            Why::Refused(why) => Cause::Refused(why),
-            Why::Io(error) => Cause::Io(error),
-            Why::Interrupted => Cause::Interrupted,
-            Why::Reported(code) => match Code::from_number(code) {
-                Some(code) => Cause::Silent(code),
-                None => Cause::Io(io::Error::other(format!("a process ended with code {code}"))),
-            },
+    fn from(failure::Failure { what, why, cure }: failure::Failure) -> Failure {
+        let why = match why {
+            Why::Reported(code) if Code::from_number(code).is_none() => {
+                Why::Io(io::Error::other(format!("a process ended with code {code}")))
+            }
+            why => why,
         };
-        Failure { what, cause: Box::new(cause), cure }
+        Failure { what, cause: Box::new(Cause::Why(why)), cure }
     }
 }
 
-macro_rules! causes {
-    ($($variant:ident($error:ty),)*) => {
-        $(
-            impl From<$error> for Cause {
-                fn from(error: $error) -> Cause {
-                    Cause::$variant(error)
-                }
-            }
-
-            impl From<$error> for Failure {
-                fn from(error: $error) -> Failure {
-                    Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
-                }
-            }
-        )*
-    };
+impl<E: Into<Cause>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
+    }
 }
 
-causes! {
-    Io(io::Error),
-    KeyFile(vouch_tree::keyfile::Error),
-    Name(vouch_tree::name::NameError),
-    Xdr(vouch_xdr::Error),
-    Store(vouch_tree_store::Error),
-    Publish(vouch_tree_publish::Error),
-    Client(vouch_tree_client::Error),
-    Mount(MountError),
-    Serve(ServeError),
-    Export(ExportError),
-    Trail(TrailError),
-    Jobs(vouch_jobs::Error),
-    Runner(vouch_bench::Error),
+impl From<Why> for Cause {
+    fn from(why: Why) -> Cause {
+        Cause::Why(why)
+    }
+}
+
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Cause {
+        Cause::Why(Why::Io(error))
+    }
+}
+
+macro_rules! errors {
+    ($($error:ty => $code:expr;)*) => { $(
+        impl From<$error> for Cause {
+            fn from(error: $error) -> Cause {
+                let code: fn(&$error) -> Code = $code;
+                Cause::Error(code(&error), Box::new(error))
+            }
+        }
+    )* };
+}
+
+errors! {
+    vouch_tree::keyfile::Error => |_| Code::BadInput;
+    vouch_tree::name::NameError => |_| Code::BadInput;
+    vouch_xdr::Error => |_| Code::BadInput;
+    vouch_tree_store::Error => code_of_store;
+    PublishError => code_of_publish;
+    vouch_tree_client::Error => code_of_client;
+    MountError => code_of_mount;
+    ServeError => code_of_serve;
+    ExportError => code_of_export;
+    TrailError => code_of_trail;
+    vouch_jobs::Error => code_of_jobs;
+    vouch_bench::Error => code_of_bench;
 }
 
 pub(crate) trait At<T> {
@@ -436,13 +415,15 @@ mod tests {
 
     #[test]
     fn exit_codes_match_documentation() {
-        assert_eq!(code_of(&Cause::Usage(String::new())) as u8, 2);
-        assert_eq!(code_of(&Cause::Input(String::new())) as u8, 3);
-        assert_eq!(code_of(&Cause::Io(io::ErrorKind::NotFound.into())) as u8, 4);
-        assert_eq!(code_of(&Cause::Refused(String::new())) as u8, 5);
-        assert_eq!(code_of(&Cause::Io(io::ErrorKind::PermissionDenied.into())) as u8, 7);
-        assert_eq!(code_of(&Cause::Incomplete(String::new())) as u8, 9);
-        assert_eq!(code_of(&Cause::Interrupted) as u8, 130);
+        let code = |cause: Cause| Failure::new("", cause).code() as u8;
+        let io = |kind: io::ErrorKind| code(io::Error::from(kind).into());
+        assert_eq!(code(Why::Usage(String::new()).into()), 2);
+        assert_eq!(code(Why::Input(String::new()).into()), 3);
+        assert_eq!(io(io::ErrorKind::NotFound), 4);
+        assert_eq!(code(Why::Refused(String::new()).into()), 5);
+        assert_eq!(io(io::ErrorKind::PermissionDenied), 7);
+        assert_eq!(code(Why::Incomplete(String::new()).into()), 9);
+        assert_eq!(code(Why::Interrupted.into()), 130);
     }
 
     #[test]
@@ -459,7 +440,7 @@ mod tests {
     fn export_failures_have_codes_of_their_causes() {
         let code = |source: io::Error| {
             let error = ExportError::Sources(SourceError::Open { what: "x".into(), source });
-            code_of(&Cause::Export(error)) as u8
+            Failure::from(error).code() as u8
         };
         assert_eq!(code(io::Error::from_raw_os_error(2)), 4);
         assert_eq!(code(io::Error::from_raw_os_error(20)), 3);

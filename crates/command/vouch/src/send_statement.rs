@@ -12,12 +12,13 @@ use vouch_tree::protocol::{PROGRAM, Procedure, PutStatementArgs, PutStatementRes
 use vouch_tree::statement::KeyStatement;
 use vouch_xdr::{Writer, Xdr as _};
 
-use crate::exit::{Cause, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 
 pub(crate) fn send(replica: &str, statement: &KeyStatement) -> Outcome {
     let place = TreeName::new(replica, statement.hostid())?;
-    let unreachable =
-        |why: &dyn std::fmt::Display| Failure::new(replica, Cause::Unreachable(why.to_string()));
+    let unreachable = |why: &dyn std::fmt::Display| {
+        Failure::new(replica, vouch_daemon::failure::Why::Unreachable(why.to_string()))
+    };
     let addresses =
         (place.host(), place.port()).to_socket_addrs().map_err(|error| unreachable(&error))?;
     let mut last = None;

@@ -9,7 +9,7 @@ use vouch_daemon::log_output;
 use vouch_mount_service::report_failure;
 
 use crate::cli::{Cli, Command};
-use crate::exit::{At as _, Cause, Code, Failure, code_of};
+use crate::exit::{At as _, Code, Failure};
 use crate::mount_helper::Request;
 use crate::{config, interrupt, logging, mount_helper, when};
 
@@ -121,7 +121,7 @@ fn is_daemon(command: &Command) -> bool {
 }
 
 fn report(name: &str, failure: &Failure) -> Code {
-    if !matches!(*failure.cause, Cause::Silent(_)) {
+    if !failure.is_silent() {
         // A cause may quote the several lines of a parser or of another program.
         let text = failure.to_string();
         let line = text
@@ -136,7 +136,7 @@ fn report(name: &str, failure: &Failure) -> Code {
             tracing::error!("{name}: {line}");
         }
     }
-    code_of(&failure.cause)
+    failure.code()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use vouch_daemon::status_client;
 use vouch_diagnose::{MachineStatus, status_tables};
 
 use crate::cli::Global;
-use crate::exit::{Cause, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::{output, when};
 
 /// Show the mounts, caches and services of this machine.
@@ -37,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if let Some(socket) = &args.metrics {
         let metrics = status_client::metrics(socket)
-            .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
+            .map_err(|error| Failure::new(socket.display(), error))?;
         return output::text(&metrics);
     }
     let Some(interval) = args.watch else {

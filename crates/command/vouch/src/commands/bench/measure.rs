@@ -9,7 +9,7 @@ use vouch_bench::{Error, Run, StopFlag, Subject, report};
 use super::after::read_record;
 use super::outputs::Outputs;
 use crate::cli::Global;
-use crate::exit::{Code, Failure, Outcome, code_of};
+use crate::exit::{Code, Failure, Outcome};
 use crate::{interrupt, progress};
 
 /// Options of every workload.
@@ -121,7 +121,7 @@ impl Measure {
                 Err(failure) if whole.is_none() && !part.optional => return Err(failure),
                 Err(failure) => {
                     // A subject that disappeared was lost; one that never existed is left out.
-                    lost |= code_of(&failure.cause) == Code::Unreachable;
+                    lost |= failure.code() == Code::Unreachable;
                     left_out.push(failure.to_string());
                     continue;
                 }

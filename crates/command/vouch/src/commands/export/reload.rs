@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use crate::exit::{Cause, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::output;
 use vouch_daemon::status_client;
 
@@ -13,9 +13,7 @@ pub(crate) struct Args {}
 
 pub(super) fn run(state: Option<&Path>, head: Option<&str>) -> Outcome {
     let socket = super::status::socket(state, head)?;
-    match status_client::reload(&socket)
-        .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?
-    {
+    match status_client::reload(&socket).map_err(|error| Failure::new(socket.display(), error))? {
         Ok(warnings) => {
             output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>())
         }

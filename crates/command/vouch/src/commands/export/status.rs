@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::exit::{Cause, Code, Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome};
 use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
@@ -23,8 +23,8 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args, state: Option<&Path>, head: Option<&str>) -> Outcome {
     let socket = socket(state, head)?;
-    let status = status_client::ask(&socket)
-        .map_err(|error| Failure::new(socket.display(), Cause::Io(error)))?;
+    let status =
+        status_client::ask(&socket).map_err(|error| Failure::new(socket.display(), error))?;
     let status: Status = serde_json::from_value(status.detail).map_err(|error| {
         Failure::input("server", format_args!("cannot read its answer: {error}"))
             .cure("is it of another version?")
@@ -55,11 +55,10 @@ pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBu
                 )
                 .cure("leave out --state to ask the server of this machine, or start it"))
             }
-            Err(error) => Err(Failure::new(path.display(), Cause::Io(error))),
+            Err(error) => Err(Failure::new(path.display(), error)),
         };
     }
-    let answers =
-        status_client::all().map_err(|error| Failure::new("status sockets", Cause::Io(error)))?;
+    let answers = status_client::all().map_err(|error| Failure::new("status sockets", error))?;
     let mut servers: Vec<PathBuf> = answers
         .into_iter()
         .filter(|(_, answer)| answer.as_ref().is_ok_and(|status| status.kind == DaemonKind::Export))
