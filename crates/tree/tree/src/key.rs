@@ -15,6 +15,8 @@ pub enum Purpose {
     Certificate,
     /// Signed by the root key.
     Statement,
+    /// Certificate of the keys of a transparency log, signed by the root key.
+    LogCertificate,
 }
 
 impl Purpose {
@@ -23,6 +25,7 @@ impl Purpose {
             Self::Fsinfo => b"vouch fsinfo v1\0\0\0\0\0",
             Self::Certificate => b"vouch certificate v1",
             Self::Statement => b"vouch statement v1\0\0",
+            Self::LogCertificate => b"vouch log cert v1\0\0\0",
         }
     }
 
