@@ -84,9 +84,11 @@ impl VerifierKey {
             return Err(KeyError::Name);
         }
         let decoded = match algorithm {
-            Algorithm::CosignatureMlDsa44 => ml_dsa::EncodedVerifyingKey::<MlDsa44>::try_from(public)
-                .ok()
-                .map(|key| Public::MlDsa44(Box::new(ml_dsa::VerifyingKey::decode(&key)))),
+            Algorithm::CosignatureMlDsa44 => {
+                ml_dsa::EncodedVerifyingKey::<MlDsa44>::try_from(public)
+                    .ok()
+                    .map(|key| Public::MlDsa44(Box::new(ml_dsa::VerifyingKey::decode(&key))))
+            }
             Algorithm::Ed25519 | Algorithm::CosignatureEd25519 => public
                 .try_into()
                 .ok()

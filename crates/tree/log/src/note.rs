@@ -148,8 +148,9 @@ impl SignedNote {
 
     /// Adds a signature. One of the same key is replaced: a later cosignature is worth more.
     pub fn add(&mut self, signature: NoteSignature) -> Result<(), NoteError> {
-        let same =
-            |other: &NoteSignature| (&other.name, other.key_id) == (&signature.name, signature.key_id);
+        let same = |other: &NoteSignature| {
+            (&other.name, other.key_id) == (&signature.name, signature.key_id)
+        };
         if let Some(place) = self.signatures.iter().position(same) {
             self.signatures[place] = signature;
         } else if self.signatures.len() < SIGNATURES_MAX {

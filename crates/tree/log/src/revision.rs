@@ -1,0 +1,226 @@
+//! Logs of published trees: the origin, the entry of a revision, and the certificate of the keys.
+//!
+//! A log is named by the HOSTID of a root key: a tree's own, or that of a site, which makes one log
+//! of many trees. An entry names its tree itself, and a tree certifies the log that has its
+//! revisions.
+
+use vouch_tree::fsinfo::SIGNED_LEN_MAX;
+use vouch_tree::key::{PublicKey, Purpose, SecretKey};
+use vouch_tree::{HostId, SignedFsinfo};
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+
+use crate::key::{Algorithm, KeyError, ML_DSA_44_PUBLIC_LEN, Signer, VerifierKey};
+
+/// An entry begins with its kind and version.
+const ENTRY_MAGIC: &[u8; 16] = b"vouch entry v1\n\0";
+
+/// Longest entry of a revision, in bytes.
+pub const REVISION_ENTRY_LEN_MAX: usize = ENTRY_MAGIC.len() + SIGNED_LEN_MAX;
+
+/// Longest certificate, in bytes.
+pub const LOG_CERT_LEN_MAX: usize = 2048;
+
+const ORIGIN_PREFIX: &str = "vouch/v1/log/";
+
+const CERT_VERSION: u32 = 1;
+
+/// Origin of the log of a root key: its first line, and the name of its keys.
+pub fn origin(log: &HostId) -> String {
+    format!("{ORIGIN_PREFIX}{log}")
+}
+
+/// The HOSTID in an origin of ours.
+pub fn parse_origin(text: &str) -> Option<HostId> {
+    let log: HostId = text.strip_prefix(ORIGIN_PREFIX)?.parse().ok()?;
+    // One spelling: HOSTIDs are read in upper case too.
+    (origin(&log) == text).then_some(log)
+}
+
+/// The entry for a revision: `signed_fsinfo` is the XDR of a [`SignedFsinfo`].
+pub fn revision_entry(signed_fsinfo: &[u8]) -> Vec<u8> {
+    [ENTRY_MAGIC, signed_fsinfo].concat()
+}
+
+/// The signed fsinfo of an entry, and its XDR. Verifies no signature.
+pub fn parse_revision_entry(entry: &[u8]) -> Result<(SignedFsinfo, &[u8]), XdrError> {
+    let bytes = entry
+        .strip_prefix(ENTRY_MAGIC)
+        .ok_or(XdrError::Invalid("entry of a log is no revision of version 1"))?;
+    if bytes.len() > SIGNED_LEN_MAX {
+        return Err(XdrError::Invalid("revision in a log is too long"));
+    }
+    Ok((SignedFsinfo::from_xdr(bytes)?, bytes))
+}
+
+/// The keys that sign a log's checkpoints: both sign each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogKeys {
+    ed25519: VerifierKey,
+    ml_dsa_44: Option<VerifierKey>,
+}
+
+impl LogKeys {
+    /// `ml_dsa_44`: 1,312 bytes; `None` for a log that does without.
+    pub fn new(
+        log: &HostId,
+        ed25519: &[u8; 32],
+        ml_dsa_44: Option<&[u8]>,
+    ) -> Result<Self, KeyError> {
+        let name = origin(log);
+        let lattice = |key| VerifierKey::new(&name, Algorithm::CosignatureMlDsa44, key);
+        Ok(Self {
+            ed25519: VerifierKey::new(&name, Algorithm::Ed25519, ed25519)?,
+            ml_dsa_44: ml_dsa_44.map(lattice).transpose()?,
+        })
+    }
+
+    /// Witnesses and stock tools know the log by this key.
+    pub const fn ed25519(&self) -> &VerifierKey {
+        &self.ed25519
+    }
+
+    /// All keys, for [`crate::policy::Policy::check`].
+    pub fn all(&self) -> Vec<VerifierKey> {
+        std::iter::once(&self.ed25519).chain(&self.ml_dsa_44).cloned().collect()
+    }
+}
+
+/// The secret keys of a log. Zeroized on drop; has no `Debug`.
+pub struct LogSigners {
+    ed25519: Signer,
+    ml_dsa_44: Option<Signer>,
+}
+
+impl LogSigners {
+    /// The caller draws two seeds from a secure random source and wipes them.
+    pub fn from_seeds(
+        log: &HostId,
+        ed25519: &[u8; 32],
+        ml_dsa_44: Option<&[u8; 32]>,
+    ) -> Result<Self, KeyError> {
+        let name = origin(log);
+        let lattice = |seed| Signer::from_seed(&name, Algorithm::CosignatureMlDsa44, seed);
+        Ok(Self {
+            ed25519: Signer::from_seed(&name, Algorithm::Ed25519, ed25519)?,
+            ml_dsa_44: ml_dsa_44.map(lattice).transpose()?,
+        })
+    }
+
+    /// The keys that verify.
+    pub fn keys(&self) -> LogKeys {
+        LogKeys {
+            ed25519: self.ed25519.verifier().clone(),
+            ml_dsa_44: self.ml_dsa_44.as_ref().map(|signer| signer.verifier().clone()),
+        }
+    }
+
+    /// The keys, to sign a note with each.
+    pub fn all(&self) -> impl Iterator<Item = &Signer> {
+        std::iter::once(&self.ed25519).chain(&self.ml_dsa_44)
+    }
+}
+
+/// A root key's statement: revisions of my tree are in this log, and these are its keys.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogCert {
+    root: PublicKey,
+    log: HostId,
+    keys: LogKeys,
+    serial: u64,
+    not_before: u64,
+    not_after: u64,
+    signature: [u8; 64],
+}
+
+impl LogCert {
+    /// `log`: the HOSTID of the tree itself, or of the site whose log has its revisions. `serial`:
+    /// higher than in all earlier certificates of this kind. Times are seconds since 1970.
+    ///
+    /// # Panics
+    /// The keys belong to another log.
+    pub fn issue(
+        root: &SecretKey,
+        log: HostId,
+        keys: LogKeys,
+        serial: u64,
+        not_before: u64,
+        not_after: u64,
+    ) -> Self {
+        assert_eq!(keys.ed25519.name(), origin(&log), "the keys are named after the log");
+        let root_key = root.public();
+        let mut cert =
+            Self { root: root_key, log, keys, serial, not_before, not_after, signature: [0; 64] };
+        cert.signature = root.sign(Purpose::LogCertificate, &cert.body());
+        cert
+    }
+
+    /// Does not check dates.
+    pub fn is_signed_by(&self, hostid: &HostId) -> bool {
+        self.root.hostid() == *hostid
+            && self.root.verify(Purpose::LogCertificate, &self.body(), &self.signature)
+    }
+
+    /// True from the first second to the one before the last date.
+    pub const fn is_valid_at(&self, time: u64) -> bool {
+        self.not_before <= time && time < self.not_after
+    }
+
+    /// The log. Not verified.
+    pub const fn log(&self) -> &HostId {
+        &self.log
+    }
+
+    /// Its keys. Not verified.
+    pub const fn keys(&self) -> &LogKeys {
+        &self.keys
+    }
+
+    /// A reader refuses serials below the highest that it has seen. Not verified.
+    pub const fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        self.encode_body(&mut w);
+        w.into_bytes()
+    }
+
+    fn encode_body(&self, w: &mut Writer) {
+        w.u32(CERT_VERSION);
+        self.root.encode(w);
+        self.log.encode(w);
+        w.opaque_fixed(&self.keys.ed25519.public_bytes());
+        w.opaque(&self.keys.ml_dsa_44.as_ref().map(VerifierKey::public_bytes).unwrap_or_default());
+        w.u64(self.serial);
+        w.u64(self.not_before);
+        w.u64(self.not_after);
+    }
+}
+
+impl Xdr for LogCert {
+    fn encode(&self, w: &mut Writer) {
+        self.encode_body(w);
+        w.opaque_fixed(&self.signature);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            CERT_VERSION => {}
+            value => return Err(XdrError::Unknown { what: "log certificate version", value }),
+        }
+        let (root, log) = (PublicKey::decode(r)?, HostId::decode(r)?);
+        let ed25519 = r.opaque_fixed()?;
+        let ml_dsa_44 = Some(r.opaque(ML_DSA_44_PUBLIC_LEN)?).filter(|key| !key.is_empty());
+        let keys = LogKeys::new(&log, &ed25519, ml_dsa_44);
+        Ok(Self {
+            root,
+            log,
+            keys: keys.map_err(|_| XdrError::Invalid("key of a log certificate"))?,
+            serial: r.u64()?,
+            not_before: r.u64()?,
+            not_after: r.u64()?,
+            signature: r.opaque_fixed()?,
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! The bytes that are ours: origin, entry and certificate (docs/formats/log.md). A changed file
+//! needs a new version. To add a vector, run with `VOUCH_WRITE_GOLDEN=1` and review the file.
+
+use std::path::PathBuf;
+
+use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
+use vouch_log::merkle::Hash;
+use vouch_log::revision::*;
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::{Blob, Content, Counts, Fsinfo, HostId, Inode, Iv, SignedFsinfo, Timestamp};
+use vouch_xdr::Xdr;
+
+fn check(name: &str, bytes: &[u8]) {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let hex: String = bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n")
+        .collect();
+    if std::env::var_os("VOUCH_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, &hex).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), hex, "{name}: the format has changed");
+}
+
+fn root() -> SecretKey {
+    SecretKey::from_seed(&[1; 32])
+}
+
+fn signed_fsinfo() -> Vec<u8> {
+    let signing = SecretKey::from_seed(&[2; 32]);
+    let cert = SigningCert::issue(&root(), signing.public(), 1, 1_000, 2_000);
+    let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
+    let inode = Inode {
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        mtime: Timestamp { s: 1_500, ns: 0 },
+        nlink: 2,
+        link_group: 0,
+        xattrs: Blob::empty(),
+        content,
+    };
+    let fsinfo = Fsinfo {
+        hostid: root().public().hostid(),
+        revision: 1,
+        start: 1_500,
+        duration_s: 100,
+        iv: Iv::from_bytes([3; 32]),
+        root: inode,
+        previous: None,
+        counts: Counts { directories: 1, ..Counts::default() },
+        tag: String::new(),
+    };
+    SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr()
+}
+
+fn signers(log: &HostId) -> LogSigners {
+    LogSigners::from_seeds(log, &[4; 32], Some(&[5; 32])).unwrap()
+}
+
+#[test]
+fn origin_names_the_root_key() {
+    let hostid = root().public().hostid();
+    let text = origin(&hostid);
+    assert_eq!(text, format!("vouch/v1/log/{hostid}"));
+    assert_eq!(parse_origin(&text), Some(hostid));
+    assert_eq!(parse_origin(&text.to_uppercase()), None);
+    assert_eq!(parse_origin(&format!("vouch/v1/log/{}", hostid.to_string().to_uppercase())), None);
+    assert_eq!(parse_origin(&format!("{text}/")), None);
+}
+
+#[test]
+fn entry_holds_signed_fsinfo() {
+    let signed = signed_fsinfo();
+    let entry = revision_entry(&signed);
+    check("entry", &entry);
+    let (fsinfo, bytes) = parse_revision_entry(&entry).unwrap();
+    assert_eq!(bytes, signed);
+    fsinfo.open(&root().public().hostid()).unwrap();
+    assert!(parse_revision_entry(&signed).is_err());
+    assert!(parse_revision_entry(&entry[..entry.len() - 1]).is_err());
+    assert!(parse_revision_entry(&[&entry[..], &[0; 4]].concat()).is_err());
+    assert!(parse_revision_entry(&vec![0; 100_000]).is_err());
+}
+
+#[test]
+fn certificate_names_log_and_keys_of_one_tree() {
+    let hostid = root().public().hostid();
+    let signers = signers(&hostid);
+    let cert = LogCert::issue(&root(), hostid, signers.keys(), 1, 1_000, 2_000);
+    let bytes = cert.to_xdr();
+    check("log-cert", &bytes);
+    assert!(bytes.len() <= LOG_CERT_LEN_MAX);
+    assert_eq!(LogCert::from_xdr(&bytes).unwrap(), cert);
+    assert!(cert.is_signed_by(&hostid));
+    assert!(!cert.is_signed_by(&SecretKey::from_seed(&[9; 32]).public().hostid()));
+    for (time, is_valid) in [(999, false), (1_000, true), (1_999, true), (2_000, false)] {
+        assert_eq!(cert.is_valid_at(time), is_valid, "{time}");
+    }
+    // Every bit counts; a key that is no point is malformed.
+    for bit in (0..bytes.len() * 8).step_by(7) {
+        let mut bad = bytes.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let accepted = LogCert::from_xdr(&bad).is_ok_and(|cert| cert.is_signed_by(&hostid));
+        assert!(!accepted, "bit {bit}");
+    }
+    // A site's log: its root key names the log, the tree's certifies it. One key is enough.
+    let site = SecretKey::from_seed(&[7; 32]).public().hostid();
+    let signers = LogSigners::from_seeds(&site, &[4; 32], None).unwrap();
+    let cert = LogCert::issue(&root(), site, signers.keys(), 2, 0, 9);
+    let cert = LogCert::from_xdr(&cert.to_xdr()).unwrap();
+    assert!(cert.is_signed_by(&hostid) && *cert.log() == site && cert.serial() == 2);
+    assert_eq!(cert.keys().all().len(), 1);
+    assert_eq!(cert.keys().ed25519().name(), origin(&site));
+}
+
+#[test]
+fn both_keys_sign_checkpoints() {
+    let hostid = root().public().hostid();
+    let signers = signers(&hostid);
+    let head = Checkpoint::new(&origin(&hostid), 1, Hash::leaf(&revision_entry(&signed_fsinfo())));
+    let mut signed = SignedCheckpoint::unsigned(&head).unwrap();
+    for signer in signers.all() {
+        signed.note_mut().sign(signer, 1_500).unwrap();
+    }
+    check("checkpoint", signed.to_text().as_bytes());
+    let policy = vouch_log::policy::Policy::parse(b"quorum none\n").unwrap();
+    policy.check(&signed, &signers.keys().all(), 1_500).unwrap();
+}
