@@ -1,1 +1,185 @@
+//! Logs of ours read by Go's torchwood and Tessera's fsck, and logs of Tessera read by ours.
 
+use std::path::Path;
+use std::process::Command;
+
+use vouch_log::append::Appender;
+use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
+use vouch_log::key::{Algorithm, Signer};
+use vouch_log::merkle::{Hash, verify_consistency};
+use vouch_log::policy::Policy;
+use vouch_log::proof::TlogProof;
+use vouch_log::reader::{LogReader, TileSource};
+
+use crate::entry;
+
+const NOW: u64 = 1_800_000_000;
+
+struct Directory<'a>(&'a Path);
+
+impl TileSource for Directory<'_> {
+    fn read(&self, path: &str, len_max: usize) -> std::io::Result<Vec<u8>> {
+        let bytes = std::fs::read(self.0.join(path))?;
+        assert!(bytes.len() <= len_max);
+        Ok(bytes)
+    }
+}
+
+/// Builds the peer in `directory` by the go command, which fetches pinned modules. `None` if this
+/// machine cannot.
+fn build_peer(directory: &Path) -> Option<()> {
+    std::fs::write(directory.join("main.go"), include_str!("../go/main.go")).unwrap();
+    let modules = [
+        "filippo.io/torchwood@v0.10.0",
+        "github.com/transparency-dev/tessera@v1.0.4",
+        "github.com/transparency-dev/formats@v0.1.1",
+    ];
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new("go");
+        // crypto/mldsa came with Go 1.27.
+        command.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOFLAGS", "-mod=mod"), ("GOWORK", "off")]);
+        command.current_dir(directory).args(arguments).output().ok()
+    };
+    go(&["mod", "init", "peer"]).filter(|output| output.status.success())?;
+    let get = [&["get"][..], &modules].concat();
+    go(&get).filter(|output| output.status.success())?;
+    let output = go(&["build", "-o", "peer", "."])?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+fn run_peer(directory: &Path, mode: &str, log: &str) -> String {
+    let mut command = Command::new(directory.join("peer"));
+    let output = command.arg(mode).arg(directory.join(log)).output().unwrap();
+    assert!(output.status.success(), "{mode} {log}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// As Go prints a list of hashes.
+fn proof_line(old: u64, proof: &[Hash]) -> String {
+    let hashes: Vec<_> = proof.iter().map(|hash| hash.to_base64()).collect();
+    format!("consistency {old} [{}]\n", hashes.join(" "))
+}
+
+fn indexes(size: u64) -> impl Iterator<Item = u64> {
+    let all = [0, 1, 254, 255, 256, 257, size / 3, size / 2, size - 1];
+    all.into_iter().filter(move |&index| index < size)
+}
+
+/// Writes a log in two steps, with a policy, keys and proofs, and returns what Go should print.
+fn write_ours(directory: &Path, name: &str, size: u64) -> String {
+    let root = directory.join(name);
+    let mut tree = Appender::new();
+    for step in [size / 2, size] {
+        while tree.size() < step {
+            tree.push(&entry(tree.size())).unwrap();
+        }
+        let (size, hash) = (tree.size(), tree.root());
+        for file in tree.finish() {
+            let path = root.join(file.id.path());
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file.bytes).unwrap();
+        }
+        let mut reader = LogReader::open(Directory(&root), size, hash).unwrap();
+        tree = Appender::open(&mut reader).unwrap();
+    }
+    let origin = format!("ours.example/{name}");
+    let signer =
+        |name: &str, algorithm, seed| Signer::from_seed(name, algorithm, &[seed; 32]).unwrap();
+    let log = signer(&origin, Algorithm::Ed25519, 1);
+    let signers = [
+        signer(&origin, Algorithm::CosignatureMlDsa44, 2),
+        signer("w0.example/a", Algorithm::CosignatureEd25519, 3),
+        signer("w1.example/b", Algorithm::CosignatureMlDsa44, 4),
+    ];
+    let mut checkpoint =
+        SignedCheckpoint::unsigned(&Checkpoint::new(&origin, size, tree.root())).unwrap();
+    for signer in [&log].into_iter().chain(&signers) {
+        checkpoint.note_mut().sign(signer, NOW).unwrap();
+    }
+    let write = |suffix: &str, text: &str| {
+        std::fs::write(directory.join(format!("{name}{suffix}")), text).unwrap();
+    };
+    let key = |signer: &Signer| signer.verifier().to_text();
+    write(".key", &key(&log));
+    let policy = format!(
+        "log {}\nwitness l {}\nwitness a {}\nwitness b {}\ngroup g all l a b\nquorum g\n",
+        key(&log),
+        key(&signers[0]),
+        key(&signers[1]),
+        key(&signers[2]),
+    );
+    write(".policy", &policy);
+    write(".checkpoint", &checkpoint.to_text());
+    std::fs::write(root.join("checkpoint"), checkpoint.to_text()).unwrap();
+    let mut reader = LogReader::open(Directory(&root), size, tree.root()).unwrap();
+    let mut expected = String::new();
+    for index in indexes(size) {
+        let hashes = reader.inclusion_proof(index).unwrap();
+        let proof = TlogProof { extra: None, index, hashes, checkpoint: checkpoint.clone() };
+        write(&format!(".{index}.tlog-proof"), &proof.to_text());
+        expected += &proof_line(index + 1, &reader.consistency_proof(index + 1).unwrap());
+    }
+    expected
+}
+
+#[test]
+fn logs_of_ours_and_of_go_are_read_by_each_other() {
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = temporary.path();
+    if build_peer(directory).is_none() {
+        println!("skipped: no go command, or it cannot fetch modules");
+        return;
+    }
+    for (name, size) in [("one", 1), ("tile", 256), ("some", 1000), ("many", 66_000)] {
+        let expected = write_ours(directory, name, size);
+        assert_eq!(run_peer(directory, "check", name), expected, "{size} entries");
+    }
+
+    let printed = run_peer(directory, "make", "theirs");
+    let read = |suffix: &str| std::fs::read(directory.join(format!("theirs{suffix}"))).unwrap();
+    let policy = Policy::parse(&read(".policy")).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let checkpoint = SignedCheckpoint::parse(&read(".checkpoint")).unwrap();
+    let belief = policy.check(&checkpoint, &[], now).unwrap();
+    assert_eq!(belief.cosigned.len(), 2);
+    let head = checkpoint.checkpoint();
+    let log = directory.join("theirs");
+    let mut reader = LogReader::open(Directory(&log), head.size, head.root).unwrap();
+    for index in 0..head.size {
+        if index % 256 == 0 {
+            let (first, entries) = reader.bundle(index).unwrap();
+            for (number, found) in (first..).zip(entries) {
+                assert_eq!(found, entry(number));
+            }
+        }
+    }
+    for index in indexes(head.size) {
+        let bytes = read(&format!(".{index}.tlog-proof"));
+        let proof = TlogProof::parse(&bytes).unwrap();
+        assert_eq!(proof.to_text().as_bytes(), bytes);
+        assert_eq!(proof.hashes, reader.inclusion_proof(index).unwrap());
+        proof.verify(Hash::leaf(&entry(index)), &policy, &[], now).unwrap();
+        proof.verify(Hash::leaf(b"other"), &policy, &[], now).unwrap_err();
+    }
+    let old = SignedCheckpoint::parse(&read(".old")).unwrap();
+    let old = (old.checkpoint().size, old.checkpoint().root);
+    let proof = reader.consistency_proof(old.0).unwrap();
+    verify_consistency(old, (head.size, head.root), &proof).unwrap();
+    assert_eq!(printed, proof_line(300, &proof));
+    assert_eq!(reader.root_at(300).unwrap(), old.1);
+
+    // The next entry of ours continues their log.
+    let mut tree = Appender::open(&mut reader).unwrap();
+    tree.push(b"ours").unwrap();
+    let proof = {
+        let mut files = crate::Files::default();
+        for path in ["tile/0/000", "tile/0/001", "tile/0/002", "tile/1/000.p/3"] {
+            files.0.insert(path.into(), std::fs::read(log.join(path)).unwrap());
+        }
+        let (size, root) = (tree.size(), tree.root());
+        files.store(tree.finish());
+        LogReader::open(&files, size, root).unwrap().consistency_proof(head.size).unwrap()
+    };
+    assert!(!proof.is_empty());
+}

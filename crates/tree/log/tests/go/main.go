@@ -1,0 +1,189 @@
+// peer reads a log of ours with torchwood and Tessera's fsck (`check DIR`), and makes one with
+// Tessera for us to read (`make DIR`).
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/mldsa"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/torchwood"
+	formats "github.com/transparency-dev/formats/note"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"github.com/transparency-dev/tessera"
+	"github.com/transparency-dev/tessera/api"
+	"github.com/transparency-dev/tessera/client"
+	"github.com/transparency-dev/tessera/fsck"
+	"github.com/transparency-dev/tessera/storage/posix"
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+func entry(number int64) []byte {
+	return fmt.Appendf(nil, "entry %d %s", number, strings.Repeat("x", int(number%97)))
+}
+
+// directory is a torchwood.TileReader.
+type directory string
+
+func (d directory) ReadEndpoint(_ context.Context, path string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(string(d), path))
+}
+
+func (d directory) ReadTiles(ctx context.Context, tiles []tlog.Tile) (data [][]byte, err error) {
+	for _, tile := range tiles {
+		bytes, err := d.ReadEndpoint(ctx, torchwood.TilePath(tile))
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, bytes)
+	}
+	return data, nil
+}
+
+func (d directory) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// open verifies the checkpoint and all entries, and returns the tree and its hashes.
+func open(dir string) (torchwood.Checkpoint, tlog.HashReader) {
+	ctx, log := context.Background(), directory(dir)
+	policy := must(torchwood.ParsePolicy(must(os.ReadFile(dir + ".policy"))))
+	checkpoint, _, err := torchwood.VerifyCheckpoint(must(os.ReadFile(dir+".checkpoint")), policy)
+	if err != nil {
+		panic(err)
+	}
+	reader := must(torchwood.NewClient(log))
+	var count int64
+	for index, found := range reader.AllEntries(ctx, checkpoint.Tree, 0) {
+		if index != count || !bytes.Equal(found, entry(index)) {
+			panic(fmt.Sprintf("entry %d is %q", index, found))
+		}
+		count++
+	}
+	if reader.Err() != nil || count != checkpoint.N {
+		panic(fmt.Sprintf("%d entries of %d: %v", count, checkpoint.N, reader.Err()))
+	}
+	return checkpoint, torchwood.TileHashReaderWithContext(ctx, checkpoint.Tree, log)
+}
+
+func hashes(bundle []byte) (result [][]byte, err error) {
+	var entries api.EntryBundle
+	if err := entries.UnmarshalText(bundle); err != nil {
+		return nil, err
+	}
+	for _, entry := range entries.Entries {
+		result = append(result, rfc6962.DefaultHasher.HashLeaf(entry))
+	}
+	return result, nil
+}
+
+func check(dir string) {
+	checkpoint, reader := open(dir)
+	verifier := must(formats.NewVerifier(strings.TrimSpace(string(must(os.ReadFile(dir + ".key"))))))
+	source := client.FileFetcher{Root: dir}
+	if err := fsck.New(checkpoint.Origin, verifier, source, hashes, fsck.Opts{N: 2}).Check(context.Background()); err != nil {
+		panic(err)
+	}
+	policy := must(torchwood.ParsePolicy(must(os.ReadFile(dir + ".policy"))))
+	for _, index := range indexes(checkpoint.N) {
+		proof := must(os.ReadFile(fmt.Sprintf("%s.%d.tlog-proof", dir, index)))
+		if err := torchwood.VerifyProof(policy, tlog.RecordHash(entry(index)), proof); err != nil {
+			panic(err)
+		}
+		if torchwood.VerifyProof(policy, tlog.RecordHash([]byte("other")), proof) == nil {
+			panic("a false entry is proven")
+		}
+		fmt.Println("consistency", index+1, must(tlog.ProveTree(checkpoint.N, index+1, reader)))
+	}
+}
+
+func indexes(size int64) (result []int64) {
+	for _, index := range []int64{0, 1, 254, 255, 256, 257, size / 3, size / 2, size - 1} {
+		if index < size {
+			result = append(result, index)
+		}
+	}
+	return result
+}
+
+func grow(dir string, signer note.Signer, from, to int64) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	options := tessera.NewAppendOptions().WithCheckpointSigner(signer).WithBatching(256, 50*time.Millisecond).
+		WithCheckpointInterval(100 * time.Millisecond)
+	log, shutdown, _, err := tessera.NewAppender(ctx, must(posix.New(ctx, posix.Config{Path: dir})), options)
+	if err != nil {
+		panic(err)
+	}
+	var added []tessera.IndexFuture
+	for number := from; number < to; number++ {
+		added = append(added, log.Add(ctx, tessera.NewEntry(entry(number))))
+	}
+	for number, future := range added {
+		if index := must(future()); index.Index != uint64(from)+uint64(number) {
+			panic(fmt.Sprintf("entry %d has index %d", from+int64(number), index.Index))
+		}
+	}
+	if err := shutdown(ctx); err != nil {
+		panic(err)
+	}
+}
+
+func create(dir string) {
+	secret, public, err := note.GenerateKey(rand.Reader, "go.example/log")
+	if err != nil {
+		panic(err)
+	}
+	signer := must(note.NewSigner(secret))
+	edwards := ed25519.NewKeyFromSeed(must(io.ReadAll(io.LimitReader(rand.Reader, ed25519.SeedSize))))
+	lattice := must(mldsa.GenerateKey(mldsa.MLDSA44()))
+	cosigners := []*torchwood.CosignatureSigner{
+		must(torchwood.NewCosignatureSigner("w0.example/a", edwards)),
+		must(torchwood.NewCosignatureSigner("w1.example/b", lattice)),
+	}
+	policy := "log " + public + "\n"
+	for number, cosigner := range cosigners {
+		policy += fmt.Sprintf("witness w%d %s\n", number, cosigner.Verifier())
+	}
+	write := func(suffix, text string) {
+		if err := os.WriteFile(dir+suffix, []byte(text), 0o644); err != nil {
+			panic(err)
+		}
+	}
+	write(".policy", policy+"group g all w0 w1\nquorum g\n")
+	grow(dir, signer, 0, 300)
+	write(".old", string(must(os.ReadFile(dir+"/checkpoint"))))
+	grow(dir, signer, 300, 1000)
+	verifier := must(note.NewVerifier(public))
+	opened := must(note.Open(must(os.ReadFile(dir+"/checkpoint")), note.VerifierList(verifier)))
+	cosigned := must(note.Sign(opened, cosigners[0], cosigners[1]))
+	write(".checkpoint", string(cosigned))
+	checkpoint, reader := open(dir)
+	for _, index := range indexes(checkpoint.N) {
+		proof := must(tlog.ProveRecord(checkpoint.N, index, reader))
+		write(fmt.Sprintf(".%d.tlog-proof", index), string(torchwood.FormatProof(index, proof, cosigned)))
+	}
+	fmt.Println("consistency 300", must(tlog.ProveTree(checkpoint.N, 300, reader)))
+}
+
+func main() {
+	if os.Args[1] == "check" {
+		check(os.Args[2])
+	} else {
+		create(os.Args[2])
+	}
+}
