@@ -25,8 +25,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(key.public_bytes(), public);
         let head = vouch_log::checkpoint::Checkpoint::new("o", 1, vouch_log::merkle::Hash([1; 32]));
         let mut note = vouch_log::note::SignedNote::unsigned(head.text()).expect("a checkpoint");
-        let signature =
-            NoteSignature { name: "x".into(), key_id: key.id(), bytes: bytes.to_vec() };
+        let signature = NoteSignature { name: "x".into(), key_id: key.id(), bytes: bytes.to_vec() };
         note.add(signature).expect("the first signature");
         assert!(note.verify(&[&key]).is_err(), "a signature by chance");
     }

@@ -32,7 +32,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let Some((numbers, rest)) = input.split_first_chunk::<16>() else { return };
     let [size, index] = [0, 8].map(|at| {
-        u64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes")) >> (numbers[7] % 64)
+        u64::from_be_bytes(numbers[at..at + 8].try_into().expect("eight bytes"))
+            >> (numbers[7] % 64)
     });
     let (hashes, _) = rest.as_chunks::<32>();
     let hashes: Vec<_> = hashes.iter().map(|hash| Hash(*hash)).collect();
@@ -42,7 +43,8 @@ fuzz_target!(|input: &[u8]| {
     // A tree of one entry is its hash: this log opens.
     for (size, root) in [(size, root), (1, root)] {
         let Ok(mut reader) = LogReader::open(Same(rest), size, root) else { continue };
-        let _ = (reader.entry(index), reader.inclusion_proof(index), reader.consistency_proof(index));
+        let _ =
+            (reader.entry(index), reader.inclusion_proof(index), reader.consistency_proof(index));
         let _ = Appender::open(&mut reader);
     }
 });
