@@ -299,6 +299,6 @@ fn parse_key_text(text: &str) -> Result<(&str, u32, Vec<u8>), KeyError> {
     let (name, rest) = text.split_once('+').ok_or(KeyError::Form)?;
     let (id, key) = rest.split_once('+').ok_or(KeyError::Form)?;
     let id = HEXLOWER.decode(id.as_bytes()).ok().and_then(|id| id.try_into().ok());
-    let bytes = BASE64.decode(key.as_bytes()).map_err(|_| KeyError::Form)?;
+    let bytes = crate::base64::decode(key).ok_or(KeyError::Form)?;
     Ok((name, u32::from_be_bytes(id.ok_or(KeyError::Form)?), bytes))
 }

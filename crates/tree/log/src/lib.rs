@@ -48,6 +48,7 @@
 //! ```
 
 pub mod append;
+mod base64;
 pub mod checkpoint;
 pub mod key;
 pub mod merkle;

@@ -37,7 +37,7 @@ impl Hash {
         if text.len() != 44 {
             return None;
         }
-        BASE64.decode(text.as_bytes()).ok()?.try_into().ok().map(Self)
+        crate::base64::decode(text)?.try_into().ok().map(Self)
     }
 
     /// As checkpoints and proofs have it.

@@ -33,7 +33,7 @@ impl NoteSignature {
 
     fn parse(line: &str) -> Option<Self> {
         let (name, signature) = line.strip_prefix(SIGNATURE_PREFIX)?.split_once(' ')?;
-        let signature = BASE64.decode(signature.as_bytes()).ok()?;
+        let signature = crate::base64::decode(signature)?;
         let (id, bytes) = signature.split_first_chunk::<4>()?;
         (is_key_name(name) && !bytes.is_empty()).then(|| Self {
             name: name.to_owned(),

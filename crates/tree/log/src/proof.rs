@@ -83,7 +83,7 @@ impl TlogProof {
         let mut extra = None;
         if let Some(after) = rest.strip_prefix("extra ") {
             let (data, after) = after.split_once('\n').ok_or(FormatError::Extra)?;
-            let data = BASE64.decode(data.as_bytes()).ok();
+            let data = crate::base64::decode(data);
             extra = Some(data.filter(|x| x.len() <= EXTRA_LEN_MAX).ok_or(FormatError::Extra)?);
             rest = after;
         }

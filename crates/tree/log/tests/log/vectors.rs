@@ -171,6 +171,8 @@ fn malformed_notes_are_refused() {
         // Bits beyond the last byte.
         (format!("text\n\n{}", line.replace("aQM=", "aQN=")), NoteError::Signature { line: 1 }),
         ("text\n\n— x AAAAAA==\n".into(), NoteError::Signature { line: 1 }),
+        // Two texts of base64, joined.
+        ("text\n\n— x AAAAAA==AAAA\n".into(), NoteError::Signature { line: 1 }),
         (format!("text\n\n{}", line.repeat(101)), NoteError::TooManySignatures),
         ("x".repeat(600_000), NoteError::TooLong),
     ] {
