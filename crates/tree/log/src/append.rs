@@ -53,7 +53,7 @@ impl Appender {
     pub fn open<S: TileSource>(reader: &mut LogReader<S>) -> Result<Self, ReadError> {
         let size = reader.size();
         let mut bundle = Vec::new();
-        if size % TILE_WIDTH as u64 != 0 {
+        if !size.is_multiple_of(TILE_WIDTH as u64) {
             for entry in reader.bundle(size - 1)?.1 {
                 push_entry(&mut bundle, &entry);
             }

@@ -165,7 +165,8 @@ impl Policy {
         let origin = &signed.checkpoint().origin;
         let listed = self.logs.iter().map(|log| &log.key).filter(|key| key.name() == origin);
         let listed: Vec<_> = listed.collect();
-        if listed.is_empty() && !(self.logs.is_empty() && !log_keys.is_empty()) {
+        let is_known = if self.logs.is_empty() { !log_keys.is_empty() } else { !listed.is_empty() };
+        if !is_known {
             return Err(Disbelief::UnknownLog(origin.clone()));
         }
         let witnesses = self.witnesses.iter().map(|witness| &witness.key);
