@@ -66,7 +66,7 @@ impl Site {
 
     /// `start`: seconds since 1970.
     pub fn publish(&self, source: &Path, start: u64) -> Result<(), Error> {
-        let options = WriteOptions { pack_len_max: self.pack_len_max, ..WriteOptions::default() };
+        let options = WriteOptions { pack_len: Some(self.pack_len_max), ..WriteOptions::default() };
         let writer = Database::open_write(&self.database(), options).map_err(publishing)?;
         // Several threads would fill packs in another order each time.
         let options = Options {

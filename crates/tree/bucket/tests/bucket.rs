@@ -253,14 +253,14 @@ fn child_with_a_bucket() {
     let db = Path::new("s3://bucket/db");
     let statement = |text: &str| vec![text.as_bytes().to_vec()];
     let open = || {
-        Database::open_write(db, WriteOptions { pack_len_max: 50_000, ..WriteOptions::default() })
+        Database::open_write(db, WriteOptions { pack_len: Some(50_000), ..WriteOptions::default() })
     };
     match role.to_str().unwrap() {
         "conformance" => {
             conformance::check(|| Packs::new(WriteOptions::default()));
             conformance::check(|| {
                 Packs::new(WriteOptions {
-                    pack_len_max: 200_000,
+                    pack_len: Some(200_000),
                     fresh_count_max: 3,
                     ..WriteOptions::default()
                 })

@@ -49,7 +49,7 @@ impl Site {
 
     fn publish(&self) {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        let options = WriteOptions { pack_len_max: 1 << 20, ..WriteOptions::default() };
+        let options = WriteOptions { pack_len: Some(1 << 20), ..WriteOptions::default() };
         let writer = Database::open_write(&self.path("db"), options).unwrap();
         let options =
             Options { level: 0, ..Options::new(self.path("source"), self.name.clone(), now, 3600) };
@@ -371,7 +371,7 @@ async fn caches_follow_a_collection_that_moves_frames() {
     drop(writer);
     let collected = Database::collect(
         &site.path("db"),
-        CollectOptions { pack_len_max: 1 << 20, ..CollectOptions::default() },
+        CollectOptions { pack_len: Some(1 << 20), ..CollectOptions::default() },
     )
     .unwrap();
     assert!(collected.moved_bytes > 0 && has_record_of_removed_pack(&site), "{collected:?}");

@@ -29,7 +29,8 @@ pub struct CollectOptions<'a> {
     pub unfinished_age_max: Duration,
     /// A pack with more garbage is rewritten.
     pub garbage_percent_max: u64,
-    pub pack_len_max: u32,
+    /// Of new packs: see [`WriteOptions`].
+    pub pack_len: Option<u32>,
     pub progress: Option<&'a ProgressFn<'a>>,
     pub disk: Arc<dyn Disk>,
 }
@@ -37,14 +38,13 @@ pub struct CollectOptions<'a> {
 impl Default for CollectOptions<'_> {
     fn default() -> Self {
         let disk = Arc::new(SystemDisk);
-        let (lock_wait, unfinished_age_max, pack_len_max) =
-            (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
+        let (lock_wait, unfinished_age_max) = (Duration::ZERO, Duration::ZERO);
         Self {
             lock_wait,
             unfinished_age_max,
             grace: None,
             garbage_percent_max: 30,
-            pack_len_max,
+            pack_len: None,
             progress: None,
             disk,
         }
@@ -84,7 +84,7 @@ impl Database {
         let write = WriteOptions {
             lock_wait: options.lock_wait,
             disk: options.disk.clone(),
-            pack_len_max: options.pack_len_max,
+            pack_len: options.pack_len,
             ..WriteOptions::default()
         };
         let writer = Writer::open(path, &write, Orphans::Drop(options.unfinished_age_max))?;
@@ -258,8 +258,8 @@ impl<'a> Collection<'a> {
     }
 
     fn wasteful(&self) -> Vec<PackMeta> {
-        let is_small =
-            |pack: &PackMeta| pack.len < u64::from(self.options.pack_len_max) / SMALL_PART;
+        let pack_len = u64::from(self.writer.file_factory.pack_len());
+        let is_small = |pack: &PackMeta| pack.len < pack_len / SMALL_PART;
         let live = |pack: &&PackMeta| self.live_len(pack) > 0;
         let gather = |class| {
             self.packs.iter().filter(live).filter(|p| p.class == class && is_small(p)).count()
@@ -308,7 +308,8 @@ const BUCKET_GRACE: Duration = Duration::from_secs(24 * 3600);
 const DIRECTORY_GRACE: Duration = Duration::from_secs(10 * 60);
 /// Moved before old packs are dropped: bounds the extra space if there is no grace period.
 const MOVED_LEN_MAX: u64 = 1 << 30;
-/// Packs below this part of the pack length are small.
-const SMALL_PART: u64 = 8;
+/// Packs below this part of the pack length are small. While a database grows, each frame moves once
+/// for each time that the pack length has grown fourfold.
+const SMALL_PART: u64 = 4;
 /// Small packs of a class that are joined.
 const SMALL_COUNT_MIN: usize = 4;

@@ -163,7 +163,7 @@ impl Writer {
         let file_factory = &self.file_factory;
         let mut sealed = Vec::new();
         for stream in streams.iter_mut() {
-            stream.seal()?;
+            stream.seal(file_factory)?;
             stream.sync_all()?;
             sealed.append(&mut stream.sealed);
         }

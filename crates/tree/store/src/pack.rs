@@ -17,6 +17,8 @@ pub(crate) const PACK_LEN_LIMIT: u64 = 1 << 31;
 
 /// A terabyte has 32 Ki packs, each small enough to move whole.
 pub(crate) const PACK_LEN_MAX: u32 = 32 << 20;
+/// Squid keeps objects below 512 KB in memory, HAProxy below 1/256 of its cache.
+pub(crate) const PACK_LEN_MIN: u32 = 448 << 10;
 
 pub const RECORD_HEAD_LEN: usize = 8;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
+use rustix::process::{Resource, getrlimit};
 use vouch_tree::Iv;
 
 use crate::index::PackPosition;
@@ -146,9 +147,8 @@ impl Location {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct PackFiles {
-    open_count_max: usize,
     open: RwLock<HashMap<u32, OpenPackFile>>,
 }
 
@@ -159,10 +159,6 @@ struct OpenPackFile {
 }
 
 impl PackFiles {
-    pub(crate) fn new() -> Self {
-        Self { open_count_max: OPEN_COUNT_MAX, open: RwLock::default() }
-    }
-
     pub(crate) fn open(
         &self,
         layout: &Layout,
@@ -176,7 +172,7 @@ impl PackFiles {
         }
         let file = Arc::new(PackFile::open(layout, class, id, iv)?);
         let mut open = self.open.write();
-        if open.len() >= self.open_count_max {
+        if open.len() >= open_count_max() {
             Self::make_room(&mut open);
         }
         Ok(open
@@ -204,5 +200,10 @@ impl PackFiles {
     }
 }
 
-/// 8 GiB of packs, a quarter of the usual soft limit of 1,024 descriptors.
-const OPEN_COUNT_MAX: usize = 256;
+/// A quarter of the process's descriptors, and as many packs as a database of 2 GiB has.
+fn open_count_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(1, OPEN_COUNT_MAX)
+}
+
+const OPEN_COUNT_MAX: usize = 4096;

@@ -1,10 +1,10 @@
 //! A writer's new frames of one class: the open pack, and records not yet in a segment.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use vouch_tree::{BlockHandle, FrameKind, Iv};
 
@@ -20,12 +20,19 @@ pub(crate) struct FileFactory {
     pub(crate) layout: Layout,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) iv: Iv,
-    pub(crate) pack_len_max: u32,
+    pub(crate) pack_len: Option<u32>,
+    /// Of all sealed packs.
+    pub(crate) packs_len: AtomicU64,
     pub(crate) next_pack: AtomicU32,
     pub(crate) next_segment: AtomicU32,
 }
 
 impl FileFactory {
+    /// Web caches keep short packs. A large database gets longer ones, which bounds their number.
+    pub(crate) fn pack_len(&self) -> u32 {
+        self.pack_len.unwrap_or_else(|| pack_len_of(self.packs_len.load(Ordering::Relaxed)))
+    }
+
     pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
         let taken =
             counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
@@ -37,25 +44,47 @@ impl FileFactory {
     }
 }
 
+fn pack_len_of(packs_len: u64) -> u32 {
+    let share = u32::try_from(packs_len / PACK_COUNT_WANTED).unwrap_or(u32::MAX);
+    share.clamp(pack::PACK_LEN_MIN, pack::PACK_LEN_MAX)
+}
+
 #[derive(Debug)]
 pub(crate) struct PackStream {
     class: PackClass,
     open: Option<OpenPack>,
     pub(crate) fresh: HashMap<BlockHandle, PackPosition, BuildHasherDefault<HandleHasher>>,
     pub(crate) sealed: Vec<PackMeta>,
-    unsynced: VecDeque<Unsynced>,
+    unsynced: Vec<Unsynced>,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Unsynced {
     id: u32,
+    len: u32,
     path: PathBuf,
     file: Arc<dyn DiskFile>,
 }
 
 impl Unsynced {
-    pub(crate) fn sync(&self) -> Result<()> {
+    fn sync(&self) -> Result<()> {
         self.file.sync().map_err(Error::io("sync", &self.path))
+    }
+
+    /// In parallel: a journaling file system commits concurrent syncs together.
+    pub(crate) fn sync_all(packs: &[Self]) -> Result<()> {
+        let next = AtomicUsize::new(0);
+        let take = || packs.get(next.fetch_add(1, Ordering::Relaxed));
+        let sync_rest = || std::iter::from_fn(take).try_for_each(Self::sync);
+        std::thread::scope(|scope| {
+            let others = 1..packs.len().min(SYNC_THREAD_COUNT_MAX);
+            let others: Vec<_> = others.map(|_| scope.spawn(sync_rest)).collect();
+            let done = sync_rest();
+            others
+                .into_iter()
+                .map(|thread| thread.join().expect("a sync does not panic"))
+                .fold(done, Result::and)
+        })
     }
 }
 
@@ -66,7 +95,7 @@ impl PackStream {
             open: None,
             fresh: HashMap::default(),
             sealed: Vec::new(),
-            unsynced: VecDeque::new(),
+            unsynced: Vec::new(),
         }
     }
 
@@ -82,9 +111,9 @@ impl PackStream {
         if self
             .open
             .as_ref()
-            .is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len_max)
+            .is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len())
         {
-            self.seal()?;
+            self.seal(file_factory)?;
         }
         let open = match &mut self.open {
             Some(open) => open,
@@ -96,12 +125,14 @@ impl PackStream {
         Ok(())
     }
 
-    pub(crate) fn seal(&mut self) -> Result<()> {
+    pub(crate) fn seal(&mut self, file_factory: &FileFactory) -> Result<()> {
         if let Some(mut open) = self.open.take() {
             open.flush()?;
-            self.sealed.push(PackMeta { id: open.id, class: self.class, len: open.len().into() });
+            let len = open.len();
+            self.sealed.push(PackMeta { id: open.id, class: self.class, len: len.into() });
+            file_factory.packs_len.fetch_add(len.into(), Ordering::Relaxed);
             open.file.start_sync();
-            self.unsynced.push_back(Unsynced { id: open.id, path: open.path, file: open.file });
+            self.unsynced.push(Unsynced { id: open.id, len, path: open.path, file: open.file });
         }
         Ok(())
     }
@@ -117,20 +148,25 @@ impl PackStream {
         self.open.as_mut().map_or(Ok(()), OpenPack::flush)
     }
 
-    /// Listed until [`PackStream::synced`]: a commit must not take it for durable.
-    pub(crate) fn oldest_overdue(&self) -> Option<Unsynced> {
-        (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
+    pub(crate) fn is_overdue(&self) -> bool {
+        let len: u64 = self.unsynced.iter().map(|pack| u64::from(pack.len)).sum();
+        len > UNSYNCED_LEN_MAX || self.unsynced.len() > UNSYNCED_COUNT_MAX
     }
 
-    pub(crate) fn synced(&mut self, done: &Unsynced) {
-        self.unsynced.retain(|unsynced| unsynced.id != done.id);
+    /// The older half of too many. Listed until [`PackStream::synced`]: a commit must not take them
+    /// for durable.
+    pub(crate) fn overdue(&self) -> Vec<Unsynced> {
+        let count = if self.is_overdue() { self.unsynced.len().div_ceil(2) } else { 0 };
+        self.unsynced[..count].to_vec()
+    }
+
+    pub(crate) fn synced(&mut self, done: &[Unsynced]) {
+        self.unsynced.retain(|unsynced| done.iter().all(|done| done.id != unsynced.id));
     }
 
     pub(crate) fn sync_all(&mut self) -> Result<()> {
-        while let Some(unsynced) = self.unsynced.front() {
-            unsynced.sync()?;
-            self.unsynced.pop_front();
-        }
+        Unsynced::sync_all(&self.unsynced)?;
+        self.unsynced.clear();
         Ok(())
     }
 
@@ -210,5 +246,28 @@ impl Hasher for HandleHasher {
 const BUFFER_LEN: usize = 256 << 10;
 /// Longer frames are written without a copy.
 const DIRECT_LEN_MIN: usize = 32 << 10;
-/// 512 MiB a class. More would lengthen the commit and cost descriptors.
-const UNSYNCED_COUNT_MAX: usize = 16;
+/// Of a class. More would lengthen the commit.
+const UNSYNCED_LEN_MAX: u64 = 512 << 20;
+/// Of a class. Each costs a descriptor, and processes have 1,024.
+const UNSYNCED_COUNT_MAX: usize = 64;
+const SYNC_THREAD_COUNT_MAX: usize = 16;
+/// Packs of the shortest length until a database has 1.75 GiB.
+const PACK_COUNT_WANTED: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packs_grow_with_the_database() {
+        for (packs_len, expected) in [
+            (0, 448 << 10),
+            (1792 << 20, 448 << 10),
+            (16 << 30, 4 << 20),
+            (128 << 30, 32 << 20),
+            (u64::MAX, 32 << 20),
+        ] {
+            assert_eq!(pack_len_of(packs_len), expected, "{packs_len} bytes");
+        }
+    }
+}

@@ -39,7 +39,13 @@ impl Snapshot {
         }
         let view = RwLock::new(Arc::new(View::load(&layout, None)?));
         let retired = Mutex::new(listed_files(&layout));
-        Ok(Self { layout, view, refreshing: Mutex::default(), files: PackFiles::new(), retired })
+        Ok(Self {
+            layout,
+            view,
+            refreshing: Mutex::default(),
+            files: PackFiles::default(),
+            retired,
+        })
     }
 
     /// True if there is a new generation. One system call if not.

@@ -18,7 +18,7 @@ use crate::lock::WriterLock;
 use crate::manifest::{Manifest, Revision};
 use crate::pack;
 use crate::pack_file::{Location, PackFiles};
-use crate::pack_stream::{FileFactory, PackStream};
+use crate::pack_stream::{FileFactory, PackStream, Unsynced};
 use crate::recovery::Unfinished;
 use crate::view::View;
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
@@ -28,7 +28,8 @@ pub struct WriteOptions {
     pub lock_wait: Duration,
     /// New records of each class in memory (some 60 bytes each).
     pub fresh_count_max: usize,
-    pub pack_len_max: u32,
+    /// Of new packs. `None`: they grow with the database; in buckets they have the longest length.
+    pub pack_len: Option<u32>,
     /// Adopts an interrupted writer's data, instead of leaving it for the next one.
     pub adopt: bool,
     pub disk: Arc<dyn Disk>,
@@ -36,13 +37,12 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        let (pack_len_max, disk) = (pack::PACK_LEN_MAX, Arc::new(SystemDisk));
         Self {
             lock_wait: Duration::ZERO,
             fresh_count_max: 128 << 10,
-            pack_len_max,
+            pack_len: None,
             adopt: true,
-            disk,
+            disk: Arc::new(SystemDisk),
         }
     }
 }
@@ -115,11 +115,14 @@ impl Writer {
         }
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
+        // Each object of a bucket costs a request.
+        let pack_len = options.pack_len.or(layout.bucket().map(|_| pack::PACK_LEN_MAX));
         let file_factory = FileFactory {
             disk: layout.disk(&options.disk),
             layout,
             iv: manifest.iv,
-            pack_len_max: options.pack_len_max,
+            pack_len,
+            packs_len: AtomicU64::new(manifest.packs.iter().map(|pack| pack.len).sum()),
             next_pack: AtomicU32::new(manifest.next_pack),
             next_segment: AtomicU32::new(manifest.next_segment),
         };
@@ -136,7 +139,7 @@ impl Writer {
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
             garbage: Mutex::default(),
-            files: PackFiles::new(),
+            files: PackFiles::default(),
             counts: Counts::default(),
             adopted: PutCounts::default(),
             broken: OnceLock::new(),
@@ -232,7 +235,7 @@ impl Writer {
             return Ok(false);
         }
         self.append_locked(&mut stream, handle, frame)?;
-        let overdue = stream.oldest_overdue().is_some();
+        let overdue = stream.is_overdue();
         drop(stream);
         if overdue {
             self.sync_overdue(mutex)?
@@ -258,9 +261,9 @@ impl Writer {
     }
 
     fn sync_overdue(&self, stream: &Mutex<PackStream>) -> Result<()> {
-        let overdue = stream.lock().oldest_overdue();
-        if let Some(overdue) = overdue {
-            self.break_on_error(overdue.sync())?;
+        let overdue = stream.lock().overdue();
+        if !overdue.is_empty() {
+            self.break_on_error(Unsynced::sync_all(&overdue))?;
             stream.lock().synced(&overdue);
         }
         Ok(())

@@ -12,7 +12,7 @@ use vouch_tree_store::{
 };
 
 fn collect(path: &Path) -> Collected {
-    Database::collect(path, CollectOptions { pack_len_max: SMALL_PACK, ..Default::default() })
+    Database::collect(path, CollectOptions { pack_len: Some(SMALL_PACK), ..Default::default() })
         .unwrap()
 }
 
@@ -21,7 +21,7 @@ fn verify(path: &Path) -> Verified {
 }
 
 fn small_packs() -> WriteOptions {
-    WriteOptions { pack_len_max: SMALL_PACK, fresh_count_max: 100, ..Default::default() }
+    WriteOptions { pack_len: Some(SMALL_PACK), fresh_count_max: 100, ..Default::default() }
 }
 
 const SMALL_PACK: u32 = 100_000;
@@ -130,7 +130,7 @@ fn files_of_earlier_manifests_stay_for_the_grace_period() {
     assert_eq!(served.file(&name).unwrap().map(drop), None);
     let at_once = CollectOptions {
         grace: Some(Duration::ZERO),
-        pack_len_max: SMALL_PACK,
+        pack_len: Some(SMALL_PACK),
         ..Default::default()
     };
     Database::collect(&path, at_once).unwrap();

@@ -21,7 +21,7 @@ fn writer_conforms() {
 fn writer_conforms_with_tiny_packs_and_segments() {
     conformance::check(|| {
         Packs::new(WriteOptions {
-            pack_len_max: 200_000,
+            pack_len: Some(200_000),
             fresh_count_max: 3,
             ..WriteOptions::default()
         })

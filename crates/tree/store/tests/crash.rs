@@ -24,23 +24,18 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     Database::create_on(&**disk, path, HOSTID, IV)?;
     note(Note::Created);
     let open_with = |fresh_count_max| {
-        let pack_len_max = 12_000;
+        let pack_len = Some(12_000);
         Database::open_write(
             path,
-            WriteOptions {
-                disk: disk.clone(),
-                pack_len_max,
-                fresh_count_max,
-                ..Default::default()
-            },
+            WriteOptions { disk: disk.clone(), pack_len, fresh_count_max, ..Default::default() },
         )
     };
     let open = || open_with(10);
     let collect = |grace| {
-        let pack_len_max = 12_000;
+        let pack_len = Some(12_000);
         Database::collect(
             path,
-            CollectOptions { disk: disk.clone(), pack_len_max, grace, ..Default::default() },
+            CollectOptions { disk: disk.clone(), pack_len, grace, ..Default::default() },
         )
         .map(drop)
     };

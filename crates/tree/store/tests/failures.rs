@@ -97,7 +97,7 @@ fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let small = WriteOptions {
         disk: disk.clone(),
-        pack_len_max: 12_000,
+        pack_len: Some(12_000),
         fresh_count_max: 20,
         ..Default::default()
     };
@@ -116,7 +116,7 @@ fn publish(path: &Path, disk: &FullDisk) -> Result<()> {
     }
     put?;
     drop(writer);
-    Database::collect(path, CollectOptions { disk, pack_len_max: 12_000, ..Default::default() })
+    Database::collect(path, CollectOptions { disk, pack_len: Some(12_000), ..Default::default() })
         .map(drop)
 }
 

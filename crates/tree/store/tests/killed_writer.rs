@@ -19,7 +19,7 @@ fn child_that_writes_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
     let path = Path::new(&path);
     let options = || WriteOptions {
-        pack_len_max: 50_000,
+        pack_len: Some(50_000),
         fresh_count_max: 30,
         lock_wait: Duration::from_secs(10),
         ..Default::default()
@@ -37,7 +37,7 @@ fn child_that_writes_until_killed() {
         for grace in [None, Some(Duration::ZERO)] {
             Database::collect(
                 path,
-                CollectOptions { pack_len_max: 50_000, grace, ..Default::default() },
+                CollectOptions { pack_len: Some(50_000), grace, ..Default::default() },
             )
             .unwrap();
         }

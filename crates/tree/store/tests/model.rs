@@ -53,12 +53,12 @@ struct Run {
 }
 
 impl Run {
-    fn new(dir: &tempfile::TempDir, fresh_count_max: usize, pack_len_max: u32) -> Self {
+    fn new(dir: &tempfile::TempDir, fresh_count_max: usize, pack_len: u32) -> Self {
         let path = dir.path().join("db");
         Database::create_on(&QuietDisk, &path, HOSTID, IV).unwrap();
         let options = WriteOptions {
             fresh_count_max,
-            pack_len_max,
+            pack_len: Some(pack_len),
             disk: Arc::new(QuietDisk),
             ..Default::default()
         };
@@ -120,10 +120,10 @@ impl Run {
             Action::Reopen => self.reopen(),
             Action::Collect { grace } => {
                 self.writer = None;
-                let (disk, pack_len_max) = (self.options.disk.clone(), self.options.pack_len_max);
+                let (disk, pack_len) = (self.options.disk.clone(), self.options.pack_len);
                 Database::collect(
                     &self.path,
-                    CollectOptions { disk, pack_len_max, grace, ..Default::default() },
+                    CollectOptions { disk, pack_len, grace, ..Default::default() },
                 )
                 .unwrap();
                 if grace.is_some() {
@@ -161,10 +161,10 @@ proptest! {
     fn random_operations_agree_with_model(
         actions in proptest::collection::vec(action(), 1..25),
         fresh_count_max in 1..60_usize,
-        pack_len_max in 4_000..60_000_u32,
+        pack_len in 4_000..60_000_u32,
     ) {
         let dir = fixtures::fast_dir();
-        let mut run = Run::new(&dir, fresh_count_max, pack_len_max);
+        let mut run = Run::new(&dir, fresh_count_max, pack_len);
         for action in actions {
             run.act(action);
             run.check();

@@ -45,8 +45,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = when::parse_duration_or_zero)]
     grace: Option<Duration>,
     /// Length of new packs; give the same as at publication.
-    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
-    pack_size: u32,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_pack_len)]
+    pack_size: Option<u32>,
     /// Time to wait for another writer of the database.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         lock_wait: args.wait,
         grace: args.grace,
         unfinished_age_max,
-        pack_len_max: args.pack_size,
+        pack_len: args.pack_size,
         progress: Some(&tick),
         ..CollectOptions::default()
     };

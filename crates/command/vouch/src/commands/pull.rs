@@ -35,9 +35,10 @@ pub(crate) struct Args {
     /// Do not free the space of dropped revisions; `vouch gc` does it later.
     #[arg(long)]
     no_gc: bool,
-    /// Length of new packs. 448K suits web caches, which keep whole small files.
-    #[arg(long, value_name = "SIZE", default_value = "32M", value_parser = size::parse_pack_len)]
-    pack_size: u32,
+    /// Length of new packs [default: 448K, which web caches keep; 1/4096 of databases over 1.75G, up to
+    /// 32M; 32M in buckets].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_pack_len)]
+    pack_size: Option<u32>,
     /// Most bytes requested and not yet received.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     in_flight: u64,
@@ -69,7 +70,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         keep: args.keep.retention(),
         in_flight_bytes: args.in_flight,
         collect: !args.no_gc,
-        pack_len_max: args.pack_size,
+        pack_len: args.pack_size,
         ..PullOptions::new(args.db.clone())
     };
     let bar = progress::spinner(global, "pulling");

@@ -46,15 +46,23 @@ pub(crate) fn nginx_with(site: &TestSite, port: u16, more: &str) -> Process {
 }
 
 pub(crate) fn squid(site: &TestSite, port: u16) -> Process {
+    squid_with(
+        site,
+        port,
+        "cache_mem 64 MB\nmaximum_object_size_in_memory 8 MB\ncollapsed_forwarding on\n",
+    )
+}
+
+pub(crate) fn squid_with(site: &TestSite, port: u16, more: &str) -> Process {
     let config = format!(
         "http_port 127.0.0.1:{port}\nhttp_access allow all\npid_filename none\naccess_log none\ncache_log /dev/null\ncache_store_log none\n\
-         cache_mem 64 MB\nmaximum_object_size_in_memory 8 MB\ncollapsed_forwarding on\nshutdown_lifetime 0 seconds\nnetdb_filename none\n"
+         shutdown_lifetime 0 seconds\nnetdb_filename none\n{more}"
     );
     site.write("squid.conf", config);
     start("squid", &["-N", "-f", site.path("squid.conf").to_str().expect("a plain path")], port)
 }
 
-fn answered(site: &TestSite) -> (usize, u64) {
+pub(crate) fn answered(site: &TestSite) -> (usize, u64) {
     std::thread::sleep(Duration::from_millis(200));
     let log = std::fs::read_to_string(site.path("access.log")).unwrap_or_default();
     (

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vouch_testkit::{require_program, require_programs, words};
 
-use crate::http_replica::{Process, squid, start};
+use crate::http_replica::{Process, answered, nginx_with, squid, squid_with, start};
 use crate::test_site::{Replica, TestSite, free_port, within};
 
 pub(crate) fn published() -> TestSite {
@@ -31,8 +31,11 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cache {
     Squid,
+    /// As Debian configures it: keeps less than [`Cache::Squid`].
+    StockSquid,
     Varnish,
     Nginx,
+    Haproxy,
     /// Leaves the query out of its key and ignores `Cache-Control`: keeps an earlier manifest.
     NginxIgnoringCacheControl,
 }
@@ -40,7 +43,8 @@ pub(crate) enum Cache {
 impl Cache {
     pub(crate) fn program(self) -> &'static str {
         match self {
-            Self::Squid => "squid",
+            Self::Squid | Self::StockSquid => "squid",
+            Self::Haproxy => "haproxy",
             Self::Varnish => "varnishd",
             Self::Nginx | Self::NginxIgnoringCacheControl => "nginx",
         }
@@ -67,6 +71,22 @@ impl Cache {
         };
         match self {
             Self::Squid => (squid(site, port), args(origin, format!("http://127.0.0.1:{port}"))),
+            Self::StockSquid => {
+                (squid_with(site, port, ""), args(origin, format!("http://127.0.0.1:{port}")))
+            }
+            Self::Haproxy => {
+                let config = format!(
+                    "global\n    maxconn 1000\ncache kept\n    total-max-size 256\n    max-age 3600\n\
+                     defaults\n    mode http\n    timeout connect 5s\n    timeout client 60s\n    timeout server 60s\n\
+                     frontend front\n    bind 127.0.0.1:{port}\n    http-request cache-use kept\n    http-response cache-store kept\n    default_backend back\n\
+                     backend back\n    server origin 127.0.0.1:{origin}\n"
+                );
+                site.write("haproxy.cfg", config);
+                (
+                    start("haproxy", &["-db", "-f", &format!("{dir}/haproxy.cfg")], port),
+                    args(port, "DIRECT".into()),
+                )
+            }
             Self::Varnish => {
                 let (listen, backend) =
                     (format!("127.0.0.1:{port}"), format!("127.0.0.1:{origin}"));
@@ -148,6 +168,36 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     };
     within(130, "the new revision is not seen", || show() == b"next revision\n");
     get("third");
+}
+
+#[test]
+#[ignore = "needs haproxy, nginx, squid and varnish"]
+fn default_packs_are_kept_by_each_web_cache() {
+    require_programs(&["haproxy", "nginx", "squid", "varnishd"]);
+    let site = TestSite::new();
+    for number in 0..40 {
+        site.write(&format!("src/{number}"), noise(number, 150_000));
+    }
+    site.publish();
+    let origin_port = free_port();
+    let _origin = nginx_with(&site, origin_port, "");
+    for cache in [Cache::StockSquid, Cache::Varnish, Cache::Nginx, Cache::Haproxy] {
+        let port = free_port();
+        let (_process, by_cache) = cache.start(&site, port, origin_port, "db");
+        let by_cache: Vec<&str> = by_cache.iter().map(String::as_str).collect();
+        let read = |client: &str| {
+            let before = answered(&site).1;
+            let (name, out) = (site.name(""), format!("{}-{client}", cache.program()));
+            let get = ["get", "--no-cache", "--only-replicas"];
+            site.run_ok([&get[..], &by_cache, &[&name, &out]].concat());
+            site.assert_same("src", &out, &[]);
+            answered(&site).1 - before
+        };
+        let files_len = 40 * 150_000;
+        let (first, second) = (read("first"), read("second"));
+        assert!(first <= files_len * 6 / 5, "{cache:?}: the origin sent {first} bytes");
+        assert!(second <= files_len / 100, "{cache:?}: the origin sent {second} bytes again");
+    }
 }
 
 #[test]

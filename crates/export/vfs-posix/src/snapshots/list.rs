@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::io::Errno;
 use vouch_vfs::{
     Access, Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileSystem as _, FileType,
     Name, Result, Time,
@@ -14,6 +15,8 @@ use super::identity::{self, Within};
 use super::source::{ListStamp, SnapshotDirectory};
 use super::{SNAPSHOT_DIRECTORY, SnapshotFs};
 use crate::directory_stream::COOKIE_OFFSET;
+use crate::errno::error;
+use crate::identity::assume_root;
 use crate::open::mono_ms;
 
 /// Position after `.snapshot` in the export's root: beyond all that file systems use, and positive
@@ -34,6 +37,8 @@ pub(super) struct SeenList {
     pub(super) is_cut: bool,
     /// A name that the server may not look up.
     pub(super) has_closed: bool,
+    /// The first error of a snapshot that the list lacks.
+    pub(super) failure: Option<Errno>,
 }
 
 /// A list opens each snapshot, which takes 10 µs each, so calls share it. A change that the
@@ -90,15 +95,14 @@ impl SnapshotFs {
     }
 
     fn list_changed_ns(&self) -> Result<u64> {
-        let (list, failure) = self.list_of(self.directory()?.as_ref())?;
-        failure.map_or(Ok(list.changed_ns), Err)
+        let list = self.list_of(self.directory()?.as_ref())?;
+        list.failure.map_or(Ok(list.changed_ns), |errno| Err(error(errno)))
     }
 
-    /// Also returns the first error of a snapshot that the list lacks.
     pub(super) fn list_of(
         &self,
         directory: Option<&SnapshotDirectory<'_>>,
-    ) -> Result<(Arc<SeenList>, Option<Error>)> {
+    ) -> Result<Arc<SeenList>> {
         let stamp = directory.map(SnapshotDirectory::stamp).transpose()?;
         let current = || {
             let last = self.last_list.lock();
@@ -108,27 +112,28 @@ impl SnapshotFs {
             is_current.then(|| Arc::clone(&last))
         };
         if let Some(list) = current() {
-            return Ok((list, None));
+            return Ok(list);
         }
         let _turn = self.listing.lock();
         if let Some(list) = current() {
-            return Ok((list, None));
+            return Ok(list);
         }
-        let (mut list, mut failure, mut hasher) =
-            (SeenList { stamp, ..SeenList::default() }, None, blake3::Hasher::new());
+        let (mut list, mut hasher) =
+            (SeenList { stamp, ..SeenList::default() }, blake3::Hasher::new());
         if let Some(directory) = directory {
             let listed = directory.names()?;
             list.is_cut = listed.is_cut;
+            let _as_root = assume_root()?;
             for name in listed.sorted {
-                match directory.find(&name) {
+                match directory.find_as_root(&name) {
                     Ok(Some(found)) => {
                         hasher.update(&name).update(&[0]).update(&found.number.to_be_bytes());
                         list.names.insert(found.number, name);
                     }
                     Ok(None) => {}
                     // One that is closed to the server does not hide the others.
-                    Err(Error::Access) => list.has_closed = true,
-                    Err(error) => failure = failure.or(Some(error)),
+                    Err(Errno::ACCESS) => list.has_closed = true,
+                    Err(errno) => list.failure = list.failure.or(Some(errno)),
                 }
             }
         }
@@ -141,11 +146,8 @@ impl SnapshotFs {
                 SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
             now.max(last.changed_ns + 1)
         };
-        let list = Arc::new(list);
-        if failure.is_none() {
-            *last = Arc::clone(&list);
-        }
-        Ok((list, failure))
+        *last = Arc::new(list);
+        Ok(Arc::clone(&last))
     }
 
     pub(super) fn list_access(

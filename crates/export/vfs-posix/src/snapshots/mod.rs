@@ -127,7 +127,7 @@ impl SnapshotFs {
     /// or mounted may be missing for a moment.
     fn find(&self, number: u64) -> Result<Option<(Vec<u8>, SnapshotEntry)>> {
         let Some(directory) = self.directory()? else { return Ok(None) };
-        let (list, failure) = self.list_of(Some(&directory))?;
+        let list = self.list_of(Some(&directory))?;
         if let Some(name) = list.names.get(&number)
             && let Some(found) = directory.find(name)?.filter(|found| found.number == number)
         {
@@ -139,8 +139,9 @@ impl SnapshotFs {
                 "{SNAPSHOTS_MAX} snapshots at most are listed"
             )))
         };
-        failure
-            .or(list.is_cut.then(too_many))
+        list.failure
+            .map(error)
+            .or_else(|| list.is_cut.then(too_many))
             .or(list.has_closed.then_some(Error::Access))
             .map_or(Ok(None), Err)
     }

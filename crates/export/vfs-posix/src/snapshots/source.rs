@@ -117,17 +117,24 @@ impl<'a> SnapshotDirectory<'a> {
 
     /// `None` if the name leads to no directory, for example to a symbolic link.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<SnapshotEntry>> {
+        let _as_root = identity::assume_root()?;
+        self.find_as_root(name).or_error()
+    }
+
+    pub(super) fn find_as_root(
+        &self,
+        name: &[u8],
+    ) -> std::result::Result<Option<SnapshotEntry>, Errno> {
         if !self.pattern.matches(name) {
             return Ok(None);
         }
-        let _as_root = identity::assume_root()?;
         let path = Path::new(OsStr::from_bytes(name)).join(self.pattern.below());
         let fd = match fs::openat2(&self.fd, path, OFlags::PATH | DIRECTORY, Mode::empty(), WITHIN)
         {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(None),
-            fd => fd.or_error()?,
+            fd => fd?,
         };
-        let number = self.number(name, &fd).or_error()?;
+        let number = self.number(name, &fd)?;
         Ok(Some(SnapshotEntry { number, fd }))
     }
 

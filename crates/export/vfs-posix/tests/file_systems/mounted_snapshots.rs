@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
-use crate::fixture::{Short as _, alone, image, made, mount, refused, run, unmount};
+use crate::fixture::{Short as _, alone, hung_fuse, image, made, mount, refused, run, unmount};
 use crate::snapshots::{Site, maintain_twice, me, names, open_at, open_to_read, read, walk};
 
 #[test]
@@ -156,4 +156,40 @@ fn attributes_of_list_share_one_look_at_all_snapshots() {
     let before = change();
     site.write("snapshots/three/dir/file", "third");
     assert_ne!(change(), before);
+}
+
+/// Otherwise one dead mount makes each GETATTR of `.snapshot` open all snapshots.
+#[test]
+fn failure_of_a_snapshot_is_shared_as_the_list_is() {
+    alone("mounted_snapshots::failure_of_a_snapshot_is_shared_as_the_list_is", &[], |above| {
+        std::fs::create_dir_all(above.join("live")).expect("a directory");
+        std::fs::create_dir_all(above.join("snapshots/one")).expect("a directory");
+        let dead = above.join("snapshots/dead");
+        std::fs::create_dir_all(dead.join("dir")).expect("a directory");
+        let pattern = above.join("snapshots/*/dir").to_str().expect("UTF-8").to_owned();
+        let fs = open_at(&above.join("live"), Options::default(), &pattern, false);
+        let list = fs.find(&me(), &fs.root(), ".snapshot").expect("found").0;
+        let attributes = || fs.attributes_of(&list);
+        // Neither the mount nor its end shows in the directory. Tries allow for a paused test.
+        for _ in 0..10 {
+            let Some(device) = hung_fuse(&dead, 0) else { return };
+            drop(device);
+            wait_until(|| matches!(attributes(), Err(vouch_vfs::Error::Io(_))));
+            unmount(&dead);
+            let is_shared = attributes().is_err();
+            wait_until(|| attributes().is_ok());
+            if is_shared {
+                return;
+            }
+        }
+        panic!("each call looks at all snapshots");
+    });
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "the list is never looked at again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

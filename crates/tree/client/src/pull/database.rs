@@ -25,12 +25,12 @@ pub(super) async fn release(writer: Arc<Writer>) {
 
 pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
     let (db, hostid, iv) = (options.db.clone(), *tree.hostid(), tree.iv());
-    let (lock_wait, pack_len_max) = (options.lock_wait, options.pack_len_max);
+    let (lock_wait, pack_len) = (options.lock_wait, options.pack_len);
     let writer = blocking(move || {
         Database::ensure(&db, hostid, iv, lock_wait)?;
         Ok(Database::open_write(
             &db,
-            WriteOptions { lock_wait, pack_len_max, ..WriteOptions::default() },
+            WriteOptions { lock_wait, pack_len, ..WriteOptions::default() },
         )?)
     });
     let writer = writer.await?;

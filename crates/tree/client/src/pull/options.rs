@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vouch_tree_store::{Retention, WriteOptions};
+use vouch_tree_store::Retention;
 
 use crate::client::TreeOptions;
 
@@ -18,8 +18,8 @@ pub struct PullOptions {
     pub in_flight_bytes: u64,
     /// Frees the space of frames that no kept revision references.
     pub collect: bool,
-    /// Longest pack, in bytes.
-    pub pack_len_max: u32,
+    /// Of new packs, in bytes: see [`vouch_tree_store::WriteOptions`].
+    pub pack_len: Option<u32>,
     /// Limit of the wait for another writer of the database.
     pub lock_wait: Duration,
 }
@@ -33,7 +33,7 @@ impl PullOptions {
             keep: None,
             in_flight_bytes: 16 << 20,
             collect: true,
-            pack_len_max: WriteOptions::default().pack_len_max,
+            pack_len: None,
             lock_wait: Duration::ZERO,
         }
     }

@@ -118,11 +118,11 @@ async fn pull_tree(
             frames_present: report.present_frames,
         });
         let (db, lock_wait) = (options.db.clone(), options.lock_wait.max(Duration::from_secs(10)));
-        let pack_len_max = options.pack_len_max;
+        let pack_len = options.pack_len;
         let collected = blocking(move || {
             Ok(Database::collect(
                 &db,
-                CollectOptions { lock_wait, pack_len_max, ..CollectOptions::default() },
+                CollectOptions { lock_wait, pack_len, ..CollectOptions::default() },
             )?)
         })
         .await;

@@ -57,7 +57,7 @@ impl Site {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
         let writer = Database::open_write(
             &self.db(),
-            WriteOptions { pack_len_max, ..WriteOptions::default() },
+            WriteOptions { pack_len: Some(pack_len_max), ..WriteOptions::default() },
         )
         .unwrap();
         let options = Options {
