@@ -311,9 +311,14 @@ impl Broker {
         let principal = self
             .principal(&grant.user)
             .ok_or_else(|| RefusedFetch::by_rule(self.other_domain(&grant.user)))?;
-        let minted = match self.mint(&principal, grant.end_s)? {
+        let minted = match self.mint(&principal, grant.end_s) {
             Ok(minted) => minted,
-            Err(reason) => {
+            Err(fault) if fault.is_refusal() => {
+                let reason = fault.to_string();
+                return Err(RefusedFetch { user: principal, fault: None, reason });
+            }
+            Err(fault) => {
+                let reason = fault.to_string();
                 tracing::error!(%job, %node, "no tickets: {reason}");
                 return Ok((Reply::Unavailable { reason }, Zeroizing::default()));
             }
@@ -363,31 +368,17 @@ impl Broker {
         Ok((reply, minted.cache))
     }
 
-    /// Asks the KDC. The inner error is a failure that may pass.
-    fn mint(
-        &self,
-        principal: &str,
-        end_s: u64,
-    ) -> Result<Result<DelegatedTickets, String>, RefusedFetch> {
-        match self.tickets.tickets(principal, &self.config.services, end_s) {
-            Ok(minted) => {
-                self.outage.ended();
-                Ok(Ok(minted))
-            }
-            Err(fault) if fault.is_refusal() => {
-                self.outage.ended();
-                Err(RefusedFetch {
-                    user: principal.to_owned(),
-                    fault: None,
-                    reason: fault.to_string(),
-                })
-            }
-            Err(fault) => {
+    /// Asks the KDC.
+    fn mint(&self, principal: &str, end_s: u64) -> Result<DelegatedTickets, KerberosError> {
+        let minted = self.tickets.tickets(principal, &self.config.services, end_s);
+        match &minted {
+            Err(fault) if !fault.is_refusal() => {
                 self.kdc_failures.fetch_add(1, Ordering::Relaxed);
-                self.outage.failed(kdc_fault(&fault), fault.to_string(), self.clock.now_s());
-                Ok(Err(fault.to_string()))
+                self.outage.failed(kdc_fault(fault), fault.to_string(), self.clock.now_s());
             }
+            _ => self.outage.ended(),
         }
+        minted
     }
 
     /// The number that tells agents with a shared principal apart.

@@ -44,14 +44,23 @@ pub fn metrics(socket: &Path) -> io::Result<String> {
     String::from_utf8(body).map_err(io::Error::other)
 }
 
-/// Returns warnings, or the reason for keeping the old configuration. Fails if the daemon does not
-/// run or does not answer in time.
-pub fn reload(socket: &Path) -> io::Result<Result<Vec<String>, String>> {
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The daemon does not run, or does not answer in time.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The old configuration stays in force.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Returns warnings.
+pub fn reload(socket: &Path) -> Result<Vec<String>, ReloadError> {
     let (status, body) = blocking(request(socket, Method::POST, "/reload", RELOAD_WAIT_MAX))?;
     if status == StatusCode::OK {
-        Ok(Ok(serde_json::from_slice(&body)?))
+        Ok(serde_json::from_slice(&body).map_err(io::Error::from)?)
     } else {
-        Ok(Err(String::from_utf8_lossy(&body).trim().to_owned()))
+        Err(ReloadError::Refused(String::from_utf8_lossy(&body).trim().to_owned()))
     }
 }
 

@@ -289,7 +289,7 @@ mod tests {
             assert_eq!(status_client::metrics(&path).unwrap(), "a_total 1\n");
             let status = status_client::ask(&path).unwrap();
             assert_eq!((status.kind, status.pid), (DaemonKind::Mount, std::process::id()));
-            assert_eq!(status_client::reload(&path).unwrap(), Err("line 1: a fault".to_owned()));
+            assert_eq!(status_client::reload(&path).unwrap_err().to_string(), "line 1: a fault");
         });
         assert!(!path.exists() && status_client::ask(&path).is_err());
     }

@@ -51,14 +51,14 @@ pub fn check(path: &Path, metadata: &Metadata, access: Access) -> Result<(), Exp
     check_owners(path, metadata)
 }
 
-/// The same for a path. One that is missing has no fault.
+/// The first exposure of a path. One that is missing has none.
 ///
 /// # Errors
-/// The first exposure found, or the file system's error.
-pub fn check_path(path: &Path, access: Access) -> io::Result<Result<(), Exposure>> {
+/// The file system's error.
+pub fn find_exposure(path: &Path, access: Access) -> io::Result<Option<Exposure>> {
     match path.metadata() {
-        Ok(metadata) => Ok(check(path, &metadata, access)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ok(())),
+        Ok(metadata) => Ok(check(path, &metadata, access).err()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -66,14 +66,14 @@ pub fn check_path(path: &Path, access: Access) -> io::Result<Result<(), Exposure
 /// For secrets that often belong to another user or arrive with a wide mode, such as the keys of a
 /// certificate manager and the secrets of containers: a warning in the log.
 pub fn warn_if_exposed(path: &Path) {
-    if let Ok(Err(exposure)) = check_path(path, Access::GroupRead) {
+    if let Ok(Some(exposure)) = find_exposure(path, Access::GroupRead) {
         tracing::warn!("{exposure}");
     }
 }
 
 /// For files without secrets that decide who gets access: a warning in the log.
 pub fn warn_if_changeable(path: &Path) {
-    if let Ok(Err(exposure)) = check_path(path, Access::Read) {
+    if let Ok(Some(exposure)) = find_exposure(path, Access::Read) {
         tracing::warn!("{exposure}");
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     fn fault(path: &Path, access: Access) -> Option<(PathBuf, Option<u32>)> {
-        check_path(path, access).unwrap().err().map(|exposure| (exposure.place, exposure.mode))
+        find_exposure(path, access).unwrap().map(|exposure| (exposure.place, exposure.mode))
     }
 
     #[test]

@@ -22,7 +22,10 @@ impl StateFile {
             .mode(0o700)
             .create(directory)
             .map_err(io_at(directory))?;
-        vouch_trust::check_path(directory, Access::Read).map_err(io_at(directory))??;
+        let exposure = vouch_trust::find_exposure(directory, Access::Read);
+        if let Some(exposure) = exposure.map_err(io_at(directory))? {
+            return Err(exposure.into());
+        }
         let path = directory.join(FILE);
         let mut accounts = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Store {

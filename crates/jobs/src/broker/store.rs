@@ -26,8 +26,10 @@ impl Store {
         let path = directory.join(FILE);
         let failed = |why: String| Error::Store { path: path.clone(), why };
         // A user who can write there can register jobs of any user.
-        vouch_trust::check_path(directory, Access::Read)
-            .map_err(|error| failed(error.to_string()))??;
+        let exposure = vouch_trust::find_exposure(directory, Access::Read);
+        if let Some(exposure) = exposure.map_err(|error| failed(error.to_string()))? {
+            return Err(exposure.into());
+        }
         let database = Database::create(&path).map_err(|error| failed(error.to_string()))?;
         let jobs = read(&database).map_err(failed)?;
         Ok((Self { path: path.clone(), database: Mutex::new(database) }, jobs))

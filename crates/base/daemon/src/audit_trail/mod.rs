@@ -50,7 +50,8 @@ pub fn begin(
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     // A user who can replace the directory chooses the key that seals the trail.
-    if let Ok(Err(exposure)) = vouch_trust::check_path(&config.directory, vouch_trust::Access::Read)
+    if let Ok(Some(exposure)) =
+        vouch_trust::find_exposure(&config.directory, vouch_trust::Access::Read)
     {
         tracing::warn!("audit trail: {exposure}");
     }

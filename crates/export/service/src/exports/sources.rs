@@ -207,8 +207,8 @@ impl Sources {
                 for (number, file) in files.iter().enumerate() {
                     let text = fs::read(file)
                         .map_err(|source| SourceError::File { path: file.clone(), source })?;
-                    if let Ok(Err(exposure)) =
-                        vouch_trust::check_path(file, vouch_trust::Access::Read)
+                    if let Ok(Some(exposure)) =
+                        vouch_trust::find_exposure(file, vouch_trust::Access::Read)
                     {
                         warnings.push(exposure.to_string());
                     }

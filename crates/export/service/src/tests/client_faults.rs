@@ -51,7 +51,7 @@ async fn client(server: &Running, name: &str, boot: u8, uid: u32) -> Result<Clie
 
 fn list(server: &Running, line: &str) {
     std::fs::write(server.state.parent().unwrap().join("exports"), format!("{line}\n")).unwrap();
-    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap().unwrap();
+    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap();
 }
 
 const OTHER: Stateid = Stateid { seq: StateSeq(1), other: [9; 12] };

@@ -53,7 +53,7 @@ fn reload(server: &Running, clients: &str) {
         format!("/data {clients}(rw,insecure,no_root_squash)\n"),
     )
     .unwrap();
-    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap().unwrap();
+    status_client::reload(&state_directory::control_path(&server.state, None)).unwrap();
 }
 
 fn opens(server: &Running) -> usize {
