@@ -216,8 +216,8 @@ impl FileSystem for SnapshotFs {
         node: NewNode<'_>,
         attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
-        live(&[directory])?;
-        new_name(name)?;
+        check_live(&[directory])?;
+        check_new_name(name)?;
         self.live.make(caller, directory, name, node, attributes)
     }
 
@@ -228,9 +228,9 @@ impl FileSystem for SnapshotFs {
         directory: &FileId,
         name: Name<'_>,
     ) -> Result<DirectoryChange> {
-        live(&[directory])?;
-        live(&[id]).map_err(|_| Error::CrossesFileSystems)?;
-        new_name(name)?;
+        check_live(&[directory])?;
+        check_live(&[id]).map_err(|_| Error::CrossesFileSystems)?;
+        check_new_name(name)?;
         self.live.link(caller, id, directory, name)
     }
 
@@ -240,8 +240,8 @@ impl FileSystem for SnapshotFs {
         directory: &FileId,
         name: Name<'_>,
     ) -> Result<(DirectoryChange, Option<FileId>)> {
-        live(&[directory])?;
-        old_name(name)?;
+        check_live(&[directory])?;
+        check_old_name(name)?;
         self.live.remove(caller, directory, name)
     }
 
@@ -252,7 +252,7 @@ impl FileSystem for SnapshotFs {
         name: Name<'_>,
         id: &FileId,
     ) -> Result<()> {
-        live(&[directory, id])?;
+        check_live(&[directory, id])?;
         self.live.remove_incomplete(caller, directory, name, id)
     }
 
@@ -264,9 +264,9 @@ impl FileSystem for SnapshotFs {
         to: &FileId,
         to_name: Name<'_>,
     ) -> Result<Renamed> {
-        live(&[from, to])?;
-        old_name(from_name)?;
-        new_name(to_name)?;
+        check_live(&[from, to])?;
+        check_old_name(from_name)?;
+        check_new_name(to_name)?;
         self.live.rename(caller, from, from_name, to, to_name)
     }
 
@@ -277,7 +277,7 @@ impl FileSystem for SnapshotFs {
         open: Option<&dyn OpenFile>,
         set: &SetAttributes,
     ) -> Result<()> {
-        live(&[id])?;
+        check_live(&[id])?;
         self.live.set_attributes(caller, id, open, set)
     }
 
@@ -315,7 +315,7 @@ impl FileSystem for SnapshotFs {
         kind: PosixAclKind,
         acl: &PosixAcl,
     ) -> Result<()> {
-        live(&[id])?;
+        check_live(&[id])?;
         self.live.set_acl(caller, id, kind, acl)
     }
 
@@ -344,12 +344,12 @@ impl FileSystem for SnapshotFs {
         value: &[u8],
         how: XattrHow,
     ) -> Result<()> {
-        live(&[id])?;
+        check_live(&[id])?;
         self.live.set_xattr(caller, id, name, value, how)
     }
 
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()> {
-        live(&[id])?;
+        check_live(&[id])?;
         self.live.remove_xattr(caller, id, name)
     }
 
@@ -365,7 +365,7 @@ impl FileSystem for SnapshotFs {
 
     /// Snapshots have nothing to write.
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
-        let changed: Vec<FileId> = ids.iter().filter(|id| live(&[id]).is_ok()).copied().collect();
+        let changed: Vec<FileId> = ids.iter().filter(|id| is_live(id)).copied().collect();
         self.live.sync_metadata(&changed, blocking)
     }
 
@@ -413,23 +413,23 @@ impl Snapshot {
     }
 }
 
-fn live(ids: &[&FileId]) -> Result<()> {
-    if ids.iter().all(|id| matches!(SnapshotOrLive::of(id), SnapshotOrLive::Live)) {
-        Ok(())
-    } else {
-        Err(Error::ReadOnly)
-    }
+fn is_live(id: &FileId) -> bool {
+    matches!(SnapshotOrLive::of(id), SnapshotOrLive::Live)
+}
+
+fn check_live(ids: &[&FileId]) -> Result<()> {
+    if ids.iter().all(|id| is_live(id)) { Ok(()) } else { Err(Error::ReadOnly) }
 }
 
 fn is_reserved(name: Name<'_>) -> bool {
     name.as_bytes() == SNAPSHOT_DIRECTORY
 }
 
-fn new_name(name: Name<'_>) -> Result<()> {
+fn check_new_name(name: Name<'_>) -> Result<()> {
     if is_reserved(name) { Err(Error::Exists) } else { Ok(()) }
 }
 
-fn old_name(name: Name<'_>) -> Result<()> {
+fn check_old_name(name: Name<'_>) -> Result<()> {
     if is_reserved(name) { Err(Error::ReadOnly) } else { Ok(()) }
 }
 
