@@ -186,7 +186,7 @@ impl Tree {
     /// `None`: the signed tree proves that the name does not exist.
     pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
         let deadline = self.start_operation().await?;
-        self.lookup_from(dir, name, Source::Replicas(deadline)).await.map(Option::flatten)
+        self.lookup_from(dir, name, Source::foreground(deadline)).await.map(Option::flatten)
     }
 
     /// As [`Tree::lookup`], without the network.
@@ -223,7 +223,7 @@ impl Tree {
     /// A listing ends where its page ends. Reads following pages ahead.
     pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
         let deadline = self.start_operation().await?;
-        let listing = self.list_from(dir, from, Source::Replicas(deadline)).await?;
+        let listing = self.list_from(dir, from, Source::foreground(deadline)).await?;
         Ok(listing.expect("a fetched page gives a listing"))
     }
 

@@ -52,7 +52,7 @@ impl Tree {
     /// Path below `from`. Skips empty components and `.`, refuses `..` and symbolic links.
     pub async fn lookup_path(&self, from: &Inode, path: &[u8]) -> Result<Inode> {
         let deadline = self.start_operation().await?;
-        let inode = self.lookup_path_from(from, path, Source::Replicas(deadline)).await?;
+        let inode = self.lookup_path_from(from, path, Source::foreground(deadline)).await?;
         Ok(inode.expect("fetched pages lead to an inode"))
     }
 
@@ -117,7 +117,7 @@ impl Tree {
                 continue;
             }
             let Some(entry) =
-                self.lookup_from(at, &part, Source::Replicas(deadline)).await?.flatten()
+                self.lookup_from(at, &part, Source::foreground(deadline)).await?.flatten()
             else {
                 let parent = joined(&way);
                 return Err(Error::NotFound {

@@ -48,7 +48,13 @@ pub struct Tree {
 pub(crate) enum Source {
     /// Memory and disk cache; never waits.
     Local,
-    Replicas(Instant),
+    Replicas(Priority, Instant),
+}
+
+impl Source {
+    pub(crate) fn foreground(deadline: Instant) -> Self {
+        Source::Replicas(Priority::Foreground, deadline)
+    }
 }
 
 /// A moved tree. Its key may still revoke itself or name another target.
@@ -212,10 +218,9 @@ impl Tree {
     ) -> Result<Option<Frame>> {
         match source {
             Source::Local => self.local_frame(kind, handle).transpose(),
-            Source::Replicas(deadline) => self
-                .frame_by(kind, handle, len_expected, Priority::Foreground, deadline)
-                .await
-                .map(Some),
+            Source::Replicas(priority, deadline) => {
+                self.frame_by(kind, handle, len_expected, priority, deadline).await.map(Some)
+            }
         }
     }
 

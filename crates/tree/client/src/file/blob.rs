@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -35,41 +36,61 @@ pub(crate) enum LeafPlace {
     At(BlockHandle),
 }
 
-enum Level {
-    /// `u64`: bytes that the hole covers.
-    Leaf(LeafPlace, u64),
-    Indirect {
-        depth: u8,
-        handle: BlockHandle,
-    },
+/// Finds leaves, and keeps the last page that names them.
+struct LeafWalk<'b> {
+    blob: &'b Blob,
+    source: Source,
+    page: Option<(u64, Arc<Indirect>)>,
 }
 
-fn top_of(blob: &Blob) -> Level {
-    match &blob.body {
-        BlobBody::Inline(_) | BlobBody::Hole => Level::Leaf(LeafPlace::Hole, u64::MAX),
-        BlobBody::Leaf(handle) => Level::Leaf(LeafPlace::At(*handle), LEAF),
-        BlobBody::Tree { depth, top } => Level::Indirect { depth: *depth, handle: *top },
+impl<'b> LeafWalk<'b> {
+    fn new(blob: &'b Blob, source: Source) -> Self {
+        LeafWalk { blob, source, page: None }
+    }
+
+    /// Also returns the bytes covered. `None`: a frame must be fetched, but the source is local.
+    async fn place(&mut self, tree: &Tree, leaf: u64) -> Result<Option<(LeafPlace, u64)>> {
+        let page_number = leaf / FANOUT as u64;
+        let page = self.page.as_ref().filter(|(number, _)| *number == page_number);
+        let (mut depth, mut handle) = match (page, &self.blob.body) {
+            (Some((_, page)), _) => {
+                let child = page.child((leaf % FANOUT as u64) as usize);
+                return Ok(Some((child.map_or(LeafPlace::Hole, LeafPlace::At), LEAF)));
+            }
+            (None, BlobBody::Tree { depth, top }) => (*depth, *top),
+            (None, BlobBody::Leaf(handle)) => return Ok(Some((LeafPlace::At(*handle), LEAF))),
+            (None, BlobBody::Inline(_) | BlobBody::Hole) => {
+                return Ok(Some((LeafPlace::Hole, u64::MAX)));
+            }
+        };
+        loop {
+            let Some(frame) = tree
+                .frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, self.source)
+                .await?
+            else {
+                return Ok(None);
+            };
+            let page = indirect(frame, depth, &handle)?;
+            let span = child_span(depth);
+            let child = page.child((leaf * LEAF / span) as usize % FANOUT);
+            if depth == 1 {
+                self.page = Some((page_number, page));
+            }
+            match child {
+                None => return Ok(Some((LeafPlace::Hole, span))),
+                Some(child) if depth == 1 => return Ok(Some((LeafPlace::At(child), LEAF))),
+                Some(child) => (depth, handle) = (depth - 1, child),
+            }
+        }
     }
 }
 
-fn next_level(page: &Indirect, depth: u8, handle: &BlockHandle, leaf: u64) -> Result<Level> {
-    if page.depth != depth {
-        return Err(Error::Damaged {
-            what: format!("indirect frame {handle}: its depth differs from the one in its parent"),
-        });
-    }
-    let span = child_span(depth);
-    let index = (leaf * LEAF / span) as usize % FANOUT;
-    Ok(match page.child(index) {
-        None => Level::Leaf(LeafPlace::Hole, span),
-        Some(child) if depth == 1 => Level::Leaf(LeafPlace::At(child), LEAF),
-        Some(child) => Level::Indirect { depth: depth - 1, handle: child },
-    })
-}
-
-fn indirect(frame: Frame, handle: &BlockHandle) -> Result<Arc<Indirect>> {
+fn indirect(frame: Frame, depth: u8, handle: &BlockHandle) -> Result<Arc<Indirect>> {
     match frame {
-        Frame::Indirect(page) => Ok(page),
+        Frame::Indirect(page) if page.depth == depth => Ok(page),
+        Frame::Indirect(_) => Err(Error::Damaged {
+            what: format!("indirect frame {handle}: its depth differs from the one in its parent"),
+        }),
         _ => Err(Error::Damaged { what: format!("frame {handle} is not an indirect frame") }),
     }
 }
@@ -88,13 +109,13 @@ fn leaf_bytes(frame: Frame, handle: &BlockHandle, len: usize) -> Result<Bytes> {
     }
 }
 
-fn slice_leaf(whole: &Bytes, leaf: u64, range: &std::ops::Range<u64>) -> Bytes {
+fn slice_leaf(whole: &Bytes, leaf: u64, range: &Range<u64>) -> Bytes {
     let start = range.start.saturating_sub(leaf * LEAF) as usize;
     let end = (range.end - leaf * LEAF).min(whole.len() as u64) as usize;
     whole.slice(start.min(end)..end)
 }
 
-fn clamp_range(blob: &Blob, offset: u64, len: usize) -> Option<std::ops::Range<u64>> {
+fn clamp_range(blob: &Blob, offset: u64, len: usize) -> Option<Range<u64>> {
     let end = offset.saturating_add(len as u64).min(blob.size);
     (offset < end).then_some(offset..end)
 }
@@ -122,20 +143,20 @@ impl Tree {
                 &bytes[range.start as usize..range.end as usize],
             )]);
         }
-        let (mut leaf, end) = (range.start / LEAF, range.end.div_ceil(LEAF));
-        let mut pieces = Vec::with_capacity((end - leaf).min(1024) as usize);
-        while leaf < end {
-            let count = (end - leaf).min(LEAVES_AT_ONCE);
-            let places =
-                self.leaf_places(blob, leaf, count, Priority::Foreground, deadline).await?;
-            let fetches = places.iter().zip(leaf..).map(|(place, leaf)| {
-                self.leaf_by(blob, leaf, *place, Priority::Foreground, deadline)
-            });
+        let end = range.end.div_ceil(LEAF);
+        let mut walk = LeafWalk::new(blob, Source::foreground(deadline));
+        let mut pieces = Vec::with_capacity((end - range.start / LEAF).min(1024) as usize);
+        for first in (range.start / LEAF..end).step_by(LEAVES_AT_ONCE as usize) {
+            let mut fetches = Vec::new();
+            for leaf in first..end.min(first + LEAVES_AT_ONCE) {
+                let found = walk.place(self, leaf).await?;
+                let (place, _) = found.expect("fetched frames lead to a leaf");
+                fetches.push(self.leaf_by(blob, leaf, place, Priority::Foreground, deadline));
+            }
             let leaves = try_join_all(fetches).await?;
             pieces.extend(
-                leaves.iter().zip(leaf..).map(|(bytes, leaf)| slice_leaf(bytes, leaf, &range)),
+                leaves.iter().zip(first..).map(|(bytes, leaf)| slice_leaf(bytes, leaf, &range)),
             );
-            leaf += count;
         }
         Ok(pieces)
     }
@@ -152,11 +173,9 @@ impl Tree {
                 &bytes[range.start as usize..range.end as usize],
             )));
         }
-        let mut pieces = Vec::new();
+        let (mut pieces, mut walk) = (Vec::new(), LeafWalk::new(blob, Source::Local));
         for leaf in range.start / LEAF..range.end.div_ceil(LEAF) {
-            let Some((place, _)) = self.leaf_place(blob, leaf, Source::Local).await? else {
-                return Ok(None);
-            };
+            let Some((place, _)) = walk.place(self, leaf).await? else { return Ok(None) };
             let len = leaf_len(blob.size, leaf);
             let bytes = match place {
                 LeafPlace::Hole => Bytes::from_static(&ZEROS[..len]),
@@ -189,76 +208,25 @@ impl Tree {
         }
     }
 
+    /// `None`: a frame must be fetched, but the source is local.
     pub(crate) async fn leaf_places(
         &self,
         blob: &Blob,
-        first: u64,
-        count: u64,
-        priority: Priority,
-        deadline: Instant,
-    ) -> Result<Vec<LeafPlace>> {
-        let mut places = Vec::with_capacity(count as usize);
-        let mut page: Option<(u64, Arc<Indirect>)> = None;
-        for leaf in first..first + count {
-            let fan = FANOUT as u64;
-            if let Some((_, page)) = page.as_ref().filter(|(number, _)| *number == leaf / fan) {
-                places
-                    .push(page.child((leaf % fan) as usize).map_or(LeafPlace::Hole, LeafPlace::At));
-                continue;
-            }
-            let mut at = top_of(blob);
-            let place = loop {
-                match at {
-                    Level::Leaf(place, _) => break place,
-                    Level::Indirect { depth, handle } => {
-                        let frame = self
-                            .frame_by(
-                                FrameKind::Indirect,
-                                &handle,
-                                PAGE_LEN_EXPECTED,
-                                priority,
-                                deadline,
-                            )
-                            .await?;
-                        let found = indirect(frame, &handle)?;
-                        at = next_level(&found, depth, &handle, leaf)?;
-                        if depth == 1 {
-                            page = Some((leaf / fan, found));
-                        }
-                    }
-                }
-            };
+        leaves: Range<u64>,
+        source: Source,
+    ) -> Result<Option<Vec<LeafPlace>>> {
+        let mut walk = LeafWalk::new(blob, source);
+        let mut places = Vec::new();
+        for leaf in leaves {
+            let Some((place, _)) = walk.place(self, leaf).await? else { return Ok(None) };
             places.push(place);
         }
-        Ok(places)
-    }
-
-    /// Also returns the bytes covered.
-    async fn leaf_place(
-        &self,
-        blob: &Blob,
-        leaf: u64,
-        source: Source,
-    ) -> Result<Option<(LeafPlace, u64)>> {
-        let mut at = top_of(blob);
-        loop {
-            match at {
-                Level::Leaf(place, span) => return Ok(Some((place, span))),
-                Level::Indirect { depth, handle } => {
-                    let Some(frame) = self
-                        .frame_from(FrameKind::Indirect, &handle, PAGE_LEN_EXPECTED, source)
-                        .await?
-                    else {
-                        return Ok(None);
-                    };
-                    at = next_level(indirect(frame, &handle)?.as_ref(), depth, &handle, leaf)?;
-                }
-            }
-        }
+        Ok(Some(places))
     }
 
     pub(crate) fn local_leaf_place(&self, blob: &Blob, leaf: u64) -> Option<LeafPlace> {
-        self.run_local(self.leaf_place(blob, leaf, Source::Local))?.ok().map(|(place, _)| place)
+        let mut walk = LeafWalk::new(blob, Source::Local);
+        self.run_local(walk.place(self, leaf))?.ok().map(|(place, _)| place)
     }
 
     /// Works like lseek(2); `None` means ENXIO. The resolution is one leaf. O(leaves in between); a
@@ -271,9 +239,10 @@ impl Tree {
         if let BlobBody::Inline(_) = blob.body {
             return Ok(Some(if whence == Seek::Data { offset } else { blob.size }));
         }
+        let mut walk = LeafWalk::new(blob, Source::foreground(deadline));
         let mut at = offset;
         while at < blob.size {
-            let found = self.leaf_place(blob, at / LEAF, Source::Replicas(deadline)).await?;
+            let found = walk.place(self, at / LEAF).await?;
             let (place, span) = found.expect("fetched frames lead to a leaf");
             match (whence, place) {
                 (Seek::Data, LeafPlace::At(_)) | (Seek::Hole, LeafPlace::Hole) => {

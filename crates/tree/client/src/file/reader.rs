@@ -9,6 +9,7 @@ use vouch_tree::{Blob, BlobBody, FrameKind, LEAF_LEN_MAX};
 use crate::file::blob::LeafPlace;
 use crate::file::read_ahead::ReadAhead;
 use crate::replica::Priority;
+use crate::tree::Source;
 use crate::{Result, Tree};
 
 /// An open file. Reads in sequence start read-ahead.
@@ -30,9 +31,8 @@ impl Tree {
         let (tree, blob) = (Arc::clone(self), blob.clone());
         let deadline = Instant::now() + self.operation_max();
         self.client().runtime.spawn(async move {
-            let Ok(places) =
-                tree.leaf_places(&blob, first, end - first, Priority::Background, deadline).await
-            else {
+            let source = Source::Replicas(Priority::Background, deadline);
+            let Ok(Some(places)) = tree.leaf_places(&blob, first..end, source).await else {
                 return;
             };
             let leaves = places.into_iter().filter_map(|place| match place {

@@ -14,6 +14,7 @@ use crate::disk_cache::{StoredFile, WholeFiles, WholeKey};
 use crate::file::blob::{LeafPlace, leaf_len};
 use crate::frame::Frame;
 use crate::replica::Priority;
+use crate::tree::Source;
 use crate::{Error, Result, Tree};
 
 /// 4 MiB per write: the page cache then uses large folios, which are cheaper to read.
@@ -139,15 +140,12 @@ impl Tree {
 
     fn places_if_cached(&self, blob: &Blob) -> Option<Vec<LeafPlace>> {
         let count = blob.size.div_ceil(LEAF_LEN_MAX as u64);
-        let (mut places, mut cached) = (Vec::new(), 0);
-        for leaf in 0..count {
-            let place = self.local_leaf_place(blob, leaf)?;
-            cached += u64::from(match place {
-                LeafPlace::Hole => true,
-                LeafPlace::At(handle) => self.is_cached(&handle),
-            });
-            places.push(place);
-        }
+        let places = self.run_local(self.leaf_places(blob, 0..count, Source::Local))?.ok()?;
+        let is_here = |place: &&LeafPlace| match place {
+            LeafPlace::Hole => true,
+            LeafPlace::At(handle) => self.is_cached(handle),
+        };
+        let cached = places.iter().filter(is_here).count() as u64;
         (cached >= count.div_ceil(CACHED_SHARE)).then_some(places)
     }
 
@@ -332,8 +330,9 @@ impl Tree {
             return Ok(false);
         }
         // An unknown old location: write the leaf.
-        let was = self.leaf_places(old, leaf, 1, Priority::Background, by).await.ok();
-        Ok(was == Some(self.leaf_places(new, leaf, 1, Priority::Background, by).await?))
+        let source = Source::Replicas(Priority::Background, by);
+        let was = self.leaf_places(old, leaf..leaf + 1, source).await.ok();
+        Ok(was == Some(self.leaf_places(new, leaf..leaf + 1, source).await?))
     }
 }
 
