@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fuser::Request;
 use vouch_tree::inode_number::InodeNumber as NodeId;
@@ -75,30 +75,28 @@ impl MountState {
         let observed = self.observed.as_ref()?;
         let caller = request.caller.filter(|_| observed.observer.wants(request.operation))?;
         let KernelRequest { operation, id, found, executes, offset, .. } = *request;
-        let partial = PartialObservation {
-            caller,
-            operation,
-            id,
-            name: request.name.as_deref(),
-            found,
+        let observation = Observation {
             executes,
             offset,
             failure,
             read,
-            open: None,
-            remark: "",
+            number: found,
+            ..Observation::new(caller, operation)
         };
-        self.report_to_observer(observed, partial)
+        self.report_to_observer(observed, id, request.name.as_deref(), observation)
     }
 
+    /// Adds the tree and the paths. Without `name`, the file is `id` itself.
     fn report_to_observer(
         &self,
         observed: &ObserverState,
-        partial: PartialObservation<'_>,
+        id: NodeId,
+        name: Option<&[u8]>,
+        observation: Observation<'_>,
     ) -> Option<Recorded> {
-        let volume = self.volume_of(partial.id);
-        let mut paths = self.table.paths(partial.id);
-        if let Some(name) = partial.name {
+        let volume = self.volume_of(id);
+        let mut paths = self.table.paths(id);
+        if let Some(name) = name {
             paths.iter_mut().for_each(|path| {
                 path.push(b'/');
                 path.extend_from_slice(name);
@@ -106,34 +104,9 @@ impl MountState {
         }
         let (path, other_paths) =
             paths.split_first().map_or((&[][..], &[][..]), |(first, others)| (&**first, others));
-        let PartialObservation {
-            caller,
-            operation,
-            id,
-            name,
-            found,
-            executes,
-            offset,
-            failure,
-            read,
-            open,
-            remark,
-        } = partial;
         let tree = volume.as_ref().map_or("", |volume| volume.label());
-        observed.observer.observe(&Observation {
-            caller,
-            operation,
-            tree,
-            path,
-            other_paths,
-            number: if name.is_some() { found } else { Some(id.0) },
-            executes,
-            offset,
-            read,
-            open,
-            failure,
-            remark,
-        })
+        let number = if name.is_some() { observation.number } else { Some(id.0) };
+        observed.observer.observe(&Observation { tree, path, other_paths, number, ..observation })
     }
 
     pub(crate) fn start_open_file(&self, request: &KernelRequest, passes_through: bool) -> u64 {
@@ -192,20 +165,14 @@ impl MountState {
             remarks
                 .push("read by the kernel directly, so the number of bytes is unknown".to_owned());
         }
-        let partial = PartialObservation {
-            caller: open.caller,
-            operation: Operation::Close,
-            id: open.id,
-            name: None,
-            found: None,
-            executes: false,
-            offset: None,
-            failure: None,
+        let remark = remarks.join("; ");
+        let observation = Observation {
             read: (!open.passes_through).then(|| open.read.load(Ordering::Relaxed)),
             open: Some(open.since.elapsed()),
-            remark: &remarks.join("; "),
+            remark: &remark,
+            ..Observation::new(open.caller, Operation::Close)
         };
-        drop(self.report_to_observer(observed, partial));
+        drop(self.report_to_observer(observed, open.id, None, observation));
     }
 
     pub(crate) fn observe_event(&self, tree_event: &TreeEvent<'_>) {
@@ -213,20 +180,6 @@ impl MountState {
             observed.observer.tree_event(tree_event);
         }
     }
-}
-
-struct PartialObservation<'a> {
-    caller: Caller,
-    operation: Operation,
-    id: NodeId,
-    name: Option<&'a [u8]>,
-    found: Option<u64>,
-    executes: bool,
-    offset: Option<u64>,
-    failure: Option<Failure<'a>>,
-    read: Option<u64>,
-    open: Option<Duration>,
-    remark: &'a str,
 }
 
 /// Login uid. The thread waits for our answer, so it still exists.

@@ -50,6 +50,25 @@ pub struct Observation<'a> {
     pub remark: &'a str,
 }
 
+impl Observation<'_> {
+    pub(crate) fn new(caller: Caller, operation: Operation) -> Self {
+        Observation {
+            caller,
+            operation,
+            tree: "",
+            path: b"",
+            other_paths: &[],
+            number: None,
+            executes: false,
+            offset: None,
+            read: None,
+            open: None,
+            failure: None,
+            remark: "",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a> {
     pub errno: i32,

@@ -15,7 +15,7 @@ use crate::fuse_device::Backing;
 use crate::node_table::NodeView;
 use crate::open_files::{BackingFile, OpenFiles};
 use crate::request::{KernelRequest, ObserverState};
-use crate::state::MountState;
+use crate::state::{FreshFile, MountState};
 use crate::volume::Volume;
 
 impl MountState {
@@ -25,13 +25,10 @@ impl MountState {
         reply: ReplyOpen,
     ) -> Result<(), (ReplyOpen, OpError)> {
         let id = request.id;
-        let (view, volume) = match self.view(id) {
-            Ok(found) => found,
+        let FreshFile { view, volume, .. } = match self.fresh_file(id).await {
+            Ok(file) => file,
             Err(error) => return Err((reply, error)),
         };
-        if let Err(error) = volume.wait_until_fresh(self.freshness_wait_max()).await {
-            return Err((reply, error.into()));
-        }
         let candidate = self.passthrough_blob(&view, &volume);
         // With an observer, open requests are needed anyway.
         let is_auto = self.options.passthrough == Passthrough::Auto

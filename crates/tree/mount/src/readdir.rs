@@ -12,12 +12,30 @@ use crate::cookie::Cookie;
 use crate::error::OpError;
 use crate::listing_reply::ListingReply;
 use crate::node_table::{DirectoryChanged, Owner as _};
-use crate::state::{MountKind, MountState, is_opaque};
+use crate::state::{FreshFile, MountKind, MountState, is_opaque};
 use crate::volume::{Volume, tag_of};
 
-enum ListingEnd {
-    Full,
+enum ListError {
     DirectoryChanged,
+    Failed(OpError),
+}
+
+impl From<DirectoryChanged> for ListError {
+    fn from(_: DirectoryChanged) -> Self {
+        ListError::DirectoryChanged
+    }
+}
+
+impl<E: Into<OpError>> From<E> for ListError {
+    fn from(error: E) -> Self {
+        ListError::Failed(error.into())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Left,
+    Full,
 }
 
 impl MountState {
@@ -31,8 +49,7 @@ impl MountState {
             return namespace.list(self, offset, reply);
         }
         for _ in 0..RETRIES_MAX {
-            let (view, volume) = self.view(id)?;
-            let left = volume.wait_until_fresh(self.freshness_wait_max()).await?;
+            let FreshFile { view, volume, left } = self.fresh_file(id).await?;
             if !view.inode.is_directory() {
                 return Err(OpError::NotDirectory);
             }
@@ -42,16 +59,18 @@ impl MountState {
                 return Ok(());
             }
             let Cookie::Entry { tag, number } = at else { return Ok(()) };
-            let done = if is_opaque(&view.inode) {
-                self.list_referenced(id, &view.inode, &volume, number, left, reply).await?
+            let listed = if is_opaque(&view.inode) {
+                self.list_referenced(id, &view.inode, &volume, number, left, reply).await
             } else {
                 let older_directory =
                     (tag != current).then(|| volume.older_directory(id, tag)).flatten();
                 self.list_pages(id, &view.inode, older_directory, &volume, number, left, reply)
-                    .await?
+                    .await
             };
-            if done.is_ok() || reply.has_entries() {
-                return Ok(());
+            match listed {
+                Err(ListError::Failed(error)) => return Err(error),
+                Err(ListError::DirectoryChanged) if !reply.has_entries() => {}
+                Ok(()) | Err(ListError::DirectoryChanged) => return Ok(()),
             }
         }
         Err(OpError::Unfit("the directory changes faster than it can be read"))
@@ -67,49 +86,42 @@ impl MountState {
         mut number: u64,
         left: Duration,
         reply: &mut ListingReply,
-    ) -> Result<Result<(), DirectoryChanged>, OpError> {
+    ) -> Result<(), ListError> {
         let directory = older_directory.as_ref().unwrap_or(current);
         let tag = tag_of(directory);
         loop {
             let page = match volume.tree().try_list(directory, Position::Number(number)) {
                 Some(page) => page?,
-                None if reply.has_entries() => return Ok(Ok(())),
+                None if reply.has_entries() => return Ok(()),
                 None => volume.tree().list(directory, Position::Number(number)).await?,
             };
-            let filled = match &older_directory {
-                None => {
-                    self.fill(id, current, volume, page.entries(), (tag, page.number), left, reply)
-                }
-                Some(_) => {
-                    let mut filled = Ok(());
-                    for (i, entry) in page.entries().iter().enumerate() {
-                        // Skips names removed in the current version.
-                        let name = entry.name.as_bytes();
-                        let Some(now) = volume.tree().lookup(current, name).await? else {
-                            continue;
-                        };
-                        filled = self.fill(
-                            id,
-                            current,
-                            volume,
-                            std::slice::from_ref(&*now),
-                            (tag, page.number + i as u64),
-                            left,
-                            reply,
-                        );
-                        if filled.is_err() {
-                            break;
-                        }
+            let mut room = Room::Left;
+            if older_directory.is_none() {
+                room = self.fill(
+                    id,
+                    current,
+                    volume,
+                    page.entries(),
+                    (tag, page.number),
+                    left,
+                    reply,
+                )?;
+            } else {
+                for (entry, number) in page.entries().iter().zip(page.number..) {
+                    // Skips names removed in the current version.
+                    let name = entry.name.as_bytes();
+                    let Some(now) = volume.tree().lookup(current, name).await? else { continue };
+                    let now = std::slice::from_ref(&*now);
+                    room = self.fill(id, current, volume, now, (tag, number), left, reply)?;
+                    if room == Room::Full {
+                        break;
                     }
-                    filled
                 }
-            };
-            match filled {
-                Err(ListingEnd::Full) => return Ok(Ok(())),
-                Err(ListingEnd::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
-                Ok(()) if page.last || page.entries().is_empty() => return Ok(Ok(())),
-                Ok(()) => number = page.number + page.entries().len() as u64,
             }
+            if room == Room::Full || page.last || page.entries().is_empty() {
+                return Ok(());
+            }
+            number = page.number + page.entries().len() as u64;
         }
     }
 
@@ -121,18 +133,17 @@ impl MountState {
         number: u64,
         left: Duration,
         reply: &mut ListingReply,
-    ) -> Result<Result<(), DirectoryChanged>, OpError> {
+    ) -> Result<(), ListError> {
         let skip = usize::try_from(number).unwrap_or(usize::MAX);
         for (i, name) in volume.referenced(id).iter().enumerate().skip(skip) {
             let Some(entry) = volume.tree().lookup(directory, name).await? else { continue };
             let at = (tag_of(directory), i as u64);
-            match self.fill(id, directory, volume, std::slice::from_ref(&*entry), at, left, reply) {
-                Ok(()) => {}
-                Err(ListingEnd::Full) => return Ok(Ok(())),
-                Err(ListingEnd::DirectoryChanged) => return Ok(Err(DirectoryChanged)),
+            let entry = std::slice::from_ref(&*entry);
+            if self.fill(id, directory, volume, entry, at, left, reply)? == Room::Full {
+                break;
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "one loop of one caller")]
@@ -145,28 +156,26 @@ impl MountState {
         at: (u32, u64),
         left: Duration,
         reply: &mut ListingReply,
-    ) -> Result<(), ListingEnd> {
+    ) -> Result<Room, DirectoryChanged> {
         let next = |i: usize| Cookie::Entry { tag: at.0, number: at.1 + i as u64 + 1 };
         if !reply.is_plus() {
             for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
                 let child = volume.numbering().of_file(id, name.as_bytes(), inode, 0);
                 if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
-                    return Err(ListingEnd::Full);
+                    return Ok(Room::Full);
                 }
             }
-            return Ok(());
+            return Ok(Room::Left);
         }
-        let Ok(mut guard) = self.table.lock_directory(id, directory) else {
-            return Err(ListingEnd::DirectoryChanged);
-        };
+        let mut guard = self.table.lock_directory(id, directory)?;
         for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
             let Some(child) = guard.insert(name.as_bytes(), inode) else { continue };
             if reply.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
                 guard.undo_insert(child);
-                return Err(ListingEnd::Full);
+                return Ok(Room::Full);
             }
         }
-        Ok(())
+        Ok(Room::Left)
     }
 }
 

@@ -14,9 +14,8 @@ use vouch_tree_client::{Error, Seek};
 use crate::attributes::lacks_inline;
 use crate::error::OpError;
 use crate::kernel_notices::Notice;
-use crate::namespace::Namespace;
 use crate::node_table::DirectoryChanged;
-use crate::state::{LookupResult, MountKind, MountState, is_opaque};
+use crate::state::{FreshFile, LookupResult, MountKind, MountState, is_opaque};
 use crate::volume::Volume;
 
 type NameIn = (NodeId, Box<[u8]>);
@@ -35,8 +34,7 @@ impl MountState {
 
     async fn lookup_once(&self, directory: NodeId, name: &[u8]) -> Result<LookupResult, OpError> {
         for _ in 0..RETRIES_MAX {
-            let (view, volume) = self.view(directory)?;
-            let left = volume.wait_until_fresh(self.freshness_wait_max()).await?;
+            let FreshFile { view, volume, left } = self.fresh_file(directory).await?;
             if !view.inode.is_directory() {
                 return Err(OpError::NotDirectory);
             }
@@ -72,24 +70,13 @@ impl MountState {
 
     /// Also returns the time for which the kernel may cache them.
     pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
-        let view = self.table.get(id).ok_or(OpError::Gone)?;
-        let left = match &view.volume {
-            Some(volume) => volume.wait_until_fresh(self.freshness_wait_max()).await?,
-            None => Namespace::TTL,
-        };
-        if view.is_removed {
-            return Err(OpError::Gone);
-        }
+        let (view, left) = self.fresh_node(id).await?;
         Ok((self.attributes_of(id, &view.inode), left))
     }
 
     pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
-        let view = self.table.get(id).ok_or(OpError::Gone)?;
-        if let Some(volume) = &view.volume {
-            volume.wait_until_fresh(self.freshness_wait_max()).await?;
-        }
+        let (view, _) = self.fresh_node(id).await?;
         match &view.inode.content {
-            _ if view.is_removed => Err(OpError::Gone),
             Content::Symlink(target) => Ok(target.clone()),
             _ => Err(OpError::Invalid),
         }
@@ -100,8 +87,7 @@ impl MountState {
     }
 
     async fn read_once(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
-        let (view, volume) = self.view(id)?;
-        volume.wait_until_fresh(self.freshness_wait_max()).await?;
+        let FreshFile { view, volume, .. } = self.fresh_file(id).await?;
         let Content::Regular { blob, .. } = &view.inode.content else {
             return Err(OpError::Invalid);
         };
@@ -125,8 +111,7 @@ impl MountState {
     }
 
     async fn seek_once(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
-        let (view, volume) = self.view(id)?;
-        volume.wait_until_fresh(self.freshness_wait_max()).await?;
+        let FreshFile { view, volume, .. } = self.fresh_file(id).await?;
         let Content::Regular { blob, .. } = &view.inode.content else {
             return Err(OpError::Invalid);
         };
@@ -145,12 +130,8 @@ impl MountState {
     }
 
     async fn xattrs_once(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
-        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        let (view, _) = self.fresh_node(id).await?;
         let Some(volume) = &view.volume else { return Ok(Arc::default()) };
-        volume.wait_until_fresh(self.freshness_wait_max()).await?;
-        if view.is_removed {
-            return Err(OpError::Gone);
-        }
         if view.inode.xattrs.size == 0 {
             return Ok(Arc::default());
         }

@@ -58,6 +58,14 @@ pub(crate) enum LookupResult {
     Nothing(Duration),
 }
 
+/// Of a published tree.
+pub(crate) struct FreshFile {
+    pub(crate) view: NodeView,
+    pub(crate) volume: Arc<Volume>,
+    /// Until the revision expires.
+    pub(crate) left: Duration,
+}
+
 impl MountState {
     pub(crate) fn volume_of(&self, id: NodeId) -> Option<Arc<Volume>> {
         self.table.get(id).and_then(|view| view.volume)
@@ -74,6 +82,25 @@ impl MountState {
             Some(volume) => Ok((view, volume)),
             None => Err(OpError::Invalid),
         }
+    }
+
+    /// The file in a revision that is valid, and for how long it is. The one check of a request.
+    pub(crate) async fn fresh_node(&self, id: NodeId) -> Result<(NodeView, Duration), OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        if view.is_removed {
+            return Err(OpError::Gone);
+        }
+        let left = match &view.volume {
+            Some(volume) => volume.wait_until_fresh(self.freshness_wait_max()).await?,
+            None => Namespace::TTL,
+        };
+        Ok((view, left))
+    }
+
+    pub(crate) async fn fresh_file(&self, id: NodeId) -> Result<FreshFile, OpError> {
+        let (view, left) = self.fresh_node(id).await?;
+        let volume = view.volume.clone().ok_or(OpError::Invalid)?;
+        Ok(FreshFile { view, volume, left })
     }
 
     /// A later file with attributes may have an ACL: only its owner has access.
