@@ -135,12 +135,12 @@ impl Walk<'_> {
         let attributes = Attributes::of_name(dir, name, self.alias)?;
         self.check_public(&attributes, || node.path(Some(name)))?;
         if attributes.is_directory() {
-            if self.database == Some(attributes.identity()) {
+            if self.plan.database == Some(attributes.identity()) {
                 return Err(
                     Error::DatabaseInside { path: printable(&node.path(Some(name))) }.into()
                 );
             }
-            let closed = self.options.one_file_system && attributes.dev != self.root_dev;
+            let closed = self.plan.options.one_file_system && attributes.dev != self.root_dev;
             return Ok(Step::Directory(Arc::new(Node::child(
                 node, index, name, attributes, closed,
             ))));
@@ -152,7 +152,7 @@ impl Walk<'_> {
             if node.is_private() || !attributes.is_readable_by_others() {
                 node.count_private();
                 self.private_example.get_or_init(|| printable(&node.path(Some(name))));
-                if self.refuses_private {
+                if self.plan.refuses_private {
                     return Ok(Step::Done(Outcome::SKIPPED));
                 }
             }

@@ -21,6 +21,7 @@ mod listing;
 mod node;
 mod options;
 mod pages;
+mod plan;
 mod previous;
 mod printable;
 mod record;
@@ -35,6 +36,7 @@ pub use options::{
     DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Skipped, SnapshotSource,
     Summary,
 };
+pub use plan::check_options;
 pub use republish::{Republication, Republished, republish};
-pub use revision::{check_options, publish};
+pub use revision::publish;
 pub use source_check::check_outside_source;

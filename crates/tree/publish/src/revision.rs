@@ -1,5 +1,6 @@
 //! A publication from start to end.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use vouch_tree::blob::INLINE_LEN_MAX;
@@ -14,11 +15,11 @@ use vouch_xdr::Xdr as _;
 
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::exclusion::Exclusion;
 use crate::frames::Frames;
 use crate::options::{DeletionMax, Options, Progress, RefusePrivate, Signer, Summary};
+use crate::plan::Plan;
 use crate::printable::printable;
-use crate::walk::{Walk, WalkResult, opaque_components};
+use crate::walk::Walk;
 
 /// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
 pub fn publish(
@@ -36,7 +37,7 @@ pub fn publish(
             writer.hostid()
         )));
     }
-    check_options(options)?;
+    let plan = Plan::new(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
     let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
         true => Cache::none(),
@@ -56,15 +57,8 @@ pub fn publish(
         RefusePrivate::First => before.is_none(),
         RefusePrivate::Always => true,
     };
-    let mut found = Walk::run(
-        frames,
-        options,
-        progress,
-        &cache,
-        identity_of(writer),
-        previous,
-        refuses_private,
-    )?;
+    let plan = Plan { database: identity_of(writer), previous, refuses_private, ..plan };
+    let mut found = Walk::run(frames, &plan, progress, &cache)?;
     if progress.is_stopped() {
         return Err(Error::Stopped);
     }
@@ -89,22 +83,36 @@ pub fn publish(
         counts: found.counts,
         tag: options.tag.clone().unwrap_or_default(),
     };
-    if let Some(counts) = found.counted {
-        return Ok(summary(
-            writer,
-            signer,
-            options,
-            progress,
-            &fsinfo,
-            found,
-            deleted_files,
-            counts,
-            began,
-        ));
-    }
-    let (handle, counts) = commit(writer, signer, &fsinfo, options.keep, None)?;
-    cache.commit(&handle, found.counts.directories);
-    Ok(summary(writer, signer, options, progress, &fsinfo, found, deleted_files, counts, began))
+    let put = match found.counted {
+        Some(counted) => counted,
+        None => {
+            let (handle, put) = commit(writer, signer, &fsinfo, options.keep, None)?;
+            cache.commit(&handle, found.counts.directories);
+            put
+        }
+    };
+    found.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(Summary {
+        name: options.name.clone(),
+        revision: fsinfo.revision,
+        expires: fsinfo.end().min(signer.cert.not_after),
+        counts: found.counts,
+        new_bytes: put.new_bytes,
+        shared_bytes: put.shared_bytes,
+        new_frames: put.new_frames,
+        shared_frames: put.shared_frames,
+        files_read: progress.files_read.load(Ordering::Relaxed),
+        bytes_read: progress.bytes_read(),
+        reread: progress.reread.load(Ordering::Relaxed),
+        adopted_bytes: writer.adopted().new_bytes,
+        skipped: found.skipped,
+        skipped_count: found.skipped_count,
+        private_count: found.private_count,
+        private_example: found.private_example,
+        deleted_files,
+        end_wanted: Some(fsinfo.end()).filter(|end| *end > signer.cert.not_after),
+        elapsed: began.elapsed(),
+    })
 }
 
 fn files_of(counts: &Counts) -> u64 {
@@ -169,28 +177,6 @@ impl Head {
         let fsinfo = signed.unverified().map_err(Error::Head)?;
         Ok(Some(Self { fsinfo, cert_serial: signed.cert().serial, handle: last.fsinfo }))
     }
-}
-
-/// Refuses options that cannot be met, before anything is read.
-pub fn check_options(options: &Options) -> Result<(), Error> {
-    opaque_components(options)?;
-    if let Some(tag) = &options.tag {
-        check_tag(tag)?;
-    }
-    if let Some(message) = &options.message {
-        check_message(message)?;
-    }
-    Exclusion::new(&options.exclude)?;
-    if options.duration_s == 0 {
-        return Err(Error::Option("a revision must be valid for a second at least".to_owned()));
-    }
-    if options.keep == Some(0) {
-        return Err(Error::Option("at least one revision is kept".to_owned()));
-    }
-    if !(0..=LEVEL_MAX).contains(&options.level) {
-        return Err(Error::Option(format!("the level of compression is 0 to {LEVEL_MAX}")));
-    }
-    Ok(())
 }
 
 pub(crate) fn check_tag(tag: &str) -> Result<(), Error> {
@@ -304,46 +290,6 @@ fn identity_of(writer: &Writer) -> Option<(u64, u64)> {
     let stat = rustix::fs::stat(writer.path()).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
-
-#[allow(clippy::too_many_arguments, reason = "the checksum of the publication")]
-fn summary(
-    writer: &Writer,
-    signer: &Signer<'_>,
-    options: &Options,
-    progress: &Progress,
-    fsinfo: &Fsinfo,
-    found: WalkResult,
-    deleted_files: u64,
-    put: PutCounts,
-    began: Instant,
-) -> Summary {
-    use std::sync::atomic::Ordering::Relaxed;
-    let mut skipped = found.skipped;
-    skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    Summary {
-        name: options.name.clone(),
-        revision: fsinfo.revision,
-        expires: fsinfo.end().min(signer.cert.not_after),
-        counts: found.counts,
-        new_bytes: put.new_bytes,
-        shared_bytes: put.shared_bytes,
-        new_frames: put.new_frames,
-        shared_frames: put.shared_frames,
-        files_read: progress.files_read.load(Relaxed),
-        bytes_read: progress.bytes_read(),
-        reread: progress.reread.load(Relaxed),
-        adopted_bytes: writer.adopted().new_bytes,
-        skipped,
-        skipped_count: found.skipped_count,
-        private_count: found.private_count,
-        private_example: found.private_example,
-        deleted_files,
-        end_wanted: Some(fsinfo.end()).filter(|end| *end > signer.cert.not_after),
-        elapsed: began.elapsed(),
-    }
-}
-
-const LEVEL_MAX: i32 = 19;
 
 /// Fewer deleted files are no accident.
 const DELETED_COUNT_MIN: u64 = 10;

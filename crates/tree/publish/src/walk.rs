@@ -8,41 +8,33 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use rayon::Scope;
-use vouch_tree::{Content, Counts, Inode, PageRef, Timestamp};
+use vouch_tree::{Content, Counts, Inode, Timestamp};
 use vouch_tree_store::PutCounts;
 
 use crate::attributes::{Attributes, DeviceAlias, Fingerprint, now};
 use crate::cache::Cache;
 use crate::descriptor::Descriptors;
 use crate::error::{Error, FileError};
-use crate::exclusion::Exclusion;
 use crate::frames::Frames;
 use crate::links::Links;
 use crate::listing::Listing;
 use crate::node::{DirectorySnapshot, Finished, Memory, Next, Node};
 use crate::options::{OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Skipped};
 use crate::pages::{Outcome, PagesError, Slot};
+use crate::plan::Plan;
 use crate::printable::printable;
 use crate::record::Earlier;
 use crate::xattrs::{self, FileOrName};
 
 pub(crate) struct Walk<'a> {
     pub(crate) frames: Frames<'a>,
-    pub(crate) options: &'a Options,
+    pub(crate) plan: &'a Plan<'a>,
     pub(crate) progress: &'a Progress,
     pub(crate) cache: &'a Cache,
     pub(crate) links: Links,
     pub(crate) descriptors: Descriptors,
-    opaque: Vec<Vec<Vec<u8>>>,
     pub(crate) root_dev: u64,
     pub(crate) alias: DeviceAlias,
-    /// The database's directory, which must not be in the source.
-    pub(crate) database: Option<(u64, u64)>,
-    /// Pages of the root in the previous revision.
-    previous: Option<PageRef>,
-    exclusion: Exclusion,
-    /// Private files are counted and never read, and no revision is made.
-    pub(crate) refuses_private: bool,
     pub(crate) private_example: OnceLock<String>,
     private_count: AtomicU64,
     totals: Mutex<Counts>,
@@ -68,31 +60,21 @@ pub(crate) struct WalkResult {
 impl<'a> Walk<'a> {
     pub(crate) fn run(
         frames: Frames<'a>,
-        options: &'a Options,
+        plan: &'a Plan<'a>,
         progress: &'a Progress,
         cache: &'a Cache,
-        database: Option<(u64, u64)>,
-        previous: Option<PageRef>,
-        refuses_private: bool,
     ) -> Result<WalkResult, Error> {
-        let exclusion = Exclusion::new(&options.exclude)?;
-        let opaque = opaque_components(options)?;
         let mut descriptors = Descriptors::new();
-        let (root, attributes) = open_source(&mut descriptors, options)?;
+        let (root, attributes) = open_source(&mut descriptors, plan.options)?;
         let walk = Self {
             frames,
-            options,
+            plan,
             progress,
             cache,
             links: Links::default(),
             alias: descriptors.alias,
             descriptors,
-            opaque,
             root_dev: attributes.dev,
-            database,
-            previous,
-            refuses_private,
-            exclusion,
             private_example: OnceLock::new(),
             private_count: AtomicU64::new(0),
             totals: Mutex::new(Counts { directories: 1, ..Counts::default() }),
@@ -102,12 +84,12 @@ impl<'a> Walk<'a> {
             error: Mutex::new(None),
             root: Mutex::new(None),
         };
-        if database == Some(attributes.identity()) {
+        if plan.database == Some(attributes.identity()) {
             return Err(Error::DatabaseInside { path: printable(root.name()) });
         }
         walk.check_public(&attributes, || root.name().to_vec())?;
         let threads = rayon::ThreadPoolBuilder::new()
-            .num_threads(options.threads)
+            .num_threads(plan.options.threads)
             .thread_name(|n| format!("publish-{n}"))
             .build()
             .map_err(|e| Error::Threads(e.to_string()))?;
@@ -137,7 +119,7 @@ impl<'a> Walk<'a> {
         attributes: &Attributes,
         path: impl FnOnce() -> Vec<u8>,
     ) -> Result<(), Error> {
-        if self.options.private.contains(&attributes.identity()) {
+        if self.plan.options.private.contains(&attributes.identity()) {
             let what = if attributes.is_directory() {
                 "this is the directory of the keys"
             } else {
@@ -236,24 +218,24 @@ impl<'a> Walk<'a> {
         let attributes = Attributes::of_fd(open.as_fd(), self.alias)?;
         let mut listing =
             if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
-        if !self.exclusion.is_empty() {
+        if !self.plan.exclusion.is_empty() {
             let above = node.relative_path();
-            listing.retain(|name| !self.exclusion.has(&above, name));
+            listing.retain(|name| !self.plan.exclusion.has(&above, name));
         }
         let opaque = listing.contains(OPAQUE_MARKER.as_bytes())
-            || self.opaque.iter().any(|components| node.is_at(components));
+            || self.plan.opaque.iter().any(|components| node.is_at(components));
         let earlier = match node.memory() {
             Memory::Own(earlier) => Some(earlier),
             Memory::Nothing => None,
             Memory::Cache if node.is_repeated() => {
                 self.cache.get_fresh(node.identity()).map(|r| Arc::new(Earlier::new(r)))
             }
-            Memory::Cache if self.options.rehash => None,
+            Memory::Cache if self.plan.options.rehash => None,
             Memory::Cache => self.cache.get(node.identity()).map(|r| Arc::new(Earlier::new(r))),
         };
         let previous = match (&earlier, node.parent()) {
             (Some(earlier), _) => earlier.record.top,
-            (None, None) => self.previous,
+            (None, None) => self.plan.previous,
             (None, Some((parent, _))) => {
                 match parent.previous_inode(&self.frames, node.name())?.map(|inode| inode.content) {
                     Some(Content::Directory { top, .. }) => top,
@@ -321,7 +303,7 @@ impl<'a> Walk<'a> {
     /// When the content that is read was current: a live file may have changed since the snapshot
     /// without showing it in its times.
     pub(crate) fn as_of(&self, now: Timestamp) -> Timestamp {
-        match &self.options.snapshot {
+        match &self.plan.options.snapshot {
             Some(snapshot) => {
                 Timestamp { s: snapshot.taken_s.unwrap_or(i64::MIN).min(now.s), ns: 0 }
             }
@@ -347,7 +329,7 @@ impl<'a> Walk<'a> {
         }
         let path = node.path(Some(name));
         let error = error.at(&path);
-        if self.options.skip_unreadable && error.is_skippable() {
+        if self.plan.options.skip_unreadable && error.is_skippable() {
             self.skipped_count.fetch_add(1, Ordering::Relaxed);
             let mut skipped = self.skipped.lock();
             if skipped.len() < SKIPPED_COUNT_MAX {
@@ -408,38 +390,6 @@ fn open_source(
     let name = options.source.as_os_str().as_bytes();
     let name = name.strip_suffix(b"/").unwrap_or(name);
     Ok((Node::root(name, open, attributes), attributes))
-}
-
-pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, Error> {
-    use std::os::unix::ffi::OsStrExt as _;
-    use std::path::Component;
-    let mut all = Vec::new();
-    for path in &options.opaque {
-        let bad = |why: &str| {
-            Error::Option(format!(
-                "opaque directory {}: {why}",
-                printable(path.as_os_str().as_bytes())
-            ))
-        };
-        let mut components = Vec::new();
-        for component in path.components() {
-            match component {
-                Component::Normal(name) => components.push(name.as_bytes().to_vec()),
-                Component::CurDir => {}
-                _ => {
-                    return Err(bad(
-                        "give it relative to the directory that is published, without '..'",
-                    ));
-                }
-            }
-        }
-        let at = std::fs::symlink_metadata(options.source.join(path));
-        if !at.is_ok_and(|m| m.is_dir()) {
-            return Err(bad("the published directory has no such subdirectory"));
-        }
-        all.push(components);
-    }
-    Ok(all)
 }
 
 /// Entries of a job: worth its overhead, small enough to share.

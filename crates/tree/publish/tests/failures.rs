@@ -203,9 +203,9 @@ fn database_inside_source_is_refused() {
 #[test]
 fn planned_database_or_keys_inside_source_are_refused() {
     let publisher = Publisher::new();
-    let (options, source) = (publisher.options(), publisher.source());
+    let source = publisher.source();
     let outside = publisher.dir.path().join("not/yet");
-    check_outside_source(&options, &outside.join("db"), &outside.join("keys")).unwrap();
+    check_outside_source(&source, false, &outside.join("db"), &outside.join("keys")).unwrap();
     symlink(&source, publisher.dir.path().join("link")).unwrap();
     for inside in [
         source.join("db"),
@@ -215,14 +215,14 @@ fn planned_database_or_keys_inside_source_are_refused() {
     ] {
         assert!(
             matches!(
-                check_outside_source(&options, &inside, &outside).unwrap_err(),
+                check_outside_source(&source, false, &inside, &outside).unwrap_err(),
                 Error::DatabaseInside { .. }
             ),
             "{inside:?}"
         );
         assert!(
             matches!(
-                check_outside_source(&options, &outside, &inside).unwrap_err(),
+                check_outside_source(&source, false, &outside, &inside).unwrap_err(),
                 Error::Private { .. }
             ),
             "{inside:?}"

@@ -1,6 +1,6 @@
 mod source_snapshot;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -169,6 +169,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let scratch =
         (args.dry_run && !Database::exists(&args.db)).then(tempfile::tempdir).transpose()?;
     let db = scratch.as_ref().map_or(args.db, |scratch| scratch.path().join("db"));
+    // A database or key in the live directory is also in its snapshots.
+    let is_outside = |source: &Path| {
+        vouch_tree_publish::check_outside_source(source, args.one_file_system, &db, &args.keys)
+    };
+    is_outside(&args.source)?;
+    let source = snapshot.as_ref().map_or(args.source, |snapshot| snapshot.path.clone());
+    is_outside(&source)?;
     let options = Options {
         clock_was_ahead: args.clock_was_ahead,
         tag: args.tag,
@@ -190,16 +197,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         },
         message: args.message,
         is_dry_run: args.dry_run,
-        ..Options::new(args.source, name, when::now_s(), duration_s)
+        ..Options::new(source, name, when::now_s(), duration_s)
     };
-    // A database or key in the live directory is also in its snapshots.
-    vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
-    let source =
-        snapshot.as_ref().map_or_else(|| options.source.clone(), |snapshot| snapshot.path.clone());
-    let options = Options { source, ..options };
     // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
-    vouch_tree_publish::check_outside_source(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
     let writer = Database::open_write(
         &db,
