@@ -18,10 +18,7 @@ pub fn single(number: u16) -> Set {
 
 /// Of `-S all`: without operations on filehandles and sessions.
 pub(crate) fn file_operations() -> Set {
-    Op::ALL
-        .iter()
-        .filter(|op| op.effect() != Some(Effect::Protocol))
-        .fold(0, |set, op| set | single(op.0 as u16))
+    Op::ALL.iter().filter(|op| op.touches_file()).fold(0, |set, op| set | single(op.0 as u16))
 }
 
 pub(crate) fn effect(number: u16) -> Option<Effect> {

@@ -103,8 +103,12 @@ pub const ILLEGAL: u32 = 10044;
 pub enum Effect {
     /// Filehandles, clients, sessions and callbacks: no file.
     Protocol,
-    /// Asks about a file, or keeps state of it.
+    /// A stateid, whatever its file.
+    Stateid,
+    /// Asks about a file.
     Look,
+    /// Opens, locks and delegations of a file.
+    State,
     /// Content, names or extended attributes are read.
     Read,
     /// Content or names are changed.
@@ -113,6 +117,18 @@ pub enum Effect {
 }
 
 impl Op {
+    pub const fn touches_file(self) -> bool {
+        !matches!(self.effect(), None | Some(Effect::Protocol | Effect::Stateid))
+    }
+
+    /// It must run once, however often its call is repeated.
+    pub const fn changes_something(self) -> bool {
+        matches!(
+            self.effect(),
+            Some(Effect::State | Effect::Stateid | Effect::Write | Effect::Attributes)
+        )
+    }
+
     /// A server answers NOTSUPP (RFC 8881 §17).
     pub const fn removed_in_4_1(self) -> bool {
         matches!(
@@ -128,24 +144,24 @@ impl Op {
 
 operations! { 'a, "nfs_opnum4";
     3 ACCESS Access(args: AccessArgs) -> Result<AccessOk, Status>, 0, Look;
-    4 CLOSE Close(args: CloseArgs) -> Result<CloseOk, Status>, 0, Look;
+    4 CLOSE Close(args: CloseArgs) -> Result<CloseOk, Status>, 0, State;
     5 COMMIT Commit(args: CommitArgs) -> Result<CommitOk, Status>, 0, Look;
     6 CREATE Create(args: CreateArgs<'a>) -> Result<CreateOk, Status>, 0, Write;
     7 DELEGPURGE Delegpurge(args: DelegpurgeArgs) -> Result<(), Status>, 0, Protocol;
-    8 DELEGRETURN Delegreturn(args: DelegreturnArgs) -> Result<(), Status>, 0, Look;
+    8 DELEGRETURN Delegreturn(args: DelegreturnArgs) -> Result<(), Status>, 0, State;
     9 GETATTR Getattr(args: GetattrArgs) -> Result<GetattrOk<'a>, Status>, 0, Look;
     10 GETFH Getfh -> Result<GetfhOk, Status>, 0, Protocol;
     11 LINK Link(args: LinkArgs<'a>) -> Result<LinkOk, Status>, 0, Write;
-    12 LOCK Lock(args: LockArgs<'a>) -> Result<LockOk, LockFailure<'a>>, 0, Look;
+    12 LOCK Lock(args: LockArgs<'a>) -> Result<LockOk, LockFailure<'a>>, 0, State;
     13 LOCKT Lockt(args: LocktArgs<'a>) -> Result<(), LockFailure<'a>>, 0, Look;
-    14 LOCKU Locku(args: LockuArgs) -> Result<LockuOk, Status>, 0, Look;
+    14 LOCKU Locku(args: LockuArgs) -> Result<LockuOk, Status>, 0, State;
     15 LOOKUP Lookup(args: LookupArgs<'a>) -> Result<(), Status>, 0, Look;
     16 LOOKUPP Lookupp -> Result<(), Status>, 0, Look;
     17 NVERIFY Nverify(args: VerifyArgs<'a>) -> Result<(), Status>, 0, Look;
-    18 OPEN Open(args: OpenArgs<'a>) -> Result<OpenOk<'a>, Status>, 0, Look;
+    18 OPEN Open(args: OpenArgs<'a>) -> Result<OpenOk<'a>, Status>, 0, State;
     19 OPENATTR Openattr(args: OpenattrArgs) -> Result<(), Status>, 0, Protocol;
-    20 OPEN_CONFIRM OpenConfirm(args: OpenConfirmArgs) -> Result<OpenConfirmOk, Status>, 0, Protocol;
-    21 OPEN_DOWNGRADE OpenDowngrade(args: OpenDowngradeArgs) -> Result<OpenDowngradeOk, Status>, 0, Look;
+    20 OPEN_CONFIRM OpenConfirm(args: OpenConfirmArgs) -> Result<OpenConfirmOk, Status>, 0, Stateid;
+    21 OPEN_DOWNGRADE OpenDowngrade(args: OpenDowngradeArgs) -> Result<OpenDowngradeOk, Status>, 0, State;
     22 PUTFH Putfh(args: PutfhArgs) -> Result<(), Status>, 0, Protocol;
     23 PUTPUBFH Putpubfh -> Result<(), Status>, 0, Protocol;
     24 PUTROOTFH Putrootfh -> Result<(), Status>, 0, Protocol;
@@ -169,7 +185,7 @@ operations! { 'a, "nfs_opnum4";
     42 EXCHANGE_ID ExchangeId(args: ExchangeIdArgs<'a>) -> Result<ExchangeIdOk<'a>, Status>, 1, Protocol;
     43 CREATE_SESSION CreateSession(args: CreateSessionArgs<'a>) -> Result<CreateSessionOk, Status>, 1, Protocol;
     44 DESTROY_SESSION DestroySession(args: DestroySessionArgs) -> Result<(), Status>, 1, Protocol;
-    45 FREE_STATEID FreeStateid(args: FreeStateidArgs) -> Result<(), Status>, 1, Protocol;
+    45 FREE_STATEID FreeStateid(args: FreeStateidArgs) -> Result<(), Status>, 1, Stateid;
     46 GET_DIR_DELEGATION GetDirDelegation(args: GetDirDelegationArgs) -> Result<GetDirDelegationReply, Status>, 1, Protocol;
     47 GETDEVICEINFO Getdeviceinfo(args: GetdeviceinfoArgs) -> Result<GetdeviceinfoOk<'a>, GetdeviceinfoFailure>, 1, Protocol;
     48 GETDEVICELIST Getdevicelist(args: GetdevicelistArgs) -> Result<GetdevicelistOk, Status>, 1, Protocol;

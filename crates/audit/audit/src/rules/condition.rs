@@ -232,7 +232,7 @@ fn permissions(record: &Record<'_>) -> u8 {
             Some(Effect::Read) => PERM_READ,
             Some(Effect::Write) => PERM_WRITE,
             Some(Effect::Attributes) => PERM_ATTRIBUTES,
-            Some(Effect::Look | Effect::Protocol) | None => 0,
+            Some(Effect::Look | Effect::State | Effect::Stateid | Effect::Protocol) | None => 0,
         },
     }
 }
