@@ -16,7 +16,7 @@ use vouch_nfs4::{
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress,
-    Recovered, Request, Server, Unreachable,
+    Recovered, Request, RunResult, Server, Unreachable,
 };
 use vouch_oncrpc::{AuthSys, Call, RecordReader};
 use vouch_vfs::Blocking;
@@ -132,8 +132,7 @@ impl FuzzedServer {
         let mut compound = self.server.begin(request, self.now());
         let mut blocking = Blocking::Forbidden;
         let reply = loop {
-            let progress = compound.run(&self.server, blocking);
-            let effects = compound.take_effects();
+            let RunResult { effects, progress } = compound.run(&self.server, blocking);
             self.carry(effects);
             match progress {
                 Progress::Done(reply) => break reply,

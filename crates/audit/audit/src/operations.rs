@@ -25,6 +25,11 @@ pub(crate) fn effect(number: u16) -> Option<Effect> {
     Op(number.into()).effect()
 }
 
+/// The number in records.
+pub fn code(op: Op) -> u16 {
+    u16::try_from(op.0).unwrap_or(u16::MAX)
+}
+
 /// As in the RFCs; `ILLEGAL` for an unknown number.
 pub fn name(number: u16) -> &'static str {
     Op(number.into()).name().unwrap_or("ILLEGAL")

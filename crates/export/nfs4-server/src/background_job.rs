@@ -15,8 +15,11 @@ pub struct Job {
 
 pub enum JobProgress {
     More,
-    /// Only the observer knows the result so far. Call again once others may see the record.
-    Ended,
+    /// Only the observer knows the result so far. Call again once others may see the record, which
+    /// must be stored if `awaits_observer`.
+    Ended {
+        awaits_observer: bool,
+    },
     Done(Vec<Effect>),
 }
 

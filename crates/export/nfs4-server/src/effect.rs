@@ -26,7 +26,7 @@ pub enum Effect {
         context: Option<Arc<CallbackContext>>,
         timeout_ms: u64,
     },
-    /// Must be durable before this reply and any later one with `Compound::waits_for_records`.
+    /// Must be durable before this reply and any later one that is not [`Plain`](crate::ReplyKind).
     Persist {
         key: Vec<u8>,
         value: Vec<u8>,

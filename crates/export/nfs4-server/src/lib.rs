@@ -42,7 +42,7 @@ pub use background_job::{Job, JobProgress};
 pub use callback_target::{
     CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife,
 };
-pub use compound::progress::{BlockedOn, Progress};
+pub use compound::progress::{BlockedOn, MayBlock, Progress, RunResult};
 pub use compound::run::Compound;
 pub use config::Config;
 pub use connection::Connection;
@@ -52,12 +52,13 @@ pub use export::{
     Locations, Squash, SquashWho,
 };
 pub use limits::Limits;
+pub use observer::event::{CallOrigin, CompletedOp, OpDetails};
 pub use observer::interface::{
-    Arguments, Denial, Denied, Details, EndedState, NameChange, NoObserver, Observation, Observer,
-    ObserverNote, Stage, Totals, requested,
+    Arguments, Denial, EndedState, EventPaths, NameChange, NoObserver, Observer, Opener,
+    OtherNames, SharedPath, Stage, Totals, requested,
 };
 pub use observer::name_order::NameOrder;
-pub use request::{Reply, Request};
+pub use request::{Reply, ReplyKind, Request};
 pub use server::export_change::Replaced;
 pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};

@@ -24,6 +24,21 @@ pub struct Reply {
     pub bytes: Vec<u8>,
     /// A span follows each position in `bytes`. Padding is already in `bytes`.
     pub spans: Vec<(usize, FileSpan)>,
+    pub kind: ReplyKind,
+    /// It waits until the observer has stored the events of its call.
+    pub awaits_observer: bool,
+}
+
+/// Which recovery records must be durable before the reply leaves (RFC 8881 §8.4.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyKind {
+    /// Those among the effects of its call.
+    #[default]
+    Plain,
+    /// All: it grants state, which another client lost.
+    Grant,
+    /// All: it repeats a reply that may grant state.
+    Replay,
 }
 
 impl Reply {

@@ -6,25 +6,25 @@ mod operation;
 mod refusals;
 mod replica_faults;
 
-use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
 use parking_lot::{Mutex, RwLock};
-use vouch_audit::operations::number;
+use vouch_audit::operations::{self, number};
 use vouch_audit::record::Act;
 use vouch_audit::trail::{Callback, Disk, Policy, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
+use vouch_nfs4::op::Op;
 use vouch_nfs4_server::{
-    Connection, Denied, EndedState, Export, ExportId, Exports, Flavour, NameChange, NameOrder,
-    Observation, Observer, ObserverNote, Principal,
+    CallOrigin, CompletedOp, Connection, Denial, EndedState, EventPaths, Export, ExportId, Exports,
+    Flavour, NameChange, NameOrder, Observer, Principal, ReplyKind,
 };
 
 use crate::ExportError;
 use crate::hosts::Hosts;
 use crate::monitoring::operation_metrics::Metrics;
-use names::{MOVED, MovedPaths, Names, Paths};
+use names::{MOVED, MovedPaths, Names};
 pub(super) use refusals::Refused;
 pub(super) use replica_faults::ReplicaFaultReporter;
 
@@ -137,14 +137,12 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    pub(super) fn holds(&self, hold: Hold) -> bool {
-        let holds = match hold {
-            Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
-            Hold::Recorded => true,
-            // The exports of the original call are unknown.
-            Hold::Again => self.denies || self.config.trail.keeping.policy == Policy::Block,
-        };
-        holds && self.trail.has_unstored_records()
+    /// The exports of a call whose reply is repeated are unknown.
+    pub(super) fn holds(&self, awaits_observer: bool, kind: ReplyKind) -> bool {
+        (awaits_observer
+            || self.config.trail.keeping.policy == Policy::Block
+            || kind == ReplyKind::Replay && self.denies)
+            && self.trail.has_unstored_records()
     }
 
     pub(super) fn after(&self, after: Callback) {
@@ -195,62 +193,28 @@ impl Audit {
     }
 }
 
-thread_local! {
-    static MUST_BE_DURABLE: Cell<bool> = const { Cell::new(false) };
-}
-
-pub(super) fn must_be_durable() -> bool {
-    MUST_BE_DURABLE.get()
-}
-
-pub(super) fn set_must_be_durable(must: bool) {
-    MUST_BE_DURABLE.set(must);
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
-    ByPolicy,
-    Recorded,
-    Again,
-}
-
-/// `again`: the reply repeats an earlier one.
-pub(super) fn take_hold(again: bool) -> Hold {
-    match MUST_BE_DURABLE.replace(false) {
-        true => Hold::Recorded,
-        false if again => Hold::Again,
-        false => Hold::ByPolicy,
-    }
-}
-
-/// Other clients may move the files before the report.
-struct PathSnapshot {
-    time_ns: u64,
-    paths: Paths,
-}
-
 pub(super) struct AuditObserver {
     pub(super) metrics: Arc<Metrics>,
     pub(super) audit: Arc<Audit>,
 }
 
 impl Observer for AuditObserver {
-    fn operation(&self, seen: &Observation<'_>) {
-        self.metrics.operation(seen);
-        self.audit.operation(seen);
+    fn operation(&self, origin: &CallOrigin, done: &CompletedOp<'_>) -> bool {
+        self.metrics.operation(origin, done);
+        self.audit.operation(origin, done)
     }
 
-    fn denied(&self, denied: &Denied<'_>) {
-        self.metrics.denied(denied);
-        self.audit.denied(denied);
+    fn denied(&self, origin: &CallOrigin, export: &Export, why: Denial) {
+        self.metrics.denied(origin, export, why);
+        self.audit.denied(origin, export, why);
     }
 
     fn state_ended(&self, lost: &EndedState<'_>) {
         self.audit.record_ended_state(lost);
     }
 
-    fn wants(&self, op: u32) -> bool {
-        let Ok(op) = u16::try_from(op) else { return false };
+    fn wants(&self, op: Op) -> bool {
+        let Ok(op) = u16::try_from(op.0) else { return false };
         let may_record = |op| self.audit.rules.may_record(op);
         may_record(op)
             || NAMING.contains(&op)
@@ -264,31 +228,32 @@ impl Observer for AuditObserver {
     fn name_changed(
         &self,
         export: &Export,
-        op: u32,
-        naming: &NameChange<'_>,
-    ) -> Option<ObserverNote> {
-        let op = u16::try_from(op).unwrap_or(u16::MAX);
+        op: Op,
+        change: &NameChange<'_>,
+    ) -> Option<Box<EventPaths>> {
         let time_ns = now_ns();
-        let paths =
-            self.audit.rules.with(|rules| self.audit.names.name_changed(export, op, naming, rules));
+        let names = &self.audit.names;
+        let paths = self
+            .audit
+            .rules
+            .with(|rules| names.name_changed(export, operations::code(op), change, rules));
         self.audit.save_moved_paths();
-        Some(Box::new(PathSnapshot { time_ns, paths }))
+        Some(Box::new(EventPaths { time_ns, ..paths }))
     }
 
-    fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
-        let details = seen.details.as_ref()?;
-        let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let noted = self.audit.rules.with(|rules| {
+    fn paths(&self, done: &CompletedOp<'_>) -> Option<Box<EventPaths>> {
+        let (op, arguments) = (operations::code(done.op), done.arguments.as_ref()?);
+        self.audit.rules.with(|rules| {
             let is_wanted = rules.may_record(op) || NAMING.contains(&op);
-            is_wanted.then(|| PathSnapshot {
-                time_ns: now_ns(),
-                paths: self.audit.names.paths(seen, details, rules),
+            is_wanted.then(|| {
+                let time_ns = now_ns();
+                let paths = self.audit.names.paths(done, arguments, rules);
+                Box::new(EventPaths { time_ns, ..paths })
             })
-        });
-        noted.map(|noted| Box::new(noted) as ObserverNote)
+        })
     }
 
-    fn admits(&self, _: u32, export: ExportId) -> bool {
+    fn admits(&self, _: Op, export: ExportId) -> bool {
         self.audit.trail.is_healthy() || !self.audit.denied.read().contains(&export)
     }
 }
@@ -324,10 +289,6 @@ fn flavour(flavour: Flavour) -> AuditFlavour {
 }
 
 const PUTFH: u16 = 22;
-/// RFC 8881 §15.1.
-const SERVERFAULT: u32 = 10006;
-const BADHANDLE: u32 = 10001;
-const WRONGSEC: u32 = 10016;
 const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
 const NAMING: [u16; 6] =
     [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];

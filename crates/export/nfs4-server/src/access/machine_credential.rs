@@ -15,24 +15,24 @@ pub(crate) const WRITES: Bitmap = Bitmap::of(&[Op::WRITE.0, Op::COMMIT.0]);
 impl CompoundContext<'_> {
     pub(crate) fn machine_operations(&mut self) -> Bitmap {
         let Ok(turn) = self.turn() else { return Bitmap::EMPTY };
-        if !self.flavour.has_integrity() {
+        if !self.origin.flavour.has_integrity() {
             return Bitmap::EMPTY;
         }
         let (principal, flavour, connection) =
-            (self.principal.clone(), self.flavour, self.connection.clone());
+            (self.origin.principal.clone(), self.origin.flavour, self.origin.connection.clone());
         self.state(|state| {
             state.machine_operations(turn.client, Credential::new(&principal, flavour, &connection))
         })
     }
 
     pub(crate) fn is_machine_for(&mut self, grant: &Grant) -> bool {
-        let op = self.op;
+        let op = self.result.op.0;
         self.machine_may_run(op, grant)
     }
 
     fn machine_may_run(&mut self, op: u32, grant: &Grant) -> bool {
         grant.transport_fits
-            && (grant.access.machine_writes(self.flavour) || !WRITES.has(op))
+            && (grant.access.machine_writes(self.origin.flavour) || !WRITES.has(op))
             && self.machine_operations().has(op)
     }
 
@@ -45,13 +45,13 @@ impl CompoundContext<'_> {
         let squash = file.grant.access.flavours.first().ok_or(Status::STALE)?.squash;
         self.server
             .identity()
-            .caller(&self.principal, self.connection.peer(), &squash, self.names)?
+            .caller(&self.origin.principal, self.origin.connection.peer(), &squash, self.names)?
             .ok_or(Status::ACCESS)?;
         Ok(())
     }
 
     pub(crate) fn is_admitted(&mut self, args: &Args<'_>) -> bool {
-        match &self.current {
+        match &self.current.object {
             Some(Object::File(file)) if !file.grant.security_fits => {
                 let file = file.clone();
                 args.op() == Op::GETATTR || self.proves_open_state(&file, args)

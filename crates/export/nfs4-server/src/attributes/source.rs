@@ -56,7 +56,7 @@ impl CompoundContext<'_> {
             false => Some(entries(file, &attributes, self.blocking)?),
         };
         Ok(View {
-            minor: self.minor,
+            minor: self.origin.minor,
             fsid: site.fsid(&attributes),
             attributes,
             mounted_on,
@@ -75,7 +75,7 @@ impl CompoundContext<'_> {
     pub(crate) fn pseudo_view(&self, id: PseudoId, wanted: Bitmap) -> Result<View, OpError> {
         let node = self.tree.node(id).ok_or(vouch_nfs4::Status::STALE)?;
         Ok(View {
-            minor: self.minor,
+            minor: self.origin.minor,
             attributes: self.pseudo_attributes(id, node),
             fsid: PSEUDO_FSID,
             mounted_on: id.0,
@@ -114,12 +114,12 @@ impl CompoundContext<'_> {
     pub(crate) fn supported(&self, object: &Object) -> Bitmap {
         match object {
             Object::Pseudo(_) => {
-                crate::attributes::supported(self.minor, &PSEUDO_TRAITS, false, false)
+                crate::attributes::supported(self.origin.minor, &PSEUDO_TRAITS, false, false)
             }
             Object::File(file) => {
                 let site = &file.grant.site;
                 crate::attributes::supported(
-                    self.minor,
+                    self.origin.minor,
                     &site.traits,
                     site.quotas,
                     site.has_layouts(),

@@ -2,36 +2,37 @@ use std::sync::Arc;
 
 use vouch_nfs4::op::Op;
 use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
-use vouch_vfs::{Attributes, Blocking, DirectoryChange, FileId, FileSpan, FileType, SystemId};
+use vouch_vfs::{Attributes, Blocking, DirectoryChange, FileId, FileType, SystemId};
 use vouch_xdr::Writer;
 
 use crate::access::grant::{Grant, Requester};
 use crate::attributes::owner::Owners;
 use crate::compound::lookahead::Lookahead;
-use crate::compound::reply_cache::ReplyKey;
+use crate::compound::reply_space::ReplySpace;
+use crate::compound::sequence::ExactlyOnce;
 use crate::error::OpError;
 use crate::filehandle::HandleTarget;
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_handle::{OpenHandle, UsedBy};
-use crate::observer::interface::{Denial, Denied, Stage, Totals};
+use crate::observer::event::{CallOrigin, OpDetails};
+use crate::observer::interface::Denial;
 use crate::pseudo_fs::{Child, PseudoNode, Tree};
 use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms, Turn};
-use crate::{Connection, Effect, ErrorReport, Flavour, Now, Principal, Server};
+use crate::{Effect, ErrorReport, Now, Principal, ReplyKind, Server};
 
-/// RFC 8881 §8.4.3.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RecordWait {
-    None,
-    ForGrant,
-    ForReplay,
+/// A result among the results of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct ResultPlace {
+    pub(crate) op: Op,
+    pub(crate) index: u32,
+    pub(crate) at: usize,
 }
 
 pub(crate) struct PendingSync {
     pub(crate) files: Arc<Grant>,
     pub(crate) ids: Vec<FileId>,
-    pub(crate) result_at: usize,
-    pub(crate) results_before: u32,
-    pub(crate) op: u32,
+    /// The first result that depends on the sync.
+    pub(crate) first: ResultPlace,
 }
 
 impl PendingSync {
@@ -48,101 +49,89 @@ impl PendingSync {
 pub(crate) struct CompoundContext<'s> {
     pub(crate) server: &'s Server,
     pub(crate) blocking: Blocking,
+    pub(crate) names: Blocking,
     pub(crate) call: &'s mut CallState,
     pub(crate) out: &'s mut Writer,
     pub(crate) lookahead: Lookahead<'s>,
 }
 
-pub(crate) struct Running {
-    pub(crate) turn: Turn,
+/// The current or the saved filehandle, and its stateid (RFC 8881 §16.2.3.1.2).
+#[derive(Clone, Default)]
+pub(crate) struct Selected {
+    pub(crate) object: Option<Object>,
+    pub(crate) stateid: Option<Stateid>,
+}
+
+/// Of the current filehandle, if its security does not fit (RFC 8881 §2.10.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MachineCredential {
+    NotAdmitted,
+    Admitted,
+    /// The operation is one that the machine may run for its user.
+    Acts,
 }
 
 pub(crate) struct CallState {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) principal: Principal,
-    pub(crate) flavour: Flavour,
-    pub(crate) enctype: Option<u32>,
-    pub(crate) xid: u32,
+    pub(crate) origin: CallOrigin,
     pub(crate) now: Now,
     pub(crate) tree: Arc<Tree>,
-    pub(crate) minor: u32,
-    pub(crate) current: Option<Object>,
-    pub(crate) saved: Option<Object>,
-    /// RFC 8881 §16.2.3.1.2.
-    pub(crate) current_stateid: Option<Stateid>,
-    pub(crate) saved_stateid: Option<Stateid>,
-    pub(crate) session: Option<Running>,
+    pub(crate) current: Selected,
+    pub(crate) saved: Selected,
+    pub(crate) machine: MachineCredential,
+    pub(crate) exactly_once: ExactlyOnce,
+    /// The 4.0 owner whose operation runs.
     pub(crate) owner: Option<OwnerToken>,
-    /// Key in the 4.0 reply cache: before the first change, and after.
-    pub(crate) candidate: Option<ReplyKey>,
-    pub(crate) replay: Option<ReplyKey>,
-    pub(crate) spans_allowed: bool,
-    pub(crate) spans: Vec<(usize, FileSpan)>,
-    pub(crate) spans_len: usize,
+    /// Of the operation that runs.
+    pub(crate) result: ResultPlace,
+    pub(crate) details: OpDetails,
+    /// The opens by which it read and wrote.
+    pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
+    pub(crate) space: ReplySpace,
     pub(crate) effects: Vec<Effect>,
     pub(crate) pending_syncs: Vec<PendingSync>,
-    pub(crate) machine_admitted: bool,
-    pub(crate) machine_does: bool,
-    pub(crate) names: Blocking,
-    /// The thread may wait for this remote file system, besides disks.
-    pub(crate) may_wait_for: Option<SystemId>,
-    pub(crate) op: u32,
-    pub(crate) index: u32,
-    pub(crate) result_at: usize,
-    pub(crate) end_max: usize,
-    pub(crate) tail_len: usize,
-    pub(crate) end_status: Status,
-    pub(crate) record_wait: RecordWait,
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
-    pub(crate) tracks: bool,
-    pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
-    pub(crate) granted: Option<u32>,
-    pub(crate) totals: Option<Totals>,
-    pub(crate) new_owner: (Option<u32>, Option<u32>),
-    pub(crate) stage: Stage,
-    pub(crate) changed: Option<crate::ExportId>,
-    pub(crate) note: Option<crate::ObserverNote>,
+    pub(crate) reply_kind: ReplyKind,
+    /// The reply waits until the observer has stored its events.
+    pub(crate) awaits_observer: bool,
 }
 
 impl CallState {
     pub(crate) fn turn(&self) -> Result<Turn, Status> {
-        self.session.as_ref().map(|running| running.turn).ok_or(Status::OP_NOT_IN_SESSION)
+        match self.exactly_once {
+            ExactlyOnce::Slot(turn) => Ok(turn),
+            _ => Err(Status::OP_NOT_IN_SESSION),
+        }
+    }
+
+    pub(crate) fn begin_tracking(&mut self, is_tracked: bool) {
+        self.details = OpDetails { is_tracked, ..OpDetails::default() };
+        self.used = [const { None }; 2];
+    }
+
+    /// Adds the bytes to the opens. True for an I/O that no open announced.
+    pub(crate) fn count_use(&mut self) -> bool {
+        let bytes = [(self.details.bytes_read, 0), (0, self.details.bytes_written)];
+        let mut is_unopened = false;
+        for (writes, (used, (read, written))) in self.used.iter_mut().zip(bytes).enumerate() {
+            if let Some((held, by)) = used.take() {
+                held.usage().add(read, written);
+                is_unopened |= held.usage().is_unopened(by, writes);
+            }
+        }
+        is_unopened
     }
 
     /// The remote file system that the next operation may call.
     pub(crate) fn remote_system(&self) -> Option<SystemId> {
-        let of = |object: &Object| match object {
-            Object::File(file) => file.files().remote_system(),
-            Object::Pseudo(_) => None,
-        };
-        let entered = [&self.current, &self.saved].into_iter().flatten().find_map(of);
+        let of = |object: &Object| object.file()?.files().remote_system();
+        let selected = [&self.current.object, &self.saved.object];
         // A listing has the attributes of roots of exports.
-        entered.or_else(|| {
+        selected.into_iter().flatten().find_map(of).or_else(|| {
             self.current
+                .object
                 .as_ref()
-                .filter(|_| self.op == Op::READDIR.0)
+                .filter(|_| self.result.op == Op::READDIR)
                 .and_then(|object| self.tree.remote_child(object.named()))
         })
-    }
-
-    pub(crate) fn begin_tracking(&mut self, tracks: bool) {
-        self.tracks = tracks;
-        (self.used, self.granted, self.totals, self.changed) =
-            ([const { None }; 2], None, None, None);
-        (self.note, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
-    }
-
-    pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
-        let mut unopened = false;
-        for (writes, used) in self.used.iter_mut().enumerate() {
-            if let Some((held, by)) = used.take() {
-                held.usage()
-                    .add(if writes == 0 { read } else { 0 }, if writes == 0 { 0 } else { written });
-                unopened |= held.usage().is_unopened(by, writes);
-            }
-        }
-        unopened
     }
 }
 
@@ -163,7 +152,7 @@ impl std::ops::DerefMut for CompoundContext<'_> {
 impl<'s> CompoundContext<'s> {
     /// RFC 8881 §15.1.2.5.
     pub(crate) fn current_any(&self) -> Result<&Object, OpError> {
-        self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
+        self.current.object.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
     }
 
     /// For operations that check the export's flavours (RFC 8881 §2.6.3.1).
@@ -172,12 +161,14 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn saved_object(&self) -> Result<Object, OpError> {
-        self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
+        self.checked(self.saved.object.as_ref().ok_or(Status::NOFILEHANDLE)?)
     }
 
     fn checked(&self, object: &Object) -> Result<Object, OpError> {
         match object {
-            Object::File(file) if !file.grant.security_fits && !self.machine_does => {
+            Object::File(file)
+                if !file.grant.security_fits && self.machine != MachineCredential::Acts =>
+            {
                 Err(Status::WRONGSEC.into())
             }
             // RFC 8881 §11.3.
@@ -196,8 +187,7 @@ impl<'s> CompoundContext<'s> {
 
     /// Clears the current stateid (RFC 8881 §16.2.3.1.2).
     pub(crate) fn set_current(&mut self, object: Object) {
-        self.current = Some(object);
-        self.current_stateid = None;
+        self.current = Selected { object: Some(object), stateid: None };
     }
 
     pub(crate) fn object(&self, named: HandleTarget) -> Result<Object, OpError> {
@@ -222,11 +212,11 @@ impl<'s> CompoundContext<'s> {
 
     pub(crate) fn grant(&self, export: crate::ExportId) -> Result<Arc<Grant>, OpError> {
         let requester = Requester {
-            cache: self.connection.grants(),
-            peer: self.connection.peer(),
-            principal: &self.principal,
-            flavour: self.flavour,
-            transport: self.connection.transport(),
+            cache: self.origin.connection.grants(),
+            peer: self.origin.connection.peer(),
+            principal: &self.origin.principal,
+            flavour: self.origin.flavour,
+            transport: self.origin.connection.transport(),
             now_ms: self.now.mono_ms,
             blocking: self.names,
         };
@@ -244,35 +234,35 @@ impl<'s> CompoundContext<'s> {
     /// `status` says why the caller has no grant; STALE also stands for a hidden export.
     pub(crate) fn report_denied(&self, export: crate::ExportId, status: Status) {
         let Some(site) = self.tree.site(export) else { return };
-        let access = site.export.clients.access_for(self.connection.peer());
+        let access = site.export.clients.access_for(self.origin.connection.peer());
         let why = match access {
             // The client's host name is not known yet.
             None if status == Status::DELAY => return,
             None => Denial::Client,
             Some(_) if status == Status::STALE => return,
             Some(_) if status == Status::DELAY => Denial::NameService,
-            Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => {
+            Some(access)
+                if access
+                    .refuses_port(self.origin.flavour, self.origin.connection.peer().port()) =>
+            {
                 Denial::Port
             }
-            Some(access) if access.refuses_transport(self.flavour, self.connection.transport()) => {
+            Some(access)
+                if access
+                    .refuses_transport(self.origin.flavour, self.origin.connection.transport()) =>
+            {
                 Denial::Transport
             }
             Some(_) => Denial::Caller,
         };
-        self.server.observer().denied(&Denied {
-            connection: &self.connection,
-            principal: &self.principal,
-            flavour: self.flavour,
-            enctype: self.enctype,
-            export: &site.export,
-            why,
-        });
+        self.server.observer().denied(&self.origin, &site.export, why);
     }
 
     pub(crate) fn visible_child(&self, place: PseudoNode) -> Option<Child> {
-        let (peer, now_ms) = (self.connection.peer(), self.now.mono_ms);
+        let (peer, now_ms) = (self.origin.connection.peer(), self.now.mono_ms);
         self.tree.visible_child(place, peer, |node| {
-            self.connection
+            self.origin
+                .connection
                 .visibility()
                 .lock()
                 .leads_to_visible_export(&self.tree, node, peer, now_ms)
@@ -280,9 +270,9 @@ impl<'s> CompoundContext<'s> {
     }
 
     pub(crate) fn is_undecided(&self) -> bool {
-        self.connection.visibility().lock().is_undecided(
+        self.origin.connection.visibility().lock().is_undecided(
             &self.tree,
-            self.connection.peer(),
+            self.origin.connection.peer(),
             self.now.mono_ms,
         )
     }
@@ -291,7 +281,7 @@ impl<'s> CompoundContext<'s> {
         Owners {
             identity: self.server.identity(),
             config: self.server.config(),
-            flavour: self.flavour,
+            flavour: self.origin.flavour,
             blocking: self.names,
         }
     }
@@ -308,7 +298,7 @@ impl<'s> CompoundContext<'s> {
         act: impl FnOnce(&mut State<OpenHandle>) -> Result<R, Status>,
     ) -> Result<R, Status> {
         let (server, generation, peer, terms) =
-            (self.server, self.tree.generation, self.connection.peer(), self.terms());
+            (self.server, self.tree.generation, self.origin.connection.peer(), self.terms());
         let mut act = Some(act);
         loop {
             // The check may read a disk: outside the lock, and again if the exports changed.
@@ -325,23 +315,23 @@ impl<'s> CompoundContext<'s> {
 
     pub(crate) fn terms(&self) -> Terms {
         Terms {
-            flavour: self.flavour,
-            reserved_port: self.connection.peer().port() < 1024,
-            transport: self.connection.transport(),
+            flavour: self.origin.flavour,
+            reserved_port: self.origin.connection.peer().port() < 1024,
+            transport: self.origin.connection.transport(),
         }
     }
 
     /// State that another client lost must not be reclaimable after this reply (RFC 8881 §8.4.3).
     pub(crate) fn wait_for_records(&mut self) {
-        self.call.record_wait = RecordWait::ForGrant;
+        self.call.reply_kind = ReplyKind::Grant;
     }
 
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
-        self.session.as_ref().map(|running| running.turn.client)
+        self.turn().ok().map(|turn| turn.client)
     }
 
     pub(crate) fn proven(&self) -> Option<Arc<str>> {
-        match &self.principal {
+        match &self.origin.principal {
             Principal::Gss { name } | Principal::Certificate { name } => Some(name.clone()),
             Principal::Sys { .. } | Principal::None => None,
         }
@@ -349,25 +339,25 @@ impl<'s> CompoundContext<'s> {
 
     /// RFC 8881 §16.2.3.1.2.
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
-        if self.minor == 0 || *stateid != Stateid::CURRENT {
+        if self.origin.minor == 0 || *stateid != Stateid::CURRENT {
             return Ok(*stateid);
         }
-        self.current_stateid.ok_or(Status::BAD_STATEID)
+        self.current.stateid.ok_or(Status::BAD_STATEID)
     }
 
     pub(crate) fn result_stateid(&mut self, stateid: Stateid) {
-        self.current_stateid = Some(stateid);
+        self.current.stateid = Some(stateid);
     }
 
     pub(crate) fn reply_room_len(&self) -> usize {
-        self.end_max.saturating_sub(self.out.len() + self.spans_len)
+        self.space.left_len(self.out.len())
     }
 
     pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
         if !grant.site.export.sync {
             return;
         }
-        self.changed = Some(grant.site.export.id);
+        self.details.changed = Some(grant.site.export.id);
         let known = self
             .pending_syncs
             .iter_mut()
@@ -376,14 +366,8 @@ impl<'s> CompoundContext<'s> {
             known.ids.extend_from_slice(ids);
             return;
         }
-        let (result_at, results_before, op) = (self.result_at, self.index, self.op);
-        self.pending_syncs.push(PendingSync {
-            files: grant.clone(),
-            ids: ids.to_vec(),
-            result_at,
-            results_before,
-            op,
-        });
+        let (files, first) = (grant.clone(), self.result);
+        self.pending_syncs.push(PendingSync { files, ids: ids.to_vec(), first });
     }
 
     pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
@@ -419,18 +403,27 @@ impl Server {
         status: Status,
         source: &std::io::Error,
     ) {
-        let export = match object.or(call.current.as_ref()) {
-            Some(Object::File(file)) => Some(file.grant.site.export.id.0),
-            _ => None,
-        };
-        let report = ErrorReport {
-            at_seconds: call.now.wall.seconds,
-            peer: call.connection.peer(),
-            operation: vouch_nfs4::op::Op(call.op).name().unwrap_or("ILLEGAL"),
+        let object = object.or(call.current.object.as_ref());
+        let (op, message) = (call.result.op, source.to_string());
+        self.note_failure(&call.origin, call.now, op, object, status, message);
+    }
+
+    pub(crate) fn note_failure(
+        &self,
+        origin: &CallOrigin,
+        now: Now,
+        op: Op,
+        object: Option<&Object>,
+        status: Status,
+        message: String,
+    ) {
+        self.record_error(ErrorReport {
+            at_seconds: now.wall.seconds,
+            peer: origin.connection.peer(),
+            operation: op.name().unwrap_or("ILLEGAL"),
             status: status.0,
-            export,
-            message: source.to_string(),
-        };
-        self.record_error(report);
+            export: object.and_then(Object::file).map(|file| file.grant.site.export.id.0),
+            message,
+        });
     }
 }

@@ -9,5 +9,6 @@ mod panic_guard;
 mod precheck;
 pub(crate) mod progress;
 pub(crate) mod reply_cache;
+pub(crate) mod reply_space;
 pub(crate) mod run;
 pub(crate) mod sequence;

@@ -16,7 +16,7 @@ pub(crate) fn in_turn(
     turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,
     call: impl FnOnce(&mut CompoundContext<'_>) -> OpResult,
 ) -> OpResult {
-    if context.minor > 0 {
+    if context.origin.minor > 0 {
         return call(context);
     }
     let token = match context.call.owner.take() {
@@ -39,14 +39,14 @@ pub(crate) fn in_turn(
             context.fail(status)
         }
     };
-    let bytes = context.out.as_bytes()[context.result_at..].to_vec();
-    let file = match &context.current {
-        Some(Object::File(file)) if Op(context.op) == Op::OPEN && status.is_ok() => {
+    let bytes = context.out.as_bytes()[context.result.at..].to_vec();
+    let file = match &context.current.object {
+        Some(Object::File(file)) if context.result.op == Op::OPEN && status.is_ok() => {
             Some(file.key())
         }
         _ => None,
     };
-    let reply = OwnerReply { op: context.op, bytes, file };
+    let reply = OwnerReply { op: context.result.op.0, bytes, file };
     context.call.owner = None;
     context.state(|state| state.owner_done(&token, status, reply));
     if status.is_ok() { Ok(()) } else { Err(OpError::Encoded(status)) }
@@ -54,7 +54,7 @@ pub(crate) fn in_turn(
 
 /// The 4.0 key contains the principal: no other principal uses the owner's sequence.
 pub(crate) fn owner_key<'a>(context: &CompoundContext<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
-    if context.minor > 0 {
+    if context.origin.minor > 0 {
         name.into()
     } else {
         internal_owner_name(name, context.proven().as_ref()).into()
@@ -67,7 +67,7 @@ pub(crate) fn in_turn_by_stateid(
     stateid: Stateid,
     seq: OwnerSeq,
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
-    let (caller, now, op) = (context.proven(), context.now.mono_ms, Op(context.op));
+    let (caller, now, op) = (context.proven(), context.now.mono_ms, context.result.op);
     move |state| {
         // Clients advance their number after ACCESS. After BAD_STATEID they keep it and start
         // recovery, except in CLOSE and LOCKU (§9.1.7).
@@ -81,7 +81,7 @@ pub(crate) fn in_turn_by_stateid(
 
 /// §9.1.8.
 fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
-    if reply.op != context.op || reply.bytes.len() < 8 {
+    if reply.op != context.result.op.0 || reply.bytes.len() < 8 {
         return Err(Status::BAD_SEQID.into());
     }
     if let Some(key) = reply.file {
@@ -97,7 +97,7 @@ fn replay(context: &mut CompoundContext<'_>, reply: &OwnerReply) -> OpResult {
             reply.bytes[at + 3],
         ])
     };
-    debug_assert_eq!(word(0), context.op, "a result begins with its operation");
+    debug_assert_eq!(word(0), context.result.op.0, "a result begins with its operation");
     match Status(word(4)) {
         Status::OK => Ok(()),
         status => Err(OpError::Encoded(status)),

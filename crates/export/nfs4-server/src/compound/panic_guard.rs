@@ -2,11 +2,11 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vouch_nfs4::Status;
-use vouch_nfs4::op::{Op, Results};
-use vouch_vfs::Blocking;
+use vouch_nfs4::op::Results;
 use vouch_xdr::Writer;
 
-use super::progress::{Progress, RunOutcome};
+use super::context::ResultPlace;
+use super::progress::{MayBlock, RunOutcome, RunResult};
 use super::run::{Compound, Phase};
 use crate::state::OwnerReply;
 use crate::{Effect, Server, compound::sequence};
@@ -16,12 +16,12 @@ impl Compound {
     pub fn run_catching_panics(
         &mut self,
         server: &Server,
-        blocking: Blocking,
-        names: Blocking,
-    ) -> Progress {
-        self.run_by(names, |compound, body, out| {
+        may_block: impl Into<MayBlock>,
+    ) -> RunResult {
+        let may_block = may_block.into();
+        self.run_by(|compound, body, out| {
             let caught = catch_unwind(AssertUnwindSafe(|| {
-                compound.run_operations(server, blocking, body, out)
+                compound.run_operations(server, may_block, body, out)
             }));
             caught.unwrap_or_else(|_| compound.answer_fault(server, out))
         })
@@ -38,19 +38,16 @@ impl Compound {
             &io::Error::other("the call ended in a panic; this is an error in this program"),
         );
         let Some(head) = self.head.take() else {
-            call.effects.push(Effect::Disconnect(call.connection.id()));
+            call.effects.push(Effect::Disconnect(call.origin.connection.id()));
             return RunOutcome::Unanswered;
         };
         // Earlier changes may not be durable, so the first of their results is replaced.
-        let (result_at, op, before) = match call.pending_syncs.first() {
-            Some(one) => (one.result_at, one.op, one.results_before),
-            None => (call.result_at, call.op, call.index),
-        };
-        out.truncate(result_at);
-        call.spans.retain(|(at, _)| *at <= result_at);
-        Results::failure(Op(op), status).encode(out);
+        let ResultPlace { op, index, at } =
+            call.pending_syncs.first().map_or(call.result, |one| one.first);
+        call.space.truncate(out, at);
+        Results::failure(op, status).encode(out);
         if let Some(token) = call.owner.take() {
-            let reply = OwnerReply { op, bytes: out.as_bytes()[result_at..].to_vec(), file: None };
+            let reply = OwnerReply { op: op.0, bytes: out.as_bytes()[at..].to_vec(), file: None };
             server.with_state(&mut call.effects, call.now.mono_ms, |state| {
                 state.owner_done(&token, status, reply)
             });
@@ -60,8 +57,8 @@ impl Compound {
                 .iter_mut()
                 .for_each(|deferred| deferred.fail(one.files.site.export.id, status));
         }
-        self.deferred.drain(..).for_each(|deferred| deferred.report(server, &self.call));
-        head.finish(out, status, before + 1);
+        self.report_deferred(server);
+        head.finish(out, status, index + 1);
         sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
         RunOutcome::Answered
     }

@@ -18,9 +18,9 @@ pub(super) fn check(
         return Err(Status::OP_ILLEGAL);
     }
     if cursor.done >= server.config().limits.operations_max {
-        return Err(if call.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
+        return Err(if call.origin.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
     }
-    if call.minor > 0 {
+    if call.origin.minor > 0 {
         let alone = matches!(
             op,
             Op::EXCHANGE_ID
@@ -45,41 +45,15 @@ pub(super) fn check(
         }
     }
     // `--audit-deny`: an operation that cannot be recorded must not run.
-    if let Some(Object::File(file)) = &call.current
-        && !server.observer().admits(call.op, file.grant.site.export.id)
+    if let Some(Object::File(file)) = &call.current.object
+        && !server.observer().admits(op, file.grant.site.export.id)
     {
         return Err(Status::SERVERFAULT);
     }
-    if changes(op) && call.result_at + call.spans_len + CHANGE_LEN_MAX > call.end_max {
-        return Err(call.end_status);
+    if op.changes_something() && !call.space.fits(call.result.at, CHANGE_LEN_MAX) {
+        return Err(call.space.end_status);
     }
     Ok(())
-}
-
-pub(super) fn changes(op: Op) -> bool {
-    matches!(
-        op,
-        Op::CLOSE
-            | Op::CREATE
-            | Op::DELEGRETURN
-            | Op::LINK
-            | Op::LOCK
-            | Op::LOCKU
-            | Op::OPEN
-            | Op::OPEN_CONFIRM
-            | Op::OPEN_DOWNGRADE
-            | Op::REMOVE
-            | Op::RENAME
-            | Op::SETATTR
-            | Op::WRITE
-            | Op::ALLOCATE
-            | Op::COPY
-            | Op::DEALLOCATE
-            | Op::CLONE
-            | Op::SETXATTR
-            | Op::REMOVEXATTR
-            | Op::FREE_STATEID
-    )
 }
 
 /// An OPEN with a delegation.
@@ -109,15 +83,15 @@ pub(super) fn check_admission(
         Args::Setclientid(args) => Some(&args.client.id),
         _ => None,
     };
-    name.iter().for_each(|name| context.connection.set_client_name(|| name.0.into()));
+    name.iter().for_each(|name| context.origin.connection.set_client_name(|| name.0.into()));
     let (tree, now_ms) = (context.server.tree(), context.now.mono_ms);
-    let mut known = context.connection.admission().lock();
+    let mut known = context.origin.connection.admission().lock();
     let fresh = |known: &&CachedAdmission| {
         known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX
     };
     let admission = match known.as_ref().filter(fresh) {
         Some(known) => known.admission,
-        None => tree.admission(context.connection.peer()),
+        None => tree.admission(context.origin.connection.peer()),
     };
     if admission != Admission::Undecided && known.as_ref().is_none_or(|known| !fresh(&known)) {
         *known = Some(CachedAdmission { admission, generation: tree.generation, made_ms: now_ms });

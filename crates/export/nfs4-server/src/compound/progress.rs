@@ -1,12 +1,19 @@
-//! The outcome of a run of a call: its reply, or the cause of its wait.
+//! The result of a run of a call: effects, and the reply or the cause of its wait.
 
-use vouch_vfs::SystemId;
+use vouch_vfs::{Blocking, SystemId};
 
-use crate::Reply;
+use crate::{Effect, Reply};
+
+#[must_use]
+pub struct RunResult {
+    /// To be carried out in order, before the reply leaves.
+    pub effects: Vec<Effect>,
+    pub progress: Progress,
+}
 
 pub enum Progress {
     Done(Option<Reply>),
-    /// Run the next operation with [`Blocking::Allowed`](vouch_vfs::Blocking) on a thread that may wait for this.
+    /// Run the call again on a thread that may wait for this.
     Blocked(BlockedOn),
 }
 
@@ -18,19 +25,41 @@ pub enum BlockedOn {
 }
 
 impl BlockedOn {
+    pub(crate) fn files(remote: Option<SystemId>) -> Self {
+        remote.map_or(BlockedOn::Disk, BlockedOn::Remote)
+    }
+
     pub fn remote(self) -> Option<SystemId> {
         if let BlockedOn::Remote(system) = self { Some(system) } else { None }
+    }
+}
+
+/// What the thread of a run may wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct MayBlock {
+    pub disks: Blocking,
+    pub names: Blocking,
+    pub remote: Option<SystemId>,
+}
+
+impl From<Blocking> for MayBlock {
+    fn from(blocking: Blocking) -> Self {
+        MayBlock { disks: blocking, names: blocking, remote: None }
+    }
+}
+
+impl From<BlockedOn> for MayBlock {
+    fn from(on: BlockedOn) -> Self {
+        let (disks, names) = match on {
+            BlockedOn::Disk | BlockedOn::Remote(_) => (Blocking::Allowed, Blocking::Forbidden),
+            BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
+        };
+        MayBlock { disks, names, remote: on.remote() }
     }
 }
 
 pub(super) enum RunOutcome {
     Answered,
     Unanswered,
-    Blocked(Stop),
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Stop {
-    ForFiles,
-    ForNames,
+    Blocked(BlockedOn),
 }

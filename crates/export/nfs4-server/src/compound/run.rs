@@ -1,5 +1,7 @@
 //! Runs operations one at a time, and suspends before an operation that would wait.
 
+use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,15 +12,18 @@ use vouch_xdr::{Reader, Writer};
 
 use super::dispatch::dispatch;
 use super::precheck;
-use super::progress::{BlockedOn, Progress, RunOutcome, Stop};
-use crate::compound::context::{CallState, CompoundContext, PendingSync, RecordWait};
+use super::progress::{BlockedOn, MayBlock, Progress, RunOutcome, RunResult};
+use crate::compound::context::{
+    CallState, CompoundContext, MachineCredential, ResultPlace, Selected,
+};
 use crate::compound::lookahead::Lookahead;
-use crate::compound::sequence::{self, SequenceInput};
+use crate::compound::reply_space::ReplySpace;
+use crate::compound::sequence::{self, ExactlyOnce, SequenceInput};
 use crate::error::OpError;
 use crate::files::file_ref::Object;
-use crate::observer::notification::{CompletedOp, DeferredNotification};
+use crate::observer::event::{CallOrigin, CompletedOp, OpDetails};
 use crate::state::FileKey;
-use crate::{Effect, ExportId, Now, Reply, Request, Server};
+use crate::{Effect, ExportId, Now, Reply, ReplyKind, Request, Server};
 
 /// Must run to its end even without its connection: the session's slot waits for it.
 pub struct Compound {
@@ -28,7 +33,7 @@ pub struct Compound {
     pub(super) start: usize,
     pub(super) phase: Phase,
     pub(super) head: Option<ReplyWriter>,
-    pub(super) deferred: Vec<DeferredNotification>,
+    pub(super) deferred: Vec<CompletedOp<'static>>,
 }
 
 pub(super) enum Phase {
@@ -48,7 +53,7 @@ pub(super) struct OperationCursor {
 enum OperationOutcome {
     Go,
     End(Status),
-    Blocked(Stop),
+    Blocked(BlockedOn),
     Replayed,
 }
 
@@ -56,55 +61,41 @@ enum Synced {
     All,
     /// A file system failed. Its status replaces the first result that depends on it.
     Failed(Status),
-    MustWait,
+    Blocked(BlockedOn),
 }
 
 impl Compound {
     pub(crate) fn new(server: &Server, request: Request, now: Now) -> Self {
         let start = request.reply.len();
+        let space = ReplySpace::new(
+            start + server.config().limits.message_len_max as usize,
+            request.reply_tail_len,
+            request.spans_allowed && request.flavour.plain_data(),
+        );
         let call = CallState {
-            connection: request.connection,
-            principal: request.principal,
-            flavour: request.flavour,
-            enctype: request.enctype,
-            xid: request.xid,
+            origin: CallOrigin {
+                connection: request.connection,
+                principal: request.principal,
+                flavour: request.flavour,
+                enctype: request.enctype,
+                xid: request.xid,
+                minor: 0,
+            },
             now,
             tree: server.tree(),
-            minor: 0,
-            current: None,
-            saved: None,
-            current_stateid: None,
-            saved_stateid: None,
-            session: None,
+            current: Selected::default(),
+            saved: Selected::default(),
+            machine: MachineCredential::NotAdmitted,
+            exactly_once: ExactlyOnce::Unguarded,
             owner: None,
-            candidate: None,
-            replay: None,
-            spans_allowed: request.spans_allowed && request.flavour.plain_data(),
-            spans: Vec::new(),
-            spans_len: 0,
+            result: ResultPlace { op: Op(0), index: 0, at: start },
+            details: OpDetails::default(),
+            used: [const { None }; 2],
+            space,
             effects: Vec::new(),
             pending_syncs: Vec::new(),
-            machine_admitted: false,
-            machine_does: false,
-            names: Blocking::Forbidden,
-            may_wait_for: None,
-            op: 0,
-            index: 0,
-            result_at: start,
-            end_max: start + server.config().limits.message_len_max as usize,
-            tail_len: request.reply_tail_len,
-            end_status: Status::RESOURCE,
-            record_wait: RecordWait::None,
-            bytes_read: 0,
-            bytes_written: 0,
-            tracks: false,
-            used: [const { None }; 2],
-            granted: None,
-            totals: None,
-            new_owner: (None, None),
-            stage: crate::observer::interface::Stage::Whole,
-            changed: None,
-            note: None,
+            reply_kind: ReplyKind::Plain,
+            awaits_observer: false,
         };
         Compound {
             call,
@@ -117,43 +108,32 @@ impl Compound {
         }
     }
 
-    pub fn run(&mut self, server: &Server, blocking: Blocking) -> Progress {
-        self.run_with_name_lookups(server, blocking, blocking)
-    }
-
-    pub(crate) fn run_with_name_lookups(
-        &mut self,
-        server: &Server,
-        blocking: Blocking,
-        names: Blocking,
-    ) -> Progress {
-        self.run_by(names, |compound, body, out| {
-            compound.run_operations(server, blocking, body, out)
-        })
+    /// On a remote file system that the thread may not wait for, no operation begins.
+    pub fn run(&mut self, server: &Server, may_block: impl Into<MayBlock>) -> RunResult {
+        let may_block = may_block.into();
+        self.run_by(|compound, body, out| compound.run_operations(server, may_block, body, out))
     }
 
     pub(super) fn run_by(
         &mut self,
-        names: Blocking,
         run: impl FnOnce(&mut Self, &[u8], &mut Writer) -> RunOutcome,
-    ) -> Progress {
-        self.call.names = names;
+    ) -> RunResult {
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
-        let progress = run(self, &body, &mut out);
+        let outcome = run(self, &body, &mut out);
         self.out = out.into_bytes();
         self.body = body;
-        match progress {
-            RunOutcome::Blocked(Stop::ForNames) => Progress::Blocked(BlockedOn::NameService),
-            RunOutcome::Blocked(Stop::ForFiles) => {
-                Progress::Blocked(self.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote))
-            }
+        let progress = match outcome {
+            RunOutcome::Blocked(on) => Progress::Blocked(on),
             RunOutcome::Unanswered => Progress::Done(None),
-            RunOutcome::Answered => {
-                let bytes = std::mem::take(&mut self.out);
-                Progress::Done(Some(Reply { bytes, spans: std::mem::take(&mut self.call.spans) }))
-            }
-        }
+            RunOutcome::Answered => Progress::Done(Some(Reply {
+                bytes: std::mem::take(&mut self.out),
+                spans: self.call.space.take_spans(),
+                kind: self.call.reply_kind,
+                awaits_observer: self.call.awaits_observer,
+            })),
+        };
+        RunResult { effects: std::mem::take(&mut self.call.effects), progress }
     }
 
     /// Copies arguments of up to `len_max` bytes, so that a suspended call does not keep its
@@ -172,31 +152,6 @@ impl Compound {
         if now.mono_ms > self.call.now.mono_ms {
             self.call.now = now;
         }
-    }
-
-    /// The reply grants state or repeats such a reply (RFC 8881 §8.4.3).
-    pub fn waits_for_records(&self) -> bool {
-        self.call.record_wait != RecordWait::None
-    }
-
-    pub fn is_replay(&self) -> bool {
-        self.call.record_wait == RecordWait::ForReplay
-    }
-
-    /// The remote file system for which the call must wait on a thread that may: see
-    /// [`wait_for`](Self::wait_for).
-    pub fn remote_system(&self) -> Option<SystemId> {
-        match &self.phase {
-            Phase::Operation(_) => self.call.remote_system(),
-            Phase::Sync(..) => self.call.pending_syncs.last().and_then(PendingSync::remote_system),
-            Phase::Head | Phase::Over => None,
-        }
-    }
-
-    /// Until the next call. Operations on other remote file systems do not run, whatever
-    /// [`run`](Self::run) permits.
-    pub fn wait_for(&mut self, remote: Option<SystemId>) {
-        self.call.may_wait_for = remote;
     }
 
     /// The export whose journal commit is all that the call waits for. Drops the arguments.
@@ -238,14 +193,10 @@ impl Compound {
         }
     }
 
-    pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.call.effects)
-    }
-
     pub(super) fn run_operations(
         &mut self,
         server: &Server,
-        blocking: Blocking,
+        may_block: MayBlock,
         body: &[u8],
         out: &mut Writer,
     ) -> RunOutcome {
@@ -256,32 +207,30 @@ impl Compound {
                     Err(ended) => return ended,
                 },
                 Phase::Operation(mut cursor) => {
-                    let next = self.operation(server, blocking, body, out, &mut cursor);
+                    let next = self.operation(server, may_block, body, out, &mut cursor);
                     match next {
                         OperationOutcome::Go if cursor.done < cursor.count => {
                             self.phase = Phase::Operation(cursor)
                         }
                         OperationOutcome::Go => self.phase = Phase::Sync(cursor, Status::OK),
                         OperationOutcome::End(status) => self.phase = Phase::Sync(cursor, status),
-                        OperationOutcome::Blocked(stop) => {
+                        OperationOutcome::Blocked(on) => {
                             self.phase = Phase::Operation(cursor);
-                            return RunOutcome::Blocked(stop);
+                            return RunOutcome::Blocked(on);
                         }
                         OperationOutcome::Replayed => return RunOutcome::Answered,
                     }
                 }
                 Phase::Sync(mut cursor, mut status) => {
-                    match self.sync(server, blocking, out, &mut cursor) {
+                    match self.sync(server, may_block, out, &mut cursor) {
                         Synced::All => {}
                         Synced::Failed(worse) => status = worse,
-                        Synced::MustWait => {
+                        Synced::Blocked(on) => {
                             self.phase = Phase::Sync(cursor, status);
-                            return RunOutcome::Blocked(Stop::ForFiles);
+                            return RunOutcome::Blocked(on);
                         }
                     }
-                    self.deferred
-                        .drain(..)
-                        .for_each(|deferred| deferred.report(server, &self.call));
+                    self.report_deferred(server);
                     let OperationCursor { done, head, .. } = cursor;
                     head.finish(out, status, done);
                     sequence::finish(server, &mut self.call, &out.as_bytes()[self.start..]);
@@ -311,7 +260,7 @@ impl Compound {
         if !server.config().minor_versions.contains(&head.minor) {
             return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
         }
-        self.call.minor = head.minor;
+        self.call.origin.minor = head.minor;
         if head.count == 0 {
             return whole(out, Status::OK, head.tag);
         }
@@ -320,12 +269,12 @@ impl Compound {
                 sequence::Duplicate::No => {}
                 sequence::Duplicate::InProgress => {
                     // RFC 7530 §3.1.1: a client retries only over a new connection.
-                    self.call.effects.push(Effect::Disconnect(self.call.connection.id()));
+                    self.call.effects.push(Effect::Disconnect(self.call.origin.connection.id()));
                     return Err(RunOutcome::Unanswered);
                 }
                 sequence::Duplicate::Answered(reply) => {
                     out.raw(&reply);
-                    self.call.record_wait = RecordWait::ForReplay;
+                    self.call.reply_kind = ReplyKind::Replay;
                     return Err(RunOutcome::Answered);
                 }
             }
@@ -339,93 +288,83 @@ impl Compound {
     fn operation(
         &mut self,
         server: &Server,
-        blocking: Blocking,
+        may_block: MayBlock,
         body: &[u8],
         out: &mut Writer,
         cursor: &mut OperationCursor,
     ) -> OperationOutcome {
         let mut r = Reader::new(&body[cursor.position..]);
         let call = &mut self.call;
-        call.index = cursor.done;
-        call.result_at = out.len();
-        call.op = r.clone().u32().unwrap_or(vouch_nfs4::op::ILLEGAL);
-        let args = Args::decode(call.minor, &mut r);
+        let op = Op(r.clone().u32().unwrap_or(vouch_nfs4::op::ILLEGAL));
+        call.result = ResultPlace { op, index: cursor.done, at: out.len() };
+        let args = Args::decode(call.origin.minor, &mut r);
         let last = cursor.done + 1 == cursor.count;
-        let lookahead =
-            Lookahead { minor: call.minor, body: r.rest(), count: cursor.count - cursor.done - 1 };
-        let (object, bytes) = (call.current.clone(), (call.bytes_read, call.bytes_written));
+        let lookahead = Lookahead {
+            minor: call.origin.minor,
+            body: r.rest(),
+            count: cursor.count - cursor.done - 1,
+        };
+        let before = call.current.object.clone();
         let arguments = args
             .as_ref()
             .ok()
-            .filter(|_| server.observer().wants(call.op))
+            .filter(|_| server.observer().wants(op))
             .map(crate::observer::arguments::of);
         call.begin_tracking(arguments.is_some());
         let args = match args {
             Ok(args) => precheck::check(call, &args, cursor, server).map(|()| args),
-            Err(error) => Err(crate::compound::dispatch::unreadable(Op(call.op), &error)),
+            Err(error) => Err(crate::compound::dispatch::unreadable(op, &error)),
         };
-        let mut context = CompoundContext { server, blocking, call, out, lookahead };
-        let outcome = match args {
-            Err(status) => Err(OpError::Status(status)),
-            Ok(Args::Sequence(args)) => {
-                let input = SequenceInput {
-                    args: &args,
-                    body_len: body.len(),
-                    rest: r.rest(),
-                    operations: cursor.count,
-                };
-                match sequence::sequence(&mut context, &input)
-                    .map(|answer| after_sequence(answer, &mut context, self.start, cursor))
-                {
-                    Ok(Some(next)) => return next,
-                    Ok(None) => Ok(()),
-                    Err(stop) => Err(stop),
-                }
-            }
-            Ok(args) => execute(server, &mut context, &args),
+        let MayBlock { disks: blocking, names, remote } = may_block;
+        let mut context = CompoundContext { server, blocking, names, call, out, lookahead };
+        let outcome = match perform(&mut context, args, remote, self.start, body.len(), cursor) {
+            Ok(Some(next)) => return next,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
         };
-        let status = match context.status_of(outcome, object.as_ref(), last) {
+        let status = match context.status_of(outcome, before.as_ref(), last) {
             Ok(status) => status,
-            Err(stop) => return OperationOutcome::Blocked(stop),
+            Err(on) => return OperationOutcome::Blocked(on),
         };
         cursor.position = body.len() - r.remaining();
         cursor.done += 1;
-        let moved = (call.bytes_read - bytes.0, call.bytes_written - bytes.1);
-        let unopened = call.count(moved);
-        let changed = (call.changed.take(), call.note.take());
-        let call = &self.call;
-        let seen = CompletedOp {
-            op: call.op,
+        let is_unopened = call.count_use();
+        let details = std::mem::take(&mut call.details);
+        let done = CompletedOp {
+            op,
             status,
-            object: object.as_ref(),
-            after: call.current.as_ref(),
-            saved: call.saved.as_ref(),
-            arguments: arguments.map(|arguments| arguments.unopened_if(unopened)),
-            stage: call.stage,
-            granted: call.granted,
-            totals: call.totals,
-            new_owner: call.new_owner,
-            bytes: moved,
-            note: None,
+            arguments: arguments.map(|arguments| arguments.unopened_if(is_unopened)),
+            details,
+            before: before.as_ref().map(Cow::Borrowed),
+            after: call.current.object.as_ref().map(Cow::Borrowed),
+            saved: call.saved.object.as_ref().map(Cow::Borrowed),
         };
-        seen.notify_or_defer(server, call, changed, &mut self.deferred);
+        call.awaits_observer |=
+            done.report_or_defer(server.observer(), &call.origin, &mut self.deferred);
         if status.is_ok() { OperationOutcome::Go } else { OperationOutcome::End(status) }
+    }
+
+    pub(super) fn report_deferred(&mut self, server: &Server) {
+        for done in self.deferred.drain(..) {
+            self.call.awaits_observer |= server.observer().operation(&self.call.origin, &done);
+        }
     }
 
     fn sync(
         &mut self,
         server: &Server,
-        blocking: Blocking,
+        may_block: MayBlock,
         out: &mut Writer,
         cursor: &mut OperationCursor,
     ) -> Synced {
         let mut outcome = Synced::All;
         while let Some(one) = self.call.pending_syncs.last() {
-            if one.remote_system().is_some_and(|remote| self.call.may_wait_for != Some(remote)) {
-                return Synced::MustWait;
+            let (remote, disks) = (one.remote_system(), may_block.disks);
+            if remote.is_some() && remote != may_block.remote {
+                return Synced::Blocked(BlockedOn::files(remote));
             }
-            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, blocking);
-            let synced = match blocking {
+            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, disks);
+            let synced = match disks {
                 Blocking::Forbidden => server.sync_tracker().watched(sync()),
                 Blocking::Allowed => {
                     server.sync_tracker().during(&one.keys().collect::<Vec<_>>(), sync)
@@ -433,29 +372,16 @@ impl Compound {
             };
             match synced {
                 Ok(()) => {}
-                Err(vouch_vfs::Error::WouldBlock) if blocking == Blocking::Forbidden => {
-                    return Synced::MustWait;
+                Err(vouch_vfs::Error::WouldBlock) if disks == Blocking::Forbidden => {
+                    return Synced::Blocked(BlockedOn::files(remote));
                 }
                 Err(error) => {
-                    let (status, source) = match OpError::from(error) {
-                        OpError::Fault(status, source) => (status, source),
-                        OpError::Status(status) | OpError::Encoded(status) => {
-                            (status, std::io::Error::other("metadata did not become durable"))
-                        }
-                        OpError::WouldBlock | OpError::NamesWouldBlock => (
-                            Status::DELAY,
-                            std::io::Error::other(
-                                "the file system would block although blocking was allowed",
-                            ),
-                        ),
-                    };
+                    let (status, source) = cause_of_failed_sync(error);
                     let export = one.files.site.export.id;
                     self.deferred.iter_mut().for_each(|deferred| deferred.fail(export, status));
-                    out.truncate(one.result_at);
-                    Results::failure(Op(one.op), status).encode(out);
-                    cursor.done = one.results_before + 1;
-                    let results = one.result_at;
-                    self.call.spans.retain(|(at, _)| *at <= results);
+                    self.call.space.truncate(out, one.first.at);
+                    Results::failure(one.first.op, status).encode(out);
+                    cursor.done = one.first.index + 1;
                     server.note_error(&self.call, None, status, &source);
                     outcome = Synced::Failed(status);
                 }
@@ -466,33 +392,66 @@ impl Compound {
     }
 }
 
+fn cause_of_failed_sync(error: vouch_vfs::Error) -> (Status, io::Error) {
+    match OpError::from(error) {
+        OpError::Fault(status, source) => (status, source),
+        OpError::Status(status) | OpError::Encoded(status) => {
+            (status, io::Error::other("metadata did not become durable"))
+        }
+        OpError::WouldBlock | OpError::NamesWouldBlock => (
+            Status::DELAY,
+            io::Error::other("the file system would block although blocking was allowed"),
+        ),
+    }
+}
+
+/// `Some`: the call continues so, and the operation is not reported.
+fn perform(
+    context: &mut CompoundContext<'_>,
+    args: Result<Args<'_>, Status>,
+    may_wait_for: Option<SystemId>,
+    start: usize,
+    body_len: usize,
+    cursor: &mut OperationCursor,
+) -> Result<Option<OperationOutcome>, OpError> {
+    match args? {
+        Args::Sequence(args) => {
+            let (rest, operations) = (context.lookahead.body, cursor.count);
+            let input = SequenceInput { args: &args, body_len, rest, operations };
+            let answer = sequence::sequence(context, &input)?;
+            Ok(after_sequence(answer, context, start, cursor))
+        }
+        args => execute(context, may_wait_for, &args).map(|()| None),
+    }
+}
+
 /// They only replace filehandles.
 const WITHOUT_FILE_SYSTEM: [Op; 6] =
     [Op::PUTFH, Op::PUTROOTFH, Op::PUTPUBFH, Op::SAVEFH, Op::RESTOREFH, Op::GETFH];
 
 fn execute(
-    server: &Server,
     context: &mut CompoundContext<'_>,
+    may_wait_for: Option<SystemId>,
     args: &Args<'_>,
 ) -> Result<(), OpError> {
     // A read from memory waits for nothing.
     let may_begin = WITHOUT_FILE_SYSTEM.contains(&args.op())
         || (args.op() == Op::READ && context.blocking == Blocking::Forbidden);
-    if !may_begin
-        && context
-            .call
-            .remote_system()
-            .is_some_and(|remote| context.call.may_wait_for != Some(remote))
-    {
+    if !may_begin && context.remote_system().is_some_and(|remote| may_wait_for != Some(remote)) {
         return Err(OpError::WouldBlock);
     }
     if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
-        context.call.record_wait = RecordWait::ForGrant;
+        context.call.reply_kind = ReplyKind::Grant;
     }
-    if precheck::changes(args.op()) {
-        sequence::begin_change(server, context.call);
+    if args.op().changes_something() {
+        sequence::begin_change(context.server, context.call);
     }
-    context.call.machine_does = context.machine_admitted && context.is_admitted(args);
+    if context.machine != MachineCredential::NotAdmitted {
+        context.machine = match context.is_admitted(args) {
+            true => MachineCredential::Acts,
+            false => MachineCredential::Admitted,
+        };
+    }
     dispatch(context, args)
 }
 
@@ -507,7 +466,7 @@ fn after_sequence(
         sequence::Sequence::Answered(reply) => {
             context.out.truncate(start);
             context.out.raw(&reply);
-            context.call.record_wait = RecordWait::ForReplay;
+            context.call.reply_kind = ReplyKind::Replay;
             Some(OperationOutcome::Replayed)
         }
         sequence::Sequence::Uncached => {
@@ -529,16 +488,14 @@ impl CompoundContext<'_> {
         outcome: Result<(), OpError>,
         object: Option<&Object>,
         is_last: bool,
-    ) -> Result<Status, Stop> {
+    ) -> Result<Status, BlockedOn> {
         let status = match outcome {
             Ok(()) => self.fits(is_last),
             Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => {
-                let at = self.result_at;
-                self.out.truncate(at);
-                return Err(if matches!(stop, OpError::WouldBlock) {
-                    Stop::ForFiles
-                } else {
-                    Stop::ForNames
+                self.call.space.truncate(self.out, self.call.result.at);
+                return Err(match stop {
+                    OpError::NamesWouldBlock => BlockedOn::NameService,
+                    _ => BlockedOn::files(self.remote_system()),
                 });
             }
             Err(OpError::Encoded(status)) => status,
@@ -552,16 +509,12 @@ impl CompoundContext<'_> {
     }
 
     pub(crate) fn fail(&mut self, status: Status) -> Status {
-        let status = super::dispatch::status_of_minor(self.minor, status);
-        let (at, op) = (self.result_at, self.op);
-        self.out.truncate(at);
-        while self.call.spans.last().is_some_and(|(position, _)| *position > at) {
-            let (_, span) = self.call.spans.pop().expect("an entry was just seen");
-            self.call.spans_len -= span.len;
-        }
+        let status = super::dispatch::status_of_minor(self.origin.minor, status);
+        let ResultPlace { op, at, .. } = self.result;
+        self.call.space.truncate(self.out, at);
         // RFC 8881 §16.2.3.
-        match Op(op).since().is_some_and(|since| since <= self.minor) {
-            true => Results::failure(Op(op), status).encode(self.out),
+        match op.since().is_some_and(|since| since <= self.origin.minor) {
+            true => Results::failure(op, status).encode(self.out),
             false => Results::Illegal(status).encode(self.out),
         }
         status
@@ -570,11 +523,10 @@ impl CompoundContext<'_> {
     /// RFC 8881 §2.10.6.4.
     fn fits(&mut self, last: bool) -> Status {
         let reserve = if last { 0 } else { FAILURE_LEN };
-        if self.out.len() + self.spans_len + reserve <= self.end_max {
-            return Status::OK;
+        match self.space.fits(self.out.len(), reserve) {
+            true => Status::OK,
+            false => self.fail(self.space.end_status),
         }
-        let status = self.end_status;
-        self.fail(status)
     }
 }
 

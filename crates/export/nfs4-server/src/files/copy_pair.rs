@@ -30,9 +30,9 @@ impl Pair {
         let destination = open_file::open_for(context, &to, destination, IoPurpose::Write)?;
         // The source's stateid may be the saved one (RFC 8881 §16.2.3.1.2).
         let current =
-            std::mem::replace(&mut context.call.current_stateid, context.call.saved_stateid);
+            std::mem::replace(&mut context.call.current.stateid, context.call.saved.stateid);
         let source = open_file::open_for(context, &from, source, IoPurpose::Read);
-        context.call.current_stateid = current;
+        context.call.current.stateid = current;
         let same = from.id == to.id;
         Ok(Pair { from, to, source: source?, destination, same })
     }

@@ -49,7 +49,7 @@ const QUESTIONS_MAX: usize = 64;
 
 pub(crate) fn must_ask_holders(context: &mut CompoundContext<'_>, wanted: Bitmap) -> bool {
     let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
-    held && context.minor > 0
+    held && context.origin.minor > 0
         && context.server.delegates()
         && context.state(|state| state.totals().delegations > 0)
 }

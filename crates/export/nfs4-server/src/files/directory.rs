@@ -64,7 +64,8 @@ fn enter(context: &CompoundContext<'_>, child: Child) -> Result<Object, OpError>
 
 pub(crate) fn parent_of(context: &CompoundContext<'_>) -> Result<Object, OpError> {
     // RFC 8881 §18.14.3: the root has no parent.
-    let above = |id| context.tree.parent_of(id, context.connection.peer()).ok_or(Status::NOENT);
+    let above =
+        |id| context.tree.parent_of(id, context.origin.connection.peer()).ok_or(Status::NOENT);
     match context.current_any()? {
         Object::Pseudo(id) => {
             context.tree.node(*id).ok_or(Status::STALE)?;

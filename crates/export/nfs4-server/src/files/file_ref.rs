@@ -80,4 +80,11 @@ impl Object {
             Object::File(file) => file.named(),
         }
     }
+
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        match self {
+            Object::Pseudo(_) => None,
+            Object::File(file) => Some(file),
+        }
+    }
 }

@@ -26,7 +26,8 @@ impl CompoundContext<'_> {
         let _turn = order.take(turn, self.blocking).ok_or(Error::WouldBlock)?;
         let made = make()?;
         let before = order.changes.fetch_add(1, Ordering::SeqCst);
-        self.call.note = observer.name_changed(export, self.call.op, &change(&made, before));
+        self.call.details.paths =
+            observer.name_changed(export, self.call.result.op, &change(&made, before));
         Ok(made)
     }
 }

@@ -6,9 +6,10 @@ use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, AccessOverride, Blocking, Error, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
-use super::open_handle::{CloseQueue, FREED_LEN_LONG, OpenHandle, OpenState, Origin, UsedBy};
+use super::open_handle::{CloseQueue, FREED_LEN_LONG, OpenHandle, OpenState, UsedBy};
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
+use crate::observer::interface::Opener;
 use crate::state::{Io, IoGrant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub(crate) fn open_for(
         IoPurpose::Write => Io::Write,
     };
     let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
-    let caller = if context.minor == 0 { context.proven() } else { None };
+    let caller = if context.origin.minor == 0 { context.proven() } else { None };
     let granted = context.state(|state| {
         if client.is_none() {
             let _ = state.authorize_v40_stateid(&stateid, caller.as_ref(), now);
@@ -60,8 +61,12 @@ pub(crate) fn open_for(
             };
             // Before the check of rights: a refused attempt is recorded too.
             match purpose {
-                IoPurpose::Read if context.tracks => context.used[0] = Some((held.clone(), by)),
-                IoPurpose::Write if context.tracks => context.used[1] = Some((held.clone(), by)),
+                IoPurpose::Read if context.details.is_tracked => {
+                    context.used[0] = Some((held.clone(), by))
+                }
+                IoPurpose::Write if context.details.is_tracked => {
+                    context.used[1] = Some((held.clone(), by))
+                }
                 _ => {}
             }
             if by == UsedBy::Another && !context.is_machine_for(&file.grant) {
@@ -153,11 +158,11 @@ fn anonymous(
     let opened = file
         .files()
         .open(caller, &file.id, access, AccessOverride::Owner, context.blocking)
-        .map_err(|error| wrong_type(context.minor, error))?;
+        .map_err(|error| wrong_type(context.origin.minor, error))?;
     let open = Arc::new(OpenState::new(
         opened,
         caller,
-        context.connection.peer().ip(),
+        context.origin.connection.peer().ip(),
         context.now.mono_ms,
         None,
     ));
@@ -200,20 +205,20 @@ pub(crate) fn handle_of(
     context: &CompoundContext<'_>,
     file: &FileRef,
 ) -> OpenHandle {
-    let origin = || Origin {
-        connection: context.connection.id(),
-        peer: context.connection.peer(),
-        principal: context.principal.clone(),
-        flavour: context.flavour,
-        enctype: context.enctype,
-        minor: context.minor,
-        file: file.clone(),
+    let by = &context.origin;
+    let opener = || Opener {
+        connection: by.connection.id(),
+        peer: by.connection.peer(),
+        principal: by.principal.clone(),
+        flavour: by.flavour,
+        enctype: by.enctype,
+        minor: by.minor,
     };
-    let origin = context.tracks.then(origin);
+    let origin = context.details.is_tracked.then(|| (opener(), file.clone()));
     Arc::new(OpenState::new(
         open,
         &file.grant.caller,
-        context.connection.peer().ip(),
+        context.origin.connection.peer().ip(),
         context.now.mono_ms,
         origin,
     ))

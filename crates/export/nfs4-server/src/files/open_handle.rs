@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,9 +8,9 @@ use vouch_vfs::{Caller, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
 use crate::background_job::{JobProgress, Steps};
-use crate::observer::interface::{EndedState, Totals};
+use crate::observer::interface::{EndedState, Opener, Totals};
 use crate::state::{FileKey, Loss};
-use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
+use crate::{Effect, ExportId, Job, Now, Observer, Server};
 
 pub(crate) type OpenHandle = Arc<OpenState>;
 
@@ -19,18 +19,7 @@ pub(crate) struct OpenState {
     opener: Arc<Caller>,
     tally: Arc<UsageCounter>,
     address: IpAddr,
-    origin: Option<Arc<Origin>>,
-}
-
-/// The opener's client may be gone.
-pub(crate) struct Origin {
-    pub(crate) connection: ConnectionId,
-    pub(crate) peer: SocketAddr,
-    pub(crate) principal: Principal,
-    pub(crate) flavour: Flavour,
-    pub(crate) enctype: Option<u32>,
-    pub(crate) minor: u32,
-    pub(crate) file: FileRef,
+    origin: Option<Arc<(Opener, FileRef)>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +70,7 @@ impl OpenState {
         opener: &Arc<Caller>,
         address: IpAddr,
         since_ms: u64,
-        origin: Option<Origin>,
+        origin: Option<(Opener, FileRef)>,
     ) -> OpenState {
         let tally = Arc::new(UsageCounter {
             since_ms,
@@ -103,17 +92,12 @@ impl OpenState {
 
     fn report_lost(&self, lost: &LostOpen, may_block: bool) {
         let Some(origin) = &self.origin else { return };
-        let grant = &origin.file.grant;
+        let (opener, FileRef { grant, id, .. }) = &**origin;
         lost.observer.state_ended(&EndedState {
-            connection: origin.connection,
-            peer: origin.peer,
-            principal: &origin.principal,
-            flavour: origin.flavour,
-            enctype: origin.enctype,
-            minor: origin.minor,
+            opener,
             export: &grant.site.export,
             caller: &grant.caller,
-            file: &origin.file.id,
+            file: id,
             delegation: lost.delegation,
             totals: self.tally.take(lost.now_ms),
             why: lost.why,

@@ -14,7 +14,7 @@ const SET: [(u32, Bitmap); 5] = [
 ];
 
 pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
-    let with_name = |name: &'a [u8]| Arguments { name: Some(name), ..Arguments::default() };
+    let with_name = |name: &'a [u8]| Arguments { name: Some(name.into()), ..Arguments::default() };
     // The current stateid (RFC 8881 §16.2.3.1.2) only looks special.
     let unopened =
         |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
@@ -48,14 +48,16 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Arguments<'a> {
             }
         }
         Args::Secinfo(args) => with_name(args.name.0),
-        Args::Link(args) => Arguments { new_name: Some(args.name.0), ..Arguments::default() },
+        Args::Link(args) => {
+            Arguments { new_name: Some(args.name.0.into()), ..Arguments::default() }
+        }
         Args::Rename(args) => {
-            Arguments { name: Some(args.old.0), new_name: Some(args.new.0), ..Arguments::default() }
+            Arguments { new_name: Some(args.new.0.into()), ..with_name(args.old.0) }
         }
         Args::Open(args) => {
             let name = match &args.claim {
-                OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
-                OpenClaim::DelegateCur(cur) => Some(cur.name.0),
+                OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0.into()),
+                OpenClaim::DelegateCur(cur) => Some(cur.name.0.into()),
                 OpenClaim::Previous(_)
                 | OpenClaim::Fh
                 | OpenClaim::DelegCurFh(_)
@@ -144,7 +146,7 @@ mod tests {
                 how: OpenHow::NoCreate,
                 claim,
             });
-            assert_eq!(of(&args).name, is_named.then_some(&b"f"[..]), "{claim:?}");
+            assert_eq!(of(&args).name.as_deref(), is_named.then_some(&b"f"[..]), "{claim:?}");
         }
     }
 }

@@ -1,48 +1,16 @@
 //! The observer serves metrics and the audit trail.
 
-use std::any::Any;
+use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use vouch_nfs4::op::Op;
 use vouch_vfs::{Caller, FileId};
 
-use crate::observer::name_order::NameOrder;
+use super::event::{CallOrigin, CompletedOp};
+use super::name_order::NameOrder;
 use crate::state::Loss;
-use crate::{Connection, ConnectionId, Export, ExportId, Flavour, Principal};
-
-pub struct Observation<'a> {
-    pub connection: &'a Connection,
-    pub principal: &'a Principal,
-    pub flavour: Flavour,
-    /// RFC 3961.
-    pub enctype: Option<u32>,
-    pub xid: u32,
-    pub minor: u32,
-    pub op: u32,
-    pub status: u32,
-    pub export: Option<ExportId>,
-    pub file: Option<&'a FileId>,
-    pub details: Option<Details<'a>>,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
-    /// Root acts as another user here.
-    pub is_squashed: bool,
-}
-
-#[derive(Clone, Copy)]
-pub struct Details<'a> {
-    pub export: Option<&'a Export>,
-    pub caller: Option<&'a Caller>,
-    pub saved: Option<&'a FileId>,
-    pub after: Option<&'a FileId>,
-    pub arguments: Arguments<'a>,
-    pub stage: Stage,
-    /// ACCESS and OPEN: the bits of [`Arguments::access`]. OPEN adds [`requested::CREATE`] and
-    /// [`requested::TRUNCATE`] for what it did.
-    pub granted: Option<u32>,
-    pub totals: Option<Totals>,
-    pub new_owner: (Option<u32>, Option<u32>),
-    pub note: Option<&'a ObserverNote>,
-}
+use crate::{ConnectionId, Export, ExportId, Flavour, Principal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameChange<'a> {
@@ -52,7 +20,42 @@ pub enum NameChange<'a> {
     Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
 }
 
-pub type ObserverNote = Box<dyn Any + Send>;
+/// Names of an operation's files at its time: other clients may move the files before the event.
+/// Empty if none or unknown.
+#[derive(Default)]
+pub struct EventPaths {
+    pub time_ns: u64,
+    pub path: SharedPath,
+    pub new_path: SharedPath,
+    pub file: Option<FileId>,
+    pub others: OtherNames,
+    pub new_others: OtherNames,
+}
+
+/// A shared empty slice would make threads contend for its reference count.
+#[derive(Clone, Default)]
+pub struct SharedPath(pub Option<Arc<[u8]>>);
+
+#[derive(Default)]
+pub struct OtherNames {
+    pub links: Vec<Arc<[u8]>>,
+    pub former: Vec<Arc<[u8]>>,
+    pub are_more: bool,
+}
+
+impl std::ops::Deref for SharedPath {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Arc<[u8]>> for SharedPath {
+    fn from(path: Arc<[u8]>) -> Self {
+        SharedPath(Some(path))
+    }
+}
 
 /// Only operations that the observer wants are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,13 +65,18 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
-pub struct EndedState<'a> {
+/// By whom a file was opened. The client may be gone.
+pub struct Opener {
     pub connection: ConnectionId,
     pub peer: SocketAddr,
-    pub principal: &'a Principal,
+    pub principal: Principal,
     pub flavour: Flavour,
     pub enctype: Option<u32>,
     pub minor: u32,
+}
+
+pub struct EndedState<'a> {
+    pub opener: &'a Opener,
     pub export: &'a Export,
     pub caller: &'a Caller,
     pub file: &'a FileId,
@@ -77,15 +85,6 @@ pub struct EndedState<'a> {
     pub why: Loss,
     /// False: the observer does not ask the file system.
     pub may_block: bool,
-}
-
-pub struct Denied<'a> {
-    pub connection: &'a Connection,
-    pub principal: &'a Principal,
-    pub flavour: Flavour,
-    pub enctype: Option<u32>,
-    pub export: &'a Export,
-    pub why: Denial,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,10 +97,10 @@ pub enum Denial {
     NameService,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arguments<'a> {
-    pub name: Option<&'a [u8]>,
-    pub new_name: Option<&'a [u8]>,
+    pub name: Option<Cow<'a, [u8]>>,
+    pub new_name: Option<Cow<'a, [u8]>>,
     /// The bits of ACCESS (RFC 8881 §18.1) and of [`requested`].
     pub access: Option<u32>,
     pub offset: Option<u64>,
@@ -114,6 +113,12 @@ impl Arguments<'_> {
             self.access = self.access.map(|access| access | requested::UNOPENED);
         }
         self
+    }
+
+    pub(crate) fn into_owned(self) -> Arguments<'static> {
+        let own = |name: Option<Cow<'_, [u8]>>| name.map(|name| Cow::Owned(name.into_owned()));
+        let Arguments { name, new_name, access, offset, mode } = self;
+        Arguments { name: own(name), new_name: own(new_name), access, offset, mode }
     }
 }
 
@@ -144,11 +149,11 @@ pub mod requested {
 }
 
 pub trait Observer: Send + Sync {
-    fn wants(&self, _op: u32) -> bool {
+    fn wants(&self, _op: Op) -> bool {
         false
     }
 
-    fn admits(&self, _op: u32, _export: ExportId) -> bool {
+    fn admits(&self, _op: Op, _export: ExportId) -> bool {
         true
     }
 
@@ -158,27 +163,28 @@ pub trait Observer: Send + Sync {
     }
 
     /// For exports with a [`NameOrder`]: called at once and in order, even if the operation fails
-    /// later. The operation's report gets the note.
+    /// later. The operation's event gets the paths.
     fn name_changed(
         &self,
         _export: &Export,
-        _op: u32,
+        _op: Op,
         _change: &NameChange<'_>,
-    ) -> Option<ObserverNote> {
+    ) -> Option<Box<EventPaths>> {
         None
     }
 
-    /// The report waits until the changes are durable, so the observer notes what depends on the
-    /// present, such as paths. Not called if [`Observer::name_changed`] returned a note.
-    fn before_deferral(&self, _observation: &Observation<'_>) -> Option<ObserverNote> {
+    /// For an event that waits until the changes are durable, without paths from
+    /// [`Observer::name_changed`].
+    fn paths(&self, _done: &CompletedOp<'_>) -> Option<Box<EventPaths>> {
         None
     }
 
-    /// The result is encoded, the reply not yet sent.
-    fn operation(&self, observation: &Observation<'_>);
+    /// The result is encoded, the reply not yet sent. True if the reply must wait until the
+    /// observer has stored the event.
+    fn operation(&self, origin: &CallOrigin, done: &CompletedOp<'_>) -> bool;
 
     /// The observer must limit its records.
-    fn denied(&self, _denied: &Denied<'_>) {}
+    fn denied(&self, _origin: &CallOrigin, _export: &Export, _why: Denial) {}
 
     fn state_ended(&self, _ended: &EndedState<'_>) {}
 }
@@ -186,5 +192,7 @@ pub trait Observer: Send + Sync {
 pub struct NoObserver;
 
 impl Observer for NoObserver {
-    fn operation(&self, _: &Observation<'_>) {}
+    fn operation(&self, _: &CallOrigin, _: &CompletedOp<'_>) -> bool {
+        false
+    }
 }

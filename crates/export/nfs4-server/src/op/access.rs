@@ -23,7 +23,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
                 FileType::Directory => on_directory,
                 _ => plain | Access::EXECUTE,
             };
-            if context.minor >= 2 && file.grant.site.traits.xattrs {
+            if context.origin.minor >= 2 && file.grant.site.traits.xattrs {
                 supported |= XATTRS;
             }
             let requested = vouch_vfs::Access((args.access & supported).0);
@@ -38,7 +38,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
     };
     // RFC 8881 §18.1.3.
     let supported = supported & args.access;
-    context.granted = context.tracks.then_some((granted & supported).0);
+    context.details.granted = context.details.is_tracked.then_some((granted & supported).0);
     Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(context.out);
     Ok(())
 }

@@ -14,13 +14,13 @@ pub(crate) fn close(context: &mut CompoundContext<'_>, args: &CloseArgs) -> OpRe
     let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
         let client = context.client_of_session();
-        let held = if context.tracks {
+        let held = if context.details.is_tracked {
             context.state(|state| state.open_file(client, &stateid, &file.key(), now))
         } else {
             None
         };
         let stateid = context.state(|state| state.close(client, &stateid, &file.key(), now))?;
-        context.totals = held.map(|held| held.usage().take(now));
+        context.details.totals = held.map(|held| held.usage().take(now));
         context.result_stateid(stateid);
         Results::Close(Ok(CloseOk { stateid })).encode(context.out);
         Ok(())

@@ -1,18 +1,20 @@
 //! COPY within the server (RFC 7862 §15.2).
 
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use vouch_nfs4::cb::OffloadInfo;
-use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
+use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Op, Results, StableHow, WriteResponse};
 use vouch_nfs4::{Status, Verifier};
-use vouch_vfs::Blocking;
+use vouch_vfs::{Access, Blocking};
 
 use crate::background_job::{JobProgress, Steps};
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
 use crate::files::copy_pair::Pair;
-use crate::observer::interface::Stage;
-use crate::observer::notification::BackgroundCopyOp;
+use crate::files::file_ref::{FileRef, Object};
+use crate::observer::event::{CallOrigin, CompletedOp, OpDetails};
+use crate::observer::interface::{Arguments, Stage};
 use crate::state::StateKey;
 use crate::{Effect, Job, Now, OpenHandle, Server};
 
@@ -50,8 +52,8 @@ pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> Op
     let step = context.server.config().limits.copy_step_len_max;
     let verifier = context.server.write_verifier();
     while copying.done < copying.len.min(step) && copying.step()? {}
-    context.bytes_read += copying.done;
-    context.bytes_written += copying.done;
+    context.details.bytes_read += copying.done;
+    context.details.bytes_written += copying.done;
     let response = WriteResponse {
         callback: None,
         count: copying.done,
@@ -71,17 +73,27 @@ fn answer(context: &mut CompoundContext<'_>, response: WriteResponse, synchronou
 fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copying) -> OpResult {
     let client = context.turn()?.client;
     let (key, terms) = (pair.to.key(), context.terms());
-    let report = BackgroundCopyOp::of(context.call, pair.from.clone(), pair.to.clone());
+    let object = |file: &FileRef| Some(Cow::Owned(Object::File(file.clone())));
+    let done = CompletedOp {
+        op: Op::COPY,
+        status: Status::OK,
+        arguments: None,
+        details: OpDetails::default(),
+        before: object(&pair.to),
+        after: object(&pair.to),
+        saved: object(&pair.from),
+    };
+    let origin = context.origin.clone();
     let (copy, stateid) =
         context.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
     let verifier = context.server.write_verifier();
-    let tracks = context.tracks;
-    context.call.stage = Stage::Started;
+    let tracks = context.details.is_tracked;
+    context.details.stage = Stage::Started;
     let remote = pair.to.files().remote_system();
     let job = Job::new(
-        context.connection.peer().ip(),
+        context.origin.connection.peer().ip(),
         remote,
-        Background { copy, copying, verifier, tracks, report, end: None },
+        Background { copy, copying, verifier, tracks, origin, done, end: None },
     );
     context.call.effects.push(Effect::Background(job));
     answer(
@@ -128,7 +140,8 @@ struct Background {
     copying: Copying,
     verifier: Verifier,
     tracks: bool,
-    report: BackgroundCopyOp,
+    origin: CallOrigin,
+    done: CompletedOp<'static>,
     end: Option<OffloadInfo>,
 }
 
@@ -139,6 +152,18 @@ impl Background {
             state.copy_done(self.copy, info, now.mono_ms)
         });
         JobProgress::Done(effects)
+    }
+
+    fn report(&mut self, server: &Server, status: Status, stage: Stage, bytes: u64) -> bool {
+        let access = Access::READ.0 | Access::MODIFY.0;
+        self.done.status = status;
+        self.done.arguments = server
+            .observer()
+            .wants(self.done.op)
+            .then_some(Arguments { access: Some(access), ..Arguments::default() });
+        (self.done.details.bytes_read, self.done.details.bytes_written) = (bytes, bytes);
+        self.done.details.stage = stage;
+        server.observer().operation(&self.origin, &self.done)
     }
 }
 
@@ -162,7 +187,7 @@ impl Steps for Background {
                 }) {
                     true => JobProgress::More,
                     false => {
-                        self.report.report(server, Status::OK, Stage::Stopped, done);
+                        self.report(server, Status::OK, Stage::Stopped, done);
                         JobProgress::Done(effects)
                     }
                 };
@@ -187,27 +212,24 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        self.report.report(server, status, Stage::Ended, done);
+        let awaits_observer = self.report(server, status, Stage::Ended, done);
         self.end = Some(info);
-        JobProgress::Ended
+        JobProgress::Ended { awaits_observer }
     }
 
     /// An abandoned copy would count against the client's limit.
     fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
-        server.record_error(self.report.fault(
-            now,
-            status,
-            "the copy ended in a panic; this is an error in this program",
-        ));
+        let message = "the copy ended in a panic; this is an error in this program".to_owned();
+        let to = self.done.before.as_deref();
+        server.note_failure(&self.origin, now, self.done.op, to, status, message);
         if let Some(info) = self.end {
             return self.finish(server, now, info);
         }
         // The report itself may have panicked.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            self.report.report(server, status, Stage::Ended, done)
-        }));
+        let reported =
+            catch_unwind(AssertUnwindSafe(|| self.report(server, status, Stage::Ended, done)));
         self.end = Some(OffloadInfo::Failed(status, done));
-        JobProgress::Ended
+        JobProgress::Ended { awaits_observer: reported.unwrap_or(false) }
     }
 }

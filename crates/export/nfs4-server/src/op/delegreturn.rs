@@ -10,17 +10,17 @@ pub(crate) fn delegreturn(context: &mut CompoundContext<'_>, args: &DelegreturnA
     let file = context.current_file(Status::BAD_STATEID)?;
     let stateid = context.substituted(&args.stateid)?;
     let (client, now) = (context.client_of_session(), context.now.mono_ms);
-    if context.minor == 0 {
+    if context.origin.minor == 0 {
         let caller = context.proven();
         context.state(|state| state.authorize_v40_stateid(&stateid, caller.as_ref(), now))?;
     }
-    let held = if context.tracks {
+    let held = if context.details.is_tracked {
         context.state(|state| state.open_file(client, &stateid, &file.key(), now))
     } else {
         None
     };
     context.state(|state| state.return_delegation(client, &stateid, &file.key(), now))?;
-    context.totals = held.map(|held| held.usage().take(now));
+    context.details.totals = held.map(|held| held.usage().take(now));
     Results::Delegreturn(Ok(())).encode(context.out);
     Ok(())
 }

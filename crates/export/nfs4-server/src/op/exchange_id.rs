@@ -12,7 +12,7 @@ pub(crate) fn exchange_id(
     args: &ExchangeIdArgs<'_>,
 ) -> OpResult {
     // RFC 7862 §14.1: a flag of 4.2.
-    if context.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
+    if context.origin.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }
     let mut args = args.clone();
@@ -22,8 +22,9 @@ pub(crate) fn exchange_id(
         ops.must_allow = ops.must_allow.minus(WRITES);
     }
     let now = context.now.mono_ms;
-    let (principal, connection) = (context.principal.clone(), context.connection.clone());
-    let credential = crate::state::Credential::new(&principal, context.flavour, &connection);
+    let (principal, connection) =
+        (context.origin.principal.clone(), context.origin.connection.clone());
+    let credential = crate::state::Credential::new(&principal, context.origin.flavour, &connection);
     let exchanged = context.state(|state| {
         let exchanged = state.exchange_id(&args, credential, now)?;
         state.note_connection(exchanged.client, connection.id());
@@ -60,7 +61,7 @@ fn server_roles(context: &CompoundContext<'_>) -> ExchangeIdFlags {
 }
 
 fn machine_writes(context: &CompoundContext<'_>) -> bool {
-    let peer = context.connection.peer();
+    let peer = context.origin.connection.peer();
     context.tree.sites().any(|site| {
         site.export
             .clients

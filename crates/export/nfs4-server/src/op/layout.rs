@@ -196,7 +196,7 @@ fn encode_device(context: &CompoundContext<'_>, address: SocketAddr, out: &mut W
     let len_max = context.server.config().limits.io_len_max;
     let version = flex_files::DeviceVersion {
         version: 4,
-        minor: context.minor,
+        minor: context.origin.minor,
         read_len_max: len_max,
         write_len_max: len_max,
         // The data server checks each user's rights, as the metadata server does.

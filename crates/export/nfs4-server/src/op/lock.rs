@@ -23,7 +23,7 @@ pub(crate) fn lock(context: &mut CompoundContext<'_>, args: &LockArgs<'_>) -> Op
     };
     let turn = in_turn_by_stateid(context, stateid, seq);
     in_turn(context, turn, |context| {
-        if let (Locker::New(new), 0) = (&args.locker, context.minor) {
+        if let (Locker::New(new), 0) = (&args.locker, context.origin.minor) {
             // RFC 7530 §16.10.5.
             let caller = context.proven();
             context.state(|state| state.v40_client(new.owner.client, caller.as_ref(), now))?;
@@ -115,7 +115,7 @@ fn lockable(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     match file.files().attributes(&file.id, context.blocking)?.file_type {
         vouch_vfs::FileType::Regular => Ok(file),
         vouch_vfs::FileType::Directory => Err(Status::ISDIR.into()),
-        vouch_vfs::FileType::Symlink if context.minor > 0 => Err(Status::SYMLINK.into()),
+        vouch_vfs::FileType::Symlink if context.origin.minor > 0 => Err(Status::SYMLINK.into()),
         _ => Err(Status::WRONG_TYPE.into()),
     }
 }
@@ -144,7 +144,7 @@ fn refused(context: &mut CompoundContext<'_>, error: LockError) -> OpResult {
         kind,
         owner,
     });
-    match Op(context.op) {
+    match context.result.op {
         Op::LOCK => Results::Lock(Err(failure)),
         _ => Results::Lockt(Err(failure)),
     }

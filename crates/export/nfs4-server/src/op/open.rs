@@ -65,18 +65,18 @@ fn execute(
     client: ClientKey,
     owner: &[u8],
 ) -> OpResult {
-    if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
+    if context.origin.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
         return Err(Status::INVAL.into());
     }
     let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
     let (claim, name) = claim(context, &args.claim)?;
     // RFC 9754 §4 and 5: an extension of 4.2.
-    let requested = |bit: ShareAccess| context.minor >= 2 && args.access.contains(bit);
+    let requested = |bit: ShareAccess| context.origin.minor >= 2 && args.access.contains(bit);
     let extensions = DelegationExtensions {
         times: requested(ShareAccess::WANT_DELEG_TIMESTAMPS),
         for_open: requested(ShareAccess::WANT_OPEN_XOR_DELEGATION),
     };
-    let opener = context.proven().filter(|_| context.minor == 0);
+    let opener = context.proven().filter(|_| context.origin.minor == 0);
     let request = OpenRequest {
         client,
         owner,
@@ -106,7 +106,7 @@ fn execute(
             )
         }
     };
-    context.granted = context.tracks.then(|| granted(share) | found.done);
+    context.details.granted = context.details.is_tracked.then(|| granted(share) | found.done);
     finish(context, file, &found, &opened);
     Ok(())
 }
@@ -123,7 +123,7 @@ fn claim<'a>(
 ) -> Result<(Claim, Option<Name<'a>>), OpError> {
     let since_4_1 =
         matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
-    if context.minor == 0 && since_4_1 {
+    if context.origin.minor == 0 && since_4_1 {
         // RFC 7531 lacks these claims.
         return Err(Status::BADXDR.into());
     }
@@ -164,7 +164,7 @@ fn existing(
         FileType::Directory => return Err(Status::ISDIR.into()),
         FileType::Symlink => return Err(Status::SYMLINK.into()),
         // RFC 7530 §16.16.5; RFC 8881 §18.16.3.
-        _ if context.minor == 0 => return Err(Status::SYMLINK.into()),
+        _ if context.origin.minor == 0 => return Err(Status::SYMLINK.into()),
         _ => return Err(Status::WRONG_TYPE.into()),
     }
     if request.share.writes() || truncate {
@@ -248,7 +248,7 @@ fn open_file(
             opened => opened,
         },
     };
-    let opened = opened.map_err(|error| wrong_type(context.minor, error))?;
+    let opened = opened.map_err(|error| wrong_type(context.origin.minor, error))?;
     Ok(match before {
         Some(before) => OpenState::widened(opened, &file.grant.caller, &before),
         None => handle_of(opened, context, file),
@@ -323,7 +323,7 @@ fn finish(context: &mut CompoundContext<'_>, file: FileRef, found: &OpenOutcome,
     if opened.confirm {
         flags |= OpenResultFlags::CONFIRM;
     }
-    if context.minor > 0 {
+    if context.origin.minor > 0 {
         flags |= OpenResultFlags::MAY_NOTIFY_LOCK;
     }
     if opened.extensions.for_open {

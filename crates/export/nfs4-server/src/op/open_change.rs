@@ -28,7 +28,7 @@ pub(crate) fn downgrade(context: &mut CompoundContext<'_>, args: &OpenDowngradeA
     let turn = in_turn_by_stateid(context, stateid, args.seq);
     in_turn(context, turn, |context| {
         // RFC 8881 §18.18.3: 4.1 ignores delegation wants here.
-        if context.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
+        if context.origin.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
             return Err(Status::INVAL.into());
         }
         let share = Share::new(args.access, args.deny)?;

@@ -18,10 +18,10 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
         None => open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?,
     };
     let len = args.count.min(context.server.config().limits.io_len_max) as usize;
-    let span_allowed = context.spans_allowed && len >= SPAN_LEN_MIN;
+    let span_allowed = context.space.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(context.out);
     if !span_allowed {
-        let behind = vouch_xdr::pad_len(len) + context.tail_len;
+        let behind = vouch_xdr::pad_len(len) + context.space.tail_len;
         context.out.bytes_mut().reserve(len + behind);
     }
     let content = open.file().read(
@@ -35,7 +35,7 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
     match content {
         Content::Bytes { len, eof } => {
             writer.finish(context.out, eof);
-            context.bytes_read += len as u64;
+            context.details.bytes_read += len as u64;
         }
         Content::Span { span, eof } => {
             context.out.truncate(writer.result_start());
@@ -47,9 +47,8 @@ pub(crate) fn read(context: &mut CompoundContext<'_>, args: &ReadArgs) -> OpResu
             );
             let at = context.out.len();
             context.out.bytes_mut().resize(at + vouch_xdr::pad_len(len), 0);
-            context.spans.push((at, span));
-            context.spans_len += len;
-            context.bytes_read += len as u64;
+            context.space.push_span(at, span);
+            context.details.bytes_read += len as u64;
         }
     }
     Ok(())

@@ -49,7 +49,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
             unreachable!("a span was not allowed");
         };
         writer.end_data(context.out, start);
-        context.bytes_read += len as u64;
+        context.details.bytes_read += len as u64;
         at += len as u64;
         if len == 0 {
             break;

@@ -58,7 +58,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
     let asks_holders = crate::files::delegation_conflict::must_ask_holders(context, args.wanted);
     let mut list = Listing {
         wanted: args.wanted,
-        end_max: context.result_at + 8 + len_max,
+        end_max: context.result.at + 8 + len_max,
         entries: 0,
         stopped: None,
         asks_holders,
@@ -67,7 +67,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
         Object::Pseudo(id) => list.pseudo(context, *id, args.cookie.0)?,
         Object::File(file) => list.directory(context, file, args.cookie.0)?,
     };
-    debug_assert!(context.out.len() >= context.result_at + HEAD_LEN, "entries are only added");
+    debug_assert!(context.out.len() >= context.result.at + HEAD_LEN, "entries are only added");
     if list.entries == 0 && !eof {
         // §18.23.3.
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
@@ -345,7 +345,7 @@ impl Listing {
 fn view_without_attributes(context: &CompoundContext<'_>, file_number: u64) -> View {
     let never = Time::default();
     View {
-        minor: context.minor,
+        minor: context.origin.minor,
         attributes: vouch_vfs::Attributes {
             file_type: FileType::Regular,
             mode: 0,

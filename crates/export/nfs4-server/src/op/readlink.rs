@@ -9,7 +9,7 @@ use crate::error::OpResult;
 
 pub(crate) fn readlink(context: &mut CompoundContext<'_>) -> OpResult {
     // RFC 8881 §18.24.3; RFC 7530 §16.24.4.
-    let wrong = if context.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
+    let wrong = if context.origin.minor == 0 { Status::INVAL } else { Status::WRONG_TYPE };
     let file = context.current_file(wrong)?;
     if file.files().attributes(&file.id, context.blocking)?.file_type != FileType::Symlink {
         return Err(wrong.into());

@@ -4,7 +4,7 @@ use vouch_nfs4::op::{Op, Results, SecinfoArgs, SecinfoNoNameArgs, SecinfoOk, Sec
 use vouch_nfs4::{Bytes, GssInfo, GssService, List, SecInfo, Status};
 
 use crate::Flavour;
-use crate::compound::context::CompoundContext;
+use crate::compound::context::{CompoundContext, Selected};
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::Object;
 
@@ -48,9 +48,8 @@ pub(crate) fn secinfo_no_name(
 
 /// §2.6.3.1.1.8.
 fn consume_current_filehandle(context: &mut CompoundContext<'_>) {
-    if context.minor > 0 {
-        context.current = None;
-        context.current_stateid = None;
+    if context.origin.minor > 0 {
+        context.current = Selected::default();
     }
 }
 
@@ -65,7 +64,7 @@ fn flavours(context: &CompoundContext<'_>, object: &Object) -> Vec<SecInfo<'stat
                 for under in site
                     .export
                     .clients
-                    .access_for(context.connection.peer())
+                    .access_for(context.origin.connection.peer())
                     .iter()
                     .flat_map(|access| &access.flavours)
                 {

@@ -12,9 +12,10 @@ use crate::state::Credential;
 
 macro_rules! in_state {
     ($context:ident, |$state:ident, $connection:ident, $credential:ident, $now:ident| $act:expr) => {{
-        let ($now, $connection) = ($context.now.mono_ms, $context.connection.id());
-        let (principal, connection) = ($context.principal.clone(), $context.connection.clone());
-        let $credential = Credential::new(&principal, $context.flavour, &connection);
+        let ($now, $connection) = ($context.now.mono_ms, $context.origin.connection.id());
+        let (principal, connection) =
+            ($context.origin.principal.clone(), $context.origin.connection.clone());
+        let $credential = Credential::new(&principal, $context.origin.flavour, &connection);
         $context.state(|$state| $act)
     }};
 }
@@ -23,7 +24,7 @@ pub(crate) fn create_session(
     context: &mut CompoundContext<'_>,
     args: &CreateSessionArgs<'_>,
 ) -> OpResult {
-    let minor = context.minor;
+    let minor = context.origin.minor;
     let args = CreateSessionArgs {
         sec_parms: usable_callback_contexts(context, &args.sec_parms),
         ..args.clone()
@@ -44,7 +45,7 @@ fn usable_callback_contexts<'a>(
     let mut offers = offers.clone();
     for offer in &mut offers.0 {
         if let CallbackSec::Gss(handles) = offer
-            && !context.server.may_call_back_with(handles.from_server.0, &context.principal)
+            && !context.server.may_call_back_with(handles.from_server.0, &context.origin.principal)
         {
             handles.from_server = Bytes(b"");
         }

@@ -26,7 +26,7 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
         false,
         &context.owners(),
     )?;
-    context.new_owner = (settings.set.uid, settings.set.gid);
+    context.details.new_owner = (settings.set.uid, settings.set.gid);
     if attributes.file_type == FileType::Symlink && settings.set.mode.is_some() {
         // Linux ignores the mode of a symbolic link.
         (settings.set.mode, settings.set.mode_mask) = (None, None);

@@ -20,11 +20,12 @@ pub(crate) fn setclientid(
     let callback = Callback40 {
         // Such callbacks would need proof or TLS, which are not supported: these clients get no
         // delegations (§3.3.3).
-        address: if context.flavour.is_proven() || context.connection.transport() > Transport::Clear
+        address: if context.origin.flavour.is_proven()
+            || context.origin.connection.transport() > Transport::Clear
         {
             None
         } else {
-            address(location, context.connection.peer().ip())
+            address(location, context.origin.connection.peer().ip())
         },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
@@ -32,8 +33,9 @@ pub(crate) fn setclientid(
         ident: args.callback_ident,
     };
     let now = context.now.mono_ms;
-    let (principal, connection) = (context.principal.clone(), context.connection.clone());
-    let credential = Credential::new(&principal, context.flavour, &connection);
+    let (principal, connection) =
+        (context.origin.principal.clone(), context.origin.connection.clone());
+    let credential = Credential::new(&principal, context.origin.flavour, &connection);
     match context.state(|state| state.set_client_id(&args.client, callback, credential, now)) {
         Ok((client, confirm)) => {
             Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(context.out);
@@ -54,8 +56,9 @@ pub(crate) fn confirm(
     args: &SetclientidConfirmArgs,
 ) -> OpResult {
     let now = context.now.mono_ms;
-    let (principal, connection) = (context.principal.clone(), context.connection.clone());
-    let credential = Credential::new(&principal, context.flavour, &connection);
+    let (principal, connection) =
+        (context.origin.principal.clone(), context.origin.connection.clone());
+    let credential = Credential::new(&principal, context.origin.flavour, &connection);
     context.state(|state| {
         state.confirm_client(args.client, args.confirm, credential, now)?;
         state.note_connection(args.client, connection.id());
@@ -67,7 +70,7 @@ pub(crate) fn confirm(
 
 pub(crate) fn renew(context: &mut CompoundContext<'_>, args: &RenewArgs) -> OpResult {
     let (connection, now, caller) =
-        (context.connection.id(), context.now.mono_ms, context.proven());
+        (context.origin.connection.id(), context.now.mono_ms, context.proven());
     context.state(|state| {
         let renewed = state.renew(args.client, caller.as_ref(), now);
         if renewed != Err(Status::ACCESS) {

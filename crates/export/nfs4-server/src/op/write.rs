@@ -38,7 +38,7 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
         };
         (len, committed) = (written.len, written.stability);
     }
-    context.bytes_written += len as u64;
+    context.details.bytes_written += len as u64;
     let committed = match committed {
         Stability::Unstable => StableHow::Unstable,
         Stability::DataSync => StableHow::DataSync,

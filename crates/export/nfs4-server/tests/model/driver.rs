@@ -7,7 +7,7 @@ use vouch_nfs4_server::RecoveryRecord;
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal,
-    Progress, Recovered, Request, Server, Unreachable,
+    Progress, Recovered, Request, RunResult, Server, Unreachable,
 };
 use vouch_vfs::Blocking;
 use vouch_vfs::memory::MemoryFs;
@@ -85,8 +85,7 @@ impl Driver {
         let mut compound = self.server.begin(request, self.now());
         let mut blocking = Blocking::Forbidden;
         loop {
-            let progress = compound.run(&self.server, blocking);
-            let effects = compound.take_effects();
+            let RunResult { effects, progress } = compound.run(&self.server, blocking);
             self.apply_effects(effects);
             match progress {
                 Progress::Done(reply) => {

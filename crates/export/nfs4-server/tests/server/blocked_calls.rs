@@ -5,7 +5,10 @@ use crate::prelude::*;
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name(name, Some(&mode))]);
-    assert!(matches!(call.run(&client.fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
+    assert!(matches!(
+        call.run(&client.fixture.server, Blocking::Forbidden).progress,
+        Progress::Blocked(_)
+    ));
     call
 }
 
@@ -30,7 +33,10 @@ fn create_and_rename_in_cold_directory_block() {
         let mut call = client.begin(&[first, second]);
         if is_cold {
             assert!(
-                matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)),
+                matches!(
+                    call.run(&fixture.server, Blocking::Forbidden).progress,
+                    Progress::Blocked(_)
+                ),
                 "{:?}",
                 op
             );
@@ -96,10 +102,14 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
     fixture.files.set_slow_sync(true);
     let mut first = call();
-    assert!(matches!(first.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
+    assert!(matches!(
+        first.run(&fixture.server, Blocking::Forbidden).progress,
+        Progress::Blocked(_)
+    ));
     let mut again = call();
-    assert!(matches!(again.run(&fixture.server, Blocking::Forbidden), Progress::Done(None)));
-    assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
+    let RunResult { effects, progress } = again.run(&fixture.server, Blocking::Forbidden);
+    assert!(matches!(progress, Progress::Done(None)));
+    assert!(matches!(effects[..], [Effect::Disconnect(id)] if id == connection.id()));
     assert_eq!(fixture.run_to_status(&mut first, Blocking::Allowed), Status::OK);
     assert_eq!(fixture.run_to_status(&mut call(), Blocking::Forbidden), Status::OK);
 }

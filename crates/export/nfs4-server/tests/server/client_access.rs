@@ -285,7 +285,7 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
                 compound(2, &ops),
             );
             assert!(matches!(
-                call.run(&fixture.server, vouch_vfs::Blocking::Forbidden),
+                call.run(&fixture.server, vouch_vfs::Blocking::Forbidden).progress,
                 Progress::Blocked(_)
             ));
             let replaced =
@@ -349,7 +349,7 @@ fn call_across_reload_leaves_no_created_file_behind() {
     let mut call =
         fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert!(matches!(
-        call.run(&fixture.server, vouch_vfs::Blocking::Forbidden),
+        call.run(&fixture.server, vouch_vfs::Blocking::Forbidden).progress,
         Progress::Blocked(_)
     ));
     drop(fixture.server.replace_exports(Exports::new([]).unwrap()));

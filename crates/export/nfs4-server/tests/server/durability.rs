@@ -115,7 +115,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
         let name = format!("d{number}");
         let mut call = client.begin(&[mkdir(&name, &attrs)]);
         assert!(matches!(
-            call.run(&client.fixture.server, Blocking::Forbidden),
+            call.run(&client.fixture.server, Blocking::Forbidden).progress,
             Progress::Blocked(_)
         ));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));

@@ -12,8 +12,8 @@ use vouch_nfs4::{
 use vouch_nfs4_server::testing::{self, time_at};
 use vouch_nfs4_server::{
     ClientAccess, Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits,
-    NoObserver, Now, Observer, Principal, Progress, Recovered, Request, Server, Squash, SquashWho,
-    Unanswered,
+    NoObserver, Now, Observer, Principal, Progress, Recovered, ReplyKind, Request, RunResult,
+    Server, Squash, SquashWho, Unanswered,
 };
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Blocking, Caller, Error};
@@ -225,7 +225,7 @@ impl Fixture {
     }
 
     pub(crate) fn run_to_status(&self, call: &mut Compound, blocking: Blocking) -> Status {
-        match call.run(&self.server, blocking) {
+        match call.run(&self.server, blocking).progress {
             Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
             _ => panic!("no reply"),
         }
@@ -252,8 +252,7 @@ impl Fixture {
         let mut effects = Vec::new();
         let mut blocking = Blocking::Forbidden;
         loop {
-            let progress = compound.run(&self.server, blocking);
-            let new = compound.take_effects();
+            let RunResult { effects: new, progress } = compound.run(&self.server, blocking);
             act(&new);
             for effect in &new {
                 match effect {
@@ -268,8 +267,8 @@ impl Fixture {
             effects.extend(new);
             match progress {
                 Progress::Done(reply) => {
-                    self.awaits_records.store(compound.waits_for_records(), Ordering::Relaxed);
                     let reply = reply.expect("only retries of a call in progress get no reply");
+                    self.awaits_records.store(reply.kind != ReplyKind::Plain, Ordering::Relaxed);
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked(_) => {

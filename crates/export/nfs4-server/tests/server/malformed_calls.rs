@@ -48,10 +48,11 @@ fn retry_gets_cached_reply_marked_as_replay() {
     let run = |body: &[u8]| {
         let mut call =
             fixture.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
-        let Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed) else {
+        let Progress::Done(Some(reply)) = call.run(&fixture.server, Blocking::Allowed).progress
+        else {
             panic!("no reply")
         };
-        (reply.bytes[28..].to_vec(), call.is_replay())
+        (reply.bytes[28..].to_vec(), reply.kind == ReplyKind::Replay)
     };
     for (minor, body) in [(2, &v41_call), (0, &v40_call)] {
         let (first, is_replay) = run(body);

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use vouch_nfs4_server::{NameChange, NameOrder, Observation, Observer, ObserverNote};
+use vouch_nfs4_server::{CallOrigin, CompletedOp, EventPaths, NameChange, NameOrder, Observer};
 use vouch_vfs::{FileId, FileSystem as _};
 
 use crate::prelude::*;
@@ -13,7 +13,7 @@ struct NameModel {
 }
 
 impl Observer for NameModel {
-    fn wants(&self, _: u32) -> bool {
+    fn wants(&self, _: op::Op) -> bool {
         true
     }
 
@@ -21,7 +21,12 @@ impl Observer for NameModel {
         Some(&self.order)
     }
 
-    fn name_changed(&self, _: &Export, _: u32, change: &NameChange<'_>) -> Option<ObserverNote> {
+    fn name_changed(
+        &self,
+        _: &Export,
+        _: op::Op,
+        change: &NameChange<'_>,
+    ) -> Option<Box<EventPaths>> {
         thread::yield_now();
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let mut names = self.names.lock();
@@ -44,21 +49,27 @@ impl Observer for NameModel {
                 format!("renamed {} {}", text(old), text(new))
             }
         };
-        self.events.lock().push(event.clone());
-        Some(Box::new(event))
+        Some(self.note(event))
     }
 
-    fn before_deferral(&self, seen: &Observation<'_>) -> Option<ObserverNote> {
-        let event = format!("deferred {}", name_of(op::Op(seen.op)));
-        self.events.lock().push(event.clone());
-        Some(Box::new(event))
+    fn paths(&self, done: &CompletedOp<'_>) -> Option<Box<EventPaths>> {
+        Some(self.note(format!("deferred {}", name_of(done.op))))
     }
 
-    fn operation(&self, seen: &Observation<'_>) {
-        if let Some(event) = seen.details.as_ref().and_then(|details| details.note) {
-            let event = event.downcast_ref::<String>().unwrap();
-            self.events.lock().push(format!("{event}: {}", seen.status));
+    fn operation(&self, _: &CallOrigin, done: &CompletedOp<'_>) -> bool {
+        if let Some(paths) = &done.details.paths {
+            let event = String::from_utf8_lossy(&paths.path);
+            self.events.lock().push(format!("{event}: {}", done.status.0));
         }
+        false
+    }
+}
+
+impl NameModel {
+    fn note(&self, event: String) -> Box<EventPaths> {
+        self.events.lock().push(event.clone());
+        let path = Arc::<[u8]>::from(event.into_bytes()).into();
+        Box::new(EventPaths { path, ..EventPaths::default() })
     }
 }
 
@@ -88,7 +99,10 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
             lookup(new),
             read(Stateid::ANONYMOUS, 0, 1),
         ]);
-        assert!(matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)));
+        assert!(matches!(
+            call.run(&fixture.server, Blocking::Forbidden).progress,
+            Progress::Blocked(_)
+        ));
         calls.push(call);
     }
     assert_eq!(
@@ -102,9 +116,9 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
             "deferred READ"
         ]
     );
-    assert!(matches!(calls[1].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
+    assert!(matches!(calls[1].run(&fixture.server, Blocking::Allowed).progress, Progress::Done(_)));
     fixture.fail_with_io(Call::SyncMetadata);
-    assert!(matches!(calls[0].run(&fixture.server, Blocking::Allowed), Progress::Done(_)));
+    assert!(matches!(calls[0].run(&fixture.server, Blocking::Allowed).progress, Progress::Done(_)));
     let io = Status::IO.0;
     let deferred = ["deferred LOOKUP: 0", "deferred READ: 0"];
     assert_eq!(
@@ -168,7 +182,9 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
     calls
         .iter_mut()
-        .map(|call| matches!(call.run(&fixture.server, Blocking::Forbidden), Progress::Blocked(_)))
+        .map(|call| {
+            matches!(call.run(&fixture.server, Blocking::Forbidden).progress, Progress::Blocked(_))
+        })
         .collect()
 }
 

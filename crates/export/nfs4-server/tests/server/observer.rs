@@ -1,7 +1,7 @@
 use vouch_nfs4::op::{Access, AccessArgs};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
-    Denial, Denied, EndedState, Job, JobProgress, Loss, Observation, Observer, Stage, Totals,
+    CallOrigin, CompletedOp, Denial, EndedState, Job, JobProgress, Loss, Observer, Stage, Totals,
     requested,
 };
 
@@ -24,54 +24,56 @@ struct RecordingObserver {
 }
 
 impl Observer for RecordingObserver {
-    fn wants(&self, _: u32) -> bool {
+    fn wants(&self, _: Op) -> bool {
         true
     }
 
-    fn operation(&self, seen: &Observation<'_>) {
-        let details = seen.details.as_ref().expect("details were requested");
-        let name = details
-            .arguments
+    fn operation(&self, _: &CallOrigin, done: &CompletedOp<'_>) -> bool {
+        let (op, status) = (done.op, done.status.0);
+        let (details, arguments) =
+            (&done.details, done.arguments.as_ref().expect("details were requested"));
+        let name = arguments
             .name
+            .as_ref()
             .map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
-        self.operations.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
+        self.operations.lock().push((format!("{}{name}", name_of(op)), status));
         self.totals.lock().extend(details.totals);
-        if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
-            let access = details.arguments.access.expect("requested access");
-            assert!(details.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
+        if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&op) {
+            let access = arguments.access.expect("requested access");
+            assert!(done.saved_file().is_some() || ![Op::COPY, Op::CLONE].contains(&op));
             self.transfers.lock().push((
-                seen.op,
+                op.0,
                 access,
                 details.stage,
-                (seen.bytes_read, seen.bytes_written),
-                seen.status,
+                (details.bytes_read, details.bytes_written),
+                status,
             ));
         }
         self.granted.lock().extend(details.granted);
-        if Op(seen.op) == Op::COMMIT {
-            self.commits.lock().extend(details.arguments.access.zip(details.arguments.offset));
+        if op == Op::COMMIT {
+            self.commits.lock().extend(arguments.access.zip(arguments.offset));
         }
-        if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
-            self.set_access.lock().extend(details.arguments.access.map(|access| (seen.op, access)));
+        if [Op::SETATTR, Op::CREATE].contains(&op) {
+            self.set_access.lock().extend(arguments.access.map(|access| (op.0, access)));
         }
-        if Op(seen.op) == Op::OPEN {
-            self.opens.lock().extend(details.arguments.access.zip(details.granted));
+        if op == Op::OPEN {
+            self.opens.lock().extend(arguments.access.zip(details.granted));
         }
+        false
     }
 
-    fn denied(&self, denied: &Denied<'_>) {
-        if denied.why != Denial::NameService {
-            assert_eq!((denied.principal, denied.flavour), (&user(0), Flavour::Sys));
+    fn denied(&self, origin: &CallOrigin, export: &Export, why: Denial) {
+        if why != Denial::NameService {
+            assert_eq!((&origin.principal, origin.flavour), (&user(0), Flavour::Sys));
         }
-        self.denied.lock().push((denied.export.source.to_string(), denied.why));
+        self.denied.lock().push((export.source.to_string(), why));
     }
 
     fn state_ended(&self, ended: &EndedState<'_>) {
-        assert_eq!(
-            (ended.principal, ended.flavour, ended.delegation),
-            (&user(0), Flavour::Sys, false)
-        );
-        self.ended.lock().push((ended.peer.port(), ended.why, ended.totals));
+        let opener = ended.opener;
+        assert_eq!((&opener.principal, opener.flavour), (&user(0), Flavour::Sys));
+        assert!(!ended.delegation);
+        self.ended.lock().push((opener.peer.port(), ended.why, ended.totals));
         self.may_block.lock().push(ended.may_block);
     }
 }
@@ -100,7 +102,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
     assert!(matches!(
-        call.run(&fixture.server, Blocking::Forbidden),
+        call.run(&fixture.server, Blocking::Forbidden).progress,
         vouch_nfs4_server::Progress::Blocked(_)
     ));
     let reported: Vec<_> =
@@ -108,7 +110,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
     fixture.fail_with_io(Call::SyncMetadata);
     let vouch_nfs4_server::Progress::Done(Some(reply)) =
-        call.run(&fixture.server, Blocking::Allowed)
+        call.run(&fixture.server, Blocking::Allowed).progress
     else {
         panic!("not done")
     };

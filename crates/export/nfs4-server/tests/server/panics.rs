@@ -7,12 +7,9 @@ fn run(
     body: Vec<u8>,
 ) -> (Option<Vec<u8>>, Vec<Effect>) {
     let mut call = fixture.begin(Flavour::Sys, connection, principal, body);
-    let Progress::Done(reply) =
-        call.run_catching_panics(&fixture.server, Blocking::Allowed, Blocking::Allowed)
-    else {
-        panic!("with blocking nothing blocks")
-    };
-    (reply.map(|reply| reply.bytes[28..].to_vec()), call.take_effects())
+    let run = call.run_catching_panics(&fixture.server, Blocking::Allowed);
+    let Progress::Done(reply) = run.progress else { panic!("with blocking nothing blocks") };
+    (reply.map(|reply| reply.bytes[28..].to_vec()), run.effects)
 }
 
 fn panic_on(fixture: &Fixture, which: Call) {

@@ -14,7 +14,7 @@ pub(crate) use vouch_nfs4::{
 };
 pub(crate) use vouch_nfs4_server::{
     ClientAccess, ClientMatcher, Compound, Connection, Effect, Export, ExportId, Exports, Flavour,
-    FlavourAccess, Principal, Progress,
+    FlavourAccess, Principal, Progress, ReplyKind, RunResult,
 };
 pub(crate) use vouch_vfs::memory::Call;
 pub(crate) use vouch_vfs::{Blocking, Caller};

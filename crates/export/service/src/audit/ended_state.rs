@@ -3,14 +3,14 @@
 use vouch_audit::Record;
 use vouch_audit::operations::number;
 use vouch_audit::record::Class;
-use vouch_nfs4_server::{EndedState, Loss, Principal};
+use vouch_nfs4_server::{EndedState, Loss, OtherNames, Principal};
 
-use super::names::Others;
 use super::operation::select;
 use super::{Audit, flavour, now_ns, principal};
 
 impl Audit {
     pub(super) fn record_ended_state(&self, ended: &EndedState<'_>) {
+        let opener = ended.opener;
         let operation = if ended.delegation { number::DELEGRETURN } else { number::CLOSE };
         self.rules.with(|rules| {
             if !rules.may_record(operation) {
@@ -20,8 +20,8 @@ impl Audit {
                 true => self.names.path(ended.export, ended.file),
                 false => self.names.known_path(ended.export, ended.file),
             };
-            let name = self.hosts.name(ended.peer.ip().to_canonical());
-            let (uid, gid) = match ended.principal {
+            let name = self.hosts.name(opener.peer.ip().to_canonical());
+            let (uid, gid) = match &opener.principal {
                 Principal::None => (None, None),
                 _ => (Some(ended.caller.uid), Some(ended.caller.gid)),
             };
@@ -29,14 +29,14 @@ impl Audit {
                 time_ns: now_ns(),
                 class: Class::Operation,
                 operation,
-                flavour: flavour(ended.flavour),
-                minor: u8::try_from(ended.minor).unwrap_or(u8::MAX),
-                principal: principal(ended.principal).as_bytes(),
-                enctype: ended.enctype,
+                flavour: flavour(opener.flavour),
+                minor: u8::try_from(opener.minor).unwrap_or(u8::MAX),
+                principal: principal(&opener.principal).as_bytes(),
+                enctype: opener.enctype,
                 uid,
                 gid,
-                address: Some(ended.peer.ip()),
-                port: Some(ended.peer.port()),
+                address: Some(opener.peer.ip()),
+                port: Some(opener.peer.port()),
                 client: name.as_ref().map_or(b"", |name| name.as_bytes()),
                 export: ended.export.source.as_bytes(),
                 path: &path,
@@ -44,12 +44,12 @@ impl Audit {
                 read: Some(ended.totals.read),
                 written: Some(ended.totals.written),
                 open_ns: Some(ended.totals.open_ms.saturating_mul(1_000_000)),
-                connection: Some(ended.connection.0),
+                connection: Some(opener.connection.0),
                 ..Record::default()
             };
             let (others, none) = (
                 self.names.others(ended.export, Some(ended.file), &path, rules, operation),
-                Others::default(),
+                OtherNames::default(),
             );
             let Some((key, by)) = select(rules, &record, &others, &none) else { return };
             let detail = [why(ended.why), &by.detail(&path, true)].join("; ");

@@ -13,9 +13,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use vouch_audit::operations::number;
+use vouch_audit::operations::{self, number};
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Details, Export, NameOrder, Observation};
+use vouch_nfs4_server::{
+    Arguments, CompletedOp, EventPaths, Export, NameOrder, OtherNames, SharedPath,
+};
 use vouch_vfs::{Blocking, FileId, FileType};
 
 pub(super) use moved_paths::{MOVED, MovedPaths};
@@ -50,46 +52,6 @@ enum LinkCertainty {
     Yes,
 }
 
-/// A shared empty slice would make threads contend for its reference count.
-#[derive(Clone, Default)]
-pub(super) struct Path(Option<Arc<[u8]>>);
-
-impl std::ops::Deref for Path {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
-    }
-}
-
-impl From<Arc<[u8]>> for Path {
-    fn from(path: Arc<[u8]>) -> Path {
-        Path(Some(path))
-    }
-}
-
-/// Empty if none or unknown. `/...` stands for an unknown directory.
-#[derive(Default)]
-pub(super) struct Paths {
-    pub(super) path: Path,
-    pub(super) new_path: Path,
-    pub(super) file: Option<FileId>,
-    pub(super) others: Others,
-    pub(super) new_others: Others,
-}
-
-#[derive(Default)]
-pub(super) struct Others {
-    pub(super) links: Vec<Arc<[u8]>>,
-    pub(super) former: Vec<Arc<[u8]>>,
-    pub(super) are_more: bool,
-}
-
-impl Others {
-    pub(super) const NONE: Others =
-        Others { links: Vec::new(), former: Vec::new(), are_more: false };
-}
-
 impl Names {
     pub(super) fn new(moved: MovedPaths) -> Self {
         let mut seed = [0; 8];
@@ -116,16 +78,15 @@ impl Names {
 
     pub(super) fn paths(
         &self,
-        seen: &Observation<'_>,
-        details: &Details<'_>,
+        done: &CompletedOp<'_>,
+        arguments: &Arguments<'_>,
         rules: &Rules,
-    ) -> Paths {
-        let Some(export) = details.export else { return Paths::default() };
-        let (arguments, current, after) = (&details.arguments, seen.file, details.after);
-        let done = seen.status == 0;
-        let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
+    ) -> EventPaths {
+        let Some(export) = done.export_or_entered() else { return EventPaths::default() };
+        let (saved, current, after) = (done.saved_file(), done.file(), done.file_after());
+        let (op, is_ok) = (operations::code(done.op), done.status.is_ok());
         let below = |directory: Option<&FileId>, name: &[u8]| {
-            Path::from(self.path_below(export, directory, name))
+            SharedPath::from(self.path_below(export, directory, name))
         };
         let path = |file: Option<&FileId>| {
             file.map(|file| self.path(export, file).into()).unwrap_or_default()
@@ -133,22 +94,22 @@ impl Names {
         let named = |directory: Option<&FileId>, name: &[u8]| self.child(export, directory?, name);
         let others =
             |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
-        let mut paths = Paths::default();
-        match (op, arguments.name, arguments.new_name) {
+        let mut paths = EventPaths::default();
+        match (op, arguments.name.as_deref(), arguments.new_name.as_deref()) {
             (number::RENAME, Some(old), Some(new)) => {
-                paths.path = below(details.saved, old);
+                paths.path = below(saved, old);
                 paths.new_path = below(current, new);
-                paths.file = named(details.saved, old);
+                paths.file = named(saved, old);
                 paths.new_others = others(named(current, new).as_ref(), &paths.new_path);
             }
             (number::LINK, _, Some(new)) => {
-                paths.path = path(details.saved);
+                paths.path = path(saved);
                 paths.new_path = below(current, new);
-                paths.file = details.saved.copied();
+                paths.file = saved.copied();
             }
             (number::COPY | number::CLONE, ..) => {
                 (paths.path, paths.new_path, paths.file) =
-                    (path(details.saved), path(current), details.saved.copied());
+                    (path(saved), path(current), saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
             (_, Some(_), _) if current.is_none() && after.is_some() => {
@@ -158,7 +119,7 @@ impl Names {
             (_, Some(name), _) => {
                 let moves = self.stamps.moves();
                 paths.path = below(current, name);
-                if done
+                if is_ok
                     && FOLLOWS.contains(&op)
                     && let (Some(directory), Some(file)) = (current, after)
                 {
@@ -169,7 +130,7 @@ impl Names {
                 }
             }
             _ => {
-                let file = if op == number::LOOKUPP && done { after } else { current.or(after) };
+                let file = if op == number::LOOKUPP && is_ok { after } else { current.or(after) };
                 paths.path = path(file);
                 paths.file = file.copied();
             }
@@ -185,8 +146,8 @@ impl Names {
         path: &[u8],
         rules: &Rules,
         op: u16,
-    ) -> Others {
-        let mut others = Others::default();
+    ) -> OtherNames {
+        let mut others = OtherNames::default();
         if !rules.has_path_rules() {
             return others;
         }
@@ -337,7 +298,7 @@ impl Names {
         export: &Export,
         file: &FileId,
         (directory, name): (&FileId, &[u8]),
-        (path, moves): (&Path, u64),
+        (path, moves): (&SharedPath, u64),
         rules: &Rules,
     ) {
         if self.learn(export, file, directory, name, rules, LinkCertainty::Yes)

@@ -2,16 +2,13 @@ use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
+use vouch_nfs4::Status;
 use vouch_nfs4_server::{
-    Denial, Denied, Details, Export, Observation, Principal, Stage, requested,
+    Arguments, CallOrigin, CompletedOp, Denial, EventPaths, Export, OpDetails, OtherNames,
+    Principal, Stage, requested,
 };
-use vouch_vfs::FileId;
 
-use super::names::{Others, Paths};
-use super::{
-    Audit, BADHANDLE, MOVES, NAMING, PUTFH, PathSnapshot, Refused, SERVERFAULT, WRONGSEC, flavour,
-    now_ns, principal, set_must_be_durable, transport,
-};
+use super::{Audit, MOVES, NAMING, PUTFH, Refused, flavour, now_ns, principal, transport};
 
 const _: () = assert!(
     access::CREATE == requested::CREATE
@@ -26,49 +23,34 @@ const _: () = assert!(
 );
 
 impl Audit {
-    pub(super) fn operation(&self, seen: &Observation<'_>) {
-        let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let refused = match (operation, seen.status) {
-            (PUTFH, BADHANDLE) => {
+    /// True if the reply must wait until the record is stored.
+    pub(super) fn operation(&self, origin: &CallOrigin, done: &CompletedOp<'_>) -> bool {
+        let operation = operations::code(done.op);
+        let refused = match (operation, done.status) {
+            (PUTFH, Status::BADHANDLE) => {
                 Some((Refusal::Handle, "a filehandle that was never given out".to_owned()))
             }
-            (_, WRONGSEC) => Some((Refusal::Flavour, self.operation_and_name(operation, seen))),
+            (_, Status::WRONGSEC) => Some((Refusal::Flavour, operation_and_name(operation, done))),
             _ => None,
         };
         if let Some((why, detail)) = refused {
-            let export = seen
-                .details
-                .as_ref()
-                .and_then(|details| details.export)
-                .map_or("", |export| &*export.source);
-            let refused = Refused {
-                export,
-                detail: &detail,
-                enctype: seen.enctype,
-                ..Refused::of(why, seen.connection)
-            };
-            self.refuse(&refused.by(seen.flavour, seen.principal));
+            // Without details, only the operation is of interest.
+            let export = done.export_or_entered().filter(|_| done.arguments.is_some());
+            let export = export.map_or("", |export| &*export.source);
+            self.refuse(&Refused { export, detail: &detail, ..Refused::of_call(why, origin) });
         }
-        let Some(details) = &seen.details else { return };
-        self.rules.with(|rules| self.record(operation, seen, details, rules));
+        let Some(arguments) = &done.arguments else { return false };
+        let awaits =
+            self.rules.with(|rules| self.record(operation, origin, done, arguments, rules));
         self.save_moved_paths();
-        if seen.status == 0 && MOVES.contains(&operation) {
+        if done.status.is_ok() && MOVES.contains(&operation) {
             self.names.moved.wait();
         }
+        awaits
     }
 
-    fn operation_and_name(&self, operation: u16, seen: &Observation<'_>) -> String {
-        let name = seen
-            .details
-            .as_ref()
-            .and_then(|details| details.arguments.name)
-            .map(String::from_utf8_lossy);
-        let operation = operations::name(operation);
-        name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
-    }
-
-    pub(super) fn denied(&self, denied: &Denied<'_>) {
-        let detail = match denied.why {
+    pub(super) fn denied(&self, origin: &CallOrigin, export: &Export, why: Denial) {
+        let detail = match why {
             Denial::Client => "the export is not for this client",
             Denial::Port => "the export is for callers from a port below 1024 only",
             // The operation itself is recorded, with WRONGSEC.
@@ -78,51 +60,45 @@ impl Audit {
                 "the name service does not answer, and the caller is not cached: NFS4ERR_DELAY"
             }
         };
-        let refused = Refused {
-            export: &denied.export.source,
-            detail,
-            enctype: denied.enctype,
-            ..Refused::of(Refusal::Client, denied.connection)
-        };
-        self.refuse(&refused.by(denied.flavour, denied.principal));
+        let export = &export.source;
+        self.refuse(&Refused { export, detail, ..Refused::of_call(Refusal::Client, origin) });
     }
 
-    fn record(&self, operation: u16, seen: &Observation<'_>, details: &Details<'_>, rules: &Rules) {
+    fn record(
+        &self,
+        operation: u16,
+        origin: &CallOrigin,
+        done: &CompletedOp<'_>,
+        arguments: &Arguments<'_>,
+        rules: &Rules,
+    ) -> bool {
         let is_recorded = rules.may_record(operation);
         if !is_recorded && !NAMING.contains(&operation) {
-            return;
+            return false;
         }
-        let noted = details.note.and_then(|noted| noted.downcast_ref::<PathSnapshot>());
-        let (found, path);
-        let paths = if let Some(noted) = noted {
-            FilePaths::of(&noted.paths)
-        } else if let Some((export, file)) = used(operation, seen, details, rules) {
-            path = self.names.path(export, file);
-            FilePaths {
-                path: &path,
-                new_path: b"",
-                file: Some(file),
-                others: &Others::NONE,
-                new_others: &Others::NONE,
+        let noted = done.details.paths.as_deref();
+        let found;
+        let paths = match noted {
+            Some(noted) => noted,
+            None => {
+                found = self.paths_now(operation, done, arguments, rules);
+                &found
             }
-        } else {
-            found = self.names.paths(seen, details, rules);
-            FilePaths::of(&found)
         };
         if !is_recorded {
-            return;
+            return false;
         }
-        let name = self.hosts.name(seen.connection.peer().ip().to_canonical());
+        let name = self.hosts.name(origin.connection.peer().ip().to_canonical());
         let client = name.as_ref().map_or(&b""[..], |name| name.as_bytes());
         let time_ns = noted.map_or_else(now_ns, |noted| noted.time_ns);
-        let mut record = operation_record(operation, seen, details, &paths, client, time_ns);
-        let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else {
-            return;
+        let mut record =
+            operation_record(operation, origin, done, arguments, paths, client, time_ns);
+        let Some((key, by)) = select(rules, &record, &paths.others, &paths.new_others) else {
+            return false;
         };
-        let is_named = details.arguments.name.is_some()
-            || details.arguments.new_name.is_some()
-            || !paths.new_path.is_empty();
-        let detail = detail(&record, details, by, is_named);
+        let is_named =
+            arguments.name.is_some() || arguments.new_name.is_some() || !paths.new_path.is_empty();
+        let detail = detail(&record, &done.details, by, is_named);
         if let MatchedName::Link(other) = by
             && !is_named
         {
@@ -130,29 +106,60 @@ impl Audit {
         }
         (record.key, record.detail) = (key, detail.as_bytes());
         // SERVERFAULT refuses an operation that cannot be recorded.
-        let must_be_durable = self.denies
-            && seen.status != SERVERFAULT
-            && seen.export.is_some_and(|export| self.denied.read().contains(&export));
-        match must_be_durable {
-            true => {
-                set_must_be_durable(true);
-                self.trail.record_and_wait(&record)
-            }
+        let must_be_stored = self.denies
+            && done.status != Status::SERVERFAULT
+            && done.export().is_some_and(|export| self.denied.read().contains(&export.id));
+        match must_be_stored {
+            true => self.trail.record_and_wait(&record),
             false => self.trail.record(&record),
         };
+        must_be_stored
     }
+
+    fn paths_now(
+        &self,
+        operation: u16,
+        done: &CompletedOp<'_>,
+        arguments: &Arguments<'_>,
+        rules: &Rules,
+    ) -> EventPaths {
+        // The operation has no names, and no rule needs other names.
+        let is_plain = arguments.name.is_none()
+            && arguments.new_name.is_none()
+            && !rules.has_path_rules()
+            && USES.contains(&operation);
+        match (done.export(), done.file()) {
+            (Some(export), Some(file)) if is_plain => EventPaths {
+                path: self.names.path(export, file).into(),
+                file: Some(*file),
+                ..EventPaths::default()
+            },
+            _ => self.names.paths(done, arguments, rules),
+        }
+    }
+}
+
+fn operation_and_name(operation: u16, done: &CompletedOp<'_>) -> String {
+    let name = done.arguments.as_ref().and_then(|arguments| arguments.name.as_deref());
+    let operation = operations::name(operation);
+    name.map_or_else(
+        || operation.to_owned(),
+        |name| format!("{operation} {:?}", String::from_utf8_lossy(name)),
+    )
 }
 
 fn operation_record<'r>(
     operation: u16,
-    seen: &'r Observation<'_>,
-    details: &'r Details<'_>,
-    paths: &FilePaths<'r>,
+    origin: &'r CallOrigin,
+    done: &'r CompletedOp<'_>,
+    arguments: &Arguments<'_>,
+    paths: &'r EventPaths,
     client: &'r [u8],
     time_ns: u64,
 ) -> Record<'r> {
-    let peer = seen.connection.peer();
-    let (uid, gid) = match (details.caller, seen.principal) {
+    let peer = origin.connection.peer();
+    let details = &done.details;
+    let (uid, gid) = match (done.caller(), &origin.principal) {
         (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
         (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
         (None, _) => (None, None),
@@ -160,34 +167,34 @@ fn operation_record<'r>(
     let is_data =
         matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY)
             && details.stage != Stage::Started;
-    let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
+    let moved = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
     let mut record = Record {
         time_ns,
         class: Class::Operation,
         operation,
-        flavour: flavour(seen.flavour),
-        minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
-        result: seen.status,
-        principal: principal(seen.principal).as_bytes(),
-        enctype: seen.enctype,
+        flavour: flavour(origin.flavour),
+        minor: u8::try_from(origin.minor).unwrap_or(u8::MAX),
+        result: done.status.0,
+        principal: principal(&origin.principal).as_bytes(),
+        enctype: origin.enctype,
         uid,
         gid,
         address: Some(peer.ip()),
         port: Some(peer.port()),
         client,
-        export: details.export.map_or(&b""[..], |export| export.source.as_bytes()),
-        path: paths.path,
-        path2: paths.new_path,
-        file: paths.file.map_or(&b""[..], |file| file.as_bytes()),
-        requested: details.arguments.access,
+        export: done.export_or_entered().map_or(&b""[..], |export| export.source.as_bytes()),
+        path: &paths.path,
+        path2: &paths.new_path,
+        file: paths.file.as_ref().map_or(&b""[..], |file| file.as_bytes()),
+        requested: arguments.access,
         granted: details.granted,
-        offset: details.arguments.offset,
-        read: done(seen.bytes_read),
-        written: done(seen.bytes_written),
-        connection: Some(seen.connection.id().0),
-        xid: Some(seen.xid),
-        mode: details.arguments.mode,
-        ..transport(seen.connection)
+        offset: arguments.offset,
+        read: moved(details.bytes_read),
+        written: moved(details.bytes_written),
+        connection: Some(origin.connection.id().0),
+        xid: Some(origin.xid),
+        mode: arguments.mode,
+        ..transport(&origin.connection)
     };
     if let Some(totals) = details.totals {
         record.read = Some(totals.read);
@@ -195,34 +202,6 @@ fn operation_record<'r>(
         record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
     }
     record
-}
-
-struct FilePaths<'p> {
-    path: &'p [u8],
-    new_path: &'p [u8],
-    file: Option<&'p FileId>,
-    others: &'p Others,
-    new_others: &'p Others,
-}
-
-impl<'p> FilePaths<'p> {
-    fn of(paths: &'p Paths) -> Self {
-        let Paths { path, new_path, file, others, new_others } = paths;
-        FilePaths { path, new_path, file: file.as_ref(), others, new_others }
-    }
-}
-
-/// The operation has no names, and no rule needs other names.
-fn used<'o>(
-    operation: u16,
-    seen: &Observation<'o>,
-    details: &Details<'o>,
-    rules: &Rules,
-) -> Option<(&'o Export, &'o FileId)> {
-    let is_plain = details.arguments.name.is_none()
-        && details.arguments.new_name.is_none()
-        && !rules.has_path_rules();
-    (is_plain && USES.contains(&operation)).then_some(details.export.zip(seen.file)).flatten()
 }
 
 const USES: [u16; 6] =
@@ -240,8 +219,8 @@ pub(super) enum MatchedName<'p> {
 pub(super) fn select<'r, 'p>(
     rules: &'r Rules,
     record: &Record<'_>,
-    others: &'p Others,
-    new_others: &'p Others,
+    others: &'p OtherNames,
+    new_others: &'p OtherNames,
 ) -> Option<(&'r [u8], MatchedName<'p>)> {
     if let Some(key) = rules.select(record) {
         return Some((key, MatchedName::Path));
@@ -256,7 +235,7 @@ pub(super) fn select<'r, 'p>(
 }
 
 fn by_any<'p, T>(
-    others: &'p Others,
+    others: &'p OtherNames,
     mut is_by: impl FnMut(MatchedName<'p>, &'p [u8]) -> Option<T>,
 ) -> Option<T> {
     let links = others.links.iter().map(|path| (MatchedName::Link(path), &**path));
@@ -265,7 +244,7 @@ fn by_any<'p, T>(
     links.chain(former).chain(unknown).find_map(|(by, path)| is_by(by, path))
 }
 
-fn detail(record: &Record<'_>, about: &Details<'_>, by: MatchedName<'_>, is_named: bool) -> String {
+fn detail(record: &Record<'_>, about: &OpDetails, by: MatchedName<'_>, is_named: bool) -> String {
     // Most operations have no detail and allocate nothing.
     let sets = match record.operation {
         number::OPEN => 0,

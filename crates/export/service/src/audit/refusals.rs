@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use vouch_audit::record::{Class, Refusal};
 use vouch_audit::{Flavour, Record};
-use vouch_nfs4_server::{Connection, Principal};
+use vouch_nfs4_server::{CallOrigin, Connection, Principal};
 
 use super::{Audit, flavour, now_ns, principal, transport};
 use crate::clock;
@@ -21,12 +21,18 @@ pub(crate) struct Refused<'a> {
 }
 
 impl<'a> Refused<'a> {
-    pub(super) fn by(self, under: vouch_nfs4_server::Flavour, caller: &'a Principal) -> Self {
-        let user = match caller {
-            Principal::Sys { uid, gid, .. } => Some((*uid, *gid)),
+    pub(super) fn of_call(why: Refusal, origin: &'a CallOrigin) -> Self {
+        let user = match origin.principal {
+            Principal::Sys { uid, gid, .. } => Some((uid, gid)),
             _ => None,
         };
-        Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
+        Refused {
+            flavour: flavour(origin.flavour),
+            principal: principal(&origin.principal),
+            enctype: origin.enctype,
+            user,
+            ..Self::of(why, &origin.connection)
+        }
     }
 
     pub(crate) fn of(why: Refusal, connection: &'a Connection) -> Self {

@@ -19,6 +19,5 @@ pub(crate) struct BlockedCall {
     pub(crate) records: bool,
     pub(crate) envelope: Option<Envelope>,
     pub(crate) moves: u8,
-    pub(crate) must_be_durable: bool,
     pub(crate) charge: BlockedCharge,
 }

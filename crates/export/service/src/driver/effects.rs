@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use vouch_nfs4_server::{BlockedOn, Compound, Effect, Job, JobProgress, Reply, Unreachable};
+use vouch_nfs4_server::{BlockedOn, Effect, Job, JobProgress, Reply, ReplyKind, Unreachable};
 use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 
 use super::state::Driver;
-use crate::audit::{self, Hold};
 use crate::clock;
 use crate::monitoring::client_faults::ClientFault;
 use crate::recovery::Change;
@@ -21,18 +20,19 @@ impl Driver {
     /// calls.
     pub(crate) fn finish_call(
         self: &Arc<Self>,
-        compound: &mut Compound,
         connection: &Arc<Connection>,
+        effects: Vec<Effect>,
         reply: Option<Reply>,
         records: bool,
         envelope: Option<Envelope>,
     ) -> Option<Outgoing> {
-        let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
-        let effects = compound.take_effects();
-        let waits = (records || compound.waits_for_records()) && self.recovery.has_pending();
-        let hold = audit::take_hold(compound.is_replay());
+        let (awaits_observer, kind) = reply
+            .as_ref()
+            .map_or((false, ReplyKind::Plain), |reply| (reply.awaits_observer, reply.kind));
+        let outgoing = reply.map(|reply| Outgoing::reply(reply.bytes, reply.spans, envelope));
+        let waits = (records || kind != ReplyKind::Plain) && self.recovery.has_pending();
         if effects.is_empty() && !waits {
-            return self.hold_for_audit(connection, outgoing, hold);
+            return self.hold_for_audit(connection, outgoing, awaits_observer, kind);
         }
         let changes = self.apply_all_but_records(effects);
         if waits || changes.iter().any(Change::delays_replies) {
@@ -41,10 +41,11 @@ impl Driver {
                 let awaits = PendingReply::new(connection);
                 Box::new(move || {
                     let connection = awaits.connection();
-                    if let Some(outgoing) = driver.hold_for_audit(connection, Some(outgoing), hold)
-                    {
-                        connection.send_durable(outgoing);
-                    }
+                    let outgoing = Some(outgoing);
+                    driver
+                        .hold_for_audit(connection, outgoing, awaits_observer, kind)
+                        .into_iter()
+                        .for_each(|outgoing| connection.send_durable(outgoing));
                 }) as Box<dyn FnOnce() + Send>
             });
             self.recovery.change(changes, after);
@@ -53,7 +54,7 @@ impl Driver {
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
-        self.hold_for_audit(connection, outgoing, hold)
+        self.hold_for_audit(connection, outgoing, awaits_observer, kind)
     }
 
     /// Returns the reply if it may leave now.
@@ -61,9 +62,11 @@ impl Driver {
         &self,
         connection: &Arc<Connection>,
         outgoing: Option<Outgoing>,
-        hold: Hold,
+        awaits_observer: bool,
+        kind: ReplyKind,
     ) -> Option<Outgoing> {
-        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(awaits_observer, kind))
+        else {
             return outgoing;
         };
         let (outgoing, awaits) = (outgoing?, PendingReply::new(connection));
@@ -203,19 +206,19 @@ impl Driver {
             if !driver.may_serve() {
                 return;
             }
-            let progress = job.step(&driver.engine, clock::now());
-            let hold = audit::take_hold(false);
-            match progress {
+            match job.step(&driver.engine, clock::now()) {
                 JobProgress::More => driver.run_job(job),
                 // A client can observe the end of a job, so it waits for the audit like a reply.
-                JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold))
-                {
-                    Some(audit) => audit.after(Box::new({
-                        let driver = driver.clone();
-                        move || driver.run_job(job)
-                    })),
-                    None => driver.run_job(job),
-                },
+                JobProgress::Ended { awaits_observer } => {
+                    let mut audit = driver.audit.iter();
+                    match audit.find(|audit| audit.holds(awaits_observer, ReplyKind::Plain)) {
+                        Some(audit) => audit.after(Box::new({
+                            let driver = driver.clone();
+                            move || driver.run_job(job)
+                        })),
+                        None => driver.run_job(job),
+                    }
+                }
                 JobProgress::Done(effects) => driver.apply(effects),
             }
         });

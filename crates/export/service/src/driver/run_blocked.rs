@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use vouch_nfs4_server::{BlockedOn, Compound, Progress};
+use vouch_nfs4_server::{BlockedOn, Compound, Effect, MayBlock, Progress};
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Blocking;
 
@@ -10,34 +10,23 @@ use crate::limits::{MOVES_MAX, WAITING_COPY_LEN_MAX};
 use crate::thread_pool::TaskOrigin;
 use crate::transport::connection::{ActiveCall, Connection};
 use crate::transport::output::Outgoing;
-use crate::{audit, clock, identity};
+use crate::{clock, identity};
 
 impl Driver {
     pub(crate) fn run_blocked(
         self: &Arc<Self>,
         connection: Arc<Connection>,
-        mut compound: Compound,
+        compound: Compound,
+        effects: Vec<Effect>,
         place: BlockedOn,
         envelope: Option<Envelope>,
     ) {
-        let records = self.apply_early(compound.take_effects());
+        let records = self.apply_early(effects);
         connection.begin_waiting();
         self.traffic.blocked.add(1);
-        let must_be_durable = audit::must_be_durable();
-        audit::set_must_be_durable(false);
         let charge = connection.charge_blocked(0);
-        self.block_on(
-            place,
-            BlockedCall {
-                connection,
-                compound,
-                records,
-                envelope,
-                moves: 0,
-                must_be_durable,
-                charge,
-            },
-        );
+        let waiting = BlockedCall { connection, compound, records, envelope, moves: 0, charge };
+        self.block_on(place, waiting);
     }
 
     fn block_on(self: &Arc<Self>, place: BlockedOn, mut waiting: BlockedCall) {
@@ -86,57 +75,35 @@ impl Driver {
         waiting: BlockedCall,
         place: BlockedOn,
     ) -> Option<Outgoing> {
-        let BlockedCall {
-            connection,
-            mut compound,
-            mut records,
-            envelope,
-            moves,
-            must_be_durable,
-            charge,
-        } = waiting;
+        let BlockedCall { connection, mut compound, mut records, envelope, moves, charge } =
+            waiting;
         if !self.may_serve() {
             connection.shut_down();
             return None;
         }
-        audit::set_must_be_durable(must_be_durable);
         identity::set_origin(connection.origin());
         compound.resume_at(clock::now());
-        let (disks, names) = match place {
-            _ if moves >= MOVES_MAX => (Blocking::Allowed, Blocking::Allowed),
-            BlockedOn::Disk | BlockedOn::Remote(_) => (Blocking::Allowed, Blocking::Forbidden),
-            BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
-        };
-        let reply = loop {
-            compound.wait_for(if moves >= MOVES_MAX {
-                compound.remote_system()
-            } else {
-                place.remote()
-            });
-            let next = match compound.run_catching_panics(&self.engine, disks, names) {
-                Progress::Done(reply) => break reply,
-                Progress::Blocked(next) => next,
+        let mut on = place;
+        let (effects, reply) = loop {
+            let may_block = match moves >= MOVES_MAX {
+                true => MayBlock { remote: on.remote(), ..Blocking::Allowed.into() },
+                false => MayBlock::from(place),
             };
-            records |= self.apply_early(compound.take_effects());
-            if next != place && moves < MOVES_MAX {
+            let run = compound.run_catching_panics(&self.engine, may_block);
+            match run.progress {
+                Progress::Done(reply) => break (run.effects, reply),
+                Progress::Blocked(next) => on = next,
+            }
+            records |= self.apply_early(run.effects);
+            if on != place && moves < MOVES_MAX {
                 connection.begin_waiting();
-                let must_be_durable = audit::must_be_durable();
-                audit::set_must_be_durable(false);
-                self.block_on(
-                    next,
-                    BlockedCall {
-                        connection,
-                        compound,
-                        records,
-                        envelope,
-                        moves: moves + 1,
-                        must_be_durable,
-                        charge,
-                    },
-                );
+                let moves = moves + 1;
+                let waiting =
+                    BlockedCall { connection, compound, records, envelope, moves, charge };
+                self.block_on(on, waiting);
                 return None;
             }
         };
-        self.finish_call(&mut compound, &connection, reply, records, envelope)
+        self.finish_call(&connection, effects, reply, records, envelope)
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use vouch_gss_mit::Partial;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
-use vouch_nfs4_server::Reply;
 use vouch_oncrpc::{Accepted, Call, Reply as RpcReply, ReplyBody, begin_record, end_record};
 use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
@@ -244,7 +243,7 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
     begin_record(&mut w);
     let envelope = Envelope::begin(&call, Accepted::Success(&[]), &mut w);
     w.raw(results);
-    (Outgoing::reply(Reply { bytes: w.into_bytes(), spans: Vec::new() }, Some(envelope)), seq)
+    (Outgoing::reply(w.into_bytes(), Vec::new(), Some(envelope)), seq)
 }
 
 #[test]

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use vouch_audit::operations;
 use vouch_daemon::exposition::{Exposition, Metric};
-use vouch_nfs4::Status;
-use vouch_nfs4::op::Op;
-use vouch_nfs4_server::{ConnectionId, Denied, ExportId, Observation, Observer, Principal};
+use vouch_nfs4_server::{
+    CallOrigin, CompletedOp, ConnectionId, Denial, Export, ExportId, Observer, OpDetails, Principal,
+};
 
 use crate::limits::METRIC_CLIENTS_MAX;
 use crate::monitoring::client_faults::{ClientFault, ClientFaults};
@@ -121,14 +121,11 @@ impl Metrics {
             .collect()
     }
 
-    fn client_failed(&self, fault: ClientFault, seen: &Observation<'_>) {
-        let exports = self.exports.read();
-        let export = seen.export.and_then(|id| exports.get(&id)).map_or("", |(name, _)| name);
-        let (operation, status) = (
-            Op(seen.op).name().unwrap_or("ILLEGAL"),
-            Status(seen.status).name().unwrap_or("unknown"),
-        );
-        let (connection, user) = (seen.connection, user(seen.principal));
+    fn client_failed(&self, fault: ClientFault, origin: &CallOrigin, done: &CompletedOp<'_>) {
+        let export = done.export().map_or("", |export| &*export.source);
+        let (operation, status) =
+            (done.op.name().unwrap_or("ILLEGAL"), done.status.name().unwrap_or("unknown"));
+        let (connection, user) = (&origin.connection, user(&origin.principal));
         self.client_faults.note(
             fault,
             connection.client_name(),
@@ -188,10 +185,10 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
-    fn denied(&self, denied: &Denied<'_>) {
-        let (connection, export, fault) =
-            (denied.connection, &denied.export.source, ClientFault::of_denial(denied.why));
-        let (user, transport) = (user(denied.principal), connection.transport().name());
+    fn denied(&self, origin: &CallOrigin, export: &Export, why: Denial) {
+        let (connection, export) = (&origin.connection, &export.source);
+        let fault = ClientFault::of_denial(why);
+        let (user, transport) = (user(&origin.principal), connection.transport().name());
         self.client_faults.note(
             fault,
             connection.client_name(),
@@ -200,17 +197,18 @@ impl Observer for Metrics {
         );
     }
 
-    fn operation(&self, seen: &Observation<'_>) {
-        let number = usize::try_from(seen.op).ok().filter(|&op| op < OPERATIONS).unwrap_or(0);
-        let bad = seen.status != 0;
+    fn operation(&self, origin: &CallOrigin, done: &CompletedOp<'_>) -> bool {
+        let number = usize::try_from(done.op.0).ok().filter(|&op| op < OPERATIONS).unwrap_or(0);
+        let bad = !done.status.is_ok();
         if bad {
-            self.failure(seen.status);
-            if let Some(fault) = ClientFault::of_status(seen.op, seen.status, seen.is_squashed) {
-                self.client_failed(fault, seen);
+            self.failure(done.status.0);
+            let is_squashed = done.is_squashed(origin);
+            if let Some(fault) = ClientFault::of_status(done.op.0, done.status.0, is_squashed) {
+                self.client_failed(fault, origin, done);
             }
         }
         LAST.with_borrow_mut(|last| {
-            let id = seen.connection.id();
+            let id = origin.connection.id();
             if last.as_ref().is_none_or(|last| last.connection != id || last.metrics != self.number)
             {
                 let mine = last
@@ -218,7 +216,7 @@ impl Observer for Metrics {
                     .filter(|last| last.metrics == self.number)
                     .map(|last| last.operations);
                 let operations = mine.unwrap_or_else(|| self.shard());
-                let client = self.client(seen.connection.peer().ip());
+                let client = self.client(origin.connection.peer().ip());
                 *last = Some(Last {
                     metrics: self.number,
                     operations,
@@ -229,8 +227,8 @@ impl Observer for Metrics {
             }
             let Some(last) = last else { return };
             last.operations.add(number, bad);
-            last.client.count(seen, bad);
-            if let Some(export) = seen.export {
+            last.client.count(&done.details, bad);
+            if let Some(export) = done.export().map(|export| export.id) {
                 if last.export.as_ref().is_none_or(|(known, _)| *known != export) {
                     last.export = self
                         .exports
@@ -239,10 +237,11 @@ impl Observer for Metrics {
                         .map(|(_, totals)| (export, totals.clone()));
                 }
                 if let Some((_, totals)) = &last.export {
-                    totals.count(seen, bad);
+                    totals.count(&done.details, bad);
                 }
             }
         });
+        false
     }
 }
 
@@ -271,16 +270,16 @@ impl Operations {
 }
 
 impl Totals {
-    fn count(&self, seen: &Observation<'_>, failed: bool) {
+    fn count(&self, done: &OpDetails, failed: bool) {
         self.operations.add(1);
         if failed {
             self.failed.add(1);
         }
-        if seen.bytes_read > 0 {
-            self.bytes_read.add(seen.bytes_read);
+        if done.bytes_read > 0 {
+            self.bytes_read.add(done.bytes_read);
         }
-        if seen.bytes_written > 0 {
-            self.bytes_written.add(seen.bytes_written);
+        if done.bytes_written > 0 {
+            self.bytes_written.add(done.bytes_written);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use vouch_nfs4_server::Reply;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::FileSpan;
 
@@ -54,12 +53,15 @@ impl Outgoing {
     }
 
     pub(crate) fn unmarked(bytes: Vec<u8>, envelope: Option<Envelope>) -> Self {
-        Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
+        Self::reply(bytes, Vec::new(), envelope)
     }
 
-    /// `reply` has room for its record mark, which is set now or after sealing.
-    pub(crate) fn reply(reply: Reply, envelope: Option<Envelope>) -> Self {
-        let Reply { bytes, spans } = reply;
+    /// `bytes` have room for the record mark, which is set now or after sealing.
+    pub(crate) fn reply(
+        bytes: Vec<u8>,
+        spans: Vec<(usize, FileSpan)>,
+        envelope: Option<Envelope>,
+    ) -> Self {
         let state = if envelope.is_some() { State::Unsealed } else { State::Ready };
         let mut outgoing = Outgoing { bytes, spans, envelope, state };
         if state == State::Ready {
@@ -222,10 +224,8 @@ mod tests {
     fn spans_are_sent_between_bytes() {
         let mut output = Output::default();
         output.push(Outgoing::reply(
-            Reply {
-                bytes: vec![0; 100],
-                spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))],
-            },
+            vec![0; 100],
+            vec![(40, span(1000)), (40, span(5)), (100, span(7))],
             None,
         ));
         output.push(Outgoing::bytes(vec![1; 10]));
@@ -238,8 +238,7 @@ mod tests {
 
     #[test]
     fn record_mark_counts_the_spans() {
-        let record =
-            Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] }, None);
+        let record = Outgoing::reply(vec![0; 8], vec![(8, span(1000))], None);
         assert_eq!(record.bytes[..4], (0x8000_0000u32 + 1004).to_be_bytes());
     }
 
@@ -247,9 +246,9 @@ mod tests {
         #[test]
         fn any_write_sizes_send_everything(steps in proptest::collection::vec(1usize..600, 1..200)) {
             let mut output = Output::default();
-            output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (100, span(3))] }, None));
+            output.push(Outgoing::reply(vec![0; 100], vec![(40, span(1000)), (100, span(3))], None));
             output.push(Outgoing::bytes(vec![1; 10]));
-            output.push(Outgoing::reply(Reply { bytes: vec![0; 30], spans: vec![(4, span(500))] }, None));
+            output.push(Outgoing::reply(vec![0; 30], vec![(4, span(500))], None));
             let mut left: usize = 100 + 1003 + 10 + 530;
             let mut done = 0;
             for step in steps {

@@ -89,7 +89,6 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
-    use vouch_nfs4_server::Reply;
 
     fn file(len: usize) -> (Arc<File>, Vec<u8>) {
         let bytes: Vec<u8> = (0..len).map(|i| (i / 7) as u8).collect();
@@ -105,10 +104,7 @@ mod tests {
         let mut expected = Vec::new();
         for (offset, len) in [(0, 100), (5, 16_000), (20_000, 200_000), (299_990, 30)] {
             let span = FileSpan { file: file.clone(), offset: offset as u64, len };
-            output.push(Outgoing::reply(
-                Reply { bytes: vec![7; 100], spans: vec![(50, span)] },
-                None,
-            ));
+            output.push(Outgoing::reply(vec![7; 100], vec![(50, span)], None));
             expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
             expected.extend_from_slice(&[7; 46]);
             expected.extend_from_slice(&bytes[offset..(offset + len).min(bytes.len())]);

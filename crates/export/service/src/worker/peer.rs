@@ -2,7 +2,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use vouch_audit::record::Refusal;
-use vouch_nfs4_server::{Now, Progress, Request};
+use vouch_nfs4_server::{Now, Progress, Request, RunResult};
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Blocking;
 
@@ -352,18 +352,16 @@ fn run_compound(
         return connection.shut_down();
     }
     let mut compound = driver.engine.begin(request, now);
-    match compound.run(&driver.engine, Blocking::Forbidden) {
-        Progress::Done(reply) => {
-            if let Some(outgoing) =
-                driver.finish_call(&mut compound, connection, reply, false, envelope)
-            {
-                scratch.push_for(connection, outgoing);
-            }
-        }
+    let RunResult { effects, progress } = compound.run(&driver.engine, Blocking::Forbidden);
+    match progress {
+        Progress::Done(reply) => driver
+            .finish_call(connection, effects, reply, false, envelope)
+            .into_iter()
+            .for_each(|outgoing| scratch.push_for(connection, outgoing)),
         Progress::Blocked(place) => {
             // Earlier replies leave first: a client that compares their order sees them as older.
             scratch.flush(connection);
-            driver.run_blocked(connection.clone(), compound, place, envelope);
+            driver.run_blocked(connection.clone(), compound, effects, place, envelope);
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn create(
     let Object::File(directory) = context.current_object()? else {
         return Err(Status::ROFS.into());
     };
-    if context.minor == 0 && matches!(how, CreateHow::Exclusive41(_)) {
+    if context.origin.minor == 0 && matches!(how, CreateHow::Exclusive41(_)) {
         return Err(Status::BADXDR.into());
     }
     crate::files::directory::require_directory(context, &directory)?;

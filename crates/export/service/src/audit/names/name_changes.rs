@@ -1,8 +1,8 @@
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Export, ExportId, NameChange, NameOrder};
+use vouch_nfs4_server::{EventPaths, Export, ExportId, NameChange, NameOrder};
 use vouch_vfs::FileId;
 
-use super::{DEPTH_MAX, LinkCertainty, Names, Node, ORDERS, Paths};
+use super::{DEPTH_MAX, LinkCertainty, Names, Node, ORDERS};
 
 impl Names {
     pub(in crate::audit) fn order(&self, export: ExportId) -> Option<&NameOrder> {
@@ -15,13 +15,13 @@ impl Names {
         op: u16,
         change: &NameChange<'_>,
         rules: &Rules,
-    ) -> Paths {
+    ) -> EventPaths {
         let (NameChange::Created(file, link)
         | NameChange::Linked(file, link)
         | NameChange::Removed(file, link)
         | NameChange::Renamed(file, link, _)) = *change;
         let others = |file: &FileId, path: &[u8]| self.others(export, Some(file), path, rules, op);
-        let mut paths = Paths { file: Some(*file), ..Paths::default() };
+        let mut paths = EventPaths { file: Some(*file), ..EventPaths::default() };
         let moves = self.stamps.moves();
         match *change {
             NameChange::Linked(..) => paths.path = self.path(export, file).into(),

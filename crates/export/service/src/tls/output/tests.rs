@@ -4,7 +4,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use vouch_nfs4_server::Reply;
 use vouch_rpc_tls::credentials::{ClientFiles, ServerCredentials, ServerFiles, client_config};
 use vouch_rpc_tls::{Handshake, ServerName, Session, Step, TlsStream};
 
@@ -62,7 +61,7 @@ fn replies_and_file_data_arrive_in_order_through_small_socket() {
         [(0, 100), (5, PLAIN_LEN_MAX - 100), (20_000, 1_048_576), (3, 4096), (1_199_990, 40_000)]
     {
         let span = FileSpan { file: file.clone(), offset: offset as u64, len };
-        output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }, None));
+        output.push(Outgoing::reply(vec![7; 100], vec![(50, span)], None));
         expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
         expected.extend_from_slice(&[7; 46]);
         expected.extend_from_slice(&data[offset..(offset + len).min(data.len())]);
