@@ -102,9 +102,9 @@ impl CallState {
         }
     }
 
-    pub(crate) fn begin_tracking(&mut self, is_tracked: bool) {
-        self.details = OpDetails { is_tracked, ..OpDetails::default() };
-        self.used = [const { None }; 2];
+    /// The operation runs again from its start.
+    pub(crate) fn forget_details(&mut self) {
+        (self.details, self.used) = (OpDetails::default(), [const { None }; 2]);
     }
 
     /// Adds the bytes to the opens. True for an I/O that no open announced.

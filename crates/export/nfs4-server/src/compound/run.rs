@@ -310,7 +310,7 @@ impl Compound {
             .ok()
             .filter(|_| server.observer().wants(op))
             .map(crate::observer::arguments::of);
-        call.begin_tracking(arguments.is_some());
+        call.details.is_tracked = arguments.is_some();
         let args = match args {
             Ok(args) => precheck::check(call, &args, cursor, server).map(|()| args),
             Err(error) => Err(crate::compound::dispatch::unreadable(op, &error)),
@@ -493,6 +493,7 @@ impl CompoundContext<'_> {
             Ok(()) => self.fits(is_last),
             Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => {
                 self.call.space.truncate(self.out, self.call.result.at);
+                self.call.forget_details();
                 return Err(match stop {
                     OpError::NamesWouldBlock => BlockedOn::NameService,
                     _ => BlockedOn::files(self.remote_system()),

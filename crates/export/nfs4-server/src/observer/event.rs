@@ -97,6 +97,7 @@ impl CompletedOp<'_> {
 
     /// Reports the event, or appends it to those that wait. True if the reply must wait until the
     /// observer has stored the event.
+    #[inline]
     pub(crate) fn report_or_defer(
         mut self,
         observer: &dyn Observer,
