@@ -49,11 +49,11 @@ fn records_are_sent_at_least_once_across_reconnects_and_restarts() {
         }
         seen
     });
-    site.run_ok(&args);
+    site.run_ok(args);
     let mut log = open(&site.path("trail"));
     put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    site.run_ok(&args);
+    site.run_ok(args);
     let seen = collector.join().expect("the collector ends");
     let mut all: Vec<u64> = seen.concat();
     assert_eq!(seen[2], [203], "{seen:?}");
@@ -109,10 +109,10 @@ fn only_sealed_records_are_sent() {
         site.run_ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]),
         "1\n"
     );
-    site.run_ok(&args);
-    site.run_ok(&args);
+    site.run_ok(args);
+    site.run_ok(args);
     log.close(3_000_000 * SECOND).expect("the trail closes");
-    site.run_ok(&args);
+    site.run_ok(args);
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
@@ -147,12 +147,12 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
     let restore = snapshot(&site.path("trail"));
     more(40, "sent");
-    site.run_ok(&args);
+    site.run_ok(args);
     let sent = std::fs::read_to_string(site.path("position")).expect("the file exists");
     let stays = || {
         assert_eq!(std::fs::read_to_string(site.path("position")).expect("the file exists"), sent)
     };
-    site.run_ok(&args);
+    site.run_ok(args);
     restore();
     site.expect_err(5, args, &["ends before what was sent", "record 242", "remove position"]);
     more(10, "other");
@@ -165,9 +165,9 @@ fn restored_trail_is_refused_after_newer_records_were_sent() {
     site.write("position", old.join(" "));
     assert!(site.run_err(5, args).contains("ends before what was sent"));
     std::fs::remove_file(site.path("position")).expect("the file exists");
-    site.run_ok(&args);
+    site.run_ok(args);
     more(5, "late");
-    site.run_ok(&args);
+    site.run_ok(args);
 }
 
 #[test]
