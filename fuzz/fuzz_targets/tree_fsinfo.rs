@@ -19,5 +19,7 @@ fuzz_target!(|input: &[u8]| {
     }
     // No input can carry a signature by a key with this hash.
     let hostid = HostId::from_bytes([9; 32]);
-    assert!(verify::verify_fsinfo(&hostid, input, 1_800_000_000, &NewestSeen::default(), []).is_err());
+    assert!(
+        verify::verify_fsinfo(&hostid, input, 1_800_000_000, &NewestSeen::default(), []).is_err()
+    );
 });
