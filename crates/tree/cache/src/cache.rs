@@ -39,7 +39,7 @@ pub struct TreeCache {
     _lock: File,
 }
 
-/// Whether a range of a pack is on the disk.
+/// A range of a pack: on the disk or not.
 pub enum Cover {
     /// All of it: it can be sent at once.
     Ready(Arc<PackFile>),
@@ -58,7 +58,7 @@ pub(crate) struct Counters {
     pub(crate) evictions: AtomicU64,
 }
 
-/// What status and metrics show.
+/// Counts for status and metrics.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheCounts {
     /// Requests with all bytes present.

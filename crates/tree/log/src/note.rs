@@ -136,7 +136,7 @@ impl SignedNote {
         [self.text.clone(), "\n".to_owned()].into_iter().chain(lines).collect()
     }
 
-    /// What is signed. Not verified.
+    /// The signed text, not verified.
     pub fn text(&self) -> &str {
         &self.text
     }

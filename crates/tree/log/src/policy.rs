@@ -128,7 +128,7 @@ pub struct Cosigned {
     pub time: u64,
 }
 
-/// What makes a checkpoint credible.
+/// The conditions of a credible checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Belief {
     /// Cosignatures of the policy's witnesses, the latest first.

@@ -1,5 +1,5 @@
 //! Verified reading of a log: each tile is compared with the root hash of a checkpoint before a
-//! proof or an entry is made from it. Whether the checkpoint deserves belief is the caller's part.
+//! proof or an entry is made from it. The belief in the checkpoint is the caller's part.
 
 use std::collections::BTreeMap;
 use std::io;

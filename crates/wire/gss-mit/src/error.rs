@@ -8,7 +8,7 @@ use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 pub struct KerberosError {
     /// The library's message. Names in it are untrusted.
     pub what: String,
-    /// What an administrator can do, for known causes.
+    /// The cure for an administrator, for known causes.
     pub cure: Option<&'static str>,
     /// GSS-API status (RFC 2744 §3.9.1).
     pub major: u32,

@@ -34,7 +34,7 @@ impl BlockedOn {
     }
 }
 
-/// What the thread of a run may wait for.
+/// The things that the thread of a run may wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct MayBlock {
     pub disks: Blocking,
