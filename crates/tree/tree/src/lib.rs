@@ -21,7 +21,7 @@
 //!
 //! ```
 //! use vouch_tree::key::{SecretKey, SigningCert};
-//! use vouch_tree::verify::{Seen, verify_fsinfo};
+//! use vouch_tree::verify::{NewestSeen, verify_fsinfo};
 //! use vouch_tree::{Blob, Content, Counts, Fsinfo, Inode, Iv, SignedFsinfo, Timestamp};
 //! use vouch_xdr::Xdr;
 //!
@@ -48,12 +48,12 @@
 //! };
 //! let mut signed = SignedFsinfo::sign(&fsinfo, &signing_key, cert).to_xdr();
 //!
-//! let verified = verify_fsinfo(&hostid, &signed, now + 60, &Seen::default(), [])?;
+//! let verified = verify_fsinfo(&hostid, &signed, now + 60, &NewestSeen::default(), [])?;
 //! assert_eq!(verified.fsinfo, fsinfo);
 //! // After the validity, or with any bit changed, the same bytes are refused.
-//! assert!(verify_fsinfo(&hostid, &signed, now + 3600, &Seen::default(), []).is_err());
+//! assert!(verify_fsinfo(&hostid, &signed, now + 3600, &NewestSeen::default(), []).is_err());
 //! signed[40] ^= 1;
-//! assert!(verify_fsinfo(&hostid, &signed, now + 60, &Seen::default(), []).is_err());
+//! assert!(verify_fsinfo(&hostid, &signed, now + 60, &NewestSeen::default(), []).is_err());
 //! # Ok::<(), vouch_tree::verify::Refusal>(())
 //! ```
 

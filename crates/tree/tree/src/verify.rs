@@ -1,5 +1,5 @@
 //! Verifies a signed fsinfo: signatures, revocation, rollback and expiry. The time, the newest
-//! revision seen and the statements are parameters. Callers keep [`Seen`] outside every cache.
+//! revision seen and the statements are parameters. Callers keep [`NewestSeen`] outside every cache.
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
