@@ -25,7 +25,7 @@ pub use pack::MissingFrames;
 use vouch_tree::TreeName;
 use vouch_tree_client::{ErrorClass, HttpOptions, TreeOptions};
 
-/// How a cache follows its tree and how much it keeps.
+/// Options of a cache: its tree, its origins and its quota.
 pub struct CacheOptions {
     /// The tree.
     pub name: TreeName,

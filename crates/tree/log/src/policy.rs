@@ -14,7 +14,7 @@ pub const POLICY_LEN_MAX: usize = 256 * 1024;
 /// signatures than a note may have, a false one of each witness costs no more than a true one.
 pub const POLICY_ITEMS_MAX: usize = 64;
 
-/// How far ahead of the clock a cosignature's time may be, in seconds. As for revisions.
+/// A cosignature's time may be this many seconds ahead of the clock. As for revisions.
 pub const CLOCK_SKEW_S_MAX: u64 = 300;
 
 /// A log that a policy accepts.

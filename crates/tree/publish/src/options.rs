@@ -67,7 +67,7 @@ pub struct Options {
     pub is_dry_run: bool,
 }
 
-/// How many files may be gone since the last revision.
+/// The limit of files that are gone since the last revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletionMax {
     /// So many.
