@@ -53,6 +53,10 @@ impl SystemId {
         SystemId(self.0 | KIND)
     }
 
+    pub fn is_of_covered_directory(self) -> bool {
+        self.0 & !(KIND - 1) == KIND
+    }
+
     pub(crate) fn of_memory(number: u64) -> Self {
         SystemId(number | KIND << 1 | KIND)
     }
@@ -91,6 +95,7 @@ mod tests {
             [device, device.of_covered_directory(), SystemId::of_memory(7), SystemId::UNKNOWN]
         {
             assert_eq!(other.tree_number(), None);
+            assert_eq!(other.is_of_covered_directory(), other == device.of_covered_directory());
         }
         assert_eq!(SystemId::of_tree(7).of_covered_directory().tree_number(), None);
     }

@@ -123,6 +123,12 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// As [`FileSystem::remote_system`], for a listing of the directory. A local listing that may
+    /// cost as much as thousands of other calls names a system of its own.
+    fn listing_system(&self, _directory: &FileId) -> Option<SystemId> {
+        self.remote_system()
+    }
+
     /// The same through every export. Reads no disk for known files; each call uses it.
     fn home(&self, id: &FileId) -> Home;
 

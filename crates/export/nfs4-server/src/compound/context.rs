@@ -124,13 +124,12 @@ impl CallState {
     pub(crate) fn remote_system(&self) -> Option<SystemId> {
         let of = |object: &Object| object.file()?.files().remote_system();
         let selected = [&self.current.object, &self.saved.object];
-        // A listing has the attributes of roots of exports.
         selected.into_iter().flatten().find_map(of).or_else(|| {
-            self.current
-                .object
-                .as_ref()
-                .filter(|_| self.result.op == Op::READDIR)
-                .and_then(|object| self.tree.remote_child(object.named()))
+            let listed = self.current.object.as_ref().filter(|_| self.result.op == Op::READDIR)?;
+            // A listing has the attributes of roots of exports.
+            self.tree
+                .remote_child(listed.named())
+                .or_else(|| listed.file().and_then(|file| file.files().listing_system(&file.id)))
         })
     }
 }

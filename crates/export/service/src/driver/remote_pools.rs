@@ -1,4 +1,5 @@
-//! Threads for each remote file system, so that one that stalls delays no other.
+//! Threads for each remote file system, so that one that stalls delays no other. Listings of
+//! snapshots have a few of their own, and one source has one of these.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +31,12 @@ impl RemotePools {
 
     pub(super) fn of(&self, system: SystemId) -> Arc<Pool> {
         // The quotas for waiting calls limit the queues, so nobody needs to hear of room in them.
+        let threads_max = match system.is_of_covered_directory() {
+            true => LISTING_THREADS_MAX.min(self.threads_max),
+            false => self.threads_max,
+        };
         let make = || RemotePool {
-            pool: Arc::new(Pool::new("remote", self.threads_max, WAITING_MAX, || ())),
+            pool: Arc::new(Pool::new("remote", threads_max, WAITING_MAX, || ())),
             ended: 0,
             since_ms: 0,
             is_stalled: false,
@@ -55,16 +60,19 @@ impl RemotePools {
     pub(crate) fn check_stalls(&self, now_ms: u64) {
         for (system, remote) in self.pools.lock().iter_mut() {
             let (running, ended) = (remote.pool.running(), remote.pool.ended());
-            let (major, minor) = system.device().unwrap_or_default();
+            let of = match system.device() {
+                Some((major, minor)) => format!("the file system of device {major}:{minor}"),
+                None => "a list of snapshots".to_owned(),
+            };
             if running == 0 || ended != remote.ended {
                 if remote.is_stalled {
-                    tracing::info!("calls to the file system of device {major}:{minor} end again");
+                    tracing::info!("calls to {of} end again");
                 }
                 (remote.ended, remote.since_ms, remote.is_stalled) = (ended, now_ms, false);
             } else if !remote.is_stalled && now_ms.saturating_sub(remote.since_ms) >= STALL_MS {
                 remote.is_stalled = true;
                 tracing::warn!(
-                    "no call to the file system of device {major}:{minor} has ended for {} s, {running} wait",
+                    "no call to {of} has ended for {} s, {running} wait",
                     STALL_MS / 1000
                 );
             }
@@ -78,6 +86,9 @@ impl RemotePools {
 
 const STALL_MS: u64 = 10_000;
 
+/// A second source goes on while the first waits. More would only share the same processors.
+const LISTING_THREADS_MAX: usize = 2;
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -85,6 +96,27 @@ mod tests {
 
     use super::*;
     use crate::thread_pool::TaskOrigin;
+
+    #[test]
+    fn source_of_many_listings_has_one_of_their_threads() {
+        let pools = RemotePools::new(32);
+        let pool = pools.of(SystemId::of_device(8, 1).of_covered_directory());
+        let (began, begun) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let ends = Arc::new(Mutex::new(ends));
+        for source in [1, 1, 1, 2] {
+            let (began, ends) = (began.clone(), ends.clone());
+            pool.submit(TaskOrigin::call([192, 0, 2, source].into()), move || {
+                began.send(source).unwrap();
+                let _ = ends.lock().recv();
+            });
+        }
+        let next = || begun.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_eq!([next(), next()], [1, 2], "two run: one of each source");
+        end.send(()).unwrap();
+        assert_eq!((next(), pool.running()), (1, 2));
+        drop(end);
+    }
 
     #[test]
     fn file_system_is_stalled_while_its_calls_run_and_none_ends() {

@@ -2,6 +2,7 @@
 
 use vouch_nfs4::op::{Args, GetattrArgs, ReaddirArgs};
 use vouch_nfs4::{Bitmap, Cookie, Verifier};
+use vouch_vfs::memory::Call;
 
 use super::blocking::{Gate, Slow, answered, compound, good, has_nothing, lookup, make, until};
 use super::*;
@@ -41,7 +42,7 @@ fn type_of(xid: u32, path: &[&str]) -> Vec<u8> {
     compound(xid, &ops)
 }
 
-fn list_root(xid: u32) -> Vec<u8> {
+fn list(xid: u32, path: &[&str]) -> Vec<u8> {
     let readdir = ReaddirArgs {
         cookie: Cookie(0),
         verifier: Verifier([0; 8]),
@@ -49,7 +50,10 @@ fn list_root(xid: u32) -> Vec<u8> {
         max_count: 4096,
         wanted: TYPE,
     };
-    compound(xid, &[Args::Putrootfh, Args::Readdir(readdir)])
+    let mut ops = vec![Args::Putrootfh];
+    ops.extend(path.iter().map(|name| lookup(name)));
+    ops.push(Args::Readdir(readdir));
+    compound(xid, &ops)
 }
 
 #[test]
@@ -61,7 +65,7 @@ fn stalled_remote_file_system_leaves_threads_for_disks() {
     gate.set_closed(true);
     const STALLED: u32 = 40;
     (0..STALLED - 1).for_each(|number| client.write_all(&type_of(number, &["far"])).unwrap());
-    client.write_all(&list_root(STALLED - 1)).unwrap();
+    client.write_all(&list(STALLED - 1, &[])).unwrap();
     until("not all calls wait", || {
         server.status().waiting_calls == STALLED as usize && gate.waiting().0 == 1
     });
@@ -79,4 +83,32 @@ fn stalled_remote_file_system_leaves_threads_for_disks() {
     all.sort_unstable();
     assert_eq!(all, (0..STALLED).collect::<Vec<_>>());
     until("calls still wait", || server.status().waiting_calls == 0);
+}
+
+/// As of `.snapshot` with thousands of snapshots.
+#[test]
+fn slow_listings_leave_threads_for_other_calls() {
+    let (near, gate) = (MemoryFs::new(), Gate::default());
+    near.set_slow_sync(true);
+    near.set_slow_listings();
+    let passed = gate.clone();
+    near.set_fault(move |call, _| {
+        if call == Call::ReadDirectory {
+            passed.pass();
+        }
+        None
+    });
+    let server = start(&near, &Gate::default());
+    let (mut client, mut same) = (server.connect(), server.connect());
+    gate.set_closed(true);
+    (0..5).for_each(|number| client.write_all(&list(number, &["data"])).unwrap());
+    until("not all listings wait", || server.status().waiting_calls == 5 && gate.waiting().0 == 1);
+    assert_eq!(good(&exchange(&mut same, &make(7, "made"))), Some(7));
+    near.evict_caches();
+    assert_eq!(good(&exchange(&mut same, &type_of(8, &["data", "made"]))), Some(8));
+    assert!(has_nothing(&client));
+    gate.set_closed(false);
+    let mut all: Vec<_> = (0..5).map(|_| answered(&mut client).unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, [0, 1, 2, 3, 4]);
 }

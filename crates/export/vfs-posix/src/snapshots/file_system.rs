@@ -25,6 +25,12 @@ impl FileSystem for SnapshotFs {
         self.live.remote_system()
     }
 
+    /// A page of `.snapshot` opens each snapshot that it names.
+    fn listing_system(&self, directory: &FileId) -> Option<SystemId> {
+        let is_list = matches!(SnapshotOrLive::of(directory), SnapshotOrLive::List(_));
+        self.remote_system().or_else(|| is_list.then(|| self.home(directory).system))
+    }
+
     fn home(&self, id: &FileId) -> Home {
         match SnapshotOrLive::of(id) {
             SnapshotOrLive::Live => self.live.home(id),

@@ -197,6 +197,8 @@ fn each_snapshot_is_a_file_system_of_its_own() {
     let (list, at_list) = walk(&fs, "dir/.snapshot");
     assert_eq!((at_list.fsid, at_list.mode & 0o222), (at_live.fsid, 0));
     assert_ne!(at_list.file_number, at_live.file_number);
+    assert_eq!(fs.listing_system(&list), Some(fs.home(&list).system), "it opens every snapshot");
+    assert_eq!(fs.listing_system(&walk(&fs, "dir").0), None);
     let (one, at_one) = walk(&fs, "dir/.snapshot/one");
     let (_, at_two) = walk(&fs, "dir/.snapshot/two");
     assert!(at_one.fsid != at_two.fsid && at_one.fsid != at_live.fsid);

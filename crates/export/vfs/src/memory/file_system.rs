@@ -1,5 +1,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::data::{Data, SIZE_MAX};
 use super::directory::Directory;
@@ -108,6 +109,11 @@ impl FileSystem for MemoryFs {
 
     fn remote_system(&self) -> Option<SystemId> {
         self.inner.remote_system()
+    }
+
+    fn listing_system(&self, _directory: &FileId) -> Option<SystemId> {
+        let is_slow = self.inner.has_slow_listings.load(Ordering::Relaxed);
+        self.remote_system().or_else(|| is_slow.then(|| SystemId::of_memory(self.inner.number)))
     }
 
     fn home(&self, id: &FileId) -> Home {

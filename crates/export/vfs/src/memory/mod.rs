@@ -63,6 +63,7 @@ struct Inner {
     /// 0 without random blocking.
     random_blocking: AtomicU64,
     is_remote: AtomicBool,
+    has_slow_listings: AtomicBool,
     removed: Mutex<Option<FileId>>,
 }
 
@@ -85,6 +86,7 @@ impl MemoryFs {
                 home_callback: Mutex::new(None),
                 random_blocking: AtomicU64::new(0),
                 is_remote: AtomicBool::new(false),
+                has_slow_listings: AtomicBool::new(false),
                 removed: Mutex::new(None),
             }),
             without: None,
@@ -144,6 +146,11 @@ impl MemoryFs {
     /// From now on, calls to it may wait for other machines.
     pub fn set_remote(&self) {
         self.inner.is_remote.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, listings name a system of their own.
+    pub fn set_slow_listings(&self) {
+        self.inner.has_slow_listings.store(true, Ordering::Relaxed);
     }
 
     /// As if it had been in a snapshot that is gone. Open files stay readable until they are closed.
