@@ -98,8 +98,9 @@ impl ClientArgs {
         }
     }
 
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
+    /// For a system call or a request. The error of a fetch, which names the cause, comes first.
+    pub(crate) const fn answer_max(&self) -> Duration {
+        self.timeout.saturating_add(Duration::from_secs(1))
     }
 
     pub(crate) fn writable_directories(&self) -> Vec<PathBuf> {

@@ -71,8 +71,10 @@ impl MountState {
         self.table.get(id).and_then(|view| view.volume)
     }
 
+    /// Ends before the request does, so that the error says why no revision is valid.
     pub(crate) fn freshness_wait_max(&self) -> Duration {
-        self.options.deadline / 2
+        let deadline = self.options.deadline;
+        deadline.saturating_sub(Duration::from_secs(1)).max(deadline / 2)
     }
 
     pub(crate) fn view(&self, id: NodeId) -> Result<(NodeView, Arc<Volume>), OpError> {

@@ -148,8 +148,7 @@ fn options(args: &Args) -> GatewayOptions {
             idle_max: args.idle_max,
             stall_max: args.stall_max,
         },
-        // A path may need several operations of the client.
-        deadline: args.client.timeout().saturating_mul(2),
+        deadline: args.client.answer_max(),
         allows_scripts: args.allow_scripts,
         shows_index: !args.no_index,
     }

@@ -224,8 +224,7 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
             PassthroughArg::Auto => Passthrough::Auto,
             PassthroughArg::Always => Passthrough::Always,
         },
-        // One system call may need several operations of the client.
-        deadline: args.client.timeout().saturating_mul(2),
+        deadline: args.client.answer_max(),
         ..MountOptions::default()
     })
 }
@@ -234,21 +233,32 @@ const VERSION: &str = concat!("vouch mount ", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clap::Parser as _;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parsed(more: &[&str]) -> Args {
+        Command::parse_from([&["mount", "NAME", "DIR"], more].concat()).args
+    }
 
     #[test]
     fn passthrough_default_is_automatic() {
-        use clap::Parser as _;
-        #[derive(clap::Parser)]
-        struct Command {
-            #[command(flatten)]
-            args: Args,
-        }
-        let chosen = |more: &[&str]| {
-            Command::parse_from([&["mount", "NAME", "DIR"], more].concat()).args.passthrough
-        };
-        assert_eq!(chosen(&[]), PassthroughArg::Auto);
-        assert_eq!(chosen(&["--passthrough"]), PassthroughArg::Auto);
-        assert_eq!(chosen(&["--passthrough=never"]), PassthroughArg::Never);
+        assert_eq!(parsed(&[]).passthrough, PassthroughArg::Auto);
+        assert_eq!(parsed(&["--passthrough"]).passthrough, PassthroughArg::Auto);
+        assert_eq!(parsed(&["--passthrough=never"]).passthrough, PassthroughArg::Never);
+    }
+
+    #[test]
+    fn system_call_ends_a_second_after_its_timeout() {
+        let options = mount_options(&parsed(&["--timeout", "40s"])).expect("valid options");
+        assert_eq!(options.deadline, Duration::from_secs(41));
     }
 }
