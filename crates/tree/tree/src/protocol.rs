@@ -3,7 +3,7 @@
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::fsinfo::SIGNED_LEN_MAX;
-use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
+use crate::statement::{OFFERED_LEN_MAX, STATEMENT_LEN_MAX, STATEMENTS_MAX};
 use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
 
 /// Reserved for local use (RFC 5531 §13). "VOU" in ASCII.
@@ -85,7 +85,8 @@ pub enum GetFsinfoResult {
 pub struct FsinfoOffer {
     /// [`crate::SignedFsinfo`]; empty if the replica has only statements.
     pub signed_fsinfo: Vec<u8>,
-    /// [`crate::statement::KeyStatement`]s about the tree's key.
+    /// [`crate::statement::KeyStatement`]s about the tree's key, and other evidence. Clients ignore
+    /// what they do not know.
     pub statements: Vec<Vec<u8>>,
     /// Frames that a client needs next; at most [`COMPANIONS_LEN_MAX`] bytes in total.
     pub companions: Vec<Vec<u8>>,
@@ -112,7 +113,7 @@ impl Xdr for GetFsinfoResult {
                 let signed_fsinfo = r.opaque(SIGNED_LEN_MAX)?.to_vec();
                 let count = r.count(STATEMENTS_MAX)?;
                 let statements = (0..count)
-                    .map(|_| Ok(r.opaque(STATEMENT_LEN_MAX)?.to_vec()))
+                    .map(|_| Ok(r.opaque(OFFERED_LEN_MAX)?.to_vec()))
                     .collect::<Result<_, XdrError>>()?;
                 let count = r.count(COMPANIONS_MAX)?;
                 let companions = (0..count)

@@ -13,6 +13,10 @@ pub const REASON_LEN_MAX: usize = 1024;
 /// Longest statement in XDR, in bytes.
 pub const STATEMENT_LEN_MAX: usize = 2048;
 
+/// Longest statement that a replica offers beside a revision, in bytes: evidence of a transparency
+/// log is longer than a [`KeyStatement`].
+pub const OFFERED_LEN_MAX: usize = 32 << 10;
+
 /// Offered for one tree: a revocation and several forwarding pointers.
 pub const STATEMENTS_MAX: usize = 16;
 
