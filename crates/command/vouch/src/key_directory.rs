@@ -10,6 +10,7 @@ use vouch_tree::keyfile::{self, Role};
 use zeroize::Zeroizing;
 
 use crate::exit::{At as _, Failure, Outcome};
+use crate::log_keys;
 use crate::passphrase::PassphraseArgs;
 
 /// Private root key, 0600; kept off-line.
@@ -72,10 +73,14 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
 }
 
 pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(SMALL_LEN_MAX + 1));
+    read_limited(path, SMALL_LEN_MAX)
+}
+
+pub(crate) fn read_limited(path: &Path, len_max: usize) -> Outcome<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(len_max + 1));
     let file = File::open(path).at(path.display())?;
-    file.take(SMALL_LEN_MAX as u64 + 1).read_to_end(&mut bytes).at(path.display())?;
-    if bytes.len() > SMALL_LEN_MAX {
+    file.take(len_max as u64 + 1).read_to_end(&mut bytes).at(path.display())?;
+    if bytes.len() > len_max {
         return Err(Failure::input(
             path.display(),
             "is too long for a key, certificate or statement",
@@ -99,7 +104,8 @@ pub(crate) fn read_secret(
 
 pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
-    let places = [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY)];
+    let places =
+        [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY), dir.join(log_keys::LOG_KEY)];
     places
         .iter()
         .filter_map(|place| std::fs::metadata(place).ok())
@@ -153,7 +159,7 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
 
 /// Refuses a private key of this user that others may read or change, like ssh(1). A key of another
 /// owner, such as a lent secret, only causes a warning.
-fn refuse_exposed(path: &Path) -> Outcome {
+pub(crate) fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
     let meta = std::fs::metadata(path).at(path.display())?;
     let Err(exposure) = vouch_trust::check(path, &meta, vouch_trust::Access::Nothing) else {

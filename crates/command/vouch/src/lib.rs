@@ -12,6 +12,7 @@ mod document_examples; // Those of docs/ and README.md are valid.
 mod exit;
 mod keep_options;
 mod key_directory;
+mod log_keys;
 mod logging;
 mod mount_helper;
 mod output;

@@ -10,14 +10,14 @@ use vouch_tree_store::{Database, Revision, WriteOptions, Writer};
 use crate::exit::{Failure, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
-use crate::{output, when};
+use crate::{log_keys, output, when};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RepublishArgs {
     /// The database, a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// Directory with signing.key and signing.cert.
+    /// Directory with signing.key, signing.cert, and log.key and log.cert for the log of revisions.
     #[arg(long, value_name = "KEYDIR")]
     keys: PathBuf,
     /// Validity of the new revision; the default is that of the newest one.
@@ -83,6 +83,7 @@ impl RepublishArgs {
             tag: tag.clone(),
             message,
             keeps_newest,
+            log: log_keys::read(&self.keys)?,
         };
         let Republished { revision, newest, expires } =
             republish(writer, &Signer { key: &key, cert }, &options)?;

@@ -17,7 +17,7 @@ use rustix::fs::FlockOperation;
 use tokio::sync::Semaphore;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{
-    BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, RemoteView,
+    BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, LOG_CHECKPOINT, RemoteView,
 };
 
 use crate::address::Address;
@@ -47,7 +47,7 @@ pub fn open(address: &str) -> io::Result<Arc<dyn BucketDatabase>> {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) objects: Arc<Objects>,
-    work_dir: PathBuf,
+    pub(crate) work_dir: PathBuf,
     /// Name of the work directory. The holder of its file lock may take over its bucket lock.
     pub(crate) id: String,
     known: Mutex<Known>,
@@ -158,6 +158,15 @@ impl BucketDatabase for S3Database {
         self.cache.get(&self.session.objects, name, is_fresh)
     }
 
+    fn read_object(&self, object: &str, len_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let (objects, name) = (self.session.objects.clone(), object.to_owned());
+        match runtime::run(async move { objects.get(&name, None, len_max).await }) {
+            Ok(found) => Ok(found.map(|found| found.bytes.to_vec())),
+            Err(error) if lock::is_missing(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn is_cached(&self, name: &str) -> bool {
         self.cache.path(name).exists()
     }
@@ -210,8 +219,8 @@ async fn record_garbage(
 impl Session {
     pub(crate) fn object_of(&self, path: &Path) -> Option<String> {
         let below = path.strip_prefix(&self.work_dir).ok()?.to_str()?;
-        let is_object =
-            (below.starts_with("packs/") || below.starts_with("index/")) && !below.contains("/.");
+        let is_object = ["packs/", "index/", "log/tile/"].iter().any(|dir| below.starts_with(dir))
+            && !below.contains("/.");
         is_object.then(|| below.to_owned())
     }
 
@@ -359,6 +368,28 @@ impl Session {
         Ok(())
     }
 
+    /// A follower of the manifest: the next writer mends it.
+    pub(crate) fn replace_checkpoint(&self, bytes: Bytes) -> io::Result<()> {
+        self.check_lock()?;
+        let objects = self.objects.clone();
+        runtime::run(async move {
+            let put = objects.put(LOG_CHECKPOINT, bytes, Expected::Anything).await;
+            put.map(drop).map_err(|error| objects.failed(LOG_CHECKPOINT, &error).into())
+        })
+    }
+
+    /// A killed writer may have left another file of this name, which no manifest names. A writer
+    /// that has lost the lock replaces nothing: it reads the tag before it asks for the lock.
+    pub(crate) async fn put_log_file(&self, object: &str, bytes: Bytes) -> io::Result<()> {
+        let Err(error) = self.objects.create(object, bytes.clone()).await else { return Ok(()) };
+        let Ok(Some(left)) = self.objects.get(object, None, LOG_FILE_LEN_MAX).await else {
+            return Err(error);
+        };
+        self.confirm_lock().await?;
+        let put = self.objects.put(object, bytes, Expected::Tag(left.tag)).await;
+        put.map(drop).map_err(|error| self.objects.failed(object, &error).into())
+    }
+
     fn overtaken(&self) -> BucketError {
         let text = format!(
             "{}: another writer has committed since this command began; its revision stays in force and nothing of this one is visible; run the command again",
@@ -419,3 +450,5 @@ const DOWNLOADS_MAX: usize = 4;
 /// Enough for four million packs and revisions.
 const MANIFEST_LEN_MAX: u64 = 128 << 20;
 const GARBAGE_LEN_MAX: u64 = 64 << 20;
+/// A bundle of 256 entries of 64 KiB.
+const LOG_FILE_LEN_MAX: u64 = 17 << 20;

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
+use vouch_tree_store::{LOG_CHECKPOINT, LOG_DIR};
 
 use crate::database::Session;
 use crate::objects::WHOLE_LEN_MAX;
@@ -49,8 +50,12 @@ impl Disk for BucketDisk {
         SystemDisk.truncate(path, len)
     }
 
-    /// Only the manifest is renamed: the commit.
+    /// The manifest, which is the commit, and the log's checkpoint.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if to.strip_prefix(&self.session.work_dir).is_ok_and(|to| to == Path::new(LOG_CHECKPOINT)) {
+            self.session.replace_checkpoint(fs::read(from)?.into())?;
+            return SystemDisk.remove(from);
+        }
         self.session.replace_manifest(fs::read(from)?.into(), || SystemDisk.rename(from, to))
     }
 
@@ -118,6 +123,9 @@ fn start(session: &Arc<Session>, path: PathBuf, object: String) -> Task<()> {
             return session.objects.create_in_parts(&object, path).await;
         }
         let bytes = Bytes::from(tokio::fs::read(&path).await?);
+        if object.starts_with(LOG_DIR) {
+            return session.put_log_file(&object, bytes).await;
+        }
         session.objects.create(&object, bytes).await
     })
 }

@@ -189,6 +189,18 @@ impl Session {
         Some(tag)
     }
 
+    /// Asks the bucket: another writer may have taken the lock since the last renewal.
+    pub(crate) async fn confirm_lock(&self) -> io::Result<()> {
+        let found = self.objects.get(LOCK, None, LOCK_LEN_MAX).await?;
+        let is_held = found.is_some_and(|found| {
+            String::from_utf8_lossy(&found.bytes).starts_with(&format!("{HELD} {} ", self.id))
+        });
+        if !is_held {
+            self.is_lock_lost.store(true, Ordering::Release);
+        }
+        self.check_lock()
+    }
+
     pub(crate) fn check_lock(&self) -> io::Result<()> {
         if !self.is_lock_lost.load(Ordering::Acquire) {
             return Ok(());

@@ -10,7 +10,7 @@ use object_store::{
     Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
     PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
 };
-use vouch_tree_store::{BucketError, BucketErrorKind};
+use vouch_tree_store::{BucketError, BucketErrorKind, LOG_CHECKPOINT};
 
 use crate::address::Address;
 use crate::error::{describe, is_not_implemented};
@@ -237,14 +237,16 @@ async fn fill(file: &mut tokio::fs::File, part: &mut [u8]) -> io::Result<usize> 
 /// Caches keep objects that never change, and revalidate the manifest.
 fn attributes(object: &str) -> Attributes {
     let cache = match object {
-        MANIFEST => "max-age=30",
+        MANIFEST | LOG_CHECKPOINT => "max-age=30",
         LOCK | GARBAGE => "no-store",
         _ => "public, max-age=31536000, immutable",
     };
-    Attributes::from_iter([
-        (Attribute::CacheControl, cache),
-        (Attribute::ContentType, "application/octet-stream"),
-    ])
+    let content = if object == LOG_CHECKPOINT {
+        "text/plain; charset=utf-8"
+    } else {
+        "application/octet-stream"
+    };
+    Attributes::from_iter([(Attribute::CacheControl, cache), (Attribute::ContentType, content)])
 }
 
 pub(crate) const MANIFEST: &str = "manifest";

@@ -50,6 +50,7 @@
 pub mod append;
 mod base64;
 pub mod checkpoint;
+pub mod evidence;
 pub mod key;
 pub mod merkle;
 pub mod note;

@@ -106,6 +106,14 @@ impl LogSigners {
         })
     }
 
+    /// `None` if the keys are named after another log.
+    pub fn from_signers(log: &HostId, ed25519: Signer, ml_dsa_44: Option<Signer>) -> Option<Self> {
+        let signers = Self { ed25519, ml_dsa_44 };
+        let name = origin(log);
+        let are_named = signers.all().all(|signer| signer.verifier().name() == name);
+        are_named.then_some(signers)
+    }
+
     /// The keys that verify.
     pub fn keys(&self) -> LogKeys {
         LogKeys {

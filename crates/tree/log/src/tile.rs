@@ -82,8 +82,14 @@ impl TileId {
             .then_some(id)
     }
 
+    /// True if a tree of `size` entries has all of it.
+    pub fn is_in_tree(&self, size: u64) -> bool {
+        let level = if let TileKind::Hashes(level) = self.kind { level } else { 0 };
+        self.index * TILE_WIDTH as u64 + u64::from(self.width) <= hashes_at_level(size, level)
+    }
+
     /// Bytes of the file at most.
-    pub(crate) fn len_max(&self) -> usize {
+    pub fn len_max(&self) -> usize {
         match self.kind {
             TileKind::Hashes(_) => usize::from(self.width) * 32,
             TileKind::Entries => usize::from(self.width) * (2 + ENTRY_LEN_MAX),
@@ -92,7 +98,7 @@ impl TileId {
 }
 
 /// Hashes at `level` of a tree of `size` entries: the complete subtrees of 256^level entries.
-pub(crate) fn hashes_at_level(size: u64, level: u8) -> u64 {
+pub fn hashes_at_level(size: u64, level: u8) -> u64 {
     size >> (8 * u32::from(level))
 }
 

@@ -60,6 +60,10 @@ pub enum Error {
     NoRevision(String),
     #[error("the newest revision in the database is damaged: {0}")]
     Head(vouch_xdr::Error),
+    #[error("the log of the tree's revisions: {0}; `vouch verify --db` lists the damage")]
+    Log(#[from] vouch_log::reader::ReadError),
+    #[error("the log of the tree's revisions: {0}")]
+    LogFull(vouch_log::append::AppendError),
     #[error(transparent)]
     Store(#[from] vouch_tree_store::Error),
     #[error("cannot start threads: {0}")]
@@ -103,7 +107,9 @@ impl Error {
             Self::NoRevision(_) => Fault::Missing,
             Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
             Self::Store(error) if error.is_busy() => Fault::Busy,
-            Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,
+            Self::Head(_) | Self::Log(_) | Self::LogFull(_) | Self::Store(_) | Self::Threads(_) => {
+                Fault::Environment
+            }
             Self::Stopped => Fault::Stopped,
         }
     }

@@ -18,6 +18,7 @@ mod frames;
 pub mod fuzzing;
 mod links;
 mod listing;
+mod log;
 mod node;
 mod options;
 mod pages;
@@ -32,6 +33,7 @@ mod walk;
 mod xattrs;
 
 pub use error::{Error, Fault};
+pub use log::LogPublisher;
 pub use options::{
     DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Skipped, SnapshotSource,
     Summary,

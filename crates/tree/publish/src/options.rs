@@ -1,9 +1,12 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Counts, TreeName};
+
+use crate::log::LogPublisher;
 
 /// The default level of zstd.
 pub const LEVEL_DEFAULT: i32 = 3;
@@ -65,6 +68,8 @@ pub struct Options {
     pub message: Option<String>,
     /// Reads and counts, and stores nothing.
     pub is_dry_run: bool,
+    /// Appends the revision to the tree's log. A tree that has a log needs it.
+    pub log: Option<Arc<LogPublisher>>,
 }
 
 /// The limit of files that are gone since the last revision.
@@ -122,6 +127,7 @@ impl Options {
             refuse_private: RefusePrivate::Never,
             message: None,
             is_dry_run: false,
+            log: None,
         }
     }
 }

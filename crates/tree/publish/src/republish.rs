@@ -1,12 +1,17 @@
 //! A new revision with the content of a kept one: a rollback, or a tag that moves.
 
+use std::sync::Arc;
+
 use vouch_tree::{FrameKind, Fsinfo, SignedFsinfo};
 use vouch_tree_store::{FrameSource as _, Revision, Writer};
 use vouch_xdr::Xdr as _;
 
 use crate::error::Error;
+use crate::log::LogPublisher;
 use crate::options::Signer;
-use crate::revision::{Head, check_key, check_message, check_tag, commit, put_signed, set_message};
+use crate::revision::{
+    Head, check_key, check_log, check_message, check_tag, commit, put_signed, set_message,
+};
 
 /// An old revision that becomes the newest.
 #[derive(Debug, Clone)]
@@ -23,6 +28,8 @@ pub struct Republication {
     pub message: Option<String>,
     /// Only the tag moves: a second revision brings the newest content back at once.
     pub keeps_newest: bool,
+    /// Appends the revision to the tree's log. A tree that has a log needs it.
+    pub log: Option<Arc<LogPublisher>>,
 }
 
 /// The revision that was made.
@@ -44,6 +51,8 @@ pub fn republish(
 ) -> Result<Republished, Error> {
     let head = Head::read(writer)?.ok_or_else(|| Error::NoRevision(options.of.to_string()))?;
     check_key(writer, signer, options.start, false, Some(&head))?;
+    let log = options.log.as_deref();
+    check_log(writer, log, options.start)?;
     if let Some(message) = &options.message {
         check_message(message)?;
     }
@@ -66,10 +75,10 @@ pub fn republish(
     }
     let expires = first.end().min(signer.cert.not_after);
     if !options.keeps_newest || options.of == head.fsinfo.revision {
-        commit(writer, signer, &first, None, None)?;
+        commit(writer, signer, &first, None, None, log)?;
         return Ok(Republished { revision: first.revision, newest: first.revision, expires });
     }
-    let (handle, _) = put_signed(writer, signer, &first)?;
+    let (handle, signed) = put_signed(writer, signer, &first)?;
     let start = i64::try_from(first.start).unwrap_or(i64::MAX);
     let earlier =
         Revision { number: first.revision, start, fsinfo: handle, tag: options.tag.clone() };
@@ -81,7 +90,7 @@ pub fn republish(
         tag: String::new(),
         ..head.fsinfo
     };
-    commit(writer, signer, &second, None, Some(earlier))?;
+    commit(writer, signer, &second, None, Some((earlier, signed)), log)?;
     Ok(Republished { revision: first.revision, newest: second.revision, expires })
 }
 

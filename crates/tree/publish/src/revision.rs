@@ -16,6 +16,7 @@ use vouch_xdr::Xdr as _;
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::frames::Frames;
+use crate::log::LogPublisher;
 use crate::options::{DeletionMax, Options, Progress, RefusePrivate, Signer, Summary};
 use crate::plan::Plan;
 use crate::printable::printable;
@@ -39,6 +40,8 @@ pub fn publish(
     }
     let plan = Plan::new(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
+    let log = options.log.as_deref();
+    check_log(writer, log, options.start)?;
     let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
         true => Cache::none(),
         false => Cache::open(
@@ -86,7 +89,7 @@ pub fn publish(
     let put = match found.counted {
         Some(counted) => counted,
         None => {
-            let (handle, put) = commit(writer, signer, &fsinfo, options.keep, None)?;
+            let (handle, put) = commit(writer, signer, &fsinfo, options.keep, None, log)?;
             cache.commit(&handle, found.counts.directories);
             put
         }
@@ -248,15 +251,37 @@ pub(crate) fn check_key(
     Ok(())
 }
 
-/// `earlier`: an older revision of the same commit.
+/// A revision outside the log would be refused by readers who demand the log.
+pub(crate) fn check_log(
+    writer: &Writer,
+    log: Option<&LogPublisher>,
+    now: u64,
+) -> Result<(), Error> {
+    match log {
+        Some(log) => log.check(writer, now),
+        None if writer.evidence()?.is_some() => Err(Error::Key(
+            "this tree has a log of its revisions, and the key directory has no log.key and log.cert; bring them, or make new ones with `vouch certify`".to_owned(),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// `earlier`: an older revision of the same commit, and its signed fsinfo.
 pub(crate) fn commit(
     writer: &Writer,
     signer: &Signer<'_>,
     fsinfo: &Fsinfo,
     keep: Option<usize>,
-    earlier: Option<Revision>,
+    earlier: Option<(Revision, Vec<u8>)>,
+    log: Option<&LogPublisher>,
 ) -> Result<(BlockHandle, PutCounts), Error> {
     let (handle, signed) = put_signed(writer, signer, fsinfo)?;
+    let append = |log: &LogPublisher| {
+        let earlier = earlier.iter().map(|(_, signed)| &signed[..]);
+        let revisions: Vec<&[u8]> = earlier.chain([&signed[..]]).collect();
+        log.append(writer, &revisions, fsinfo.start)
+    };
+    let evidence = log.map(append).transpose()?.map(Box::new);
     let revision = NewRevision {
         number: fsinfo.revision,
         start: i64::try_from(fsinfo.start).unwrap_or(i64::MAX),
@@ -266,9 +291,10 @@ pub(crate) fn commit(
         companions: vouch_tree_store::companions(writer, &fsinfo.root)?,
         keep,
         supersedes: false,
+        evidence,
     };
     let counts = match earlier {
-        Some(earlier) => writer.commit_after(earlier, revision)?,
+        Some((earlier, _)) => writer.commit_after(earlier, revision)?,
         None => writer.commit(revision)?,
     };
     Ok((handle, counts))

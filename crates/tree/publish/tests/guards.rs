@@ -127,6 +127,7 @@ fn older_content_is_published_again_and_tags_move() {
             tag,
             message: None,
             keeps_newest,
+            log: None,
         };
         republish(&writer, &Signer { key: &signing, cert: publisher.cert() }, &options)
     };

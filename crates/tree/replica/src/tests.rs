@@ -109,6 +109,7 @@ impl TestTree {
             companions,
             keep,
             supersedes,
+            evidence: None,
         };
         writer.commit(new).unwrap();
         signed

@@ -34,6 +34,9 @@ pub trait BucketDatabase: fmt::Debug + Send + Sync {
     /// `is_fresh`: the bytes that the bucket has now.
     fn local_pack(&self, name: &str, is_fresh: bool) -> io::Result<PathBuf>;
 
+    /// An object that no cache keeps, up to this length; `None` if it is missing.
+    fn read_object(&self, object: &str, len_max: u64) -> io::Result<Option<Vec<u8>>>;
+
     fn is_cached(&self, name: &str) -> bool;
 
     /// Names after `after`, and lengths, in a directory of the database.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
+use vouch_xdr::Xdr as _;
 
 use crate::index::{Entry, Index, Position, Run, merge};
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
@@ -64,8 +65,20 @@ impl Writer {
             }
         }
         let mut next = committed.clone();
-        let NewRevision { number, start, fsinfo, signed, tag, companions, keep, supersedes } =
-            revision;
+        let NewRevision {
+            number,
+            start,
+            fsinfo,
+            signed,
+            tag,
+            companions,
+            keep,
+            supersedes,
+            evidence,
+        } = revision;
+        if let Some(evidence) = evidence {
+            next.set_evidence(Some(evidence.to_xdr()));
+        }
         if supersedes {
             next.revisions.retain(|r| r.number < number);
         }
@@ -95,7 +108,7 @@ impl Writer {
         self.write_generation(&mut committed, next, None)
     }
 
-    /// The statements are sent to clients instead of earlier ones.
+    /// The statements are sent to clients instead of earlier ones. The evidence of the log stays.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
         check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
@@ -103,7 +116,8 @@ impl Writer {
             check_limit("bytes of a statement", statement.len(), manifest::STATEMENT_LEN_MAX)?;
         }
         let mut committed = self.committed.lock();
-        let next = Manifest { statements, ..committed.clone() };
+        let mut next = committed.clone();
+        next.set_key_statements(statements);
         self.write_generation(&mut committed, next, None)
     }
 
@@ -146,9 +160,16 @@ impl Writer {
         next.generation += 1;
         next.next_pack = self.file_factory.next_pack.load(Ordering::Relaxed);
         next.next_segment = self.file_factory.next_segment.load(Ordering::Relaxed);
+        self.break_on_error(self.sync_log_dirs())?;
         self.break_on_error(self.record_garbage(committed, &next))?;
-        self.break_on_error(next.write(&self.file_factory.layout, &*self.file_factory.disk))?;
+        let is_final = next.log_size() > committed.log_size();
+        self.break_on_error(next.write(
+            &self.file_factory.layout,
+            &*self.file_factory.disk,
+            is_final,
+        ))?;
         self.note_committed(committed, &next);
+        self.follow_log(committed, &next);
         self.remove_obsolete(committed, sweep, &obsolete);
         *committed = next;
         Ok(())

@@ -64,7 +64,7 @@ impl Database {
             disk.remove(&layout.manifest_next())
                 .map_err(Error::io("remove", &layout.manifest_next()))?;
         }
-        Manifest::new(hostid, iv).write(&layout, disk)?;
+        Manifest::new(hostid, iv).write(&layout, disk, false)?;
         let parent =
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(parent).map_err(Error::io("sync", parent))
@@ -104,7 +104,7 @@ fn create_in(
     if layout.manifest_next().exists() {
         disk.remove(&layout.manifest_next()).map_err(failed())?;
     }
-    Manifest::new(hostid, iv).write(layout, &*disk)
+    Manifest::new(hostid, iv).write(layout, &*disk, false)
 }
 
 /// Accepts the remains of a killed [`Database::create`]. Packs without a manifest may be the rest

@@ -19,6 +19,8 @@ pub enum Error {
     Busy { path: PathBuf, pid: Option<u32> },
     #[error("{}: {what}; the database is damaged; `vouch verify --db` lists the damage", path.display())]
     Damaged { path: PathBuf, what: String },
+    #[error("{}: its manifest has {size} entries of the log and log/checkpoint {found}; was the database restored from an older copy? Pull the newest revision from a replica first: the log's key must not sign two logs of one length", path.display())]
+    OlderThanLog { path: PathBuf, size: u64, found: u64 },
     #[error("{}: database format version {found} is not supported; a newer vouch may support it", path.display())]
     Version { path: PathBuf, found: u32 },
     #[error("{}: cannot {doing}: {source}", path.display())]

@@ -6,6 +6,12 @@ use crate::bucket::{self, BucketDatabase};
 use crate::disk::Disk;
 use crate::{Error, Result};
 
+/// The directory of the log, below the database.
+pub const LOG_DIR: &str = "log";
+
+/// Checkpoint of the log, below the database.
+pub const LOG_CHECKPOINT: &str = "log/checkpoint";
+
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -92,6 +98,18 @@ impl Layout {
 
     pub(crate) fn index(&self) -> PathBuf {
         self.root.join("index")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.root.join(LOG_DIR)
+    }
+
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.root.join(LOG_CHECKPOINT)
+    }
+
+    pub(crate) fn checkpoint_next(&self) -> PathBuf {
+        self.log().join("checkpoint.next")
     }
 
     pub(crate) fn publisher(&self) -> PathBuf {

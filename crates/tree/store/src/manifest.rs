@@ -99,12 +99,19 @@ impl Manifest {
         Self::from_xdr(body).map_err(|error| Error::damaged(path, error.to_string()))
     }
 
-    /// Durable on return. The rename is the commit.
-    pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk) -> Result<()> {
+    /// Durable on return. The rename is the commit. `is_final`: a later writer finds the next
+    /// manifest before any reader does, so that no power cut takes back what one has seen.
+    pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk, is_final: bool) -> Result<()> {
         let (next, path) = (layout.manifest_next(), layout.manifest());
+        if next.exists() {
+            disk.remove(&next).map_err(Error::io("remove", &next))?;
+        }
         let file = disk.create(&next).map_err(Error::io("create", &next))?;
         file.append(&[&self.to_bytes()]).map_err(Error::io("write", &next))?;
         file.sync().map_err(Error::io("sync", &next))?;
+        if is_final {
+            disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
+        }
         disk.rename(&next, &path).map_err(Error::io("replace", &path))?;
         disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))
     }

@@ -10,7 +10,7 @@ use crate::lock::WriterLock;
 use crate::manifest::{Manifest, PackMeta, SegmentMeta};
 use crate::pack::{PackScan, Scanned};
 use crate::segment::{Segment, SegmentWriter};
-use crate::view::read_manifest;
+use crate::view::{finish_commit, read_manifest};
 use crate::{CollectOptions, Database, Error, Progress, Result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +37,9 @@ impl Database {
         let _lock = WriterLock::take(&layout, options.lock_wait)?;
         layout.refresh(Duration::ZERO)?;
         let disk = layout.disk(&options.disk);
+        if layout.bucket().is_none() {
+            finish_commit(&layout, &*disk)?;
+        }
         let (manifest, _) = read_manifest(&layout)?;
         let next_segment = first_free_segment(&layout)?.max(manifest.next_segment);
         let mut rebuild = Rebuild {
@@ -168,7 +171,7 @@ impl Rebuild<'_> {
             let replaced = old.iter().map(|meta| segment_path(meta.id));
             recorded.next(recorded.names().chain(replaced), now_s()).write(layout, disk)?;
         }
-        self.manifest.write(layout, disk)?;
+        self.manifest.write(layout, disk, false)?;
         if layout.bucket().is_some() {
             old.iter().for_each(|meta| drop(disk.remove(&layout.segment(meta.id))));
         }

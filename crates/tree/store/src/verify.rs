@@ -1,13 +1,20 @@
 //! Checks every frame against its handle, and every kept revision for completeness.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use vouch_log::evidence::LogEvidence;
+use vouch_log::merkle::{Hash, verify_inclusion};
+use vouch_log::revision::revision_entry;
+use vouch_tree::{FrameKind, frame};
+use vouch_xdr::Xdr as _;
 
 use crate::frames::{Progress, ProgressFn};
 use crate::index::Index;
 use crate::layout::pack_name;
+use crate::log::open_log;
 use crate::manifest::PackMeta;
 use crate::marking::{Marks, Walk};
 use crate::pack::{PackScan, Scanned};
@@ -22,6 +29,8 @@ pub struct Verified {
     pub unindexed_frames: u64,
     pub reachable_frames: u64,
     pub revisions: u64,
+    /// Of the log.
+    pub log_entries: u64,
     pub problems: Vec<String>,
     pub problem_count: u64,
 }
@@ -86,6 +95,7 @@ impl<'a> Check<'a> {
         }
         self.check_packs();
         let reachable_frames = self.check_revisions();
+        let log_entries = self.check_log();
         let manifest = self.view.manifest();
         let (problems, problem_count) = self.problems.into_inner();
         Verified {
@@ -95,6 +105,7 @@ impl<'a> Check<'a> {
             unindexed_frames: self.unindexed.into_inner(),
             reachable_frames,
             revisions: manifest.revisions.len() as u64,
+            log_entries,
             problems,
             problem_count,
         }
@@ -190,6 +201,51 @@ impl<'a> Check<'a> {
             self.problem(error.to_string());
         }
         marked
+    }
+
+    fn check_log(&self) -> u64 {
+        let Some(evidence) = self.view.manifest().evidence() else { return 0 };
+        self.read_log(evidence).unwrap_or_else(|why| {
+            self.problem(format!("the log of revisions: {why}"));
+            0
+        })
+    }
+
+    /// Every entry must match the head that the manifest names, and every kept revision be one.
+    fn read_log(&self, evidence: &[u8]) -> std::result::Result<u64, String> {
+        let proof = LogEvidence::from_xdr(evidence).map_err(|error| error.to_string())?.proof;
+        let mut reader = open_log(self.snapshot.log_files(), &proof.checkpoint)
+            .map_err(|error| error.to_string())?;
+        let mut missing = HashMap::new();
+        for revision in &self.view.manifest().revisions {
+            // Missing frames are reported by the revision's own check.
+            let Ok(Some(stored)) = self.snapshot.get(&revision.fsinfo) else { continue };
+            let Ok(signed) = frame::payload(FrameKind::Fsinfo, &stored) else { continue };
+            missing.insert(Hash::leaf(&revision_entry(&signed)).0, revision.number);
+        }
+        let head = self.view.head().map(|head| Hash::leaf(&revision_entry(head)));
+        let size = reader.size();
+        let is_proven = head.is_some_and(|head| {
+            let root = proof.checkpoint.checkpoint().root;
+            verify_inclusion(head, proof.index, size, &proof.hashes, root).is_ok()
+        });
+        if !is_proven {
+            self.problem("the log of revisions does not prove the newest revision".to_owned());
+        }
+        let mut index = 0;
+        while index < size {
+            let (first, entries) = reader.bundle(index).map_err(|error| error.to_string())?;
+            index = first + entries.len() as u64;
+            for entry in entries {
+                missing.remove(&Hash::leaf(&entry).0);
+            }
+        }
+        let mut missing: Vec<u64> = missing.into_values().collect();
+        missing.sort_unstable();
+        for number in missing {
+            self.problem(format!("the log of revisions lacks revision {number}"));
+        }
+        Ok(size)
     }
 
     fn problem(&self, line: String) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use vouch_tree::{BlockHandle, HostId, Iv};
 
+use crate::disk::Disk;
 use crate::index::{Index, PackPosition};
 use crate::layout::{Layout, PackClass, parse_pack_name, parse_segment_name};
 use crate::manifest::{Manifest, Revision};
@@ -177,6 +178,25 @@ pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
         _ => Error::io("read", &path)(error),
     })?;
     Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
+}
+
+/// Completes the commit of a killed writer of a directory, if it added to the log: a checkpoint that
+/// was signed is the only one of its size. Others are taken back.
+pub(crate) fn finish_commit(layout: &Layout, disk: &dyn Disk) -> Result<()> {
+    let next = layout.manifest_next();
+    let Ok(bytes) = std::fs::read(&next) else { return Ok(()) };
+    let (now, _) = read_manifest(layout)?;
+    let is_final = Manifest::from_bytes(&bytes, &next).is_ok_and(|found| {
+        found.iv == now.iv
+            && found.generation == now.generation + 1
+            && found.log_size() > now.log_size()
+    });
+    if is_final {
+        let path = layout.manifest();
+        disk.rename(&next, &path).map_err(Error::io("replace", &path))?;
+        disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,13 @@
 //! [`crate::commit`] has commits, [`crate::recovery`] recovery.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_tree::statement::revocation_reason;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
@@ -20,7 +22,7 @@ use crate::pack;
 use crate::pack_file::{Location, PackFiles};
 use crate::pack_stream::{FileFactory, PackStream, Unsynced};
 use crate::recovery::Unfinished;
-use crate::view::View;
+use crate::view::{View, finish_commit};
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
 
 #[derive(Debug, Clone)]
@@ -63,6 +65,8 @@ pub struct NewRevision {
     /// Signed under a later certificate than the head: drops revisions with this number or higher,
     /// even with tags.
     pub supersedes: bool,
+    /// Proves the revision in the log. `None` keeps the earlier evidence.
+    pub evidence: Option<Box<LogEvidence>>,
 }
 
 /// Shared among threads. Holds the database's lock until dropped. Frames are durable after the next
@@ -78,6 +82,8 @@ pub struct Writer {
     pub(crate) committed: Mutex<Manifest>,
     /// Of a directory.
     pub(crate) garbage: Mutex<Garbage>,
+    /// With new files of the log.
+    pub(crate) log_dirs: Mutex<BTreeSet<PathBuf>>,
     pub(crate) files: PackFiles,
     pub(crate) counts: Counts,
     pub(crate) adopted: PutCounts,
@@ -113,6 +119,9 @@ impl Writer {
         if !layout.refresh(Duration::ZERO)? {
             return Err(Error::NotFound { path: path.to_owned() });
         }
+        if layout.bucket().is_none() {
+            finish_commit(&layout, &*options.disk)?;
+        }
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
         // Each object of a bucket costs a request.
@@ -139,6 +148,7 @@ impl Writer {
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),
             garbage: Mutex::default(),
+            log_dirs: Mutex::default(),
             files: PackFiles::default(),
             counts: Counts::default(),
             adopted: PutCounts::default(),
@@ -149,6 +159,10 @@ impl Writer {
             lock,
         };
         (writer.adopted, writer.unfinished) = writer.adopt_orphans(orphans)?;
+        // In a bucket this costs a request.
+        if writer.file_factory.layout.bucket().is_none() || writer.lock.has_leftovers() {
+            writer.mend_checkpoint()?;
+        }
         Ok(writer)
     }
 
@@ -168,8 +182,11 @@ impl Writer {
         self.committed.lock().revisions.clone()
     }
 
+    /// Without the evidence.
     pub fn statements(&self) -> Vec<Vec<u8>> {
-        self.committed.lock().statements.clone()
+        let mut statements = self.committed.lock().statements.clone();
+        statements.retain(|statement| !is_evidence(statement));
+        statements
     }
 
     /// The reason, if a statement here revokes the tree's key.

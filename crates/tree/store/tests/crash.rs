@@ -8,13 +8,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fixtures::{HOSTID, leaf, try_revision};
-use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut, durable_manifests};
+use fixtures::{HOSTID, leaf, logged, try_revision};
+use power_cut::{Note, QuietDisk, RecordingDisk, Step, cut, durable_manifests, visible_manifest};
+use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{
-    CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer,
+    CollectOptions, Database, FrameSink, FrameSource, RemoteView, Result, WriteOptions, Writer,
+    open_log,
 };
+use vouch_xdr::Xdr as _;
 
 fn leaves(number: u64) -> std::ops::Range<u64> {
     number * 7..number * 7 + 15 + number
@@ -42,6 +46,7 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
     let commit = |writer: &Writer, number| {
         let mut new = try_revision(writer, number, leaves(number))?;
         new.keep = Some(2);
+        let new = logged(writer, new)?;
         note(Note::Asked(number));
         writer.commit(new)?;
         note(Note::Acknowledged(number));
@@ -115,6 +120,7 @@ fn check(
     path: &Path,
     (created, acknowledged, asked): (bool, u64, u64),
     earlier: &[Vec<u8>],
+    visible: Option<Vec<u8>>,
     what: &str,
 ) {
     if !Database::exists(path) {
@@ -142,15 +148,19 @@ fn check(
     assert_sound(path, what);
     let writer = Database::open_write(path, options_without_sync())
         .unwrap_or_else(|error| panic!("{what}: {error}"));
+    check_log(path, &writer, visible, what);
     for (handle, frame) in revisions.iter().flat_map(|revision| leaves(revision.number)).map(leaf) {
         assert!(
             !writer.put(&handle, &frame).unwrap(),
             "{what}: the writer lacks a frame that the reader has"
         );
     }
+    let head = writer.revisions().last().map_or(0, |revision| revision.number);
     let mut next = try_revision(&writer, head + 1, 5..60).unwrap();
     next.keep = Some(1);
+    let next = logged(&writer, next).unwrap();
     writer.commit(next).unwrap();
+    assert_eq!(log_size(&writer), head + 1, "{what}: entries of the log");
     drop(writer);
     assert_sound(path, what);
     let collect = |grace| {
@@ -169,6 +179,34 @@ fn check(
     (5..60).map(leaf).for_each(|(handle, frame)| {
         assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing")
     });
+}
+
+fn log_size(writer: &Writer) -> u64 {
+    writer.evidence().unwrap().map_or(0, |found| found.proof.checkpoint.checkpoint().size)
+}
+
+/// The log has each revision once, continues the head that a reader has seen, and its checkpoint
+/// file is that of the manifest.
+fn check_log(path: &Path, writer: &Writer, visible: Option<Vec<u8>>, what: &str) {
+    let head = writer.revisions().last().map_or(0, |revision| revision.number);
+    assert_eq!(log_size(writer), head, "{what}: entries of the log");
+    if head > 0 {
+        let checkpoint = writer.evidence().unwrap().unwrap().proof.checkpoint;
+        let mut log = open_log(writer.log_files(), &checkpoint)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        let written = std::fs::read(path.join("log/checkpoint")).unwrap();
+        assert_eq!(written, checkpoint.to_text().into_bytes(), "{what}");
+        if let Some(seen) = visible.and_then(checkpoint_of) {
+            let seen = seen.checkpoint();
+            assert_eq!(log.root_at(seen.size).unwrap(), seen.root, "{what}: two logs");
+        }
+    }
+}
+
+fn checkpoint_of(manifest: Vec<u8>) -> Option<SignedCheckpoint> {
+    let view = RemoteView::parse(&manifest).unwrap();
+    let evidence = view.statements().iter().find(|found| is_evidence(found))?;
+    Some(LogEvidence::from_xdr(evidence).unwrap().proof.checkpoint)
 }
 
 fn options_without_sync() -> WriteOptions {
@@ -198,6 +236,7 @@ fn power_cut_leaves_old_or_new_revision_intact() {
                 &to.join("db"),
                 acknowledged_revisions(&steps[..at]),
                 &earlier_manifests(&steps[..at], &from.join("db")),
+                visible_manifest(&steps[..at], &from.join("db")),
                 &format!(
                     "after step {at} ({:?}), seed {seed}",
                     at.checked_sub(1).map(|i| describe(&steps[i]))

@@ -32,6 +32,7 @@ fn files_are_written_as_documented() {
         companions: vec![IV.handle_of(FRAMES[1])],
         keep: None,
         supersedes: false,
+        evidence: None,
     };
     w.commit(new).unwrap();
     for (file, golden) in FILES {

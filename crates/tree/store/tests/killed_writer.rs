@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fixtures::{database, leaf, revision};
+use fixtures::{database, leaf, logged, revision};
 use power_cut::SplitMix64;
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
@@ -30,6 +30,7 @@ fn child_that_writes_until_killed() {
             let number = writer.revisions().last().map_or(0, |r| r.number) + 1;
             let mut new = revision(&writer, number, number * 20..number * 20 + 60);
             new.keep = Some(3);
+            let new = logged(&writer, new).unwrap();
             writer.commit(new).unwrap();
             println!("\nacknowledged {number}");
         }

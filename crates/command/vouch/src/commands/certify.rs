@@ -9,18 +9,18 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
 use crate::validity::ValidityArgs;
-use crate::{output, when};
+use crate::{log_keys, output, when};
 
 /// Create a new signing key and certify it with the root key.
 ///
 /// The certificate has the next serial number. Clients that have seen it reject later signatures of
 /// the old signing key. Use this when a signing key is lost, stolen or about to expire. The tree
-/// keeps its name.
+/// keeps its name. The key of the log of revisions is replaced and certified in the same step.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
                   vouch certify /media/root --out new-keys  root key on a medium, new pair elsewhere\n\n\
-                  The replaced pair is kept as signing-SERIAL.key and signing-SERIAL.cert. Publish soon afterwards: only a publication \
+                  The replaced pair is kept as signing-SERIAL.key and signing-SERIAL.cert, and the log's as log-SERIAL.key, .pub and .cert. Publish soon afterwards: only a publication \
                   tells clients of the new serial."
 )]
 pub(crate) struct Args {
@@ -34,6 +34,10 @@ pub(crate) struct Args {
     /// Serial number of the new certificate; needed only if root.serial was lost.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     serial: Option<u64>,
+    /// Certify the log's key of this log.cert again, instead of a new one: witnesses need not be told.
+    /// Not if the key may have been stolen too.
+    #[arg(long, value_name = "FILE")]
+    keep_log_key: Option<PathBuf>,
     #[command(flatten)]
     passphrase: PassphraseArgs,
     #[command(flatten)]
@@ -80,19 +84,44 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let signing = SecretKey::from_seed(&*keys::random()?);
     let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
 
+    let validity = log_keys::Validity { serial, not_before: now, not_after };
+    let log = match &args.keep_log_key {
+        Some(path) => {
+            let kept = log_keys::read_cert(path)?;
+            if *kept.log() != root.public().hostid() {
+                return Err(Failure::input(path.display(), "is about the log of another tree")
+                    .cure("give the log.cert of this tree"));
+            }
+            LogFiles::Kept(log_keys::certify(&root, kept.keys().clone(), validity))
+        }
+        None => LogFiles::New(log_keys::generate(&root, validity)?),
+    };
+
     let out = args.out.as_deref().unwrap_or(&args.keys);
     keys::create_directory(out)?;
     if args.out.is_some() {
-        keys::require_no_keys(out, &[keys::SIGNING_KEY, keys::SIGNING_CERT])?;
+        keys::require_no_keys(out, &[keys::SIGNING_KEY, keys::SIGNING_CERT, log_keys::LOG_CERT])?;
+        if matches!(log, LogFiles::New(_)) {
+            keys::require_no_keys(out, &[log_keys::LOG_KEY, log_keys::LOG_PUBLIC])?;
+        }
     }
     // The serial number is counted before its use: a crash may skip a number but never repeats one.
     keys::replace(&args.keys.join(keys::ROOT_SERIAL), format!("{serial}\n").as_bytes())?;
     if args.out.is_none() {
-        set_aside(out)?;
+        set_aside(out, args.keep_log_key.is_some())?;
     }
     let text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
     keys::write_new(&out.join(keys::SIGNING_KEY), text.as_bytes(), 0o600)?;
     keys::write_new(&out.join(keys::SIGNING_CERT), keyfile::write_cert(&cert).as_bytes(), 0o644)?;
+    let cert_text = match &log {
+        LogFiles::New(new) => {
+            keys::write_new(&out.join(log_keys::LOG_KEY), new.secret.as_bytes(), 0o600)?;
+            keys::write_new(&out.join(log_keys::LOG_PUBLIC), new.public.as_bytes(), 0o644)?;
+            &new.cert
+        }
+        LogFiles::Kept(cert) => cert,
+    };
+    keys::write_new(&out.join(log_keys::LOG_CERT), cert_text.as_bytes(), 0o644)?;
 
     let hostid = root.public().hostid().to_string();
     if args.json {
@@ -108,6 +137,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         out.join(keys::SIGNING_KEY).display(),
         when::utc(not_after)
     ))
+}
+
+/// New keys, or a new certificate of the earlier ones.
+enum LogFiles {
+    New(log_keys::NewLogKeys),
+    Kept(String),
 }
 
 fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
@@ -128,15 +163,21 @@ fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
 }
 
 /// Renames the pair by its serial number; nothing is destroyed.
-fn set_aside(dir: &Path) -> Outcome {
+fn set_aside(dir: &Path, keeps_log_key: bool) -> Outcome {
     let (key, cert) = (dir.join(keys::SIGNING_KEY), dir.join(keys::SIGNING_CERT));
     let suffix = if cert.exists() {
         keys::read_cert(&cert)?.serial.to_string()
     } else {
         "without-certificate".to_owned()
     };
-    for (path, extension) in [(key, "key"), (cert, "cert")] {
-        let aside = dir.join(format!("signing-{suffix}.{extension}"));
+    let log = |name| (dir.join(name), "log");
+    let mut files = vec![(key, "signing"), (cert, "signing"), log(log_keys::LOG_CERT)];
+    if !keeps_log_key {
+        files.extend([log(log_keys::LOG_KEY), log(log_keys::LOG_PUBLIC)]);
+    }
+    for (path, name) in files {
+        let extension = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let aside = dir.join(format!("{name}-{suffix}.{extension}"));
         if aside.symlink_metadata().is_ok() {
             return Err(Failure::input(
                 aside.display(),

@@ -9,13 +9,13 @@ use crate::exit::{At as _, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
 use crate::validity::ValidityArgs;
-use crate::{interrupt, output, when};
+use crate::{interrupt, log_keys, output, when};
 
 /// Create the keys of a new tree.
 ///
 /// The root key names the tree: its hash is the HOSTID in every name. It only signs certificates of
 /// signing keys, revocations and forwarding pointers, so keep it off-line. The publisher keeps the
-/// signing key; if it is lost or stolen, `vouch certify` makes the next one and the tree keeps its
+/// signing key and the key of the log of revisions; if it is lost or stolen, `vouch certify` makes the next one and the tree keeps its
 /// name.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -48,6 +48,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         keys::ROOT_SERIAL,
         keys::SIGNING_KEY,
         keys::SIGNING_CERT,
+        log_keys::LOG_KEY,
+        log_keys::LOG_PUBLIC,
+        log_keys::LOG_CERT,
     ];
     let paths = names.map(|name| args.out.join(name));
     keys::require_no_keys(&args.out, &names)?;
@@ -68,6 +71,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     };
     let signing_text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
 
+    let validity = log_keys::Validity { serial: FIRST_SERIAL, not_before: now, not_after };
+    let log = log_keys::generate(&root, validity)?;
+
     let half_done = paths.clone();
     let duty = interrupt::on_interrupt(move || {
         half_done.iter().for_each(|path| drop(std::fs::remove_file(path)))
@@ -78,6 +84,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (format!("{FIRST_SERIAL}\n").as_bytes(), 0o644),
         (signing_text.as_bytes(), 0o600),
         (keyfile::write_cert(&cert).as_bytes(), 0o644),
+        (log.secret.as_bytes(), 0o600),
+        (log.public.as_bytes(), 0o644),
+        (log.cert.as_bytes(), 0o644),
     ]
     .into_iter()
     .zip(&paths)
@@ -104,10 +113,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         "HOSTID       {hostid}\n\
          root key     {dir}/{}      keep it off-line; only `certify`, `revoke` and `forward` need it\n\
          signing key  {dir}/{}   certified until {}\n\
+         log key      {dir}/{}       signs the log of revisions\n\
          next         vouch publish DIR --db DB --keys {dir} --location HOST\n",
         keys::ROOT_KEY,
         keys::SIGNING_KEY,
-        when::utc(not_after)
+        when::utc(not_after),
+        log_keys::LOG_KEY
     ))
 }
 

@@ -16,7 +16,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::keep_options::KeepArgs;
 use crate::passphrase::PassphraseArgs;
-use crate::{interrupt, key_directory as keys, output, progress, size, when};
+use crate::{interrupt, key_directory as keys, log_keys, output, progress, size, when};
 
 /// Build or update the signed database of a directory.
 ///
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
-    /// Directory with signing.key and signing.cert.
+    /// Directory with signing.key, signing.cert, and log.key and log.cert for the log of revisions.
     #[arg(long, value_name = "KEYDIR")]
     keys: PathBuf,
     /// Host that clients ask first: the host part of the tree's name.
@@ -147,6 +147,7 @@ fn parse_deletion_max(text: &str) -> Result<DeletionMax, String> {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
+    let log = log_keys::read(&args.keys)?;
     let hostid = cert.root.hostid();
     let name = TreeName::new(&args.location, hostid).at("--location")?;
     let duration_s = u32::try_from(args.duration.as_secs())
@@ -197,6 +198,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         },
         message: args.message,
         is_dry_run: args.dry_run,
+        log,
         ..Options::new(source, name, when::now_s(), duration_s)
     };
     // Check the options first: an invalid publication leaves no database behind.
@@ -227,10 +229,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         writer.retain(policy)?;
     }
     warn(&summary, args.private_files);
+    let log = writer.evidence()?.map(|evidence| evidence.proof.checkpoint.checkpoint().size);
     let read_from = snapshot.as_ref().map(|snapshot| snapshot.name.as_str());
     match args.json {
-        true => output::json(&Report { dry_run: args.dry_run, ..Report::new(&summary, read_from) }),
-        false => output::text(&summary_text(&summary, read_from, args.dry_run)),
+        true => output::json(&Report {
+            dry_run: args.dry_run,
+            log_entries: log,
+            ..Report::new(&summary, read_from)
+        }),
+        false => output::text(&summary_text(&summary, read_from, log, args.dry_run)),
     }
 }
 
@@ -270,7 +277,7 @@ fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> 
     result
 }
 
-fn summary_text(s: &Summary, snapshot: Option<&str>, is_dry_run: bool) -> String {
+fn summary_text(s: &Summary, snapshot: Option<&str>, log: Option<u64>, is_dry_run: bool) -> String {
     let c = &s.counts;
     let mut text = String::new();
     for skipped in &s.skipped {
@@ -309,6 +316,11 @@ fn summary_text(s: &Summary, snapshot: Option<&str>, is_dry_run: bool) -> String
             format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames),
         ],
     ];
+    let log = log.map_or_else(
+        || "none; `vouch certify` makes a key for a log of revisions".to_owned(),
+        |entries| format!("{entries} entries"),
+    );
+    rows.push(vec!["log".to_owned(), log]);
     if let Some(snapshot) = snapshot {
         rows.push(vec!["snapshot".to_owned(), snapshot.to_owned()]);
     }
@@ -366,6 +378,8 @@ struct Report {
     dry_run: bool,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    log_entries: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
 }
 
@@ -405,6 +419,7 @@ impl Report {
             deleted_files: s.deleted_files,
             dry_run: false,
             seconds: s.elapsed.as_secs_f64(),
+            log_entries: None,
             snapshot: snapshot.map(str::to_owned),
         }
     }

@@ -157,6 +157,7 @@ fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
         frames: found.frames,
         bytes: found.bytes,
         revisions: Some(found.revisions),
+        log_entries: Some(found.log_entries).filter(|entries| *entries > 0),
         ..Report::default()
     };
     let opened = Database::open_read(db)?;
@@ -175,6 +176,8 @@ struct Report {
     valid_until: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     revisions: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log_entries: Option<u64>,
     /// The reason, if the database has a revocation of the tree's key.
     #[serde(skip_serializing_if = "Option::is_none")]
     revoked: Option<String>,

@@ -49,6 +49,7 @@ mod simulated_fleet;
 mod snapshots;
 mod status;
 mod test_site;
+mod transparency_log;
 mod upgrade;
 mod web_caches;
 mod web_collections;

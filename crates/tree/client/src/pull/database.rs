@@ -69,6 +69,7 @@ pub(super) fn commit(
         companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
         keep: keep.and_then(|policy| policy.only_last()),
         supersedes,
+        evidence: None,
     })?;
     if let Some(policy) = keep.filter(|policy| policy.only_last().is_none()) {
         writer.retain(policy)?;

@@ -1,5 +1,5 @@
-// peer reads a log of ours with torchwood and Tessera's fsck (`check DIR`), and makes one with
-// Tessera for us to read (`make DIR`).
+// peer reads a log of ours with torchwood and Tessera's fsck (`check DIR`, or `read DIR` for any
+// entries), and makes one with Tessera for us to read (`make DIR`).
 package main
 
 import (
@@ -111,6 +111,32 @@ func check(dir string) {
 	}
 }
 
+// read verifies the checkpoint in the log with the keys in DIR.pub, and all entries.
+func read(dir string) {
+	ctx, log := context.Background(), directory(dir)
+	keys := strings.Fields(string(must(os.ReadFile(dir + ".pub"))))
+	signed := must(os.ReadFile(filepath.Join(dir, "checkpoint")))
+	policy := must(torchwood.ParsePolicy([]byte("log " + keys[0] + "\nwitness l " + keys[1] + "\nquorum l\n")))
+	checkpoint, _, err := torchwood.VerifyCheckpoint(signed, policy)
+	if err != nil {
+		panic(err)
+	}
+	reader := must(torchwood.NewClient(log))
+	for index, found := range reader.AllEntries(ctx, checkpoint.Tree, 0) {
+		if !bytes.HasPrefix(found, []byte("vouch entry v1\n\x00")) {
+			panic(fmt.Sprintf("entry %d is %q", index, found))
+		}
+	}
+	if reader.Err() != nil {
+		panic(reader.Err())
+	}
+	verifier := must(formats.NewVerifier(keys[0]))
+	if err := fsck.New(checkpoint.Origin, verifier, client.FileFetcher{Root: dir}, hashes, fsck.Opts{N: 2}).Check(ctx); err != nil {
+		panic(err)
+	}
+	fmt.Println(checkpoint.N, "entries of", checkpoint.Origin)
+}
+
 func indexes(size int64) (result []int64) {
 	for _, index := range []int64{0, 1, 254, 255, 256, 257, size / 3, size / 2, size - 1} {
 		if index < size {
@@ -181,9 +207,12 @@ func create(dir string) {
 }
 
 func main() {
-	if os.Args[1] == "check" {
+	switch os.Args[1] {
+	case "check":
 		check(os.Args[2])
-	} else {
+	case "read":
+		read(os.Args[2])
+	default:
 		create(os.Args[2])
 	}
 }

@@ -280,6 +280,15 @@ pub(crate) fn durable_manifests(steps: &[Step], root: &Path) -> Vec<Vec<u8>> {
     durable
 }
 
+/// The manifest that readers have seen last, durable or not.
+pub(crate) fn visible_manifest(steps: &[Step], root: &Path) -> Option<Vec<u8>> {
+    let renamed = |step: &Step| matches!(step, Step::Rename(_, to) if *to == root.join("manifest"));
+    let last = steps.iter().rposition(renamed)?;
+    let mut with_sync = steps[..=last].to_vec();
+    with_sync.push(Step::SyncDir(root.to_owned()));
+    durable_manifests(&with_sync, root).pop()
+}
+
 pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
     let mut platter = DiskState::default();
     steps.iter().for_each(|step| platter.take(step));

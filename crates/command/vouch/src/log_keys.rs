@@ -1,0 +1,110 @@
+//! Key files of a tree's log: `log.key` has secret keys in the form of Go's `note`, `log.pub` the
+//! keys for witnesses, `log.cert` the root key's certificate.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vouch_log::key::{Algorithm, Signer};
+use vouch_log::revision::{LOG_CERT_LEN_MAX, LogCert, LogKeys, LogSigners};
+use vouch_tree::HostId;
+use vouch_tree::key::SecretKey;
+use vouch_tree_publish::LogPublisher;
+use vouch_xdr::Xdr as _;
+use zeroize::Zeroizing;
+
+use crate::exit::{Failure, Outcome};
+use crate::key_directory as keys;
+
+pub(crate) const LOG_KEY: &str = "log.key";
+pub(crate) const LOG_PUBLIC: &str = "log.pub";
+pub(crate) const LOG_CERT: &str = "log.cert";
+
+const CERT_HEADER: &str = "vouch log certificate v1";
+
+/// Serial number and dates of a certificate.
+#[derive(Clone, Copy)]
+pub(crate) struct Validity {
+    pub(crate) serial: u64,
+    pub(crate) not_before: u64,
+    pub(crate) not_after: u64,
+}
+
+/// The texts of the three files.
+pub(crate) struct NewLogKeys {
+    pub(crate) secret: Zeroizing<String>,
+    pub(crate) public: String,
+    pub(crate) cert: String,
+}
+
+/// Draws both keys of the log of the root key's tree, and certifies them.
+pub(crate) fn generate(root: &SecretKey, validity: Validity) -> Outcome<NewLogKeys> {
+    let hostid = root.public().hostid();
+    let (ed25519, ml_dsa_44) = (keys::random()?, keys::random()?);
+    let signers = LogSigners::from_seeds(&hostid, &ed25519, Some(&*ml_dsa_44))
+        .expect("an origin of ours is a name, and a random seed makes a key");
+    let mut secret = Zeroizing::new(String::new());
+    for signer in signers.all() {
+        secret.push_str(&signer.to_text());
+        secret.push('\n');
+    }
+    let public = signers.keys().all().iter().map(|key| key.to_text() + "\n").collect();
+    Ok(NewLogKeys { secret, public, cert: certify(root, signers.keys(), validity) })
+}
+
+pub(crate) fn certify(root: &SecretKey, log: LogKeys, validity: Validity) -> String {
+    let Validity { serial, not_before, not_after } = validity;
+    let cert = LogCert::issue(root, root.public().hostid(), log, serial, not_before, not_after);
+    format!("{CERT_HEADER}\n{}\n", data_encoding::BASE64.encode(&cert.to_xdr()))
+}
+
+pub(crate) fn read_cert(path: &Path) -> Outcome<LogCert> {
+    let text = keys::read_limited(path, 2 * LOG_CERT_LEN_MAX)?;
+    let parse = || {
+        let body = std::str::from_utf8(&text).ok()?.strip_prefix(CERT_HEADER)?;
+        let bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).ok()?;
+        LogCert::from_xdr(&bytes).ok()
+    };
+    parse().ok_or_else(|| {
+        Failure::input(path.display(), "is no certificate of a log's key")
+            .cure("make a new one with `vouch certify`")
+    })
+}
+
+/// `None` if the directory has no key of a log: the tree goes on without one.
+pub(crate) fn read(dir: &Path) -> Outcome<Option<Arc<LogPublisher>>> {
+    let (key_path, cert_path) = (dir.join(LOG_KEY), dir.join(LOG_CERT));
+    if !key_path.exists() && !cert_path.exists() {
+        return Ok(None);
+    }
+    let cert = read_cert(&cert_path)?;
+    let signers = read_signers(&key_path, cert.log())?;
+    if signers.keys() != *cert.keys() {
+        return Err(Failure::input(
+            key_path.display(),
+            format_args!("is not the key of {}", cert_path.display()),
+        )
+        .cure("use files from one run of `vouch certify`"));
+    }
+    Ok(Some(Arc::new(LogPublisher { cert, signers })))
+}
+
+fn read_signers(path: &Path, log: &HostId) -> Outcome<LogSigners> {
+    keys::refuse_exposed(path)?;
+    let text = keys::read_small(path)?;
+    let parse = || {
+        let (mut ed25519, mut ml_dsa_44) = (None, None);
+        for line in std::str::from_utf8(&text).ok()?.lines() {
+            let signer = Signer::parse(line).ok()?;
+            match signer.verifier().algorithm() {
+                Algorithm::Ed25519 => ed25519 = Some(signer),
+                Algorithm::CosignatureMlDsa44 => ml_dsa_44 = Some(signer),
+                Algorithm::CosignatureEd25519 => return None,
+            }
+        }
+        LogSigners::from_signers(log, ed25519?, ml_dsa_44)
+    };
+    parse().ok_or_else(|| {
+        Failure::input(path.display(), "is no key of this tree's log")
+            .cure("restore it, or make a new one with `vouch certify`")
+    })
+}

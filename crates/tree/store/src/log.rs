@@ -1,0 +1,293 @@
+//! The transparency log of the tree's revisions: files below `log/`, as C2SP tlog-tiles has them.
+//!
+//! The manifest's evidence has the signed head of the log. Files of the log are durable before the
+//! manifest; `log/checkpoint` follows it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+
+use vouch_log::append::LogFile;
+use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::evidence::{LogEvidence, is_evidence};
+use vouch_log::reader::{LogReader, ReadError, TileSource};
+use vouch_log::tile::{CHECKPOINT_PATH, TILE_WIDTH, TileId, TileKind, hashes_at_level};
+use vouch_xdr::Xdr as _;
+
+use crate::layout::{LOG_CHECKPOINT, LOG_DIR, Layout};
+use crate::manifest::Manifest;
+use crate::writer::Writer;
+use crate::{Error, Result, Snapshot};
+
+/// The files of a database's log.
+#[derive(Debug, Clone)]
+pub struct LogFiles(Layout);
+
+impl TileSource for LogFiles {
+    fn read(&self, path: &str, len_max: usize) -> io::Result<Vec<u8>> {
+        if let Some(bucket) = self.0.bucket() {
+            let found = bucket.read_object(&format!("{LOG_DIR}/{path}"), len_max as u64)?;
+            return found.ok_or_else(|| io::ErrorKind::NotFound.into());
+        }
+        read_file(&self.0.log().join(path), len_max)
+    }
+}
+
+pub(crate) fn read_file(path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
+    let file = std::fs::File::open(path)?;
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, len_max as u64 + 1), &mut bytes)?;
+    if bytes.len() > len_max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too long"));
+    }
+    Ok(bytes)
+}
+
+impl Manifest {
+    /// The evidence about the head, in XDR: its checkpoint is the log's.
+    pub(crate) fn evidence(&self) -> Option<&Vec<u8>> {
+        self.statements.iter().find(|statement| is_evidence(statement))
+    }
+
+    pub(crate) fn set_evidence(&mut self, evidence: Option<Vec<u8>>) {
+        self.statements.retain(|statement| !is_evidence(statement));
+        self.statements.extend(evidence);
+    }
+
+    /// Replaces all but the evidence.
+    pub(crate) fn set_key_statements(&mut self, statements: Vec<Vec<u8>>) {
+        let evidence = self.evidence().cloned();
+        self.statements = statements;
+        self.set_evidence(evidence);
+    }
+
+    pub(crate) fn checkpoint(&self) -> Option<SignedCheckpoint> {
+        let evidence = LogEvidence::from_xdr(self.evidence()?).ok()?;
+        Some(evidence.proof.checkpoint)
+    }
+
+    pub(crate) fn log_size(&self) -> u64 {
+        self.checkpoint().map_or(0, |found| found.checkpoint().size)
+    }
+}
+
+impl Writer {
+    /// The evidence about the head. `None` for a tree without a log.
+    pub fn evidence(&self) -> Result<Option<LogEvidence>> {
+        let bytes = self.committed.lock().evidence().cloned();
+        let parse = |bytes: Vec<u8>| {
+            LogEvidence::from_xdr(&bytes).map_err(|error| {
+                let what = format!("its evidence of the log cannot be read: {error}");
+                Error::damaged(&self.file_factory.layout.manifest(), what)
+            })
+        };
+        bytes.map(parse).transpose()
+    }
+
+    /// Readers get this evidence about the head instead of the earlier one: its checkpoint has more
+    /// cosignatures.
+    pub fn set_evidence(&self, evidence: &LogEvidence) -> Result<()> {
+        self.check_unbroken()?;
+        let mut committed = self.committed.lock();
+        let mut next = committed.clone();
+        next.set_evidence(Some(evidence.to_xdr()));
+        self.write_generation(&mut committed, next, None)
+    }
+
+    pub fn log_files(&self) -> LogFiles {
+        LogFiles(self.file_factory.layout.clone())
+    }
+
+    /// Durable with the next commit. Replaces a file that a killed writer has left; the caller puts
+    /// no file that the committed log has.
+    pub fn put_log_file(&self, file: &LogFile) -> Result<()> {
+        self.check_unbroken()?;
+        let (layout, disk) = (&self.file_factory.layout, &self.file_factory.disk);
+        let path = layout.log().join(file.id.path());
+        let mut dirs = BTreeSet::new();
+        for dir in path.ancestors().skip(1).take_while(|dir| *dir != layout.root()) {
+            dirs.insert(dir.to_owned());
+        }
+        let put = || -> Result<()> {
+            for dir in dirs.iter().filter(|dir| !dir.is_dir()) {
+                disk.create_dir(dir).map_err(Error::io("create", dir))?;
+            }
+            let found = match read_file(&path, file.bytes.len()) {
+                Ok(bytes) if bytes == file.bytes => Some(disk.reopen(&path)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                _ => {
+                    disk.remove(&path).map_err(Error::io("remove", &path))?;
+                    None
+                }
+            };
+            let stored = match found {
+                Some(reopened) => reopened.map_err(Error::io("open", &path))?,
+                None => {
+                    let new = disk.create(&path).map_err(Error::io("create", &path))?;
+                    new.append(&[&file.bytes]).map_err(Error::io("write", &path))?;
+                    new
+                }
+            };
+            stored.sync().map_err(Error::io("write", &path))?;
+            if layout.bucket().is_some() {
+                disk.remove(&path).map_err(Error::io("remove", &path))?;
+            }
+            Ok(())
+        };
+        self.break_on_error(put())?;
+        self.log_dirs.lock().extend(dirs);
+        Ok(())
+    }
+
+    /// The names of new files, before the manifest.
+    pub(crate) fn sync_log_dirs(&self) -> Result<()> {
+        let dirs = std::mem::take(&mut *self.log_dirs.lock());
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        let root = self.file_factory.layout.root().to_owned();
+        for dir in dirs.into_iter().chain([root]) {
+            self.file_factory.disk.sync_dir(&dir).map_err(Error::io("sync", &dir))?;
+        }
+        Ok(())
+    }
+
+    /// `log/checkpoint` has more entries than the manifest's: the database was restored from an
+    /// older copy, and another head of this size may be signed.
+    pub fn check_log_is_newest(&self) -> Result<()> {
+        let size = self.committed.lock().log_size();
+        match read_checkpoint(&self.log_files())? {
+            Some(found) if found.checkpoint().size > size => Err(Error::OlderThanLog {
+                path: self.file_factory.layout.name().to_owned(),
+                size,
+                found: found.checkpoint().size,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// After the commit, which stands if this fails: the next writer does it again.
+    pub(crate) fn follow_log(&self, before: &Manifest, now: &Manifest) {
+        if before.evidence() == now.evidence() {
+            return;
+        }
+        let Some(checkpoint) = now.checkpoint() else { return };
+        if let Err(error) = self.write_checkpoint(&checkpoint) {
+            tracing::warn!(%error, "log/checkpoint is not written, and stays behind until the next publication");
+        }
+        self.remove_partial_files(before.log_size(), checkpoint.checkpoint().size);
+    }
+
+    /// A killed writer has committed, and not written `log/checkpoint`.
+    pub(crate) fn mend_checkpoint(&self) -> Result<()> {
+        let Some(wanted) = self.committed.lock().checkpoint() else { return Ok(()) };
+        let found = read_checkpoint(&self.log_files())?;
+        let is_ahead =
+            found.as_ref().is_some_and(|found| found.checkpoint().size > wanted.checkpoint().size);
+        if is_ahead || found.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        self.write_checkpoint(&wanted)
+    }
+
+    fn write_checkpoint(&self, checkpoint: &SignedCheckpoint) -> Result<()> {
+        let (layout, disk) = (&self.file_factory.layout, &self.file_factory.disk);
+        let (path, next) = (layout.checkpoint(), layout.checkpoint_next());
+        if !layout.log().is_dir() {
+            disk.create_dir(&layout.log()).map_err(Error::io("create", &layout.log()))?;
+        }
+        if next.exists() {
+            disk.remove(&next).map_err(Error::io("remove", &next))?;
+        }
+        let file = disk.create(&next).map_err(Error::io("create", &next))?;
+        let text = checkpoint.to_text();
+        file.append(&[text.as_bytes()]).map_err(Error::io("write", &next))?;
+        file.sync().map_err(Error::io("sync", &next))?;
+        disk.rename(&next, &path).map_err(Error::io("replace", &path))
+    }
+
+    /// C2SP tlog-tiles, "Partial Tiles": they may go once the full one is there, which readers then
+    /// take. Only the tiles that were partial before have any.
+    fn remove_partial_files(&self, before: u64, now: u64) {
+        let (layout, disk) = (&self.file_factory.layout, &self.file_factory.disk);
+        let hashes = (0..=7).map(TileKind::Hashes);
+        for kind in hashes.chain([TileKind::Entries]) {
+            let level = if let TileKind::Hashes(level) = kind { level } else { 0 };
+            let index = hashes_at_level(before, level) / TILE_WIDTH as u64;
+            let had_partial = !hashes_at_level(before, level).is_multiple_of(TILE_WIDTH as u64);
+            if !had_partial || index >= hashes_at_level(now, level) / TILE_WIDTH as u64 {
+                continue;
+            }
+            let full = TileId { kind, index, width: TILE_WIDTH as u16 };
+            let dir = format!("{LOG_DIR}/{}.p", full.path());
+            let removed = match layout.bucket() {
+                Some(bucket) => bucket.list(&dir, "").and_then(|found| {
+                    let names: Vec<_> =
+                        found.into_iter().map(|(name, _)| format!("{dir}/{name}")).collect();
+                    bucket.delete(&names)
+                }),
+                None => remove_files(&**disk, &layout.root().join(&dir)),
+            };
+            if let Err(error) = removed {
+                tracing::warn!(dir, %error, "old files of the log could not be removed");
+            }
+        }
+    }
+}
+
+fn remove_files(disk: &dyn crate::disk::Disk, dir: &Path) -> io::Result<()> {
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(dir)? {
+        disk.remove(&entry?.path())?;
+    }
+    std::fs::remove_dir(dir)
+}
+
+fn read_checkpoint(files: &LogFiles) -> Result<Option<SignedCheckpoint>> {
+    match files.read(CHECKPOINT_PATH, vouch_log::note::NOTE_LEN_MAX) {
+        // A torn one is written again.
+        Ok(bytes) => Ok(SignedCheckpoint::parse(&bytes).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("read", &files.0.checkpoint())(error)),
+    }
+}
+
+impl Snapshot {
+    pub fn log_files(&self) -> LogFiles {
+        LogFiles(self.layout().clone())
+    }
+
+    /// `None` for a tree without a log.
+    pub fn evidence(&self) -> Option<LogEvidence> {
+        LogEvidence::from_xdr(self.view().manifest().evidence()?).ok()
+    }
+
+    /// A file of the log that the manifest names, by its path below the database. The checkpoint is
+    /// that of the manifest.
+    pub fn log_file(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let Some(checkpoint) = self.view().manifest().checkpoint() else { return Ok(None) };
+        if path == LOG_CHECKPOINT {
+            return Ok(Some(checkpoint.to_text().into_bytes()));
+        }
+        let id = path.strip_prefix("log/").and_then(TileId::parse);
+        let Some(id) = id.filter(|id| id.is_in_tree(checkpoint.checkpoint().size)) else {
+            return Ok(None);
+        };
+        match self.log_files().read(&id.path(), id.len_max()) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read", Path::new(path))(error)),
+        }
+    }
+}
+
+/// Opens the log at the head that the manifest names, and verifies its right edge.
+pub fn open_log(
+    files: LogFiles,
+    checkpoint: &SignedCheckpoint,
+) -> std::result::Result<LogReader<LogFiles>, ReadError> {
+    let head = checkpoint.checkpoint();
+    LogReader::open(files, head.size, head.root)
+}
