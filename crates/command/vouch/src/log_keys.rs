@@ -85,7 +85,7 @@ pub(crate) fn read(dir: &Path) -> Outcome<Option<Arc<LogPublisher>>> {
         )
         .cure("use files from one run of `vouch certify`"));
     }
-    Ok(Some(Arc::new(LogPublisher { cert, signers })))
+    Ok(Some(Arc::new(LogPublisher { cert, signers, cosign: None })))
 }
 
 fn read_signers(path: &Path, log: &HostId) -> Outcome<LogSigners> {

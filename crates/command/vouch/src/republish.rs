@@ -85,7 +85,7 @@ impl RepublishArgs {
             keeps_newest,
             log: log_keys::read(&self.keys)?,
         };
-        let Republished { revision, newest, expires } =
+        let Republished { revision, newest, expires, .. } =
             republish(writer, &Signer { key: &key, cert }, &options)?;
         let expires = when::utc(expires);
         if self.json {

@@ -17,7 +17,8 @@ use rustix::fs::FlockOperation;
 use tokio::sync::Semaphore;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{
-    BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, LOG_CHECKPOINT, RemoteView,
+    BucketDatabase, BucketError, BucketErrorKind, BucketLock, Garbage, LOG_CHECKPOINT, PENDING,
+    RemoteView,
 };
 
 use crate::address::Address;
@@ -388,6 +389,15 @@ impl Session {
         self.confirm_lock().await?;
         let put = self.objects.put(object, bytes, Expected::Tag(left.tag)).await;
         put.map(drop).map_err(|error| self.objects.failed(object, &error).into())
+    }
+
+    /// Nobody has seen it if this fails: another writer took the lock before it could find it.
+    pub(crate) fn put_pending(self: &Arc<Self>, bytes: Bytes) -> io::Result<()> {
+        let session = self.clone();
+        runtime::run(async move {
+            session.put_log_file(PENDING, bytes).await?;
+            session.confirm_lock().await
+        })
     }
 
     fn overtaken(&self) -> BucketError {

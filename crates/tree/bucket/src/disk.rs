@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
-use vouch_tree_store::{LOG_CHECKPOINT, LOG_DIR};
+use vouch_tree_store::{LOG_CHECKPOINT, LOG_DIR, PENDING};
 
 use crate::database::Session;
 use crate::objects::WHOLE_LEN_MAX;
@@ -50,10 +50,15 @@ impl Disk for BucketDisk {
         SystemDisk.truncate(path, len)
     }
 
-    /// The manifest, which is the commit, and the log's checkpoint.
+    /// The manifest, which is the commit, the log's checkpoint, and a pending revision.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        if to.strip_prefix(&self.session.work_dir).is_ok_and(|to| to == Path::new(LOG_CHECKPOINT)) {
+        let below = to.strip_prefix(&self.session.work_dir).unwrap_or(to);
+        if below == Path::new(LOG_CHECKPOINT) {
             self.session.replace_checkpoint(fs::read(from)?.into())?;
+            return SystemDisk.remove(from);
+        }
+        if below == Path::new(PENDING) {
+            self.session.put_pending(fs::read(from)?.into())?;
             return SystemDisk.remove(from);
         }
         self.session.replace_manifest(fs::read(from)?.into(), || SystemDisk.rename(from, to))

@@ -10,7 +10,7 @@ use object_store::{
     Attribute, Attributes, Error, GetOptions, ObjectMeta, ObjectStore as _, ObjectStoreExt as _,
     PutMode, PutMultipartOptions, PutOptions, PutPayload, UpdateVersion,
 };
-use vouch_tree_store::{BucketError, BucketErrorKind, LOG_CHECKPOINT};
+use vouch_tree_store::{BucketError, BucketErrorKind, LOG_CHECKPOINT, PENDING};
 
 use crate::address::Address;
 use crate::error::{describe, is_not_implemented};
@@ -238,7 +238,7 @@ async fn fill(file: &mut tokio::fs::File, part: &mut [u8]) -> io::Result<usize> 
 fn attributes(object: &str) -> Attributes {
     let cache = match object {
         MANIFEST | LOG_CHECKPOINT => "max-age=30",
-        LOCK | GARBAGE => "no-store",
+        LOCK | GARBAGE | PENDING => "no-store",
         _ => "public, max-age=31536000, immutable",
     };
     let content = if object == LOG_CHECKPOINT {

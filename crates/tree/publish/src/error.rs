@@ -64,6 +64,10 @@ pub enum Error {
     Log(#[from] vouch_log::reader::ReadError),
     #[error("the log of the tree's revisions: {0}")]
     LogFull(vouch_log::append::AppendError),
+    #[error(
+        "revision {revision} waits for witnesses, and readers do not see it yet; `vouch witness` asks them again"
+    )]
+    Held { revision: u64 },
     #[error(transparent)]
     Store(#[from] vouch_tree_store::Error),
     #[error("cannot start threads: {0}")]
@@ -105,7 +109,9 @@ impl Error {
             | Self::Deleted { .. }
             | Self::PrivateFiles { .. } => Fault::Input,
             Self::NoRevision(_) => Fault::Missing,
-            Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
+            Self::Held { .. } | Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => {
+                Fault::Refused
+            }
             Self::Store(error) if error.is_busy() => Fault::Busy,
             Self::Head(_) | Self::Log(_) | Self::LogFull(_) | Self::Store(_) | Self::Threads(_) => {
                 Fault::Environment

@@ -33,7 +33,7 @@ mod walk;
 mod xattrs;
 
 pub use error::{Error, Fault};
-pub use log::LogPublisher;
+pub use log::{CosignFn, CosignOutcome, CosignedHead, LogPublisher, PendingLog, cosign};
 pub use options::{
     DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Skipped, SnapshotSource,
     Summary,

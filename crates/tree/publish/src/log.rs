@@ -7,10 +7,10 @@ use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::evidence::LogEvidence;
 use vouch_log::merkle::Hash;
 use vouch_log::proof::TlogProof;
-use vouch_log::reader::LogReader;
+use vouch_log::reader::{LogReader, ReadError};
 use vouch_log::revision::{LogCert, LogSigners, origin, revision_entry};
 use vouch_tree::{BlockHandle, FrameKind, SignedFsinfo};
-use vouch_tree_store::{FrameSource as _, Writer, open_log};
+use vouch_tree_store::{FrameSource as _, LogFiles, Pending, PutCounts, Writer, open_log};
 use vouch_xdr::Xdr as _;
 
 use crate::error::Error;
@@ -21,6 +21,45 @@ pub struct LogPublisher {
     pub cert: LogCert,
     /// The secret keys.
     pub signers: LogSigners,
+    /// Asks witnesses about each new head. `None`: revisions are visible at once.
+    pub cosign: Option<Box<CosignFn>>,
+}
+
+/// Asks witnesses, for a bounded time. Called with a head that is durable: if the publisher is
+/// killed meanwhile, its next run asks about the same head again.
+pub type CosignFn = dyn Fn(&mut PendingLog<'_>) -> CosignOutcome + Send + Sync;
+
+/// What becomes of a revision that witnesses were asked about.
+#[derive(Debug)]
+pub enum CosignOutcome {
+    /// Readers see it, with these cosignatures.
+    Publish(SignedCheckpoint),
+    /// It stays pending, with the cosignatures so far.
+    Hold(SignedCheckpoint),
+}
+
+/// A head that witnesses may cosign.
+pub struct PendingLog<'a> {
+    evidence: &'a LogEvidence,
+    signed_fsinfo: &'a [u8],
+    files: LogFiles,
+}
+
+impl PendingLog<'_> {
+    /// The log's certificate, and the checkpoint with the cosignatures so far.
+    pub const fn evidence(&self) -> &LogEvidence {
+        self.evidence
+    }
+
+    /// The newest revision, which the evidence proves.
+    pub const fn signed_fsinfo(&self) -> &[u8] {
+        self.signed_fsinfo
+    }
+
+    /// For a witness that has cosigned the first `old` entries.
+    pub fn consistency_proof(&mut self, old: u64) -> Result<Vec<Hash>, ReadError> {
+        open_log(self.files.clone(), &self.evidence.proof.checkpoint)?.consistency_proof(old)
+    }
 }
 
 impl fmt::Debug for LogPublisher {
@@ -30,6 +69,33 @@ impl fmt::Debug for LogPublisher {
 }
 
 impl LogPublisher {
+    /// Makes the revision visible, after the witnesses if there are any. False: it is held.
+    pub(crate) fn commit(
+        &self,
+        writer: &Writer,
+        pending: Pending,
+    ) -> Result<(PutCounts, bool), Error> {
+        let Some(ask) = &self.cosign else { return Ok((writer.commit_pending(pending)?, true)) };
+        let progress = writer.progress();
+        writer.hold(&pending)?;
+        let is_visible = settle(writer, pending, ask)?;
+        Ok((progress, is_visible))
+    }
+
+    /// Settles a revision that an earlier run has left.
+    pub(crate) fn settle_pending(&self, writer: &Writer) -> Result<(), Error> {
+        let Some(pending) = writer.pending()? else { return Ok(()) };
+        let number = pending.revision.number;
+        let is_visible = match &self.cosign {
+            None => {
+                writer.commit_pending(pending)?;
+                true
+            }
+            Some(ask) => settle(writer, pending, ask)?,
+        };
+        if is_visible { Ok(()) } else { Err(Error::Held { revision: number }) }
+    }
+
     /// The certificate must be the root key's of this tree, valid, and about these keys.
     pub(crate) fn check(&self, writer: &Writer, now: u64) -> Result<(), Error> {
         let hostid = writer.hostid();
@@ -119,6 +185,80 @@ impl LogPublisher {
         }
         Ok(checkpoint)
     }
+}
+
+/// The head of a log that [`cosign`] has asked about.
+#[derive(Debug, Clone)]
+pub struct CosignedHead {
+    /// Number of the revision.
+    pub revision: u64,
+    /// False: readers do not see it yet.
+    pub is_visible: bool,
+    /// With all cosignatures so far.
+    pub evidence: LogEvidence,
+}
+
+/// Asks witnesses about the newest revision, or about a pending one, which then may become visible.
+/// `None` for a tree without a log.
+pub fn cosign(writer: &Writer, ask: &CosignFn) -> Result<Option<CosignedHead>, Error> {
+    if let Some(pending) = writer.pending()? {
+        let revision = pending.revision.number;
+        let is_visible = settle(writer, pending, ask)?;
+        let waiting = writer.pending()?.and_then(|pending| pending.revision.evidence);
+        let evidence = waiting.map_or_else(|| writer.evidence(), |found| Ok(Some(*found)))?;
+        return Ok(evidence.map(|evidence| CosignedHead { revision, is_visible, evidence }));
+    }
+    let (Some(evidence), Some(head)) = (writer.evidence()?, writer.head()) else {
+        return Ok(None);
+    };
+    let outcome = ask(&mut PendingLog {
+        evidence: &evidence,
+        signed_fsinfo: &head,
+        files: writer.log_files(),
+    });
+    let (CosignOutcome::Publish(checkpoint) | CosignOutcome::Hold(checkpoint)) = outcome;
+    let next = with_checkpoint(&evidence, checkpoint)?;
+    if next != evidence {
+        writer.set_evidence(&next)?;
+    }
+    let revision = writer.revisions().last().map_or(0, |newest| newest.number);
+    Ok(Some(CosignedHead { revision, is_visible: true, evidence: next }))
+}
+
+/// True if it is visible now.
+fn settle(writer: &Writer, mut pending: Pending, ask: &CosignFn) -> Result<bool, Error> {
+    let Some(evidence) = pending.revision.evidence.take() else {
+        return Err(Error::Option("a pending revision has no evidence".to_owned()));
+    };
+    let outcome = ask(&mut PendingLog {
+        evidence: &evidence,
+        signed_fsinfo: &pending.revision.signed,
+        files: writer.log_files(),
+    });
+    let (checkpoint, is_visible) = match outcome {
+        CosignOutcome::Publish(checkpoint) => (checkpoint, true),
+        CosignOutcome::Hold(checkpoint) => (checkpoint, false),
+    };
+    let next = with_checkpoint(&evidence, checkpoint)?;
+    let has_more = next != *evidence;
+    pending.revision.evidence = Some(Box::new(next));
+    if is_visible {
+        writer.commit_pending(pending)?;
+    } else if has_more {
+        writer.hold(&pending)?;
+    }
+    Ok(is_visible)
+}
+
+fn with_checkpoint(
+    evidence: &LogEvidence,
+    checkpoint: SignedCheckpoint,
+) -> Result<LogEvidence, Error> {
+    if checkpoint.checkpoint() != evidence.proof.checkpoint.checkpoint() {
+        return Err(Error::Option("the cosigned checkpoint is another one".to_owned()));
+    }
+    let proof = TlogProof { checkpoint, ..evidence.proof.clone() };
+    Ok(LogEvidence { cert: evidence.cert.clone(), proof })
 }
 
 /// Adds the revisions after the entry `last`, as far as the database has their signed fsinfos.

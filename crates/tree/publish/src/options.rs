@@ -182,6 +182,8 @@ pub struct Summary {
     pub name: TreeName,
     /// The new revision's number.
     pub revision: u64,
+    /// False: it waits for witnesses.
+    pub is_visible: bool,
     /// First second after its validity, since 1970.
     pub expires: u64,
     /// Files, directories and bytes of the tree.

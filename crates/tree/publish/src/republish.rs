@@ -11,6 +11,7 @@ use crate::log::LogPublisher;
 use crate::options::Signer;
 use crate::revision::{
     Head, check_key, check_log, check_message, check_tag, commit, put_signed, set_message,
+    settle_pending,
 };
 
 /// An old revision that becomes the newest.
@@ -41,6 +42,8 @@ pub struct Republished {
     pub newest: u64,
     /// First second after its validity, since 1970.
     pub expires: u64,
+    /// False: it waits for witnesses.
+    pub is_visible: bool,
 }
 
 /// Stores no content. The stat cache is void afterwards: the next publication reads every file.
@@ -49,9 +52,10 @@ pub fn republish(
     signer: &Signer<'_>,
     options: &Republication,
 ) -> Result<Republished, Error> {
+    let log = options.log.as_deref();
+    settle_pending(writer, log)?;
     let head = Head::read(writer)?.ok_or_else(|| Error::NoRevision(options.of.to_string()))?;
     check_key(writer, signer, options.start, false, Some(&head))?;
-    let log = options.log.as_deref();
     check_log(writer, log, options.start)?;
     if let Some(message) = &options.message {
         check_message(message)?;
@@ -75,8 +79,9 @@ pub fn republish(
     }
     let expires = first.end().min(signer.cert.not_after);
     if !options.keeps_newest || options.of == head.fsinfo.revision {
-        commit(writer, signer, &first, None, None, log)?;
-        return Ok(Republished { revision: first.revision, newest: first.revision, expires });
+        let is_visible = commit(writer, signer, &first, None, None, log)?.is_visible;
+        let revision = first.revision;
+        return Ok(Republished { revision, newest: revision, expires, is_visible });
     }
     let (handle, signed) = put_signed(writer, signer, &first)?;
     let start = i64::try_from(first.start).unwrap_or(i64::MAX);
@@ -90,8 +95,10 @@ pub fn republish(
         tag: String::new(),
         ..head.fsinfo
     };
-    commit(writer, signer, &second, None, Some((earlier, signed)), log)?;
-    Ok(Republished { revision: first.revision, newest: second.revision, expires })
+    let is_visible =
+        commit(writer, signer, &second, None, Some((earlier, signed)), log)?.is_visible;
+    let (revision, newest) = (first.revision, second.revision);
+    Ok(Republished { revision, newest, expires, is_visible })
 }
 
 fn kept(writer: &Writer, number: u64) -> Result<Fsinfo, Error> {

@@ -10,7 +10,7 @@ use vouch_tree::xattr::Xattrs;
 use vouch_tree::{
     Blob, BlobBody, BlockHandle, Content, Counts, FrameKind, Fsinfo, Inode, SignedFsinfo, frame,
 };
-use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Revision, Writer};
+use vouch_tree_store::{FrameSink as _, NewRevision, Pending, PutCounts, Revision, Writer};
 use vouch_xdr::Xdr as _;
 
 use crate::cache::Cache;
@@ -30,6 +30,10 @@ pub fn publish(
     progress: &Progress,
 ) -> Result<Summary, Error> {
     let began = Instant::now();
+    let log = options.log.as_deref();
+    if !options.is_dry_run {
+        settle_pending(writer, log)?;
+    }
     let before = Head::read(writer)?;
     if *options.name.hostid() != writer.hostid() {
         return Err(Error::Option(format!(
@@ -40,7 +44,6 @@ pub fn publish(
     }
     let plan = Plan::new(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
-    let log = options.log.as_deref();
     check_log(writer, log, options.start)?;
     let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
         true => Cache::none(),
@@ -86,18 +89,19 @@ pub fn publish(
         counts: found.counts,
         tag: options.tag.clone().unwrap_or_default(),
     };
-    let put = match found.counted {
-        Some(counted) => counted,
+    let (put, is_visible) = match found.counted {
+        Some(counted) => (counted, true),
         None => {
-            let (handle, put) = commit(writer, signer, &fsinfo, options.keep, None, log)?;
-            cache.commit(&handle, found.counts.directories);
-            put
+            let committed = commit(writer, signer, &fsinfo, options.keep, None, log)?;
+            cache.commit(&committed.handle, found.counts.directories);
+            (committed.counts, committed.is_visible)
         }
     };
     found.skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     Ok(Summary {
         name: options.name.clone(),
         revision: fsinfo.revision,
+        is_visible,
         expires: fsinfo.end().min(signer.cert.not_after),
         counts: found.counts,
         new_bytes: put.new_bytes,
@@ -251,6 +255,15 @@ pub(crate) fn check_key(
     Ok(())
 }
 
+/// A revision that a killed run has left, or that was held.
+pub(crate) fn settle_pending(writer: &Writer, log: Option<&LogPublisher>) -> Result<(), Error> {
+    match log {
+        Some(log) => log.settle_pending(writer),
+        // The check of the log's key follows.
+        None => Ok(()),
+    }
+}
+
 /// A revision outside the log would be refused by readers who demand the log.
 pub(crate) fn check_log(
     writer: &Writer,
@@ -259,7 +272,7 @@ pub(crate) fn check_log(
 ) -> Result<(), Error> {
     match log {
         Some(log) => log.check(writer, now),
-        None if writer.evidence()?.is_some() => Err(Error::Key(
+        None if writer.evidence()?.is_some() || writer.pending()?.is_some() => Err(Error::Key(
             "this tree has a log of its revisions, and the key directory has no log.key and log.cert; bring them, or make new ones with `vouch certify`".to_owned(),
         )),
         None => Ok(()),
@@ -274,7 +287,7 @@ pub(crate) fn commit(
     keep: Option<usize>,
     earlier: Option<(Revision, Vec<u8>)>,
     log: Option<&LogPublisher>,
-) -> Result<(BlockHandle, PutCounts), Error> {
+) -> Result<Committed, Error> {
     let (handle, signed) = put_signed(writer, signer, fsinfo)?;
     let append = |log: &LogPublisher| {
         let earlier = earlier.iter().map(|(_, signed)| &signed[..]);
@@ -293,11 +306,20 @@ pub(crate) fn commit(
         supersedes: false,
         evidence,
     };
-    let counts = match earlier {
-        Some((earlier, _)) => writer.commit_after(earlier, revision)?,
-        None => writer.commit(revision)?,
+    let pending = Pending { revision, earlier: earlier.map(|(earlier, _)| earlier) };
+    let (counts, is_visible) = match log {
+        Some(log) => log.commit(writer, pending)?,
+        None => (writer.commit_pending(pending)?, true),
     };
-    Ok((handle, counts))
+    Ok(Committed { handle, counts, is_visible })
+}
+
+/// A commit of [`commit`].
+pub(crate) struct Committed {
+    pub(crate) handle: BlockHandle,
+    pub(crate) counts: PutCounts,
+    /// False: it waits for witnesses.
+    pub(crate) is_visible: bool,
 }
 
 pub(crate) fn put_signed(

@@ -3,21 +3,28 @@
 mod reference;
 
 use std::fs;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use reference::Publisher;
+use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::key::{Algorithm, Signer as NoteSigner};
 use vouch_log::merkle::{Hash, verify_consistency, verify_inclusion};
 use vouch_log::revision::{LogCert, LogSigners, parse_revision_entry, revision_entry};
 use vouch_tree::key::SecretKey;
-use vouch_tree_publish::{Fault, LogPublisher, Options, Republication, Signer, republish};
-use vouch_tree_store::{Database, WriteOptions, open_log};
+use vouch_tree_publish::{
+    CosignOutcome, Fault, LogPublisher, Options, PendingLog, Republication, Signer, cosign,
+    republish,
+};
+use vouch_tree_store::{CollectOptions, Database, WriteOptions, open_log};
 
 fn log_keys(serial: u64, seed: u8) -> Arc<LogPublisher> {
     let root = SecretKey::from_seed(&[1; 32]);
     let hostid = root.public().hostid();
     let signers = LogSigners::from_seeds(&hostid, &[seed; 32], Some(&[seed + 1; 32])).unwrap();
     let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX);
-    Arc::new(LogPublisher { cert, signers })
+    Arc::new(LogPublisher { cert, signers, cosign: None })
 }
 
 fn with_log(publisher: &Publisher, log: &Arc<LogPublisher>) -> Options {
@@ -151,4 +158,118 @@ fn full_tiles_replace_partial_ones() {
     let tiles = publisher.db().join("log/tile");
     assert!(tiles.join("0/000").exists() && tiles.join("0/001.p/1").exists());
     assert!(!tiles.join("0/000.p").exists() && !tiles.join("entries/000.p").exists());
+}
+
+/// Keys whose `cosign` is this.
+fn asking(
+    ask: impl Fn(&mut PendingLog<'_>) -> CosignOutcome + Send + Sync + 'static,
+) -> Arc<LogPublisher> {
+    let log = Arc::into_inner(log_keys(1, 5)).unwrap();
+    Arc::new(LogPublisher { cosign: Some(Box::new(ask)), ..log })
+}
+
+fn with_cosignature(pending: &PendingLog<'_>) -> SignedCheckpoint {
+    let witness = NoteSigner::from_seed("w.example", Algorithm::CosignatureEd25519, &[7; 32]);
+    let mut checkpoint = pending.evidence().proof.checkpoint.clone();
+    checkpoint.note_mut().sign(&witness.unwrap(), 1_000_000).unwrap();
+    checkpoint
+}
+
+fn newest(db: &Path) -> u64 {
+    Database::open_read(db).unwrap().revisions().last().map_or(0, |newest| newest.number)
+}
+
+#[test]
+fn witnesses_see_a_durable_head_before_readers() {
+    let publisher = Publisher::new();
+    let db = publisher.db();
+    let seen: Arc<Mutex<Vec<(u64, Hash)>>> = Arc::default();
+    let known = seen.clone();
+    let log = asking(move |pending| {
+        let checkpoint = with_cosignature(pending);
+        let head = checkpoint.checkpoint().clone();
+        assert_eq!(newest(&db) + 1, head.size, "readers see it later");
+        assert!(db.join("pending").exists());
+        for before in known.lock().unwrap().iter() {
+            let proof = pending.consistency_proof(before.0).unwrap();
+            verify_consistency(*before, (head.size, head.root), &proof).unwrap();
+        }
+        known.lock().unwrap().push((head.size, head.root));
+        CosignOutcome::Publish(checkpoint)
+    });
+    for number in 1..=3 {
+        let summary = publisher.publish(&with_log(&publisher, &log)).unwrap();
+        assert!(summary.is_visible);
+        assert_eq!(entries(&publisher).len(), number);
+        let evidence = Database::open_read(&publisher.db()).unwrap().evidence().unwrap();
+        assert_eq!(evidence.proof.checkpoint.note().signatures().len(), 3);
+        assert!(!publisher.db().join("pending").exists());
+    }
+    assert_eq!(seen.lock().unwrap().len(), 3);
+}
+
+#[test]
+fn held_revision_waits_and_no_other_takes_its_place() {
+    let publisher = Publisher::new();
+    publisher.publish(&with_log(&publisher, &log_keys(1, 5))).unwrap();
+    fs::write(publisher.source().join("file"), vec![7; 300_000]).unwrap();
+    let hold = asking(|pending| CosignOutcome::Hold(pending.evidence().proof.checkpoint.clone()));
+    let summary = publisher.publish(&with_log(&publisher, &hold)).unwrap();
+    assert_eq!((summary.is_visible, newest(&publisher.db())), (false, 1));
+    assert_eq!(entries(&publisher), [1]);
+    let refused = publisher.publish(&with_log(&publisher, &hold)).unwrap_err();
+    assert!(refused.to_string().contains("revision 2 waits for witnesses"), "{refused}");
+
+    // Other writers go on, and keep its data.
+    let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
+    writer.set_statements(vec![b"statement".to_vec()]).unwrap();
+    drop(writer);
+    let collect = CollectOptions { grace: Some(Duration::ZERO), ..CollectOptions::default() };
+    Database::collect(&publisher.db(), collect).unwrap();
+
+    let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
+    let publish = |pending: &mut PendingLog<'_>| CosignOutcome::Publish(with_cosignature(pending));
+    let head = cosign(&writer, &publish).unwrap().unwrap();
+    assert_eq!((head.revision, head.is_visible), (2, true));
+    drop(writer);
+    assert_eq!(entries(&publisher), [1, 2]);
+    publisher.tree().compare(&publisher.source());
+    publisher.publish(&with_log(&publisher, &hold)).unwrap();
+    publisher.publish(&with_log(&publisher, &log_keys(1, 5))).unwrap();
+    assert_eq!(entries(&publisher), [1, 2, 3, 4]);
+}
+
+#[test]
+fn head_that_witnesses_saw_survives_a_killed_publisher() {
+    let publisher = Publisher::new();
+    publisher.publish(&with_log(&publisher, &log_keys(1, 5))).unwrap();
+    let seen: Arc<Mutex<Option<Hash>>> = Arc::default();
+    let shown = seen.clone();
+    let killed = asking(move |pending| {
+        *shown.lock().unwrap() = Some(pending.evidence().proof.checkpoint.checkpoint().root);
+        panic!("killed here");
+    });
+    let options = with_log(&publisher, &killed);
+    let run = std::panic::AssertUnwindSafe(|| drop(publisher.publish(&options)));
+    std::panic::catch_unwind(run).unwrap_err();
+    assert_eq!(entries(&publisher), [1]);
+    fs::write(publisher.source().join("later"), "").unwrap();
+    publisher.publish(&with_log(&publisher, &log_keys(1, 5))).unwrap();
+    assert_eq!(entries(&publisher), [1, 2, 3]);
+    let snapshot = Database::open_read(&publisher.db()).unwrap();
+    let checkpoint = snapshot.evidence().unwrap().proof.checkpoint;
+    let root = open_log(snapshot.log_files(), &checkpoint).unwrap().root_at(2).unwrap();
+    assert_eq!(Some(root), *seen.lock().unwrap());
+}
+
+#[test]
+fn later_cosignatures_need_no_revision() {
+    let publisher = Publisher::new();
+    publisher.publish(&with_log(&publisher, &log_keys(1, 5))).unwrap();
+    let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
+    let ask = |pending: &mut PendingLog<'_>| CosignOutcome::Publish(with_cosignature(pending));
+    let head = cosign(&writer, &ask).unwrap().unwrap();
+    assert_eq!(head.evidence.proof.checkpoint.note().signatures().len(), 3);
+    drop(writer);
+    assert_eq!(entries(&publisher), [1]);
 }

@@ -12,10 +12,11 @@ use crate::commit::Sweep;
 use crate::disk::{Disk, SystemDisk};
 use crate::frames::{Progress, ProgressFn};
 use crate::index::{Entry, Index, Position};
-use crate::layout::PackClass;
+use crate::layout::{Layout, PackClass};
 use crate::manifest::{Manifest, PackMeta};
 use crate::marking::{Marks, MissingFrame, Walk, for_each_entry};
 use crate::pack::{self, PackScan, Scanned};
+use crate::pending::Pending;
 use crate::view::View;
 use crate::writer::{Orphans, WriteOptions, Writer};
 use crate::{Database, Error, FileTotals, FrameSource, Result, Snapshot};
@@ -79,8 +80,14 @@ impl Database {
         let view = snapshot.view();
         // May come from a concurrent collection; retried with the lock.
         let early = Marks::new(view.index());
-        let early_done =
-            mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
+        let early_done = mark(
+            snapshot.layout(),
+            view.manifest(),
+            view.index(),
+            &snapshot,
+            &early,
+            options.progress,
+        );
         let write = WriteOptions {
             lock_wait: options.lock_wait,
             disk: options.disk.clone(),
@@ -94,7 +101,7 @@ impl Database {
 }
 
 fn mark(
-    path: &Path,
+    layout: &Layout,
     manifest: &Manifest,
     index: &Index,
     source: &dyn FrameSource,
@@ -102,12 +109,16 @@ fn mark(
     progress: Option<&ProgressFn<'_>>,
 ) -> Result<()> {
     let mut walk = Walk { index, source, iv: manifest.iv, marks, progress, marked: 0 };
-    for revision in &manifest.revisions {
-        walk.mark(&revision.fsinfo, |MissingFrame { handle, why, .. }| {
-            Err(Error::damaged(
-                path,
-                format!("revision {} needs frame {handle}, which is {why}", revision.number),
-            ))
+    let kept = manifest.revisions.iter().map(|revision| (revision.number, revision.fsinfo));
+    // One that waits for witnesses, and the one that comes with it.
+    let pending = Pending::waiting(layout, manifest)?.into_iter().flat_map(|pending| {
+        let earlier = pending.earlier.map(|earlier| (earlier.number, earlier.fsinfo));
+        earlier.into_iter().chain([(pending.revision.number, pending.revision.fsinfo)])
+    });
+    for (number, fsinfo) in kept.chain(pending) {
+        walk.mark(&fsinfo, |MissingFrame { handle, why, .. }| {
+            let what = format!("revision {number} needs frame {handle}, which is {why}");
+            Err(Error::damaged(layout.root(), what))
         })?;
     }
     for handle in &manifest.companions {
@@ -140,7 +151,8 @@ impl<'a> Collection<'a> {
             Some((view, marks)) => marks.transfer(view.index(), &index)?,
             None => Marks::new(&index),
         };
-        mark(writer.path(), &manifest, &index, writer, &marks, options.progress)?;
+        let layout = &writer.file_factory.layout;
+        mark(layout, &manifest, &index, writer, &marks, options.progress)?;
         let mut new = Self {
             writer,
             options,

@@ -12,6 +12,9 @@ pub const LOG_DIR: &str = "log";
 /// Checkpoint of the log, below the database.
 pub const LOG_CHECKPOINT: &str = "log/checkpoint";
 
+/// A revision that is durable and not visible yet, below the database.
+pub const PENDING: &str = "pending";
+
 #[derive(Debug, Clone)]
 pub(crate) struct Layout {
     root: PathBuf,
@@ -110,6 +113,14 @@ impl Layout {
 
     pub(crate) fn checkpoint_next(&self) -> PathBuf {
         self.log().join("checkpoint.next")
+    }
+
+    pub(crate) fn pending(&self) -> PathBuf {
+        self.root.join(PENDING)
+    }
+
+    pub(crate) fn pending_next(&self) -> PathBuf {
+        self.root.join("pending.next")
     }
 
     pub(crate) fn publisher(&self) -> PathBuf {

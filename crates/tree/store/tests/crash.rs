@@ -15,8 +15,8 @@ use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_tree_store::conformance::IV;
 use vouch_tree_store::disk::Disk;
 use vouch_tree_store::{
-    CollectOptions, Database, FrameSink, FrameSource, RemoteView, Result, WriteOptions, Writer,
-    open_log,
+    CollectOptions, Database, FrameSink, FrameSource, Pending, RemoteView, Result, WriteOptions,
+    Writer, open_log,
 };
 use vouch_xdr::Xdr as _;
 
@@ -48,7 +48,14 @@ fn run_writer_life(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Re
         new.keep = Some(2);
         let new = logged(writer, new)?;
         note(Note::Asked(number));
-        writer.commit(new)?;
+        if number % 2 == 0 {
+            let pending = Pending { revision: new, earlier: None };
+            writer.hold(&pending)?;
+            note(Note::Shown(number));
+            writer.commit_pending(pending)?;
+        } else {
+            writer.commit(new)?;
+        }
         note(Note::Acknowledged(number));
         Ok(())
     };
@@ -84,8 +91,17 @@ fn acknowledged_revisions(steps: &[Step]) -> (bool, u64, u64) {
         Note::Created => (true, acknowledged, asked),
         Note::Asked(number) => (created, acknowledged, number),
         Note::Acknowledged(number) => (created, number, asked),
-        Note::FreesAtOnce => (created, acknowledged, asked),
+        Note::FreesAtOnce | Note::Shown(_) => (created, acknowledged, asked),
     })
+}
+
+/// The newest revision whose checkpoint witnesses may have seen.
+fn shown(steps: &[Step]) -> u64 {
+    let shown = |step: &Step| match step {
+        Step::Note(Note::Shown(number)) => Some(*number),
+        _ => None,
+    };
+    steps.iter().filter_map(shown).next_back().unwrap_or(0)
 }
 
 /// Complete until the end of their grace period.
@@ -120,7 +136,7 @@ fn check(
     path: &Path,
     (created, acknowledged, asked): (bool, u64, u64),
     earlier: &[Vec<u8>],
-    visible: Option<Vec<u8>>,
+    (visible, shown): (Option<Vec<u8>>, u64),
     what: &str,
 ) {
     if !Database::exists(path) {
@@ -148,6 +164,11 @@ fn check(
     assert_sound(path, what);
     let writer = Database::open_write(path, options_without_sync())
         .unwrap_or_else(|error| panic!("{what}: {error}"));
+    if let Some(pending) = writer.pending().unwrap() {
+        writer.commit_pending(pending).unwrap();
+    }
+    let shown_head = writer.revisions().last().map_or(0, |revision| revision.number);
+    assert!(shown_head >= shown, "{what}: witnesses have seen revision {shown}");
     check_log(path, &writer, visible, what);
     for (handle, frame) in revisions.iter().flat_map(|revision| leaves(revision.number)).map(leaf) {
         assert!(
@@ -236,7 +257,7 @@ fn power_cut_leaves_old_or_new_revision_intact() {
                 &to.join("db"),
                 acknowledged_revisions(&steps[..at]),
                 &earlier_manifests(&steps[..at], &from.join("db")),
-                visible_manifest(&steps[..at], &from.join("db")),
+                (visible_manifest(&steps[..at], &from.join("db")), shown(&steps[..at])),
                 &format!(
                     "after step {at} ({:?}), seed {seed}",
                     at.checked_sub(1).map(|i| describe(&steps[i]))

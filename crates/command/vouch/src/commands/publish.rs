@@ -295,7 +295,11 @@ fn summary_text(s: &Summary, snapshot: Option<&str>, log: Option<u64>, is_dry_ru
                 } else {
                     ""
                 },
-                if is_dry_run { " (dry run: nothing is stored)" } else { "" }
+                match (is_dry_run, s.is_visible) {
+                    (true, _) => " (dry run: nothing is stored)",
+                    (false, true) => "",
+                    (false, false) => "; waits for witnesses, and readers do not see it yet",
+                }
             ),
         ],
         vec![
@@ -356,6 +360,8 @@ struct Report {
     name: String,
     hostid: String,
     revision: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    waits_for_witnesses: bool,
     expires: String,
     files: u64,
     directories: u64,
@@ -395,6 +401,7 @@ impl Report {
             name: s.name.to_string(),
             hostid: s.name.hostid().to_string(),
             revision: s.revision,
+            waits_for_witnesses: !s.is_visible,
             expires: when::utc(s.expires),
             files: s.counts.files,
             directories: s.counts.directories,

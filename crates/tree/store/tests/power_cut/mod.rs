@@ -29,6 +29,8 @@ pub(crate) enum Note {
     Created,
     Asked(u64),
     Acknowledged(u64),
+    /// Witnesses may have seen the checkpoint of this revision.
+    Shown(u64),
     /// A collection without a grace period begins.
     FreesAtOnce,
 }
