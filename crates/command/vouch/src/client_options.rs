@@ -128,14 +128,13 @@ impl ClientArgs {
     }
 
     pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
+        Ok(Arc::new(HttpConnector::new(self.http_options()?)?))
+    }
+
+    pub(crate) fn http_options(&self) -> Outcome<HttpOptions> {
         let timeout = self.connect_timeout();
         let tls = ReplicaTls::new(self.replica_ca.as_deref(), self.replica_tls)?;
-        Ok(Arc::new(HttpConnector::new(HttpOptions {
-            proxies: self.proxy.clone(),
-            timeout,
-            tls,
-            ..HttpOptions::default()
-        })?))
+        Ok(HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() })
     }
 
     pub(crate) fn connect_timeout(&self) -> Duration {

@@ -57,6 +57,11 @@ pub enum Error {
         db.display()
     )]
     OtherIv { db: PathBuf },
+    #[error(
+        "the log of this tree has two histories: this database has {ours} entries of one, and the replicas offer {theirs} of another; somebody who has the log's key shows readers different revisions, or the publisher has lost its database: ask the publisher, and show the signed heads in {}",
+        dir.display()
+    )]
+    ForkedLog { dir: PathBuf, ours: u64, theirs: u64 },
     #[error("no answer within {} s: {last}", after.as_secs_f32())]
     TimedOut { after: Duration, last: String },
     #[error("none of {asked} replicas has the frame {handle}{}", missing_cause(refused.as_deref()))]
@@ -116,6 +121,7 @@ impl Error {
             | Self::Revoked { .. }
             | Self::Forwarded { .. }
             | Self::Lied { .. }
+            | Self::ForkedLog { .. }
             | Self::OtherIv { .. } => ErrorClass::Refused,
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => {
                 ErrorClass::Unreachable

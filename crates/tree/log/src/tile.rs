@@ -102,6 +102,20 @@ pub fn hashes_at_level(size: u64, level: u8) -> u64 {
     size >> (8 * u32::from(level))
 }
 
+/// Files that a tree of `new` entries has and one of `old` entries has not, in the order in which a
+/// writer stores them. Full files and the newest partial ones.
+pub fn new_files(old: u64, new: u64) -> impl Iterator<Item = TileId> {
+    let kinds = (0..=LEVEL_MAX).map(TileKind::Hashes).chain([TileKind::Entries]);
+    kinds.flat_map(move |kind| {
+        let level = if let TileKind::Hashes(level) = kind { level } else { 0 };
+        let (before, now) = (hashes_at_level(old, level), hashes_at_level(new, level));
+        let full = (before / 256..now / 256).map(move |index| TileId { kind, index, width: 256 });
+        let width = (now % 256) as u16;
+        let partial = TileId { kind, index: now / 256, width };
+        full.chain((width > 0 && now > before).then_some(partial))
+    })
+}
+
 /// The hashes of a tile's bytes; `None` unless there are whole ones, 256 at most.
 pub fn parse_hashes(bytes: &[u8]) -> Option<Vec<Hash>> {
     let (hashes, rest) = bytes.as_chunks::<32>();

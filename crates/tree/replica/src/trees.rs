@@ -132,6 +132,8 @@ pub(super) struct Offer {
     /// Manifest for HTTP clients, with the received statements, and its entity tag.
     pub(super) manifest: Arc<[u8]>,
     pub(super) manifest_tag: String,
+    /// Of the log, as text.
+    pub(super) checkpoint: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -365,6 +367,7 @@ impl Offer {
             "\"{}\"",
             manifest[12..28].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         );
+        let checkpoint = view.checkpoint().map(|found| found.to_text().into_bytes().into());
         if signed_fsinfo.is_empty() && statements.is_empty() {
             return Self {
                 revision: None,
@@ -373,6 +376,7 @@ impl Offer {
                 with_companions: None,
                 manifest,
                 manifest_tag,
+                checkpoint,
             };
         }
         let revision = OfferedRevision::read(&signed_fsinfo);
@@ -386,6 +390,7 @@ impl Offer {
             with_companions: Some(record(GetFsinfoResult::Ok(with_companions))),
             manifest,
             manifest_tag,
+            checkpoint,
         }
     }
 

@@ -14,7 +14,7 @@ use vouch_log::reader::{LogReader, ReadError, TileSource};
 use vouch_log::tile::{CHECKPOINT_PATH, TILE_WIDTH, TileId, TileKind, hashes_at_level};
 use vouch_xdr::Xdr as _;
 
-use crate::layout::{LOG_CHECKPOINT, LOG_DIR, Layout};
+use crate::layout::{LOG_DIR, Layout};
 use crate::manifest::Manifest;
 use crate::writer::Writer;
 use crate::{Error, Result, Snapshot};
@@ -264,21 +264,17 @@ impl Snapshot {
         LogEvidence::from_xdr(self.view().manifest().evidence()?).ok()
     }
 
-    /// A file of the log that the manifest names, by its path below the database. The checkpoint is
-    /// that of the manifest.
-    pub fn log_file(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        let Some(checkpoint) = self.view().manifest().checkpoint() else { return Ok(None) };
-        if path == LOG_CHECKPOINT {
-            return Ok(Some(checkpoint.to_text().into_bytes()));
-        }
-        let id = path.strip_prefix("log/").and_then(TileId::parse);
-        let Some(id) = id.filter(|id| id.is_in_tree(checkpoint.checkpoint().size)) else {
+    /// A file of the log, if the head that the manifest names has it.
+    pub fn log_file(&self, id: &TileId) -> Result<Option<Vec<u8>>> {
+        let view = self.view();
+        let size = view.checkpoint().map_or(0, |found| found.checkpoint().size);
+        if !id.is_in_tree(size) {
             return Ok(None);
-        };
+        }
         match self.log_files().read(&id.path(), id.len_max()) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read", Path::new(path))(error)),
+            Err(error) => Err(Error::io("read", &self.layout().log())(error)),
         }
     }
 }

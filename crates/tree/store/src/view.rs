@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use vouch_log::checkpoint::SignedCheckpoint;
 use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::disk::Disk;
@@ -22,6 +23,8 @@ pub struct View {
     index: Index,
     packs: HashMap<u32, (PackClass, u64)>,
     stamp: Stamp,
+    /// Decoded once: web clients ask for many files.
+    checkpoint: OnceLock<Option<SignedCheckpoint>>,
 }
 
 impl View {
@@ -48,6 +51,11 @@ impl View {
 
     pub fn companions(&self) -> &[BlockHandle] {
         &self.manifest.companions
+    }
+
+    /// Newest head of the log. `None` for a tree without one.
+    pub fn checkpoint(&self) -> Option<&SignedCheckpoint> {
+        self.checkpoint.get_or_init(|| self.manifest.checkpoint()).as_ref()
     }
 
     pub fn revisions(&self) -> &[Revision] {
@@ -160,7 +168,8 @@ impl View {
             .map(|meta| open(meta.id, meta.count))
             .collect::<Result<_>>()?;
         let packs = manifest.packs.iter().map(|pack| (pack.id, (pack.class, pack.len))).collect();
-        Ok(Self { manifest, index: Index { segments }, packs, stamp })
+        let (index, checkpoint) = (Index { segments }, OnceLock::new());
+        Ok(Self { manifest, index, packs, stamp, checkpoint })
     }
 }
 

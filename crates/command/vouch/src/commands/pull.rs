@@ -71,6 +71,7 @@ async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
         in_flight_bytes: args.in_flight,
         collect: !args.no_gc,
         pack_len: args.pack_size,
+        http: Some(args.client.http_options()?),
         ..PullOptions::new(args.db.clone())
     };
     let bar = progress::spinner(global, "pulling");

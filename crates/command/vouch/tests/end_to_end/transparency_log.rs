@@ -93,3 +93,84 @@ fn damage_of_the_log_is_found() {
         "the log of revisions: tile/entries/000.p/2 of the log"
     );
 }
+
+/// The answer to a GET request: its head and its body.
+fn http_get(port: u16, path: &str) -> (String, Vec<u8>) {
+    use std::io::{Read as _, Write as _};
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the replica listens");
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
+    (String::from_utf8_lossy(&answer[..end]).into_owned(), answer.split_off(end + 4))
+}
+
+#[test]
+fn replica_answers_files_of_the_log() {
+    let site = TestSite::published();
+    site.publish();
+    // Left by a killed writer: of no head.
+    site.write("db/log/tile/0/000.p/3", "left");
+    let replica = site.serve();
+    let (head, checkpoint) = http_get(replica.port(), "/log/checkpoint");
+    assert_contains!(head, "200 OK", "text/plain", "max-age=30");
+    assert_eq!(checkpoint, std::fs::read(site.path("db/log/checkpoint")).expect("a file"));
+    for path in ["log/tile/0/000.p/2", "log/tile/entries/000.p/1"] {
+        let (head, bytes) = http_get(replica.port(), &format!("/{path}"));
+        assert_contains!(head, "200 OK", "immutable", "ETag");
+        assert_eq!(bytes, std::fs::read(site.path("db").join(path)).expect("a file"));
+    }
+    for path in ["log/tile/0/000.p/3", "log/tile/0/000", "log/tile/0/../0/000.p/2", "pending"] {
+        assert_contains!(http_get(replica.port(), &format!("/{path}")).0, "404");
+    }
+}
+
+#[test]
+fn mirror_has_the_log_and_serves_it_on() {
+    let (site, replica) = TestSite::served();
+    let name = site.name("");
+    site.run_ok(["pull", &name, "--db", "mirror"]);
+    let checkpoint = |db: &str| {
+        std::fs::read_to_string(site.path(db).join("log/checkpoint")).expect("a checkpoint")
+    };
+    assert_eq!(checkpoint("mirror"), checkpoint("db"));
+    for _ in 0..2 {
+        site.publish();
+    }
+    site.run_ok(["pull", &name, "--db", "mirror"]);
+    assert_eq!(checkpoint("mirror"), checkpoint("db"));
+    assert!(checkpoint("mirror").lines().nth(1) == Some("3"), "{}", checkpoint("mirror"));
+    drop(replica);
+
+    let second = site.serve_db("mirror", free_port());
+    let location = format!("127.0.0.1:{}", second.port());
+    let pull = ["pull", &name, "--db", "third", "--only-replicas", "--replica", &location];
+    site.run_ok(pull);
+    let report: Value =
+        serde_json::from_str(&site.run_ok("verify --db third --json")).expect("JSON");
+    assert_eq!((&report["log_entries"], &report["problem_count"]), (&3.into(), &0.into()));
+}
+
+#[test]
+fn fork_of_the_log_is_refused_with_evidence() {
+    let site = TestSite::published();
+    site.run_tool("cp", &["-r", "db", "thief"]);
+    site.publish();
+    let replica = site.serve();
+    let name = site.name("");
+    site.run_ok(["pull", &name, "--db", "mirror"]);
+    drop(replica);
+    site.write("src/hello", "of the thief\n");
+    for _ in 0..2 {
+        let location = site.location();
+        site.run_ok(["publish", "src", "--db", "thief", "--keys", "keys", "--location", &location]);
+    }
+    let _thief = site.serve_db("thief", site.port);
+    let refused = site.run_err(5, ["pull", &name, "--db", "mirror"]);
+    assert_contains!(refused, "two histories", "2 entries of one", "3 of another");
+    for file in ["ours.checkpoint", "theirs.checkpoint", "ours.evidence", "theirs.evidence"] {
+        assert!(site.path("mirror/fork").join(file).exists(), "{file}");
+    }
+    assert_contains!(site.run_ok("verify --db mirror"), "sound");
+    assert_eq!(site.run_ok("log --db mirror --json").lines().count(), 1);
+}

@@ -67,6 +67,12 @@ impl<'a> RangeRequest<'a> {
             magic: b"",
         }
     }
+
+    /// A file that never changes, of a length that is not known.
+    pub(super) fn whole(path: &'a str, len_max: u64) -> Self {
+        let (is_mutable, is_anew, magic) = (false, false, &b""[..]);
+        Self { path, is_mutable, is_anew, range: None, len: 1..=len_max, magic }
+    }
 }
 
 impl RangeRequest<'static> {

@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use bytes::Bytes;
+use vouch_log::tile::TileId;
 use vouch_tree::{HostId, TreeName};
-use vouch_tree_store::{RemoteFile, RemoteView};
+use vouch_tree_store::{LOG_DIR, RemoteFile, RemoteView};
 
 use super::fetch::{FetchError, Fetcher, RangeRequest};
 use super::options::HttpOptions;
@@ -45,6 +46,13 @@ impl DatabaseFiles {
             .get(RangeRequest::part(file, range, is_anew))
             .await
             .map_err(|error| self.unreachable(&error))
+    }
+
+    /// A whole file of the log of revisions.
+    pub async fn log_file(&self, id: &TileId) -> Result<Bytes> {
+        let path = format!("{LOG_DIR}/{}", id.path());
+        let wanted = RangeRequest::whole(&path, id.len_max() as u64);
+        self.fetcher.get(wanted).await.map_err(|error| self.unreachable(&error))
     }
 
     fn unreachable(&self, error: &FetchError) -> Error {

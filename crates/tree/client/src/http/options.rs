@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,12 @@ pub struct HttpOptions {
     /// Called for each of `proxies`, or for `environment`, with the limit of a connection attempt.
     /// `None`: TCP.
     pub transport: Option<Arc<MakeTransport>>,
+}
+
+impl fmt::Debug for HttpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpOptions").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
 }
 
 /// Makes the transport of one proxy.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use vouch_log::evidence::LogEvidence;
 use vouch_tree_store::{
     Database, FrameSink, NewRevision, PutCounts, Retention, WriteOptions, Writer,
 };
@@ -54,6 +55,7 @@ pub(super) fn commit(
     keep: Option<Retention>,
     statements: Vec<Vec<u8>>,
     supersedes: bool,
+    evidence: Option<LogEvidence>,
 ) -> Result<PutCounts> {
     writer.put(&revision.handle, &Revision::frame_of(&revision.signed))?;
     if writer.statements() != statements && !statements.is_empty() {
@@ -69,7 +71,7 @@ pub(super) fn commit(
         companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
         keep: keep.and_then(|policy| policy.only_last()),
         supersedes,
-        evidence: None,
+        evidence: evidence.map(Box::new),
     })?;
     if let Some(policy) = keep.filter(|policy| policy.only_last().is_none()) {
         writer.retain(policy)?;

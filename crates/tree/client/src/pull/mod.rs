@@ -1,5 +1,6 @@
 mod committed;
 mod database;
+mod log;
 mod options;
 mod run;
 mod statements;

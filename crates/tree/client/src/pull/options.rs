@@ -4,6 +4,7 @@ use std::time::Duration;
 use vouch_tree_store::Retention;
 
 use crate::client::TreeOptions;
+use crate::http::HttpOptions;
 
 /// Options of a pull.
 #[derive(Debug, Clone)]
@@ -20,6 +21,9 @@ pub struct PullOptions {
     pub collect: bool,
     /// Of new packs, in bytes: see [`vouch_tree_store::WriteOptions`].
     pub pack_len: Option<u32>,
+    /// How the log of revisions is copied from the replicas and the host in the name, which all
+    /// answer HTTP. `None`: it is not copied.
+    pub http: Option<HttpOptions>,
     /// Limit of the wait for another writer of the database.
     pub lock_wait: Duration,
 }
@@ -34,6 +38,7 @@ impl PullOptions {
             in_flight_bytes: 16 << 20,
             collect: true,
             pack_len: None,
+            http: None,
             lock_wait: Duration::ZERO,
         }
     }

@@ -9,6 +9,7 @@ use vouch_tree_store::{CollectOptions, Database, FrameSink, Writer};
 use vouch_xdr::Xdr;
 
 use super::database::{blocking, commit, open_database, release};
+use super::log::pull_log;
 use super::visitor::PullVisitor;
 use super::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, statements};
 use crate::client::Client;
@@ -173,6 +174,10 @@ async fn pull_revision(
             let writer = Arc::clone(writer);
             blocking(move || Ok(writer.set_statements(statements)?)).await?;
         }
+        if let Some(evidence) = pull_log(tree, revision, writer, options).await? {
+            let writer = Arc::clone(writer);
+            blocking(move || Ok(writer.set_evidence(&evidence)?)).await?;
+        }
         return Ok(PullReport {
             revision: revision.number(),
             was_current: true,
@@ -189,9 +194,11 @@ async fn pull_revision(
     report_while(traversed, || progress(visitor.progress_now(PullPhase::Frames))).await?;
     progress(visitor.progress_now(PullPhase::History));
     let history_frames = pull_history(tree, &revision.fsinfo, writer).await?;
+    let evidence = pull_log(tree, revision, writer, options).await?;
     progress(visitor.progress_now(PullPhase::Commit));
     let (writer, new, keep) = (Arc::clone(writer), Arc::clone(revision), options.keep);
-    let put = blocking(move || commit(&writer, &new, keep, statements, supersedes)).await?;
+    let put =
+        blocking(move || commit(&writer, &new, keep, statements, supersedes, evidence)).await?;
     let done = visitor.progress_now(PullPhase::Commit);
     tracing::info!(tree = %tree.name(), revision = revision.number(), frames = put.new_frames, "pulled");
     Ok(PullReport {

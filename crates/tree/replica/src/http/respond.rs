@@ -34,8 +34,7 @@ impl Replica {
             FileLookup::File(file) => self.send(&request, file, fetch, output),
             FileLookup::Missing => {
                 self.counters.request(Request::HttpNotFound);
-                let text =
-                    "no such file; a database is at /HOSTID/, with manifest, index/ and packs/";
+                let text = "no such file; a database is at /HOSTID/, with manifest, index/, packs/ and log/";
                 error("404 Not Found", text, &request, output)
             }
             FileLookup::Failed => {
@@ -59,11 +58,12 @@ impl Replica {
             output.push_bytes(head("304 Not Modified", &cached, request.is_persistent).as_bytes());
             return After::of(request.is_persistent);
         }
-        if let Body::Manifest(bytes) = &file.body {
+        if let Body::Manifest(bytes) | Body::Checkpoint(bytes) | Body::Log(bytes) = &file.body {
             // Whole, whatever the range (RFC 9110 §14.2): clients read all of it.
             self.counters.request(Request::HttpOk);
             let fields = format!(
-                "Content-Type: application/octet-stream\r\nContent-Length: {len}\r\n{cached}"
+                "Content-Type: {}\r\nContent-Length: {len}\r\n{cached}",
+                file.content_type()
             );
             output.push_bytes(head("200 OK", &fields, request.is_persistent).as_bytes());
             if request.method == Method::Get {
