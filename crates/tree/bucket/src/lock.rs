@@ -191,7 +191,10 @@ impl Session {
 
     /// Asks the bucket: another writer may have taken the lock since the last renewal.
     pub(crate) async fn confirm_lock(&self) -> io::Result<()> {
-        let found = self.objects.get(LOCK, None, LOCK_LEN_MAX).await?;
+        let found = match self.objects.get(LOCK, None, LOCK_LEN_MAX).await {
+            Err(error) if is_missing(&error) => None,
+            found => found?,
+        };
         let is_held = found.is_some_and(|found| {
             String::from_utf8_lossy(&found.bytes).starts_with(&format!("{HELD} {} ", self.id))
         });

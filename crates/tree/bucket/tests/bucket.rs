@@ -9,9 +9,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use vouch_log::append::Appender;
+use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
+use vouch_log::evidence::LogEvidence;
+use vouch_log::proof::TlogProof;
+use vouch_log::revision::{LogCert, LogSigners, origin};
+use vouch_tree::key::SecretKey;
 use vouch_tree::{BlockHandle, HostId};
 use vouch_tree_store::{
-    Database, FrameSink, FrameSource, Result, WriteOptions, Writer, conformance,
+    Database, FrameSink, FrameSource, NewRevision, Pending, Result, WriteOptions, Writer,
+    conformance, open_log,
 };
 
 const ROLE: &str = "VOUCH_BUCKET_TEST_ROLE";
@@ -57,6 +64,40 @@ fn leftovers_of_another_machine_are_not_overwritten() {
         before.iter().all(|pack| after.contains(pack)) && after.len() > before.len(),
         "{before:?} {after:?}"
     );
+}
+
+#[test]
+#[ignore = "needs versitygw"]
+fn writer_without_its_lock_shows_no_head_of_the_log() {
+    let server = Server::start();
+    assert!(server.run("create", "a"));
+    let mut first = server.command("log-late", "a").spawn().unwrap();
+    wait_for(|| server.dir.path().join("opened").exists());
+    std::fs::remove_file(server.dir.path().join("objects/bucket/db/lock")).unwrap();
+    assert!(server.run("log-of-b", "b"));
+    let log = server.dir.path().join("objects/bucket/db/log");
+    let files = || {
+        ["checkpoint", "tile/0/000.p/1", "tile/entries/000.p/1"]
+            .map(|name| std::fs::read(log.join(name)).unwrap())
+    };
+    let of_b = files();
+    std::fs::write(server.dir.path().join("go"), "").unwrap();
+    assert!(first.wait().unwrap().success(), "the first writer is refused");
+    assert!(files() == of_b, "files of the log are those of b");
+}
+
+#[test]
+#[ignore = "needs versitygw"]
+fn pending_revision_of_a_killed_machine_is_settled_by_another() {
+    let server = Server::start();
+    assert!(server.run("create", "a"));
+    let mut killed = server.command("hold-and-wait", "a").spawn().unwrap();
+    wait_for(|| server.dir.path().join("opened").exists());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    std::fs::write(server.dir.path().join("objects/bucket/db/lock"), "left x 0\n").unwrap();
+    assert!(server.run("settle", "b"));
+    assert!(server.run("log-after", "c"));
 }
 
 /// As s3rver 3.7.1 and nanio 0.1.7: each `PutObject` succeeds whatever its condition.
@@ -273,6 +314,46 @@ fn child_with_a_bucket() {
                 .to_string();
             assert!(error.contains("ignores the condition If-None-Match: *"), "{error}");
         }
+        "log-of-b" => {
+            let writer = open().unwrap();
+            writer.commit_pending(logged(&writer, 1, "b").unwrap()).unwrap();
+        }
+        "log-late" => {
+            let writer = open().unwrap();
+            let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+            std::fs::write(home.join("opened"), "").unwrap();
+            wait_for(|| home.join("go").exists());
+            let error = logged(&writer, 1, "a").unwrap_err();
+            assert!(error.to_string().contains("taken the lock"), "{error}");
+            drop(writer);
+            let writer = open().unwrap();
+            assert!(writer.evidence().unwrap().is_some() && writer.pending().unwrap().is_none());
+        }
+        "hold-and-wait" => {
+            let writer = open().unwrap();
+            writer.hold(&logged(&writer, 1, "a").unwrap()).unwrap();
+            let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+            std::fs::write(home.join("opened"), "").unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        "settle" => {
+            let writer = open().unwrap();
+            assert!(writer.evidence().unwrap().is_none());
+            let pending = writer.pending().unwrap().expect("the machine was killed");
+            assert_eq!(pending.revision.signed, b"a");
+            writer.commit_pending(pending).unwrap();
+            assert!(writer.pending().unwrap().is_none());
+        }
+        "log-after" => {
+            let writer = open().unwrap();
+            let second = logged(&writer, 2, "c").unwrap();
+            writer.hold(&second).unwrap();
+            assert!(writer.pending().unwrap().is_some(), "an old object is replaced");
+            writer.commit_pending(second).unwrap();
+            let checkpoint = writer.evidence().unwrap().unwrap().proof.checkpoint;
+            let mut log = open_log(writer.log_files(), &checkpoint).unwrap();
+            assert_eq!(log.bundle(0).unwrap().1, [b"a".to_vec(), b"c".to_vec()]);
+        }
         "commit" => open().unwrap().set_statements(statement("b")).unwrap(),
         "commit-late" => {
             let writer = open().unwrap();
@@ -310,6 +391,47 @@ fn child_with_a_bucket() {
         }
         role => panic!("no role {role}"),
     }
+}
+
+/// Appends an entry to the log, and returns the revision to commit.
+fn logged(writer: &Writer, number: u64, entry: &str) -> Result<Pending> {
+    let root = SecretKey::from_seed(&[3; 32]);
+    let hostid = root.public().hostid();
+    let signers = LogSigners::from_seeds(&hostid, &[5; 32], None).unwrap();
+    let mut tree = match writer.evidence()? {
+        None => Appender::new(),
+        Some(before) => {
+            let mut log = open_log(writer.log_files(), &before.proof.checkpoint).unwrap();
+            Appender::open(&mut log).unwrap()
+        }
+    };
+    tree.push(entry.as_bytes()).unwrap();
+    let head = Checkpoint::new(&origin(&hostid), tree.size(), tree.root());
+    for file in tree.finish() {
+        writer.put_log_file(&file)?;
+    }
+    let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
+    for signer in signers.all() {
+        checkpoint.note_mut().sign(signer, 1000).unwrap();
+    }
+    let hashes =
+        open_log(writer.log_files(), &checkpoint).unwrap().inclusion_proof(head.size - 1).unwrap();
+    let proof = TlogProof { extra: None, index: head.size - 1, hashes, checkpoint };
+    let cert = LogCert::issue(&root, hostid, signers.keys(), 1, 0, u64::MAX);
+    let (fsinfo, frame) = conformance::frame(vouch_tree::FrameKind::Fsinfo, number, 500);
+    writer.put(&fsinfo, &frame)?;
+    let revision = NewRevision {
+        number,
+        start: 1000,
+        fsinfo,
+        signed: entry.into(),
+        tag: None,
+        companions: Vec::new(),
+        keep: None,
+        supersedes: false,
+        evidence: Some(Box::new(LogEvidence { cert, proof })),
+    };
+    Ok(Pending { revision, earlier: None })
 }
 
 fn put_some(writer: &Writer, seeds: std::ops::Range<u64>) {

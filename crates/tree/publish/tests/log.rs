@@ -7,25 +7,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reference::Publisher;
+use reference::{Publisher, log_keys};
 use vouch_log::checkpoint::SignedCheckpoint;
 use vouch_log::key::{Algorithm, Signer as NoteSigner};
 use vouch_log::merkle::{Hash, verify_consistency, verify_inclusion};
-use vouch_log::revision::{LogCert, LogSigners, parse_revision_entry, revision_entry};
+use vouch_log::revision::{parse_revision_entry, revision_entry};
 use vouch_tree::key::SecretKey;
 use vouch_tree_publish::{
     CosignOutcome, Fault, LogPublisher, Options, PendingLog, Republication, Signer, cosign,
     republish,
 };
 use vouch_tree_store::{CollectOptions, Database, WriteOptions, open_log};
-
-fn log_keys(serial: u64, seed: u8) -> Arc<LogPublisher> {
-    let root = SecretKey::from_seed(&[1; 32]);
-    let hostid = root.public().hostid();
-    let signers = LogSigners::from_seeds(&hostid, &[seed; 32], Some(&[seed + 1; 32])).unwrap();
-    let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX);
-    Arc::new(LogPublisher { cert, signers, cosign: None })
-}
 
 fn with_log(publisher: &Publisher, log: &Arc<LogPublisher>) -> Options {
     Options { log: Some(log.clone()), ..publisher.options() }

@@ -9,7 +9,9 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use vouch_log::revision::{LogCert, LogSigners};
 use vouch_tree::blob::{Blob, BlobBody, Indirect};
 use vouch_tree::directory::{InteriorPage, LeafPage};
 use vouch_tree::key::{SecretKey, SigningCert};
@@ -18,7 +20,7 @@ use vouch_tree::{
     BlockHandle, Content, DirEntry, FrameKind, Fsinfo, Inode, Iv, LEAF_LEN_MAX, PageRef,
     SignedFsinfo, TreeName, frame,
 };
-use vouch_tree_publish::{Error, Options, Progress, Signer, Summary, publish};
+use vouch_tree_publish::{Error, LogPublisher, Options, Progress, Signer, Summary, publish};
 use vouch_tree_store::{Database, FrameSource as _, Snapshot, WriteOptions};
 use vouch_xdr::Xdr as _;
 
@@ -91,6 +93,14 @@ impl Publisher {
         self.tree().compare(&self.source());
         summary
     }
+}
+
+pub(crate) fn log_keys(serial: u64, seed: u8) -> Arc<LogPublisher> {
+    let root = SecretKey::from_seed(&[1; 32]);
+    let hostid = root.public().hostid();
+    let signers = LogSigners::from_seeds(&hostid, &[seed; 32], Some(&[seed + 1; 32])).unwrap();
+    let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX);
+    Arc::new(LogPublisher { cert, signers, cosign: None })
 }
 
 pub(crate) fn publish_into(
