@@ -99,6 +99,9 @@ impl TreeCache {
         for segment in view.segments() {
             self.copy_segment(files, &segment).await?;
         }
+        if let Err(error) = self.copy_log(files, &view).await {
+            tracing::warn!(name = %self.options.name, "the log of revisions is not copied: {error}");
+        }
         let tables = self.tables_of(&view)?;
         self.set_layout(tables, *view.iv(), false);
         self.note_index_len(&view);
@@ -213,7 +216,7 @@ impl TreeCache {
 
     fn note_index_len(&self, view: &RemoteView) {
         let segments: u64 = view.segments().iter().map(|segment| segment.len).sum();
-        self.index_len.store(segments + MANIFEST_LEN, Ordering::Relaxed);
+        self.index_len.store(segments + MANIFEST_LEN + self.log_len(), Ordering::Relaxed);
     }
 
     fn write_manifest(&self, bytes: &[u8]) -> Result<()> {

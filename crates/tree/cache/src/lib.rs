@@ -13,6 +13,7 @@
 mod cache;
 mod fetch;
 mod follow;
+mod log;
 mod pack;
 mod table;
 

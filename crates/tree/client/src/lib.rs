@@ -104,7 +104,8 @@ pub use local_connector::LocalConnector;
 pub use mirrors::location_of_name;
 pub use path::ResolvedPath;
 pub use pull::{
-    PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch,
+    PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, check_log_head, pull,
+    pull_watch,
 };
 pub use replica::{Counters, ReplicaState, ReplicaStatus};
 pub use replica_fault::{FaultKind, FaultObserver, ReplicaFault};

@@ -1,3 +1,5 @@
+mod entries;
+
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 
@@ -20,7 +22,7 @@ use vouch_daemon::printable::printable;
 /// signed revision.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  vouch log @pub.example.org,HOSTID\n  vouch log -n 5 --json @pub.example.org,HOSTID\n  vouch log --db /srv/db"
+    after_help = "Examples:\n  vouch log @pub.example.org,HOSTID\n  vouch log -n 5 --json @pub.example.org,HOSTID\n  vouch log --db /srv/db\n  vouch log --entries --db /srv/db      the transparency log, with the key of each revision"
 )]
 pub(crate) struct Args {
     /// The tree.
@@ -30,6 +32,10 @@ pub(crate) struct Args {
     /// replicas.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
+    /// Show the entries of the tree's transparency log, verified: each revision that was ever
+    /// published, and the key that signed it.
+    #[arg(long)]
+    entries: bool,
     /// Show at most this many.
     #[arg(long, short = 'n', value_name = "N")]
     max_count: Option<usize>,
@@ -42,6 +48,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let outcome = match (&args.db, &args.name) {
+        (Some(db), _) if args.entries => entries::of_database(&args, db),
+        (None, Some(name)) if args.entries => {
+            let path = TreePath::parse(name)?;
+            client_options::block_on(entries::of_tree(&args, &path.name))
+        }
         (Some(db), _) => of_database(&args, db),
         (None, Some(name)) => {
             let path = TreePath::parse(name)?;

@@ -259,7 +259,12 @@ fn new_signing_key_voids_the_old_one() {
         site.run_ok(["cat", &site.name("/hello")]);
     }
     fs::create_dir(site.path("stolen")).expect("new");
-    for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
+    for (from, to) in [
+        ("signing-1.key", "signing.key"),
+        ("signing-1.cert", "signing.cert"),
+        ("log-1.key", "log.key"),
+        ("log-1.cert", "log.cert"),
+    ] {
         fs::copy(site.path("keys").join(from), site.path("stolen").join(to)).expect("a copy");
     }
     site.write("src/hello", "forged\n");

@@ -1,4 +1,5 @@
 use crate::prelude::*;
+use crate::test_site::Replica;
 
 /// Builds a reader with torchwood and Tessera by the go command, which fetches pinned modules.
 fn build_go_reader(site: &TestSite) -> PathBuf {
@@ -82,6 +83,28 @@ fn certify_keeps_the_log_key_on_request() {
 }
 
 #[test]
+fn entries_of_the_log_are_listed() {
+    let (site, _replica) = TestSite::served();
+    site.publish_with(&["--tag", "v1"]);
+    site.run_ok("certify keys");
+    site.publish();
+    let of_database = site.run_ok("log --entries --db db --json");
+    let rows: Vec<Value> =
+        of_database.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers = |name: &str| rows.iter().map(|row| row[name].as_u64()).collect::<Vec<_>>();
+    assert_eq!(numbers("index"), [Some(2), Some(1), Some(0)]);
+    assert_eq!(numbers("revision"), [Some(3), Some(2), Some(1)]);
+    assert_eq!(numbers("certificate"), [Some(2), Some(1), Some(1)]);
+    assert_eq!(rows[1]["tag"], "v1");
+    assert!(rows[0]["signing_key"] != rows[1]["signing_key"]);
+    let name = site.name("");
+    assert_eq!(site.run_ok(["log", "--entries", &name, "--json"]), of_database);
+    let text = site.run_ok(["log", "--entries", "-n", "1", &name]);
+    assert_contains!(text, "ENTRY", "REVISION", "CERTIFICATE");
+    assert_eq!(text.lines().count(), 2);
+}
+
+#[test]
 fn damage_of_the_log_is_found() {
     let site = TestSite::published();
     site.publish();
@@ -149,6 +172,41 @@ fn mirror_has_the_log_and_serves_it_on() {
     let report: Value =
         serde_json::from_str(&site.run_ok("verify --db third --json")).expect("JSON");
     assert_eq!((&report["log_entries"], &report["problem_count"]), (&3.into(), &0.into()));
+}
+
+#[test]
+fn cache_serves_the_log_of_its_origin() {
+    let (site, origin) = TestSite::served();
+    let port = free_port();
+    let cache = || {
+        let listen = format!("127.0.0.1:{port}");
+        let name = site.name("");
+        Replica::start(site.command([
+            "serve",
+            "--db",
+            "tree-cache",
+            "--cache-of",
+            &name,
+            "--quota",
+            "64M",
+            "--listen",
+            &listen,
+            "--metrics",
+            "127.0.0.1:0",
+        ]))
+    };
+    let file = |path: &str| std::fs::read(site.path("db").join(path)).expect("a file");
+    let first = cache();
+    assert_eq!(http_get(port, "/log/checkpoint").1, file("log/checkpoint"));
+    assert_eq!(http_get(port, "/log/tile/0/000.p/1").1, file("log/tile/0/000.p/1"));
+    drop(first);
+    site.publish();
+    let _second = cache();
+    within(30, "the cache does not follow", || {
+        http_get(port, "/log/checkpoint").1 == file("log/checkpoint")
+    });
+    assert_eq!(http_get(port, "/log/tile/entries/000.p/2").1, file("log/tile/entries/000.p/2"));
+    drop(origin);
 }
 
 #[test]

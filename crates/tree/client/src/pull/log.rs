@@ -9,6 +9,7 @@ use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_log::merkle::{Hash, verify_inclusion};
 use vouch_log::revision::{origin, revision_entry};
 use vouch_log::tile::new_files;
+use vouch_tree::HostId;
 use vouch_tree_store::{Writer, open_log};
 use vouch_xdr::Xdr as _;
 
@@ -112,30 +113,37 @@ fn is_better(theirs: &LogEvidence, ours: &LogEvidence) -> bool {
     rank(theirs) > rank(ours)
 }
 
-/// The tree's root key has certified the log, whose keys have signed the head, which has the
-/// revision.
-fn check_evidence(
+/// The root key has certified the log, and all of the log's keys have signed its head.
+pub fn check_log_head(
     evidence: &LogEvidence,
-    writer: &Writer,
-    signed: &[u8],
+    hostid: &HostId,
 ) -> std::result::Result<(), &'static str> {
     let (cert, proof) = (&evidence.cert, &evidence.proof);
-    let head = proof.checkpoint.checkpoint();
     let keys = cert.keys().all();
     let keys: Vec<_> = keys.iter().collect();
     let is_signed = proof.checkpoint.note().verify(&keys).is_ok_and(|found| {
         keys.iter().all(|key| found.iter().any(|found| std::ptr::eq(*key, found.key)))
     });
-    let leaf = Hash::leaf(&revision_entry(signed));
-    if !cert.is_signed_by(&writer.hostid()) || head.origin != origin(cert.log()) {
+    let is_of_log = proof.checkpoint.checkpoint().origin == origin(cert.log());
+    if !cert.is_signed_by(hostid) || !is_of_log {
         Err("the root key has not certified the log")
     } else if !is_signed {
         Err("the log's keys have not signed its head")
-    } else if verify_inclusion(leaf, proof.index, head.size, &proof.hashes, head.root).is_err() {
-        Err("the log's proof is not about the newest revision")
     } else {
         Ok(())
     }
+}
+
+fn check_evidence(
+    evidence: &LogEvidence,
+    writer: &Writer,
+    signed: &[u8],
+) -> std::result::Result<(), &'static str> {
+    check_log_head(evidence, &writer.hostid())?;
+    let (proof, leaf) = (&evidence.proof, Hash::leaf(&revision_entry(signed)));
+    let head = proof.checkpoint.checkpoint();
+    verify_inclusion(leaf, proof.index, head.size, &proof.hashes, head.root)
+        .map_err(|_| "the log's proof is not about the newest revision")
 }
 
 /// Reads back all that is new, and compares it with the head that the database has.
