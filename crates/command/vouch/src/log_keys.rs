@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vouch_log::key::{Algorithm, Signer};
-use vouch_log::revision::{LOG_CERT_LEN_MAX, LogCert, LogKeys, LogSigners};
+use vouch_log::revision::{
+    CERT_POLICY_LEN_MAX, CertPolicy, LOG_CERT_LEN_MAX, LogCert, LogKeys, LogSigners,
+};
 use vouch_tree::HostId;
 use vouch_tree::key::SecretKey;
 use vouch_tree_publish::LogPublisher;
@@ -37,7 +39,11 @@ pub(crate) struct NewLogKeys {
 }
 
 /// Draws both keys of the log of the root key's tree, and certifies them.
-pub(crate) fn generate(root: &SecretKey, validity: Validity) -> Outcome<NewLogKeys> {
+pub(crate) fn generate(
+    root: &SecretKey,
+    validity: Validity,
+    policy: Option<CertPolicy>,
+) -> Outcome<NewLogKeys> {
     let hostid = root.public().hostid();
     let (ed25519, ml_dsa_44) = (keys::random()?, keys::random()?);
     let signers = LogSigners::from_seeds(&hostid, &ed25519, Some(&*ml_dsa_44))
@@ -48,13 +54,24 @@ pub(crate) fn generate(root: &SecretKey, validity: Validity) -> Outcome<NewLogKe
         secret.push('\n');
     }
     let public = signers.keys().all().iter().map(|key| key.to_text() + "\n").collect();
-    Ok(NewLogKeys { secret, public, cert: certify(root, signers.keys(), validity) })
+    Ok(NewLogKeys { secret, public, cert: certify(root, signers.keys(), validity, policy) })
 }
 
-pub(crate) fn certify(root: &SecretKey, log: LogKeys, validity: Validity) -> String {
+pub(crate) fn certify(
+    root: &SecretKey,
+    log: LogKeys,
+    validity: Validity,
+    policy: Option<CertPolicy>,
+) -> String {
     let Validity { serial, not_before, not_after } = validity;
-    let cert = LogCert::issue(root, root.public().hostid(), log, serial, not_before, not_after);
+    let hostid = root.public().hostid();
+    let cert = LogCert::issue(root, hostid, log, serial, not_before, not_after, policy);
     format!("{CERT_HEADER}\n{}\n", data_encoding::BASE64.encode(&cert.to_xdr()))
+}
+
+pub(crate) fn read_cert_policy(path: &Path) -> Outcome<CertPolicy> {
+    let bytes = keys::read_limited(path, CERT_POLICY_LEN_MAX)?;
+    CertPolicy::parse(&bytes).map_err(|error| Failure::input(path.display(), error))
 }
 
 pub(crate) fn read_cert(path: &Path) -> Outcome<LogCert> {

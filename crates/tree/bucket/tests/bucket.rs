@@ -417,7 +417,7 @@ fn logged(writer: &Writer, number: u64, entry: &str) -> Result<Pending> {
     let hashes =
         open_log(writer.log_files(), &checkpoint).unwrap().inclusion_proof(head.size - 1).unwrap();
     let proof = TlogProof { extra: None, index: head.size - 1, hashes, checkpoint };
-    let cert = LogCert::issue(&root, hostid, signers.keys(), 1, 0, u64::MAX);
+    let cert = LogCert::issue(&root, hostid, signers.keys(), 1, 0, u64::MAX, None);
     let (fsinfo, frame) = conformance::frame(vouch_tree::FrameKind::Fsinfo, number, 500);
     writer.put(&fsinfo, &frame)?;
     let revision = NewRevision {

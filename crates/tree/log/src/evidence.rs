@@ -1,10 +1,13 @@
 //! Evidence about a revision, which travels beside it: the certificate of the log, and the proof
 //! that the revision is in the log.
 
+use vouch_tree::HostId;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
+use crate::merkle::{Hash, ProofError, verify_inclusion};
+use crate::policy::{Belief, CLOCK_SKEW_S_MAX, Disbelief, Policy};
 use crate::proof::TlogProof;
-use crate::revision::LogCert;
+use crate::revision::{LogCert, origin, revision_entry};
 
 const MAGIC: &[u8; 20] = b"vouch log proof v1\n\0";
 
@@ -18,6 +21,63 @@ pub struct LogEvidence {
     pub cert: LogCert,
     /// The proof that the log has the revision.
     pub proof: TlogProof,
+}
+
+/// Why evidence does not show that a revision is in the log of its tree, and witnessed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
+pub enum EvidenceError {
+    #[error("the root key of this tree has not certified the log")]
+    Uncertified,
+    #[error("the certificate of the log's key is not valid now")]
+    CertificateTime,
+    #[error("the checkpoint is of another log, {0:?}")]
+    OtherLog(String),
+    #[error("the log's proof is not about this revision: {0}")]
+    Proof(#[from] ProofError),
+    #[error("{whose} policy is not met: {error}")]
+    Disbelief { whose: &'static str, error: Disbelief },
+}
+
+impl LogEvidence {
+    /// Verifies everything: the certificate, the log's signatures, the proof, and the quorum both of
+    /// the tree's own policy and of `policy`, the reader's. `signed_fsinfo`: the XDR of the
+    /// revision. `now`: seconds since 1970. The belief is that of the reader's policy, else of the
+    /// tree's.
+    pub fn verify(
+        &self,
+        hostid: &HostId,
+        signed_fsinfo: &[u8],
+        policy: Option<&Policy>,
+        now: u64,
+    ) -> Result<Belief, EvidenceError> {
+        if !self.cert.is_signed_by(hostid) {
+            return Err(EvidenceError::Uncertified);
+        }
+        // A certificate may be as new as a revision.
+        let is_valid = |time| self.cert.is_valid_at(time);
+        if !is_valid(now) && !is_valid(now.saturating_add(CLOCK_SKEW_S_MAX)) {
+            return Err(EvidenceError::CertificateTime);
+        }
+        let head = self.proof.checkpoint.checkpoint();
+        if head.origin != origin(self.cert.log()) {
+            return Err(EvidenceError::OtherLog(head.origin.clone()));
+        }
+        let leaf = Hash::leaf(&revision_entry(signed_fsinfo));
+        verify_inclusion(leaf, self.proof.index, head.size, &self.proof.hashes, head.root)?;
+        let keys = self.cert.keys().all();
+        let check = |policy: &Policy, whose| {
+            policy
+                .check(&self.proof.checkpoint, &keys, now)
+                .map_err(|error| EvidenceError::Disbelief { whose, error })
+        };
+        let of_tree = match self.cert.policy() {
+            Some(demanded) => check(demanded.policy(), "the tree's")?,
+            None if policy.is_some() => Belief { cosigned: Vec::new(), quorum_time: None },
+            None => check(&Policy::without_witnesses(), "the log's")?,
+        };
+        policy.map_or(Ok(of_tree), |policy| check(policy, "the reader's"))
+    }
 }
 
 /// True if a statement beside a revision is evidence, and no key statement.

@@ -143,6 +143,11 @@ impl Policy {
         Parser::default().run(bytes)
     }
 
+    /// `quorum none`: the log's keys suffice.
+    pub const fn without_witnesses() -> Self {
+        Self { logs: Vec::new(), witnesses: Vec::new(), groups: Vec::new(), quorum: None }
+    }
+
     /// Logs that the policy accepts; none: the caller knows the log from elsewhere.
     pub fn logs(&self) -> &[PolicyLog] {
         &self.logs

@@ -10,6 +10,7 @@ use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::key::{Algorithm, KeyError, ML_DSA_44_PUBLIC_LEN, Signer, VerifierKey};
+use crate::policy::{Policy, PolicyError};
 
 /// An entry begins with its kind and version.
 const ENTRY_MAGIC: &[u8; 16] = b"vouch entry v1\n\0";
@@ -17,8 +18,11 @@ const ENTRY_MAGIC: &[u8; 16] = b"vouch entry v1\n\0";
 /// Longest entry of a revision, in bytes.
 pub const REVISION_ENTRY_LEN_MAX: usize = ENTRY_MAGIC.len() + SIGNED_LEN_MAX;
 
+/// Longest policy in a certificate, in bytes: it travels with each revision.
+pub const CERT_POLICY_LEN_MAX: usize = 8 << 10;
+
 /// Longest certificate, in bytes.
-pub const LOG_CERT_LEN_MAX: usize = 2048;
+pub const LOG_CERT_LEN_MAX: usize = 2048 + CERT_POLICY_LEN_MAX;
 
 const ORIGIN_PREFIX: &str = "vouch/v1/log/";
 
@@ -128,7 +132,45 @@ impl LogSigners {
     }
 }
 
-/// A root key's statement: revisions of my tree are in this log, and these are its keys.
+/// A policy that a certificate can carry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CertPolicy {
+    text: String,
+    policy: Policy,
+}
+
+/// Why a certificate cannot carry a policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what the variants mean")]
+pub enum CertPolicyError {
+    #[error("a certificate carries policies of up to {CERT_POLICY_LEN_MAX} bytes of UTF-8")]
+    Text,
+    #[error("{0}")]
+    Policy(#[from] PolicyError),
+}
+
+impl CertPolicy {
+    /// Takes a file's bytes.
+    pub fn parse(bytes: &[u8]) -> Result<Self, CertPolicyError> {
+        let text = std::str::from_utf8(bytes).ok();
+        let text = text.filter(|text| text.len() <= CERT_POLICY_LEN_MAX);
+        let text = text.ok_or(CertPolicyError::Text)?.to_owned();
+        Ok(Self { policy: Policy::parse(bytes)?, text })
+    }
+
+    /// As it was parsed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The rules.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
+
+/// A root key's statement: revisions of my tree are in this log, these are its keys, and readers
+/// must believe no revision without this policy's quorum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogCert {
     root: PublicKey,
@@ -137,12 +179,14 @@ pub struct LogCert {
     serial: u64,
     not_before: u64,
     not_after: u64,
+    policy: Option<CertPolicy>,
     signature: [u8; 64],
 }
 
 impl LogCert {
     /// `log`: the HOSTID of the tree itself, or of the site whose log has its revisions. `serial`:
-    /// higher than in all earlier certificates of this kind. Times are seconds since 1970.
+    /// higher than in all earlier certificates of this kind. Times are seconds since 1970. `policy`:
+    /// the tree's demand; readers may add their own.
     ///
     /// # Panics
     /// The keys belong to another log.
@@ -153,11 +197,13 @@ impl LogCert {
         serial: u64,
         not_before: u64,
         not_after: u64,
+        policy: Option<CertPolicy>,
     ) -> Self {
         assert_eq!(keys.ed25519.name(), origin(&log), "the keys are named after the log");
         let root_key = root.public();
+        let signature = [0; 64];
         let mut cert =
-            Self { root: root_key, log, keys, serial, not_before, not_after, signature: [0; 64] };
+            Self { root: root_key, log, keys, serial, not_before, not_after, policy, signature };
         cert.signature = root.sign(Purpose::LogCertificate, &cert.body());
         cert
     }
@@ -188,6 +234,11 @@ impl LogCert {
         self.serial
     }
 
+    /// The tree's demand. Not verified.
+    pub const fn policy(&self) -> Option<&CertPolicy> {
+        self.policy.as_ref()
+    }
+
     fn body(&self) -> Vec<u8> {
         let mut w = Writer::new();
         self.encode_body(&mut w);
@@ -203,6 +254,7 @@ impl LogCert {
         w.u64(self.serial);
         w.u64(self.not_before);
         w.u64(self.not_after);
+        w.opaque(self.policy.as_ref().map_or(&[], |policy| policy.text.as_bytes()));
     }
 }
 
@@ -228,6 +280,13 @@ impl Xdr for LogCert {
             serial: r.u64()?,
             not_before: r.u64()?,
             not_after: r.u64()?,
+            policy: match r.opaque(CERT_POLICY_LEN_MAX)? {
+                [] => None,
+                text => Some(
+                    CertPolicy::parse(text)
+                        .map_err(|_| XdrError::Invalid("policy of a log certificate"))?,
+                ),
+            },
             signature: r.opaque_fixed()?,
         })
     }

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use vouch_log::revision::CertPolicy;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::keyfile::{self, Role};
 
@@ -38,6 +39,11 @@ pub(crate) struct Args {
     /// Not if the key may have been stolen too.
     #[arg(long, value_name = "FILE")]
     keep_log_key: Option<PathBuf>,
+    /// Readers must believe no revision without the quorum of this policy (C2SP tlog-policy): the
+    /// root key demands it. The default is the policy of KEYS/log.cert; a file that says
+    /// `quorum none` ends the demand. A reader's own policy may demand more, not less.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
     #[command(flatten)]
     passphrase: PassphraseArgs,
     #[command(flatten)]
@@ -85,6 +91,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
 
     let validity = log_keys::Validity { serial, not_before: now, not_after };
+    let policy = demanded_policy(&args)?;
     let log = match &args.keep_log_key {
         Some(path) => {
             let kept = log_keys::read_cert(path)?;
@@ -92,9 +99,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 return Err(Failure::input(path.display(), "is about the log of another tree")
                     .cure("give the log.cert of this tree"));
             }
-            LogFiles::Kept(log_keys::certify(&root, kept.keys().clone(), validity))
+            LogFiles::Kept(log_keys::certify(&root, kept.keys().clone(), validity, policy))
         }
-        None => LogFiles::New(log_keys::generate(&root, validity)?),
+        None => LogFiles::New(log_keys::generate(&root, validity, policy)?),
     };
 
     let out = args.out.as_deref().unwrap_or(&args.keys);
@@ -137,6 +144,22 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         out.join(keys::SIGNING_KEY).display(),
         when::utc(not_after)
     ))
+}
+
+/// A rotation of keys keeps the demand: the one of the certificate that is replaced.
+fn demanded_policy(args: &Args) -> Outcome<Option<CertPolicy>> {
+    if let Some(path) = &args.policy {
+        return log_keys::read_cert_policy(path).map(Some);
+    }
+    let newest = args.keys.join(log_keys::LOG_CERT);
+    let Some(before) = [Some(&newest), args.keep_log_key.as_ref()]
+        .into_iter()
+        .flatten()
+        .find(|path| path.exists())
+    else {
+        return Ok(None);
+    };
+    Ok(log_keys::read_cert(before)?.policy().cloned())
 }
 
 /// New keys, or a new certificate of the earlier ones.

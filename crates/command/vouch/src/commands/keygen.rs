@@ -72,7 +72,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let signing_text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
 
     let validity = log_keys::Validity { serial: FIRST_SERIAL, not_before: now, not_after };
-    let log = log_keys::generate(&root, validity)?;
+    let log = log_keys::generate(&root, validity, None)?;
 
     let half_done = paths.clone();
     let duty = interrupt::on_interrupt(move || {

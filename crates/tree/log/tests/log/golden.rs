@@ -88,7 +88,8 @@ fn entry_holds_signed_fsinfo() {
 fn certificate_names_log_and_keys_of_one_tree() {
     let hostid = root().public().hostid();
     let signers = signers(&hostid);
-    let cert = LogCert::issue(&root(), hostid, signers.keys(), 1, 1_000, 2_000);
+    let policy = CertPolicy::parse(b"quorum none\n").unwrap();
+    let cert = LogCert::issue(&root(), hostid, signers.keys(), 1, 1_000, 2_000, Some(policy));
     let bytes = cert.to_xdr();
     check("log-cert", &bytes);
     assert!(bytes.len() <= LOG_CERT_LEN_MAX);
@@ -108,11 +109,21 @@ fn certificate_names_log_and_keys_of_one_tree() {
     // A site's log: its root key names the log, the tree's certifies it. One key is enough.
     let site = SecretKey::from_seed(&[7; 32]).public().hostid();
     let signers = LogSigners::from_seeds(&site, &[4; 32], None).unwrap();
-    let cert = LogCert::issue(&root(), site, signers.keys(), 2, 0, 9);
+    let cert = LogCert::issue(&root(), site, signers.keys(), 2, 0, 9, None);
     let cert = LogCert::from_xdr(&cert.to_xdr()).unwrap();
     assert!(cert.is_signed_by(&hostid) && *cert.log() == site && cert.serial() == 2);
     assert_eq!(cert.keys().all().len(), 1);
     assert_eq!(cert.keys().ed25519().name(), origin(&site));
+    assert!(cert.policy().is_none());
+}
+
+#[test]
+fn certificate_refuses_policy_that_nobody_can_meet() {
+    assert!(CertPolicy::parse(b"").is_err());
+    assert!(CertPolicy::parse(b"quorum nobody\n").is_err());
+    assert!(
+        CertPolicy::parse(&[&[b'#'; CERT_POLICY_LEN_MAX][..], b"\nquorum none"].concat()).is_err()
+    );
 }
 
 #[test]

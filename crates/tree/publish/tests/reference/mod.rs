@@ -99,7 +99,7 @@ pub(crate) fn log_keys(serial: u64, seed: u8) -> Arc<LogPublisher> {
     let root = SecretKey::from_seed(&[1; 32]);
     let hostid = root.public().hostid();
     let signers = LogSigners::from_seeds(&hostid, &[seed; 32], Some(&[seed + 1; 32])).unwrap();
-    let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX);
+    let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX, None);
     Arc::new(LogPublisher { cert, signers, cosign: None })
 }
 
