@@ -80,8 +80,7 @@ struct S3Database {
 
 impl S3Database {
     fn new(address: &Address) -> io::Result<Self> {
-        // Fails if the process has chosen a provider; either works.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        vouch_tls::install_provider();
         let config = Config::from_environment(address)?;
         let work_dir = config.work_dir;
         let local = |source: io::Error| {

@@ -32,8 +32,7 @@ pub struct Fitness {
 pub fn check_fitness(address: &str) -> io::Result<Fitness> {
     runtime::start()?;
     let parsed = Address::parse(address)?;
-    // Fails if the process has chosen a provider; either works.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    vouch_tls::install_provider();
     let config = Config::from_environment(&parsed)?;
     let Config { store, single_deletes, endpoint, .. } = config;
     let objects = Arc::new(Objects { store, single_deletes, endpoint, address: parsed });

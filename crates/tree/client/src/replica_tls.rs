@@ -106,9 +106,7 @@ impl Sessions {
             return Ok(config.clone());
         }
         let fault = |error: rustls::Error| Error::Authorities { what: error.to_string() };
-        // Explicit, so that no other crate chooses the process's provider.
-        let builder =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder = ClientConfig::builder_with_provider(vouch_tls::provider());
         let builder = builder.with_safe_default_protocol_versions().map_err(fault)?;
         let builder = match self.tls.authorities() {
             None => builder.with_platform_verifier().map_err(fault)?,

@@ -73,8 +73,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let key = PrivateKeyDer::from_pem_slice(&read_pem(&files.key)?)
         .map_err(|_| empty(&files.key, "private key"))?;
     let pair = |source| TlsError::Pair { files: files.clone(), source };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(vouch_tls::provider())
         .with_safe_default_protocol_versions()
         .map_err(pair)?;
     let mut config = config.with_no_client_auth().with_single_cert(chain, key).map_err(pair)?;

@@ -101,16 +101,15 @@ impl TlsFiles {
         vouch_trust::warn_if_exposed(&self.key);
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|error| failed(&self.key, error.to_string()))?;
-        let mut config =
-            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
-                .map_err(|error| {
-                    failed(
-                        &self.key,
-                        format!("can't be used with {}: {error}", self.certificate.display()),
-                    )
-                })?;
+        let mut config = ServerConfig::builder_with_provider(vouch_tls::provider())
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+            .map_err(|error| {
+                failed(
+                    &self.key,
+                    format!("can't be used with {}: {error}", self.certificate.display()),
+                )
+            })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }

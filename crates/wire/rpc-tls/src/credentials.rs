@@ -163,7 +163,7 @@ pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, Credentia
 
 /// The ciphers of TLS 1.3, fastest first. All three are secure.
 fn provider() -> Arc<CryptoProvider> {
-    let mut provider = rustls::crypto::ring::default_provider();
+    let mut provider = CryptoProvider::clone(&vouch_tls::provider());
     let rank = |suite: CipherSuite| match suite {
         CipherSuite::TLS13_AES_128_GCM_SHA256 => 0,
         CipherSuite::TLS13_AES_256_GCM_SHA384 => 1,

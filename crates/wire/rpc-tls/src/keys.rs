@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use ring::aead::{
-    AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
-};
+use ring::aead::{AES_128_GCM, AES_256_GCM, Algorithm, CHACHA20_POLY1305};
 use rustls::ConnectionTrafficSecrets;
 use rustls::client::ClientConnectionData;
+use rustls::crypto::cipher::{AeadKey, Iv};
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 use zeroize::Zeroizing;
 
-use crate::TlsError;
+use crate::record_cipher::RecordCipher;
+use crate::{HEADER_LEN, TlsError};
 
 /// Derives the next keys after a key update (RFC 8446 §7.2).
 pub(crate) enum KeySource {
@@ -40,7 +40,7 @@ impl KeySource {
 
 /// Key of one direction with the number of its next record.
 pub(crate) struct TrafficKey {
-    pub(crate) key: LessSafeKey,
+    cipher: RecordCipher,
     iv: [u8; 12],
     pub(crate) sequence: u64,
     secrets: ConnectionTrafficSecrets,
@@ -50,17 +50,12 @@ impl TrafficKey {
     pub(crate) fn new(
         (sequence, secrets): (u64, ConnectionTrafficSecrets),
     ) -> Result<Self, TlsError> {
-        let (algorithm, key, iv): (&'static Algorithm, _, _) = match &secrets {
-            ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
-            ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
-            ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
-            _ => return Err(TlsError::Ours("the cipher suite has no record protection here")),
-        };
-        let key = UnboundKey::new(algorithm, key.as_ref())
-            .map_err(|_| TlsError::Ours("a traffic key has a wrong length"))?;
+        let (algorithm, key, iv) = parts(&secrets)
+            .ok_or(TlsError::Ours("the cipher suite has no record protection here"))?;
         let iv =
             iv.as_ref().try_into().map_err(|_| TlsError::Ours("a nonce has a wrong length"))?;
-        Ok(TrafficKey { key: LessSafeKey::new(key), iv, sequence, secrets })
+        let cipher = RecordCipher::new(algorithm, key.as_ref())?;
+        Ok(TrafficKey { cipher, iv, sequence, secrets })
     }
 
     /// `struct tls12_crypto_info_…` of linux/tls.h.
@@ -86,16 +81,52 @@ impl TrafficKey {
         info
     }
 
+    /// Seals `inner` and writes its tag behind it.
+    pub(crate) fn seal(
+        &mut self,
+        header: [u8; HEADER_LEN],
+        inner: &mut [u8],
+        tag: &mut [u8; 16],
+    ) -> Result<(), TlsError> {
+        let nonce = self.next_nonce();
+        self.cipher.seal(key_of(&self.secrets), nonce, header, inner, tag)
+    }
+
+    /// Opens `space[cipher_at..]` and moves the plaintext to the front of `space`. Returns its
+    /// length.
+    pub(crate) fn open(
+        &mut self,
+        header: [u8; HEADER_LEN],
+        space: &mut [u8],
+        cipher_at: usize,
+    ) -> Result<usize, TlsError> {
+        let nonce = self.next_nonce();
+        self.cipher.open(key_of(&self.secrets), nonce, header, space, cipher_at)
+    }
+
     /// RFC 8446 §5.3: record number combined with the write IV. Each is used once.
-    pub(crate) fn next_nonce(&mut self) -> Nonce {
+    fn next_nonce(&mut self) -> [u8; 12] {
         let mut nonce = self.iv;
         nonce[4..]
             .iter_mut()
             .zip(self.sequence.to_be_bytes())
             .for_each(|(byte, number)| *byte ^= number);
         self.sequence += 1;
-        Nonce::assume_unique_for_key(nonce)
+        nonce
     }
+}
+
+fn parts(secrets: &ConnectionTrafficSecrets) -> Option<(&'static Algorithm, &AeadKey, &Iv)> {
+    Some(match secrets {
+        ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
+        ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
+        ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (&CHACHA20_POLY1305, key, iv),
+        _ => return None,
+    })
+}
+
+fn key_of(secrets: &ConnectionTrafficSecrets) -> &[u8] {
+    parts(secrets).map_or(&[], |(_, key, _)| key.as_ref())
 }
 
 const TLS_1_3: u16 = 0x0304;

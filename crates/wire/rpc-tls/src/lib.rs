@@ -13,6 +13,7 @@ mod error;
 mod handshake;
 mod keys;
 mod open;
+mod record_cipher;
 mod seal;
 mod stream;
 mod subject;

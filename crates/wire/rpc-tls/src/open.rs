@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use ring::aead::Aad;
-
 use crate::keys::{SharedKeySource, TrafficKey};
 use crate::seal::KEY_UPDATE;
 use crate::{CIPHER_LEN_MAX, HEADER_LEN, PLAIN_LEN_MAX, TlsError, content};
@@ -96,14 +94,9 @@ impl Opener {
             if header[0] != content::APPLICATION_DATA {
                 return Err(TlsError::Malformed("clear content after the handshake"));
             }
-            let nonce = self.key.next_nonce();
             let space = &mut bytes[opened.len..record.end];
-            let cipher = record.start + HEADER_LEN - opened.len..;
-            let inner = self
-                .key
-                .key
-                .open_within(nonce, Aad::from(header), space, cipher)
-                .map_err(|_| TlsError::Forged)?;
+            let len = self.key.open(header, space, record.start + HEADER_LEN - opened.len)?;
+            let inner = &space[..len];
             // RFC 8446 §5.4: zeros pad the content, whose type is its last byte.
             let kind_at = inner
                 .iter()

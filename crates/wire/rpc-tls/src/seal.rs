@@ -1,6 +1,5 @@
 //! Seals outgoing records in place.
 
-use ring::aead::Aad;
 use zeroize::Zeroizing;
 
 use crate::keys::{SharedKeySource, TrafficKey};
@@ -41,10 +40,8 @@ impl Sealer {
         header.copy_from_slice(&header_of(cipher_len));
         let (inner, tag_place) = rest.split_at_mut(len + 1);
         inner[len] = kind;
-        let nonce = self.key.next_nonce();
-        let tag =
-            self.key.key.seal_in_place_separate_tag(nonce, Aad::from(header_of(cipher_len)), inner);
-        tag_place.copy_from_slice(tag.map_err(|_| TlsError::Ours("sealing failed"))?.as_ref());
+        let tag_place = tag_place.first_chunk_mut().expect("TAIL_LEN has room for the tag");
+        self.key.seal(header_of(cipher_len), inner, tag_place)?;
         Ok(HEADER_LEN + len + TAIL_LEN)
     }
 

@@ -28,7 +28,7 @@ fn site() -> Site {
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let roots = Arc::new(roots);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = vouch_tls::provider();
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
         .unwrap();

@@ -57,9 +57,7 @@ impl TlsOptions {
                 Failure::input(ca.display(), format!("contains no CA certificate: {error}"))
             })?;
         }
-        // Explicit, so that no other crate chooses the process's provider.
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let config = ClientConfig::builder_with_provider(vouch_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| Failure::input(ca.display(), error))?
             .with_root_certificates(roots);
@@ -89,8 +87,8 @@ impl TlsOptions {
             return Err(Failure::usage("--tls-name and --tls-plain-end", "are for syslog")
                 .cure("write the name that is in the NATS server's certificate in --to"));
         }
-        // The NATS client uses the process's provider; a failure means that it is set already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        // The NATS client uses the process's provider.
+        vouch_tls::install_provider();
         if let Some(ca) = &self.ca {
             options = options.add_root_certificates(ca.clone());
         }

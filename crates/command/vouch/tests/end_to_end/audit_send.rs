@@ -250,7 +250,7 @@ impl Authority {
         clients: Option<&Authority>,
     ) -> Arc<ServerConfig> {
         let (certificate, key) = self.vouch(name, years);
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = vouch_tls::provider();
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .expect("versions");

@@ -59,8 +59,7 @@ impl Network {
         timeout: Duration,
         tls: &ReplicaTls,
     ) -> crate::Result<Self> {
-        // The process may have chosen a provider already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        vouch_tls::install_provider();
         let builder = Client::builder()
             .connect_timeout(connect_timeout)
             .read_timeout(timeout)

@@ -187,13 +187,11 @@ fn https_serves_the_same_files_beside_clear_text() {
 
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(&files_of_tls.certificate).unwrap()).unwrap();
-    let client = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()
-    .unwrap()
-    .with_root_certificates(roots)
-    .with_no_client_auth();
+    let client = rustls::ClientConfig::builder_with_provider(vouch_tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     let tls =
         rustls::ClientConnection::new(Arc::new(client), ServerName::try_from("localhost").unwrap())
             .unwrap();
