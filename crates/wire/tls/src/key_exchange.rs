@@ -56,7 +56,7 @@ impl SupportedKxGroup for Hybrid {
         Ok(CompletedKeyExchange {
             group: self.name(),
             pub_key: [&ciphertext, &classical.pub_key[..]].concat(),
-            secret: join(&*secret, &classical.secret),
+            secret: join(&secret, &classical.secret),
         })
     }
 
@@ -83,7 +83,7 @@ impl ActiveKeyExchange for ActiveHybrid {
     fn complete(self: Box<Self>, server_share: &[u8]) -> Result<SharedSecret, Error> {
         let (ciphertext, classical) = split::<CIPHERTEXT_LEN>(server_share)?;
         let classical = self.classical.complete(classical)?;
-        Ok(join(&*(self.decapsulate)(ciphertext), &classical))
+        Ok(join(&(self.decapsulate)(ciphertext), &classical))
     }
 
     fn hybrid_component(&self) -> Option<(NamedGroup, &[u8])> {

@@ -9,15 +9,20 @@ pub(crate) const KEY_LEN: usize = 1184;
 /// Ciphertext, which a server sends.
 pub(crate) const CIPHERTEXT_LEN: usize = 1088;
 
+type Key = [u8; KEY_LEN];
+type Ciphertext = [u8; CIPHERTEXT_LEN];
+type Generated = (Decapsulate, Key);
+type Encapsulated = (Secret, Ciphertext);
+
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
 /// What a client keeps until the server's ciphertext arrives.
-pub(crate) type Decapsulate = Box<dyn FnOnce(&[u8; CIPHERTEXT_LEN]) -> Secret + Send + Sync>;
+pub(crate) type Decapsulate = Box<dyn FnOnce(&Ciphertext) -> Secret + Send + Sync>;
 
 pub(crate) struct MlKem768 {
-    pub(crate) generate: fn() -> Result<(Decapsulate, [u8; KEY_LEN]), Error>,
+    pub(crate) generate: fn() -> Result<Generated, Error>,
     /// Refuses a key that fails the modulus check (FIPS 203 §7.2).
-    pub(crate) encapsulate: fn(&[u8; KEY_LEN]) -> Result<(Secret, [u8; CIPHERTEXT_LEN]), Error>,
+    pub(crate) encapsulate: fn(&Key) -> Result<Encapsulated, Error>,
 }
 
 fn invalid_key<E>(_: E) -> Error {
@@ -36,7 +41,7 @@ pub(crate) static PORTABLE: MlKem768 = MlKem768 {
         getrandom::fill(&mut *seed).map_err(no_randomness)?;
         let key = ml_kem::DecapsulationKey768::from_seed((*seed).into());
         let public = key.encapsulation_key().to_bytes().into();
-        let decapsulate = move |ciphertext: &[u8; CIPHERTEXT_LEN]| {
+        let decapsulate = move |ciphertext: &Ciphertext| {
             Zeroizing::new(key.decapsulate(ciphertext.into()).into())
         };
         Ok((Box::new(decapsulate), public))
@@ -56,7 +61,7 @@ pub(crate) static VECTORS: MlKem768 = MlKem768 {
         let key = graviola::key_agreement::mlkem768::DecapKey::generate().map_err(no_randomness)?;
         let public = key.encapsulation_key().as_bytes();
         let key = Box::new(key);
-        let decapsulate = move |ciphertext: &[u8; CIPHERTEXT_LEN]| {
+        let decapsulate = move |ciphertext: &Ciphertext| {
             Zeroizing::new(*key.decaps(&(*ciphertext).into()).as_ref())
         };
         Ok((Box::new(decapsulate), public))

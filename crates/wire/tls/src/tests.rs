@@ -182,7 +182,7 @@ fn key_of_another_certificate_is_refused() {
 #[test]
 fn damaged_private_keys_are_refused() {
     for (_, [seed, expanded, both]) in FILES {
-        let [seed, expanded, both] = [seed, expanded, both].map(|pem| key(pem));
+        let [seed, expanded, both] = [seed, expanded, both].map(key);
         for (der, places) in [
             // Version, and the form's tag.
             (&seed, vec![4, 20]),

@@ -1,5 +1,6 @@
 use std::io::{Read as _, Write as _};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::mpsc;
 
 use rustls::pki_types::ServerName;
@@ -164,6 +165,31 @@ fn data_passes_over_tls_in_all_versions() {
     assert!(log.contains("a call without TLS, which all exports of this client demand"), "{log}");
     let status = site.run_ok(["export", "status", "--state", "exporting"]);
     assert!(status.contains("TLS certificate server"), "{status}");
+}
+
+#[test]
+fn ml_dsa_certificates_prove_both_sides_after_hybrid_key_exchange() {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wire/tls/src/testdata");
+    let read = |name: String| std::fs::read(made.join(name)).expect("a file of OpenSSL");
+    for (name, form) in [("44", "seed"), ("65", "both"), ("87", "expanded")] {
+        let site = TestSite::new();
+        for file in ["ca.pem", "server.pem"] {
+            site.write(file, read(format!("certificate-{name}.pem")));
+        }
+        site.write("server.key", read(format!("{form}-{name}.pem")));
+        let owner_only = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(site.path("server.key"), owner_only).expect("a mode");
+        let export = TlsExport::start(&site, "xprtsec=mtls", &["--tls-client-ca", "ca.pem"]);
+        block_on(async {
+            let client = export.connect(&site, Some("server"), 2, 0).await.expect("a client");
+            write_and_read(&client, b"file").await;
+            client.close().await.expect("closed");
+        });
+        let mut stream = session(&site, export.address, 1, |_| ());
+        stream.flush().expect("a handshake");
+        let group = stream.conn.negotiated_key_exchange_group().expect("a handshake").name();
+        assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+    }
 }
 
 #[test]
