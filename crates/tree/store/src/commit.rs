@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
-use vouch_xdr::Xdr as _;
 
 use crate::index::{Entry, Index, Position, Run, merge};
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
@@ -77,7 +76,7 @@ impl Writer {
             evidence,
         } = revision;
         if let Some(evidence) = evidence {
-            next.set_evidence(Some(evidence.to_xdr()));
+            next.set_evidence(&evidence);
         }
         if supersedes {
             next.revisions.retain(|r| r.number < number);

@@ -9,10 +9,9 @@ use std::path::Path;
 
 use vouch_log::append::LogFile;
 use vouch_log::checkpoint::SignedCheckpoint;
-use vouch_log::evidence::{LogEvidence, is_evidence};
+use vouch_log::evidence::LogEvidence;
 use vouch_log::reader::{LogReader, ReadError, TileSource};
 use vouch_log::tile::{CHECKPOINT_PATH, TILE_WIDTH, TileId, TileKind, hashes_at_level};
-use vouch_xdr::Xdr as _;
 
 use crate::layout::{LOG_DIR, Layout};
 use crate::manifest::Manifest;
@@ -43,45 +42,18 @@ pub(crate) fn read_file(path: &Path, len_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Manifest {
-    /// The evidence about the head, in XDR: its checkpoint is the log's.
-    pub(crate) fn evidence(&self) -> Option<&Vec<u8>> {
-        self.statements.iter().find(|statement| is_evidence(statement))
-    }
-
-    pub(crate) fn set_evidence(&mut self, evidence: Option<Vec<u8>>) {
-        self.statements.retain(|statement| !is_evidence(statement));
-        self.statements.extend(evidence);
-    }
-
-    /// Replaces all but the evidence.
-    pub(crate) fn set_key_statements(&mut self, statements: Vec<Vec<u8>>) {
-        let evidence = self.evidence().cloned();
-        self.statements = statements;
-        self.set_evidence(evidence);
-    }
-
-    pub(crate) fn checkpoint(&self) -> Option<SignedCheckpoint> {
-        let evidence = LogEvidence::from_xdr(self.evidence()?).ok()?;
-        Some(evidence.proof.checkpoint)
-    }
-
-    pub(crate) fn log_size(&self) -> u64 {
-        self.checkpoint().map_or(0, |found| found.checkpoint().size)
-    }
-}
-
 impl Writer {
     /// The evidence about the head. `None` for a tree without a log.
     pub fn evidence(&self) -> Result<Option<LogEvidence>> {
-        let bytes = self.committed.lock().evidence().cloned();
-        let parse = |bytes: Vec<u8>| {
-            LogEvidence::from_xdr(&bytes).map_err(|error| {
-                let what = format!("its evidence of the log cannot be read: {error}");
-                Error::damaged(&self.file_factory.layout.manifest(), what)
-            })
-        };
-        bytes.map(parse).transpose()
+        let committed = self.committed.lock();
+        match committed.evidence() {
+            Some(evidence) => Ok(Some((**evidence).clone())),
+            None if committed.evidence_bytes().is_none() => Ok(None),
+            None => Err(Error::damaged(
+                &self.file_factory.layout.manifest(),
+                "its evidence of the log cannot be read",
+            )),
+        }
     }
 
     /// Readers get this evidence about the head instead of the earlier one: its checkpoint has more
@@ -90,7 +62,7 @@ impl Writer {
         self.check_unbroken()?;
         let mut committed = self.committed.lock();
         let mut next = committed.clone();
-        next.set_evidence(Some(evidence.to_xdr()));
+        next.set_evidence(evidence);
         self.write_generation(&mut committed, next, None)
     }
 
@@ -168,11 +140,11 @@ impl Writer {
 
     /// After the commit, which stands if this fails: the next writer does it again.
     pub(crate) fn follow_log(&self, before: &Manifest, now: &Manifest) {
-        if before.evidence() == now.evidence() {
+        if before.evidence_bytes() == now.evidence_bytes() {
             return;
         }
         let Some(checkpoint) = now.checkpoint() else { return };
-        if let Err(error) = self.write_checkpoint(&checkpoint) {
+        if let Err(error) = self.write_checkpoint(checkpoint) {
             tracing::warn!(%error, "log/checkpoint is not written, and stays behind until the next publication");
         }
         self.remove_partial_files(before.log_size(), checkpoint.checkpoint().size);
@@ -180,7 +152,7 @@ impl Writer {
 
     /// A killed writer has committed, and not written `log/checkpoint`.
     pub(crate) fn mend_checkpoint(&self) -> Result<()> {
-        let Some(wanted) = self.committed.lock().checkpoint() else { return Ok(()) };
+        let Some(wanted) = self.committed.lock().checkpoint().cloned() else { return Ok(()) };
         let found = read_checkpoint(&self.log_files())?;
         let is_ahead =
             found.as_ref().is_some_and(|found| found.checkpoint().size > wanted.checkpoint().size);
@@ -261,7 +233,7 @@ impl Snapshot {
 
     /// `None` for a tree without a log.
     pub fn evidence(&self) -> Option<LogEvidence> {
-        LogEvidence::from_xdr(self.view().manifest().evidence()?).ok()
+        self.view().manifest().evidence().map(|evidence| (**evidence).clone())
     }
 
     /// A file of the log, if the head that the manifest names has it.

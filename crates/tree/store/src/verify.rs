@@ -5,11 +5,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use vouch_log::evidence::LogEvidence;
 use vouch_log::merkle::{Hash, verify_inclusion};
+use vouch_log::proof::TlogProof;
 use vouch_log::revision::revision_entry;
 use vouch_tree::{FrameKind, frame};
-use vouch_xdr::Xdr as _;
 
 use crate::frames::{Progress, ProgressFn};
 use crate::index::Index;
@@ -204,16 +203,20 @@ impl<'a> Check<'a> {
     }
 
     fn check_log(&self) -> u64 {
-        let Some(evidence) = self.view.manifest().evidence() else { return 0 };
-        self.read_log(evidence).unwrap_or_else(|why| {
+        let manifest = self.view.manifest();
+        if manifest.evidence_bytes().is_none() {
+            return 0;
+        }
+        let unreadable = || "its evidence cannot be read".to_owned();
+        let read = manifest.evidence().ok_or_else(unreadable);
+        read.and_then(|evidence| self.read_log(&evidence.proof)).unwrap_or_else(|why| {
             self.problem(format!("the log of revisions: {why}"));
             0
         })
     }
 
     /// Every entry must match the head that the manifest names, and every kept revision be one.
-    fn read_log(&self, evidence: &[u8]) -> std::result::Result<u64, String> {
-        let proof = LogEvidence::from_xdr(evidence).map_err(|error| error.to_string())?.proof;
+    fn read_log(&self, proof: &TlogProof) -> std::result::Result<u64, String> {
         let mut reader = open_log(self.snapshot.log_files(), &proof.checkpoint)
             .map_err(|error| error.to_string())?;
         let mut missing = HashMap::new();

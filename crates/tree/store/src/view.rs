@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use vouch_log::checkpoint::SignedCheckpoint;
 use vouch_tree::{BlockHandle, HostId, Iv};
@@ -23,8 +23,6 @@ pub struct View {
     index: Index,
     packs: HashMap<u32, (PackClass, u64)>,
     stamp: Stamp,
-    /// Decoded once: web clients ask for many files.
-    checkpoint: OnceLock<Option<SignedCheckpoint>>,
 }
 
 impl View {
@@ -55,7 +53,7 @@ impl View {
 
     /// Newest head of the log. `None` for a tree without one.
     pub fn checkpoint(&self) -> Option<&SignedCheckpoint> {
-        self.checkpoint.get_or_init(|| self.manifest.checkpoint()).as_ref()
+        self.manifest.checkpoint()
     }
 
     pub fn revisions(&self) -> &[Revision] {
@@ -168,8 +166,7 @@ impl View {
             .map(|meta| open(meta.id, meta.count))
             .collect::<Result<_>>()?;
         let packs = manifest.packs.iter().map(|pack| (pack.id, (pack.class, pack.len))).collect();
-        let (index, checkpoint) = (Index { segments }, OnceLock::new());
-        Ok(Self { manifest, index, packs, stamp, checkpoint })
+        Ok(Self { manifest, index: Index { segments }, packs, stamp })
     }
 }
 
