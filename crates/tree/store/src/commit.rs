@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
+use vouch_tree::statement::OFFERED_LEN_MAX;
+use vouch_xdr::Xdr as _;
 
 use crate::index::{Entry, Index, Position, Run, merge};
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
@@ -349,10 +351,13 @@ fn check_limits(revision: &NewRevision) -> Result<()> {
         revision.tag.as_ref().map_or(0, String::len),
         manifest::TAG_LEN_MAX,
     )?;
+    if let Some(evidence) = &revision.evidence {
+        check_limit("bytes of evidence", evidence.to_xdr().len(), OFFERED_LEN_MAX)?;
+    }
     check_limit("companions", revision.companions.len(), manifest::COMPANION_COUNT_MAX)
 }
 
-fn check_limit(what: &'static str, found: usize, max: usize) -> Result<()> {
+pub(crate) fn check_limit(what: &'static str, found: usize, max: usize) -> Result<()> {
     if found > max {
         Err(Error::Limit { what, found: found as u64, max: max as u64 })
     } else {

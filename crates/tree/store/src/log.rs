@@ -12,7 +12,10 @@ use vouch_log::checkpoint::SignedCheckpoint;
 use vouch_log::evidence::LogEvidence;
 use vouch_log::reader::{LogReader, ReadError, TileSource};
 use vouch_log::tile::{CHECKPOINT_PATH, TILE_WIDTH, TileId, TileKind, hashes_at_level};
+use vouch_tree::statement::OFFERED_LEN_MAX;
+use vouch_xdr::Xdr as _;
 
+use crate::commit::check_limit;
 use crate::layout::{LOG_DIR, Layout};
 use crate::manifest::Manifest;
 use crate::writer::Writer;
@@ -60,6 +63,7 @@ impl Writer {
     /// cosignatures.
     pub fn set_evidence(&self, evidence: &LogEvidence) -> Result<()> {
         self.check_unbroken()?;
+        check_limit("bytes of evidence", evidence.to_xdr().len(), OFFERED_LEN_MAX)?;
         let mut committed = self.committed.lock();
         let mut next = committed.clone();
         next.set_evidence(evidence);
