@@ -17,3 +17,23 @@ pub(crate) use load::{CallResult, CallSource, Pace, Tally};
 pub(crate) use session::Session;
 pub use subject::{NfsOptions, NfsSubject};
 pub(crate) use subject::{PREFIX, share_of, stored};
+
+/// The TLS settings and the credential of one client of `target`, for a client of one's own.
+pub fn credentials(
+    target: &crate::target::NfsTarget,
+    sec: crate::target::Sec,
+    service: Option<&str>,
+    tls: Option<&crate::target::TlsFiles>,
+) -> Result<
+    (Option<vouch_nfs4_client::TlsClient>, Box<dyn vouch_nfs4_client::Protection>),
+    crate::Error,
+> {
+    session::credentials(&session::SessionOptions {
+        target: target.clone(),
+        sec,
+        service: service.map(str::to_owned),
+        tls: tls.cloned(),
+        connections: 1,
+        slots: 1,
+    })
+}

@@ -267,6 +267,20 @@ fn random() -> Result<[u8; 8], Error> {
 
 fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error> {
     let address = options.target.address()?;
+    let (tls, protection) = credentials(options)?;
+    let identity = Identity {
+        slots: options.slots.max(8) as u32,
+        ..Identity::new(owner, Verifier(random()?))
+    };
+    Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection)
+        .map_err(Error::nfs(options.target.to_string()))
+}
+
+/// TLS and the caller's credential, as the flavour demands.
+pub(crate) fn credentials(
+    options: &SessionOptions,
+) -> Result<(Option<TlsClient>, Box<dyn Protection>), Error> {
+    let address = options.target.address()?;
     let what = options.target.to_string();
     let tls = tls(options)?;
     let protection: Box<dyn Protection> =
@@ -286,12 +300,7 @@ fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error>
                 Box::new(established?)
             }
         };
-    let identity = Identity {
-        slots: options.slots.max(8) as u32,
-        ..Identity::new(owner, Verifier(random()?))
-    };
-    Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection)
-        .map_err(Error::nfs(what))
+    Ok((tls, protection))
 }
 
 fn tls(options: &SessionOptions) -> Result<Option<TlsClient>, Error> {

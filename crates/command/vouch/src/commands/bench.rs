@@ -3,6 +3,7 @@ use crate::exit::Outcome;
 
 mod after;
 mod agent;
+mod consistency;
 mod local;
 mod measure;
 mod null;
@@ -43,6 +44,7 @@ enum What {
     Seal(Box<local::Seal>),
     Audit(Box<local::Audit>),
     All(Box<workloads::All>),
+    Consistency(Box<consistency::Args>),
     Null(Box<null::Args>),
     Agent(Box<agent::Args>),
     Compare(Box<after::Compare>),
@@ -61,6 +63,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         What::All(args) => args.run(global),
         What::Agent(args) => agent::run(&args),
         What::Work(args) => args.run(),
+        What::Consistency(args) => args.run(),
         What::Null(args) => null::run(&args),
         What::Compare(args) => args.run(),
         What::Report(args) => args.run(),

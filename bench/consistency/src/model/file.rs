@@ -1,0 +1,115 @@
+//! A file of a few cells, each written and read whole. WRITE and READ of one aligned cell are
+//! linearizable. A restart may undo data that was neither stable nor committed (RFC 8881 §18.32.3,
+//! §18.3.3), so each cell has the set of contents that it may have. Sets of cells are independent
+//! of each other: the model permits more after a restart than a server can do, never less.
+
+use crate::history::{Call, Outcome};
+
+pub(crate) const CELLS: usize = 4;
+/// Beyond the end of the file.
+const ABSENT: u64 = u64::MAX;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Content {
+    possible: Vec<u64>,
+    /// The content after a restart may be one of these instead.
+    undo: Vec<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct File([Content; CELLS]);
+
+impl Default for File {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Content { possible: vec![ABSENT], undo: Vec::new() }))
+    }
+}
+
+fn add(set: &mut Vec<u64>, more: &[u64]) {
+    set.extend_from_slice(more);
+    set.sort_unstable();
+    set.dedup();
+}
+
+impl Content {
+    fn set(&mut self, map: impl Fn(u64) -> u64, stable: bool) {
+        let before = self.possible.clone();
+        self.possible.iter_mut().for_each(|value| *value = map(*value));
+        self.possible.sort_unstable();
+        self.possible.dedup();
+        match stable {
+            true => self.undo.clear(),
+            false if before != self.possible => add(&mut self.undo, &before),
+            false => {}
+        }
+    }
+
+    fn narrow(&mut self, keep: impl Fn(u64) -> bool) -> Option<()> {
+        self.possible.retain(|&value| keep(value));
+        (!self.possible.is_empty()).then_some(())
+    }
+}
+
+impl File {
+    pub(super) fn step(&self, call: &Call, outcome: &Outcome) -> Option<Self> {
+        let mut next = self.clone();
+        match (call, outcome) {
+            (Call::Write { cell, value, stable }, Outcome::Done | Outcome::Unknown) => {
+                let stable = *stable && *outcome == Outcome::Done;
+                let cell = usize::from(*cell);
+                for hole in &mut next.0[..cell] {
+                    if hole.possible.contains(&ABSENT) {
+                        hole.set(|old| if old == ABSENT { 0 } else { old }, stable);
+                    }
+                }
+                next.0[cell].set(|_| *value, stable);
+            }
+            (Call::Truncate { cells }, Outcome::Done | Outcome::Unknown) => {
+                for (at, content) in next.0.iter_mut().enumerate() {
+                    match at < usize::from(*cells) {
+                        true if content.possible.contains(&ABSENT) => {
+                            content.set(|old| if old == ABSENT { 0 } else { old }, false)
+                        }
+                        true => {}
+                        false => content.set(|_| ABSENT, false),
+                    }
+                }
+            }
+            (Call::Punch { cell }, Outcome::Done | Outcome::Unknown) => {
+                next.0[usize::from(*cell)].set(|old| if old == ABSENT { ABSENT } else { 0 }, false)
+            }
+            (Call::Commit, Outcome::Done) => next.0.iter_mut().for_each(|c| c.undo.clear()),
+            (Call::Restart, _) => {
+                for content in &mut next.0 {
+                    let undo = std::mem::take(&mut content.undo);
+                    add(&mut content.possible, &undo);
+                }
+            }
+            (Call::Read { cell, .. }, Outcome::Value(value)) => {
+                next.0[usize::from(*cell)].narrow(|possible| possible == *value)?
+            }
+            (Call::Read { cell, .. }, Outcome::Absent) => {
+                next.0[usize::from(*cell)].narrow(|possible| possible == ABSENT)?
+            }
+            (Call::Size, Outcome::Value(cells)) => {
+                for (at, content) in next.0.iter_mut().enumerate() {
+                    content.narrow(|value| (value != ABSENT) == ((at as u64) < *cells))?;
+                }
+            }
+            _ => {}
+        }
+        Some(next)
+    }
+
+    pub(super) fn explain(&self) -> String {
+        let name = |value: &u64| match *value {
+            ABSENT => "beyond the end".to_owned(),
+            value => value.to_string(),
+        };
+        let cells = self.0.iter().enumerate().map(|(at, content)| {
+            let values: Vec<String> = content.possible.iter().map(name).collect();
+            format!("cell {at}: {}", values.join(" or "))
+        });
+        cells.collect::<Vec<_>>().join("; ")
+    }
+}

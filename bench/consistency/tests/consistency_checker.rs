@@ -1,0 +1,256 @@
+//! The models and the checker, by short histories.
+
+use std::time::Instant;
+
+use vouch_consistency::history::{
+    Call, Fault, History, Operation, Outcome, STABLE_NAMES, stable_name,
+};
+use vouch_consistency::shrink::shrink;
+use vouch_consistency::{Verdict, check};
+
+struct Recorder {
+    history: History,
+}
+
+impl Recorder {
+    fn new() -> Self {
+        let history = History {
+            seed: 0,
+            server: String::new(),
+            minor: 2,
+            sec: "sys".into(),
+            changes_grow: true,
+            operations: Vec::new(),
+            faults: Vec::new(),
+        };
+        Self { history }
+    }
+
+    fn call(mut self, start: u64, end: u64, call: Call, outcome: Outcome) -> Self {
+        let id = self.history.operations.len() as u32;
+        self.history.operations.push(Operation {
+            id,
+            client: 0,
+            object: "o".into(),
+            start,
+            end: (end > 0).then_some(end),
+            call,
+            outcome,
+            change: None,
+            verifier: None,
+        });
+        self
+    }
+
+    fn with(mut self, edit: impl FnOnce(&mut Operation)) -> Self {
+        edit(self.history.operations.last_mut().expect("a call"));
+        self
+    }
+
+    fn restart(mut self, start: u64, end: u64) -> Self {
+        self.history.faults.push(Fault { kind: "restart".into(), start, end });
+        self
+    }
+
+    fn is_right(&self) -> bool {
+        match check(&self.history) {
+            Verdict::Right => true,
+            Verdict::Violated(_) => false,
+            Verdict::Undecided(object) => panic!("{object} is undecided"),
+        }
+    }
+}
+
+fn write(value: u64, stable: bool) -> Call {
+    Call::Write { cell: 0, value, stable }
+}
+
+const READ: Call = Call::Read { cell: 0, cached: false };
+
+fn lock(owner: u16, first: u8, len: u8) -> Call {
+    Call::Lock { owner, write: true, first, len, reclaim: false }
+}
+
+#[test]
+fn read_returns_latest_or_concurrent_write() {
+    let base = || {
+        Recorder::new().call(1, 2, write(5, true), Outcome::Done).call(
+            3,
+            9,
+            write(6, true),
+            Outcome::Done,
+        )
+    };
+    assert!(base().call(4, 5, READ, Outcome::Value(5)).is_right());
+    assert!(base().call(4, 5, READ, Outcome::Value(6)).is_right());
+    assert!(!base().call(10, 11, READ, Outcome::Value(5)).is_right());
+    let back = base().call(4, 5, READ, Outcome::Value(6)).call(6, 7, READ, Outcome::Value(5));
+    assert!(!back.is_right());
+}
+
+#[test]
+fn unanswered_write_may_happen_late_or_never() {
+    let base = || {
+        Recorder::new().call(1, 2, write(5, true), Outcome::Done).call(
+            3,
+            0,
+            write(6, false),
+            Outcome::Unknown,
+        )
+    };
+    assert!(base().call(10, 11, READ, Outcome::Value(5)).is_right());
+    let late = base().call(10, 11, READ, Outcome::Value(5)).call(12, 13, READ, Outcome::Value(6));
+    assert!(late.is_right());
+    let twice = base().call(10, 11, READ, Outcome::Value(6)).call(12, 13, READ, Outcome::Value(5));
+    assert!(!twice.is_right());
+}
+
+#[test]
+fn only_uncommitted_data_vanishes_in_restart() {
+    let base = || {
+        Recorder::new().call(1, 2, write(5, true), Outcome::Done).call(
+            3,
+            4,
+            write(6, false),
+            Outcome::Done,
+        )
+    };
+    assert!(base().restart(5, 6).call(7, 8, READ, Outcome::Value(5)).is_right());
+    let committed = base().call(5, 6, Call::Commit, Outcome::Done).restart(7, 8);
+    assert!(!committed.call(9, 10, READ, Outcome::Value(5)).is_right());
+    let flips = base().restart(5, 6).call(7, 8, READ, Outcome::Value(5));
+    assert!(!flips.call(9, 10, READ, Outcome::Value(6)).is_right());
+}
+
+#[test]
+fn remove_executes_once() {
+    let create = || Recorder::new().call(1, 2, Call::Create { name: 0 }, Outcome::Value(7));
+    let remove = Call::Remove { name: 0 };
+    assert!(create().call(3, 4, remove.clone(), Outcome::Done).is_right());
+    assert!(!create().call(3, 4, remove, Outcome::NotFound).is_right());
+}
+
+#[test]
+fn rename_over_is_atomic() {
+    let base = || {
+        Recorder::new()
+            .call(1, 2, Call::Create { name: 0 }, Outcome::Value(7))
+            .call(3, 4, Call::Create { name: 1 }, Outcome::Value(8))
+            .call(5, 9, Call::Rename { from: 0, to: 1 }, Outcome::Done)
+    };
+    assert!(base().call(6, 7, Call::Lookup { name: 1 }, Outcome::Value(8)).is_right());
+    assert!(!base().call(6, 7, Call::Lookup { name: 1 }, Outcome::NotFound).is_right());
+}
+
+#[test]
+fn locks_exclude_also_through_restart() {
+    let base = || Recorder::new().call(1, 2, lock(1, 0, 4), Outcome::Done).restart(3, 4);
+    let reclaim = Call::Lock { owner: 1, write: true, first: 0, len: 4, reclaim: true };
+    assert!(base().call(5, 6, reclaim.clone(), Outcome::Done).is_right());
+    let stolen = base().call(5, 6, lock(2, 3, 2), Outcome::Done);
+    assert!(!stolen.call(7, 8, reclaim, Outcome::Done).is_right());
+    assert!(base().call(5, 6, lock(2, 4, 2), Outcome::Done).is_right());
+}
+
+#[test]
+fn state_of_expired_client_ends_in_time() {
+    let base = |end| {
+        Recorder::new().call(1, 2, lock(1, 0, 4), Outcome::Done).call(
+            3,
+            end,
+            Call::Drop { owner: 1 },
+            Outcome::Done,
+        )
+    };
+    assert!(base(10).call(5, 6, lock(2, 0, 1), Outcome::Denied).is_right());
+    assert!(!base(10).call(11, 12, lock(2, 0, 1), Outcome::Denied).is_right());
+}
+
+#[test]
+fn change_attribute_neither_stays_nor_goes_back() {
+    let seen = |first, second| {
+        Recorder::new()
+            .call(1, 2, Call::Change, Outcome::Done)
+            .with(|op| op.change = Some(first))
+            .call(3, 4, write(5, true), Outcome::Done)
+            .call(5, 6, Call::Change, Outcome::Done)
+            .with(|op| op.change = Some(second))
+    };
+    assert!(seen(1, 2).is_right());
+    assert!(!seen(1, 1).is_right());
+    assert!(!seen(2, 1).is_right());
+}
+
+#[test]
+fn write_verifier_differs_after_restart() {
+    let seen = |second| {
+        Recorder::new()
+            .call(1, 2, write(5, false), Outcome::Done)
+            .with(|op| op.verifier = Some(1))
+            .restart(3, 4)
+            .call(5, 6, Call::Commit, Outcome::Done)
+            .with(|op| op.verifier = Some(second))
+    };
+    assert!(seen(2).is_right());
+    assert!(!seen(1).is_right());
+}
+
+#[test]
+fn listing_has_each_stable_name_once() {
+    let listed = |edit: fn(&mut Vec<String>)| {
+        let mut names: Vec<String> = (0..STABLE_NAMES).map(stable_name).collect();
+        edit(&mut names);
+        Recorder::new().call(1, 2, Call::Create { name: 0 }, Outcome::Value(7)).call(
+            3,
+            4,
+            Call::List,
+            Outcome::Names(names),
+        )
+    };
+    assert!(listed(|names| names.push("n0".into())).is_right());
+    assert!(!listed(|_| {}).is_right());
+    assert!(!listed(|names| *names = names[1..].to_vec()).is_right());
+    assert!(!listed(|names| names.extend(["n0".into(), "s03".into()])).is_right());
+}
+
+#[test]
+fn shrinking_removes_reads_that_do_not_matter() {
+    let mut recorder = Recorder::new();
+    for at in 0..20_u64 {
+        let value = at + 1;
+        recorder = recorder.call(at * 10 + 1, at * 10 + 5, write(value, true), Outcome::Done);
+        recorder = recorder.call(at * 10 + 6, at * 10 + 8, READ, Outcome::Value(value));
+    }
+    recorder = recorder.call(3001, 3002, READ, Outcome::Value(7));
+    let Verdict::Violated(violation) = check(&recorder.history) else { panic!("not found") };
+    let small = shrink(*violation);
+    let reads = small.operations.iter().filter(|op| matches!(op.call, Call::Read { .. })).count();
+    assert_eq!(reads, 1, "{:?}", small.operations);
+    assert!(small.operations.iter().any(|op| op.id == small.marked));
+}
+
+/// Many clients on one file: the search stays near-linear.
+#[test]
+fn ten_thousand_concurrent_calls_are_decided() {
+    let mut recorder = Recorder::new();
+    let mut seed = 1_u64;
+    let mut below = |limit: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % limit
+    };
+    // Each call takes effect at `at`; its interval reaches over some others.
+    let mut value = None;
+    for at in 1..=10_000_u64 {
+        let (start, end) = (at * 10 - below(40).min(at * 10 - 1), at * 10 + below(40));
+        recorder = match (below(100) < 50, value) {
+            (false, Some(value)) => recorder.call(start, end, READ, Outcome::Value(value)),
+            _ => {
+                value = Some(at);
+                recorder.call(start, end, write(at, below(100) < 50), Outcome::Done)
+            }
+        };
+    }
+    let start = Instant::now();
+    assert!(recorder.is_right());
+    println!("10,000 calls checked in {:?}", start.elapsed());
+}
