@@ -62,6 +62,11 @@ pub(crate) struct ClientArgs {
     /// directory is an error, because its statements may matter.
     #[arg(long, value_name = "NAME/PATH")]
     statement_tree: Vec<OsString>,
+    /// Believe only revisions that witnesses have seen: a policy (C2SP tlog-policy) with a quorum; may
+    /// be repeated, and all must hold. The policy of a tree, certified by its root key, holds beside
+    /// it. /etc/vouch/policy is always read if it exists.
+    #[arg(long = "policy", value_name = "FILE")]
+    witness_policy: Vec<PathBuf>,
     /// Interval at which replicas are asked for a newer revision. The default is a quarter of the
     /// tree's validity, from 1 minute to 1 hour.
     #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
@@ -181,6 +186,7 @@ impl ClientArgs {
             state_dir: self.state_directory(),
             state_required: self.state_required,
             certificate_dirs,
+            policies: vouch_tree_client::read_policies(&self.witness_policy)?,
             refresh_interval: self.refresh,
             fault_observer: witness,
             ..ClientOptions::default()

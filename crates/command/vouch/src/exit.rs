@@ -37,6 +37,7 @@ codes! {
     LocalIo = 7, "input/output error on this machine";
     Busy = 8, "busy: another writer holds the database";
     Incomplete = 9, "incomplete: part of a measurement failed, and the rest was done";
+    Unwitnessed = 10, "unwitnessed: cosignatures that a policy demands are missing";
     Interrupted = 130, "interrupted";
 }
 
@@ -116,6 +117,7 @@ fn code_of_client(error: &vouch_tree_client::Error) -> Code {
         ErrorClass::NotFound => Code::NotFound,
         ErrorClass::Input => Code::BadInput,
         ErrorClass::Refused | ErrorClass::Expired => Code::Refused,
+        ErrorClass::Unwitnessed => Code::Unwitnessed,
         ErrorClass::Unreachable => Code::Unreachable,
         ErrorClass::Damaged => Code::Differs,
         ErrorClass::Local => Code::LocalIo,

@@ -93,7 +93,7 @@ impl TreeCache {
             return Err(refused("the database of another tree"));
         }
         let head = view.head().ok_or_else(|| refused("no revision yet"))?;
-        if !tree.admits(head).await? || *view.iv() != tree.iv() {
+        if !tree.admits(head, view.statements()).await? || *view.iv() != tree.iv() {
             return Err(refused("an old or invalid revision"));
         }
         for segment in view.segments() {

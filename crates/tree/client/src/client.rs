@@ -44,6 +44,8 @@ pub struct ClientOptions {
     pub state_required: bool,
     /// Directories of key statements, in files named `HOSTID` or `HOSTID.*`.
     pub certificate_dirs: Vec<PathBuf>,
+    /// Demanded of each revision, beside the policy that its tree demands itself.
+    pub policies: Vec<vouch_log::policy::Policy>,
     /// Interval of refreshes; `None`: a quarter of the fsinfo's duration, from 60 s to 1 h.
     pub refresh_interval: Option<Duration>,
     /// Limit of the read-ahead window.
@@ -66,6 +68,7 @@ impl Default for ClientOptions {
             state_dir: None,
             state_required: false,
             certificate_dirs: Vec::new(),
+            policies: Vec::new(),
             refresh_interval: None,
             read_ahead_bytes_max: 8 << 20,
             fault_observer: None,

@@ -41,6 +41,8 @@ pub enum Error {
     Refused { reason: String, source: Refusal },
     #[error("{}: {what}; replace the file with an intact copy, or remove it if it is not a revocation", path.display())]
     Statement { path: PathBuf, what: String },
+    #[error("{}: {what}; write a policy as C2SP tlog-policy says, in a file that this user may read", path.display())]
+    Policy { path: PathBuf, what: String },
     #[error("authorities of replicas' certificates: {what}")]
     Authorities { what: String },
     #[error(
@@ -93,6 +95,8 @@ pub enum ErrorClass {
     Input,
     /// Signature, rollback, revocation, or wrong data.
     Refused,
+    /// Witnesses that a policy demands have not seen the revision.
+    Unwitnessed,
     /// No valid revision.
     Expired,
     /// No replica answers in time. A later attempt may succeed.
@@ -110,13 +114,16 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
-            Self::Statement { .. } | Self::Authorities { .. } => ErrorClass::Input,
+            Self::Statement { .. } | Self::Policy { .. } | Self::Authorities { .. } => {
+                ErrorClass::Input
+            }
             Self::NotADirectory { .. }
             | Self::Path { .. }
             | Self::WrongType { .. }
             | Self::SymlinkLoop { .. } => ErrorClass::Input,
             Self::Expired { .. } => ErrorClass::Expired,
             Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,
+            Self::Refused { source: Refusal::Unwitnessed { .. }, .. } => ErrorClass::Unwitnessed,
             Self::Refused { .. }
             | Self::Revoked { .. }
             | Self::Forwarded { .. }
@@ -202,6 +209,9 @@ const fn advice(refusal: &Refusal) -> &'static str {
         }
         Refusal::Rollback { .. } => {
             "; wait until a replica is up to date, or name another with --replica"
+        }
+        Refusal::Unwitnessed { .. } => {
+            "; the publisher must have its witnesses cosign, or the signing key is stolen"
         }
         _ => "",
     }

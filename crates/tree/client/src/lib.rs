@@ -94,6 +94,7 @@ pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
+pub use freshness::belief::read_policies;
 pub use freshness::statement_files::local_statements;
 pub use http::url::without_userinfo;
 pub use http::{

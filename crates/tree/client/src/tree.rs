@@ -79,7 +79,9 @@ impl Tree {
     ) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
-        let loaded = client.seen.run_blocking(move || Freshness::load(hostid, clock, seen)).await;
+        let policies = client.options.policies.clone();
+        let load = move || Freshness::load(hostid, clock, seen, policies);
+        let loaded = client.seen.run_blocking(load).await;
         let freshness = loaded.unwrap_or_else(|e| {
             Err(Error::Damaged { what: format!("loading the newest revision seen: {e}") })
         })?;

@@ -40,15 +40,15 @@ pub enum EvidenceError {
 }
 
 impl LogEvidence {
-    /// Verifies everything: the certificate, the log's signatures, the proof, and the quorum both of
-    /// the tree's own policy and of `policy`, the reader's. `signed_fsinfo`: the XDR of the
-    /// revision. `now`: seconds since 1970. The belief is that of the reader's policy, else of the
-    /// tree's.
+    /// Verifies everything: the certificate, the log's signatures, the proof, and the quorums of
+    /// the tree's own policy and of `policies`, the reader's: all must hold. `signed_fsinfo`: the
+    /// XDR of the revision. `now`: seconds since 1970. The belief is that of the strictest policy:
+    /// with the earliest time of a quorum.
     pub fn verify(
         &self,
         hostid: &HostId,
         signed_fsinfo: &[u8],
-        policy: Option<&Policy>,
+        policies: &[Policy],
         now: u64,
     ) -> Result<Belief, EvidenceError> {
         if !self.cert.is_signed_by(hostid) {
@@ -71,12 +71,12 @@ impl LogEvidence {
                 .check(&self.proof.checkpoint, &keys, now)
                 .map_err(|error| EvidenceError::Disbelief { whose, error })
         };
-        let of_tree = match self.cert.policy() {
-            Some(demanded) => check(demanded.policy(), "the tree's")?,
-            None if policy.is_some() => Belief { cosigned: Vec::new(), quorum_time: None },
-            None => check(&Policy::without_witnesses(), "the log's")?,
-        };
-        policy.map_or(Ok(of_tree), |policy| check(policy, "the reader's"))
+        let of_tree = self.cert.policy().map(|demanded| check(demanded.policy(), "the tree's"));
+        let of_reader = policies.iter().map(|policy| check(policy, "the reader's"));
+        let beliefs = of_tree.into_iter().chain(of_reader).collect::<Result<Vec<_>, _>>()?;
+        let strictest =
+            beliefs.into_iter().min_by_key(|belief| belief.quorum_time.unwrap_or(u64::MAX));
+        strictest.map_or_else(|| check(&Policy::without_witnesses(), "the log's"), Ok)
     }
 }
 

@@ -89,6 +89,9 @@ pub enum Refusal {
         "another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right"
     )]
     Forked { revision: u64 },
+    /// Signed by the publisher, and not seen by the witnesses that a policy demands.
+    #[error("revision {revision} is not believed: {why}")]
+    Unwitnessed { revision: u64, why: String },
     #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), RelativeTime { at: *expires, now: *now }, Utc(*now))]
     Expired { expires: u64, now: u64 },
     #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), RelativeTime { at: *start, now: *now }, Utc(*now))]

@@ -146,6 +146,7 @@ impl CacheArgs {
                 memory_cache_bytes: 16 << 20,
                 state_dir: Some(dir.join("state")),
                 refresh_interval: Some(self.refresh),
+                policies: vouch_tree_client::read_policies(&[])?,
                 ..ClientOptions::default()
             })?;
             let tree = TreeOptions {

@@ -232,3 +232,37 @@ fn fork_of_the_log_is_refused_with_evidence() {
     assert_contains!(site.run_ok("verify --db mirror"), "sound");
     assert_eq!(site.run_ok("log --db mirror --json").lines().count(), 1);
 }
+
+#[test]
+fn revision_without_demanded_witness_is_not_believed() {
+    let (site, _replica) = TestSite::served();
+    let name = site.name("");
+    let key = vouch_log::key::Signer::from_seed(
+        "w.example",
+        vouch_log::key::Algorithm::CosignatureEd25519,
+        &[1; 32],
+    );
+    let key = key.expect("a key").verifier().to_text();
+    site.write("policy", &format!("witness w {key}\nquorum w\n"));
+    site.write("lax", "quorum none\n");
+    let refused = site.run_err(10, ["ls", &name, "--policy", "policy"]);
+    assert_contains!(
+        refused,
+        "not believed",
+        "no witness do not suffice",
+        "must have its witnesses cosign"
+    );
+    site.run_ok(["ls", &name, "--policy", "lax"]);
+    site.run_err(10, ["ls", &name, "--policy", "lax", "--policy", "policy"]);
+    // The root key demands it for all readers; one that demands less is refused too.
+    site.run_ok("certify keys --policy policy");
+    site.publish();
+    for (state, policy) in [("first", "lax"), ("second", "policy")] {
+        site.run_err(10, ["ls", &name, "--policy", policy, "--state", state]);
+    }
+    site.run_err(10, ["pull", &name, "--db", "mirror", "--state", "third"]);
+    // A reader that has seen an earlier revision keeps it until it expires.
+    assert_contains!(site.run_ok(["ls", &name]), "hello");
+    site.write("lax", "quorum nobody\n");
+    assert_contains!(site.run_err(3, ["ls", &name, "--policy", "lax"]), "lax: policy line 1");
+}

@@ -40,7 +40,7 @@ impl Trees {
             let options = ClientOptions {
                 connector: Arc::new(connector),
                 refresh_interval: Some(LOCAL_REFRESH),
-                ..self.options()
+                ..self.options()?
             };
             let client = self.client(runtime, options)?;
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
@@ -54,7 +54,7 @@ impl Trees {
         if let Some(client) = &*by_name {
             return Ok(client.clone());
         }
-        let client = self.client(runtime, self.options())?;
+        let client = self.client(runtime, self.options()?)?;
         *by_name = Some(client.clone());
         Ok(client)
     }
@@ -64,9 +64,10 @@ impl Trees {
         Client::new(options).map_err(plainly)
     }
 
-    fn options(&self) -> ClientOptions {
+    fn options(&self) -> io::Result<ClientOptions> {
         let statements = Path::new(STATEMENTS);
-        ClientOptions {
+        Ok(ClientOptions {
+            policies: vouch_tree_client::read_policies(&[]).map_err(plainly)?,
             state_dir: Some(self.state.clone()),
             fault_observer: self.fault_observer.clone(),
             certificate_dirs: if statements.is_dir() {
@@ -75,7 +76,7 @@ impl Trees {
                 Vec::new()
             },
             ..ClientOptions::default()
-        }
+        })
     }
 }
 

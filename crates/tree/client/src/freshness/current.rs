@@ -9,12 +9,15 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::Instant;
+use vouch_log::evidence::is_evidence;
+use vouch_log::policy::Policy;
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
 use vouch_tree::verify::{Refusal, verify_fsinfo};
 use vouch_tree::{HostId, TreeName};
 
 use crate::clock::Clock;
+use crate::freshness::belief::BeliefRules;
 use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
 use crate::{Error, Result};
@@ -35,6 +38,7 @@ pub(crate) struct Freshness {
     hostid: HostId,
     clock: Arc<dyn Clock>,
     store: Arc<SeenStore>,
+    belief: BeliefRules,
     record: Mutex<SeenRecord>,
     current: RwLock<Option<Arc<Revision>>>,
     expires: AtomicI64,
@@ -57,6 +61,7 @@ impl Freshness {
         hostid: HostId,
         clock: Arc<dyn Clock>,
         store: Arc<SeenStore>,
+        policies: Vec<Policy>,
     ) -> Result<Self> {
         let record = store.load(&hostid)?;
         let floor = TimeFloor { start: record.time(), set_at: Instant::now() };
@@ -64,6 +69,7 @@ impl Freshness {
             hostid,
             clock,
             store,
+            belief: BeliefRules { hostid, policies },
             record: Mutex::new(record),
             current: RwLock::new(None),
             expires: AtomicI64::new(i64::MIN),
@@ -217,13 +223,19 @@ impl Freshness {
         self.record.lock().statements.clone()
     }
 
-    pub(crate) fn stored_fsinfo(&self) -> Option<Vec<u8>> {
+    /// The signed fsinfo and its evidence.
+    pub(crate) fn stored_fsinfo(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         let record = self.record.lock();
-        (!record.signed.is_empty()).then(|| record.signed.clone())
+        (!record.signed.is_empty()).then(|| (record.signed.clone(), record.evidence.clone()))
     }
 
-    /// Puts a newer valid fsinfo in force, and then blocks on the state file.
-    pub(crate) fn verify_offer(&self, signed: &[u8]) -> Result<OfferVerdict> {
+    /// Puts a newer valid fsinfo in force, and then blocks on the state file. `evidence`: that the
+    /// revision is witnessed, if the replica has any.
+    pub(crate) fn verify_offer(
+        &self,
+        signed: &[u8],
+        evidence: Option<&[u8]>,
+    ) -> Result<OfferVerdict> {
         if signed.is_empty() {
             return Ok(OfferVerdict::Nothing);
         }
@@ -247,6 +259,14 @@ impl Freshness {
                     return Ok(OfferVerdict::Refused(refusal, lie));
                 }
             };
+        // Before the record moves on: a thief's revision must not make honest ones look old.
+        let believed = match self.belief.judge(&record, signed, evidence, now) {
+            Ok(believed) => believed,
+            Err(why) => {
+                let revision = verified.fsinfo.revision;
+                return Ok(OfferVerdict::Refused(Refusal::Unwitnessed { revision, why }, false));
+            }
+        };
         let time_seen = if now >= record.time_seen.saturating_add(TIME_STEP_S) {
             now
         } else {
@@ -257,6 +277,8 @@ impl Freshness {
             time_seen,
             signed: signed.to_vec(),
             statements: record.statements.clone(),
+            log_serial: believed.as_ref().map_or(record.log_serial, |(serial, _)| *serial),
+            evidence: believed.map_or_else(|| record.evidence.clone(), |(_, evidence)| evidence),
         };
         *record = self.store.advance(&self.hostid, newer)?;
         if record.seen.order() > verified.seen.order() {
@@ -294,7 +316,7 @@ impl Freshness {
 
 pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
     let (mut good, mut forged) = (Vec::new(), false);
-    for bytes in &offer.statements {
+    for bytes in offer.statements.iter().filter(|bytes| !is_evidence(bytes)) {
         match KeyStatement::parse(bytes) {
             Ok(statement) if statement.verified().is_none() => forged = true,
             Ok(statement) if statement.hostid() == *hostid => good.push(statement),

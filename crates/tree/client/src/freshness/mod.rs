@@ -1,5 +1,6 @@
 //! The usable revision: refresh, rollback protection, key statements.
 
+pub(crate) mod belief;
 mod current;
 pub(crate) mod refresh;
 pub(crate) mod seen_store;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep, sleep_until};
+use vouch_log::evidence::is_evidence;
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::verify::Refusal;
 
@@ -102,8 +103,9 @@ impl Tree {
 
     async fn use_stored_fsinfo(&self) -> Result<bool> {
         match self.freshness().stored_fsinfo() {
-            Some(signed) => {
-                Ok(matches!(self.verify_offer_blocking(signed).await?, OfferVerdict::Newer))
+            Some((signed, evidence)) => {
+                let verdict = self.verify_offer_blocking(signed, Some(evidence)).await?;
+                Ok(matches!(verdict, OfferVerdict::Newer))
             }
             None => Ok(false),
         }
@@ -278,7 +280,8 @@ impl Tree {
         if let Some(error) = self.freshness().blocked_for_good() {
             return Err(error);
         }
-        let judgement = self.verify_offer_blocking(offer.signed_fsinfo).await?;
+        let evidence = offer.statements.into_iter().find(|statement| is_evidence(statement));
+        let judgement = self.verify_offer_blocking(offer.signed_fsinfo, evidence).await?;
         match &judgement {
             OfferVerdict::Newer => {
                 let (_, newest) = self.newest_order();
@@ -413,15 +416,22 @@ impl Tree {
     }
 
     /// True for the fsinfo of the newest valid revision. Puts a newer one in force. Fails if the
-    /// record of the newest revision seen cannot be stored.
-    pub async fn admits(&self, signed: &[u8]) -> Result<bool> {
-        let verdict = self.verify_offer_blocking(signed.to_vec()).await?;
+    /// record of the newest revision seen cannot be stored. `statements`: those of its database,
+    /// with the evidence that the revision is witnessed.
+    pub async fn admits(&self, signed: &[u8], statements: &[Vec<u8>]) -> Result<bool> {
+        let evidence = statements.iter().find(|statement| is_evidence(statement)).cloned();
+        let verdict = self.verify_offer_blocking(signed.to_vec(), evidence).await?;
         Ok(matches!(verdict, OfferVerdict::Newer | OfferVerdict::Current(_)))
     }
 
-    async fn verify_offer_blocking(&self, signed: Vec<u8>) -> Result<OfferVerdict> {
-        let judged =
-            self.freshness().run_blocking(move |freshness| freshness.verify_offer(&signed)).await;
+    async fn verify_offer_blocking(
+        &self,
+        signed: Vec<u8>,
+        evidence: Option<Vec<u8>>,
+    ) -> Result<OfferVerdict> {
+        let verify =
+            move |freshness: &Freshness| freshness.verify_offer(&signed, evidence.as_deref());
+        let judged = self.freshness().run_blocking(verify).await;
         judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("verifying an fsinfo: {e}") }))
     }
 

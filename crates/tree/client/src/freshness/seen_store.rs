@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tokio::task::JoinError;
+use vouch_log::evidence::EVIDENCE_LEN_MAX;
 use vouch_tree::HostId;
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
 use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
@@ -22,7 +23,9 @@ use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use crate::{Error, Result};
 
 const MAGIC: u64 = 0x564f_5543_4853_4545;
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+const VERSION_WITHOUT_LOG: u32 = 2;
 
 const VERSION_WITHOUT_TIME: u32 = 1;
 
@@ -34,7 +37,7 @@ const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 const FILE_LEN_MAX: usize =
-    256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
+    256 + SIGNED_LEN_MAX + EVIDENCE_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SeenRecord {
@@ -44,10 +47,17 @@ pub(crate) struct SeenRecord {
     /// For a restart without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
     pub(crate) statements: Vec<KeyStatement>,
+    /// Serial number of the log's certificate in `evidence`; 0 without.
+    pub(crate) log_serial: u64,
+    /// About `signed`, or about an earlier revision if that one came without. Its certificate says
+    /// what the tree demands. XDR of a `LogEvidence`.
+    pub(crate) evidence: Vec<u8>,
 }
 
 impl SeenRecord {
     fn merge(self, other: Self) -> Self {
+        let rank = |record: &Self| (record.log_serial, record.seen.order());
+        let other_is_newer = rank(&other) >= rank(&self);
         let mut signed = if other.seen.order() >= self.seen.order() {
             other.signed
         } else {
@@ -57,11 +67,18 @@ impl SeenRecord {
             signed = self.signed;
         }
         let time_seen = self.time_seen.max(other.time_seen);
+        let (log_serial, evidence) = if other_is_newer {
+            (other.log_serial, other.evidence)
+        } else {
+            (self.log_serial, self.evidence)
+        };
         let mut merged = Self {
             seen: self.seen.merge(other.seen),
             time_seen,
             signed,
             statements: self.statements,
+            log_serial,
+            evidence,
         };
         for statement in other.statements {
             merged.add_statement(statement);
@@ -100,6 +117,8 @@ impl Xdr for SeenRecord {
         w.opaque(&self.signed);
         w.count(self.statements.len());
         self.statements.iter().for_each(|s| w.opaque(&s.to_xdr()));
+        w.u64(self.log_serial);
+        w.opaque(&self.evidence);
     }
 
     fn decode(r: &mut Reader<'_>) -> std::result::Result<Self, XdrError> {
@@ -107,7 +126,7 @@ impl Xdr for SeenRecord {
             return Err(XdrError::Invalid("not a state file"));
         }
         let version = match r.u32()? {
-            version @ (VERSION_WITHOUT_TIME | VERSION) => version,
+            version @ (VERSION_WITHOUT_TIME | VERSION_WITHOUT_LOG | VERSION) => version,
             value => return Err(XdrError::Unknown { what: "file version", value }),
         };
         let seen = NewestSeen::decode(r)?;
@@ -117,7 +136,12 @@ impl Xdr for SeenRecord {
         let statements = (0..count)
             .map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?))
             .collect::<std::result::Result<_, _>>()?;
-        Ok(Self { seen, time_seen, signed, statements })
+        let (log_serial, evidence) = if version == VERSION {
+            (r.u64()?, r.opaque(EVIDENCE_LEN_MAX)?.to_vec())
+        } else {
+            (0, Vec::new())
+        };
+        Ok(Self { seen, time_seen, signed, statements, log_serial, evidence })
     }
 }
 

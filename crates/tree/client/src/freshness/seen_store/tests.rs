@@ -12,6 +12,8 @@ fn record(revision: u64) -> SeenRecord {
         time_seen: revision * 10 + 1,
         signed: vec![revision as u8; 8],
         statements: Vec::new(),
+        log_serial: 0,
+        evidence: Vec::new(),
     }
 }
 
