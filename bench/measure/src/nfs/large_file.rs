@@ -199,6 +199,7 @@ pub(super) struct WholeFile {
     delayed: Vec<u64>,
     again: Vec<u64>,
     data: Vec<u8>,
+    block_len: u64,
 }
 
 impl WholeFile {
@@ -225,12 +226,20 @@ impl WholeFile {
             delayed,
             again,
             data,
+            block_len: BLOCK_LEN,
         }
+    }
+
+    /// In blocks that the session takes.
+    pub(super) fn within(mut self, data_len_max: usize) -> Self {
+        let largest = (data_len_max as u64).checked_ilog2().map_or(1, |bits| 1 << bits);
+        self.block_len = self.block_len.min(largest);
+        self
     }
 
     fn part(&self, lane: usize) -> (u64, usize) {
         let offset = self.pending[lane];
-        (offset, BLOCK_LEN.min(self.len - offset) as usize)
+        (offset, self.block_len.min(self.len - offset) as usize)
     }
 }
 
@@ -244,7 +253,7 @@ impl CallSource for WholeFile {
             return false;
         }
         self.pending[lane] = self.next;
-        self.next += BLOCK_LEN;
+        self.next += self.block_len;
         true
     }
 
@@ -293,12 +302,32 @@ impl CallSource for WholeFile {
     }
 }
 
-/// Every server accepts it.
+/// Most servers take it in one call.
 pub(super) const BLOCK_LEN: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_fit_small_sessions() {
+        let file = Opened {
+            handle: vouch_nfs4::Filehandle::new(b"h").expect("the handle is short"),
+            stateid: vouch_nfs4::Stateid::default(),
+        };
+        let whole = |data_len_max| {
+            WholeFile::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN, true, 4)
+                .within(data_len_max)
+        };
+        // As Linux grants with less than 4 GB of memory, and with more.
+        for (granted, expected) in
+            [(524_332, 524_288), (1_048_620, BLOCK_LEN), (usize::MAX, BLOCK_LEN)]
+        {
+            let mut work = whole(granted);
+            assert!(work.next(0) && work.next(1));
+            assert_eq!(work.part(1), (expected, expected as usize));
+        }
+    }
 
     #[test]
     fn retries_delayed_block_but_not_refused_one() {

@@ -66,6 +66,10 @@ impl Session {
         self.pipeline.enctype().map(str::to_owned).into_iter().chain(server).collect()
     }
 
+    pub(super) fn data_len_max(&self) -> usize {
+        self.pipeline.data_len_max()
+    }
+
     pub(super) fn target(&self) -> String {
         self.options.target.to_string()
     }

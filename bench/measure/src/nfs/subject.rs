@@ -166,7 +166,7 @@ impl NfsSubject {
         let (pages, stop) = (self.pages.clone(), self.stop.clone());
         let whole = *copy;
         self.on_all_sessions(copy.files, move |_, files, session| {
-            if whole.len <= BLOCK_LEN {
+            if whole.len <= BLOCK_LEN.min(session.data_len_max() as u64) {
                 let action = if writes { FileAction::Create } else { FileAction::Read };
                 let count = files.end - files.start;
                 let mut work = SmallFiles::new(&pages, directory, files, &whole, action);
@@ -186,7 +186,8 @@ impl NfsSubject {
                     whole.len,
                     writes,
                     whole.depth as usize,
-                );
+                )
+                .within(session.data_len_max());
                 let tally = session.complete(&mut work, whole.depth as usize, &stop)?;
                 let bytes = tally.bytes;
                 let tally = match require_complete(
@@ -255,6 +256,13 @@ impl NfsSubject {
             let depth = share_of(load.depth, at, sessions);
             if depth == 0 {
                 return Ok(Tally::default());
+            }
+            if load.block as usize > session.data_len_max() {
+                return Err(Error::Input(format!(
+                    "blocks of {} bytes: the server takes {} in a call; raise its limit (Linux: /proc/fs/nfsd/max_block_size) or use smaller --blocks",
+                    load.block,
+                    session.data_len_max()
+                )));
             }
             let load = Load { depth, ..load };
             let pace = load.rate.map_or(Pace::Closed, |rate| {
@@ -439,11 +447,17 @@ impl NfsSubject {
         let first = &mut self.sessions[0];
         let file = first.open(&working_dir, LARGE, true, &stop)?;
         let mut work =
-            WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
-        let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
-        let bytes = tally.bytes;
-        require_complete(tally, bytes, len, "bytes of a file", first, &stop)?;
-        first.commit(file, &stop)?;
+            WholeFile::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH)
+                .within(first.data_len_max());
+        let made = first.complete(&mut work, MAKE_DEPTH, &stop).and_then(|tally| {
+            let bytes = tally.bytes;
+            require_complete(tally, bytes, len, "bytes of a file", first, &stop)?;
+            first.commit(file, &stop)
+        });
+        if let Err(error) = made {
+            let _ = first.close(file, &stop);
+            return Err(error);
+        }
         let others = self.sessions[1..]
             .iter_mut()
             .map(|session| session.open(&working_dir, LARGE, true, &stop));

@@ -83,6 +83,9 @@ struct InFlightCall {
     context_generation: u32,
 }
 
+/// Of a READ or WRITE: headers, credential, handle. Linux leaves 1,044 bytes beside the data.
+const MESSAGE_HEAD_LEN: usize = 1000;
+
 const CALL_PLACES: usize = 2 * SLOTS_MAX;
 const CALL_PLACE_BITS: u32 = CALL_PLACES.trailing_zeros();
 
@@ -96,6 +99,7 @@ pub struct Core {
     session: Option<SessionId>,
     is_state_protected: bool,
     request_len_max: usize,
+    response_len_max: usize,
     operations_max: u32,
     slots: Slots,
     calls: Vec<Option<InFlightCall>>,
@@ -115,6 +119,7 @@ impl Core {
             session: None,
             is_state_protected: false,
             request_len_max: 0,
+            response_len_max: 0,
             operations_max: 0,
             slots: Slots::new(1),
             calls: vec![None; CALL_PLACES],
@@ -138,6 +143,15 @@ impl Core {
         self.session.is_some() && self.is_state_protected
     }
 
+    pub(crate) const fn data_len_max(&self) -> usize {
+        if self.session.is_none() {
+            return usize::MAX;
+        }
+        let (request, response) = (self.request_len_max, self.response_len_max);
+        let message = if request < response { request } else { response };
+        message.saturating_sub(MESSAGE_HEAD_LEN)
+    }
+
     pub(crate) const fn set_state_protected(&mut self, is_protected: bool) {
         self.is_state_protected = is_protected;
     }
@@ -146,6 +160,7 @@ impl Core {
         let lost = self.clear_session();
         self.session = Some(session.session);
         self.request_len_max = session.fore.request_len_max as usize;
+        self.response_len_max = session.fore.response_len_max as usize;
         self.operations_max = session.fore.operations_max;
         self.slots = Slots::new(session.fore.requests_max as usize);
         lost

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use vouch_nfs4::ClientId;
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
@@ -129,6 +130,7 @@ pub struct Pipeline {
     ready: Vec<PollFlags>,
     submitter: Submitter,
     back: BackChannel,
+    client: ClientId,
     enctype: Option<&'static str>,
     server: Option<String>,
 }
@@ -228,6 +230,7 @@ impl Pipeline {
             ready: Vec::new(),
             submitter,
             back,
+            client: handshake.client(),
             enctype,
             server: handshake.server().map(str::to_owned),
         })
@@ -236,6 +239,12 @@ impl Pipeline {
     /// Encryption type under Kerberos.
     pub const fn enctype(&self) -> Option<&'static str> {
         self.enctype
+    }
+
+    /// Longest data of a READ or WRITE, in bytes, that fits the messages of the session. No limit
+    /// without a session.
+    pub const fn data_len_max(&self) -> usize {
+        self.submitter.core.data_len_max()
     }
 
     /// See [`Handshake::server`].

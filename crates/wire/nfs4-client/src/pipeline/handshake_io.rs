@@ -12,6 +12,7 @@ use crate::tls::Stream;
 use crate::{Error, TlsClient};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+const OTHER_RECORDS_MAX: usize = 256;
 
 pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {
     let stream = connect(address, HANDSHAKE_TIMEOUT)?;
@@ -30,7 +31,8 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
 }
 
 /// Reads no byte after the reply: a call of the server may follow it. `answer_call` appends the
-/// replies to such calls (RFC 8881 §2.10.3).
+/// replies to such calls (RFC 8881 §2.10.3). Replies to other calls are skipped: NFS-Ganesha 15.2
+/// answers some probes for TLS twice.
 pub(crate) fn exchange(
     stream: &mut (impl Read + Write),
     call: &[u8],
@@ -38,15 +40,18 @@ pub(crate) fn exchange(
     mut answer_call: impl FnMut(&[u8], &mut Writer),
 ) -> Result<Vec<u8>, Error> {
     stream.write_all(call).map_err(late)?;
-    loop {
+    let xid = call.get(RECORD_MARK_LEN..RECORD_MARK_LEN + 4);
+    for _ in 0..OTHER_RECORDS_MAX {
         let record = read_record(stream, record_len_max)?;
-        if !is_call(&record) {
+        if is_call(&record) {
+            let mut answers = Writer::new();
+            answer_call(&record, &mut answers);
+            stream.write_all(answers.as_bytes()).map_err(late)?;
+        } else if record.get(..4) == xid {
             return Ok(record);
         }
-        let mut answers = Writer::new();
-        answer_call(&record, &mut answers);
-        stream.write_all(answers.as_bytes()).map_err(late)?;
     }
+    Err(Error::Mismatch("too many records before the reply"))
 }
 
 fn read_record(stream: &mut impl Read, record_len_max: usize) -> Result<Vec<u8>, Error> {

@@ -1,5 +1,6 @@
 use std::time::{Duration, Instant};
 
+use vouch_nfs4::op::Op;
 use vouch_nfs4_client::{Client, Config, Pipeline};
 
 use crate::callback_security::{CallbackOnly, start_with_renewal};
@@ -39,13 +40,15 @@ async fn replaced_context_is_destroyed_before_its_successor() {
 }
 
 #[tokio::test]
-async fn dropped_pipeline_destroys_its_context() {
+async fn dropped_pipeline_destroys_session_client_and_context_though_replies_come_twice() {
     let (address, server_state) = server::start().await;
+    server_state.lock().unwrap().repeats_replies = true;
     let made = tokio::task::spawn_blocking(move || {
         Pipeline::connect(address, 1, 2, &identity(), Box::new(CallbackOnly::new(1)))
     });
     let pipeline = made.await.unwrap().unwrap();
     assert!(server_state.lock().unwrap().destroyed_contexts.is_empty());
-    drop(pipeline);
+    tokio::task::spawn_blocking(move || drop(pipeline)).await.unwrap();
     assert_eq!(wait_for_destroyed(&server_state, 1).await, [[1; 16]]);
+    assert_eq!(server_state.lock().unwrap().destroyed, [Op::DESTROY_SESSION, Op::DESTROY_CLIENTID]);
 }

@@ -44,6 +44,10 @@ pub(crate) struct ServerState {
     pub offer_statuses: Vec<Status>,
     pub offered_handles: Vec<Vec<u8>>,
     pub refuses_sessions: bool,
+    /// Each reply is sent twice.
+    pub repeats_replies: bool,
+    /// Sessions and client ids.
+    pub destroyed: Vec<Op>,
     pub writes: u32,
     /// Number by address of the server.
     pub connections: BTreeMap<SocketAddr, usize>,
@@ -142,6 +146,10 @@ fn answer(record: &[u8], server_state: &Shared, out: &mut Writer) -> bool {
         out.set_u32(start + 8, 7);
     }
     end_record(out.bytes_mut(), start, 0);
+    if server_state.repeats_replies {
+        let again = out.as_bytes()[start..].to_vec();
+        out.raw(&again);
+    }
     if let Some(args) = recalled.as_ref().filter(|_| always || after) {
         recall(args, &server_state, out);
     }
@@ -289,8 +297,14 @@ fn operation(
             Results::BackchannelCtl(server_state.offer_statuses.pop().map_or(Ok(()), Err))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
-        Args::DestroySession(_) => Results::DestroySession(Ok(())),
-        Args::DestroyClientid(_) => Results::DestroyClientid(Ok(())),
+        Args::DestroySession(_) => {
+            server_state.destroyed.push(Op::DESTROY_SESSION);
+            Results::DestroySession(Ok(()))
+        }
+        Args::DestroyClientid(_) => {
+            server_state.destroyed.push(Op::DESTROY_CLIENTID);
+            Results::DestroyClientid(Ok(()))
+        }
         Args::Setclientid(_) => Results::Setclientid(Ok(SetclientidOk {
             client: ClientId(40),
             confirm: Verifier([4; 8]),
