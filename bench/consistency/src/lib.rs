@@ -15,6 +15,7 @@ mod rng;
 mod rules;
 pub mod run;
 pub mod shrink;
+mod worker;
 
 pub use checker::{Verdict, Violation, check};
 pub use client::Server;

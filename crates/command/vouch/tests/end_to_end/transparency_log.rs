@@ -243,7 +243,7 @@ fn revision_without_demanded_witness_is_not_believed() {
         &[1; 32],
     );
     let key = key.expect("a key").verifier().to_text();
-    site.write("policy", &format!("witness w {key}\nquorum w\n"));
+    site.write("policy", format!("witness w {key}\nquorum w\n"));
     site.write("lax", "quorum none\n");
     let refused = site.run_err(10, ["ls", &name, "--policy", "policy"]);
     assert_contains!(

@@ -1,6 +1,5 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::data::{Data, SIZE_MAX};
 use super::directory::Directory;
@@ -112,8 +111,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn listing_system(&self, _directory: &FileId) -> Option<SystemId> {
-        let is_slow = self.inner.has_slow_listings.load(Ordering::Relaxed);
-        self.remote_system().or_else(|| is_slow.then(|| SystemId::of_memory(self.inner.number)))
+        self.inner.listing_system()
     }
 
     fn home(&self, id: &FileId) -> Home {

@@ -188,6 +188,11 @@ impl Inner {
         self.is_remote.load(Ordering::Relaxed).then(|| SystemId::of_memory(self.number))
     }
 
+    fn listing_system(&self) -> Option<SystemId> {
+        let is_slow = self.has_slow_listings.load(Ordering::Relaxed);
+        self.remote_system().or_else(|| is_slow.then(|| SystemId::of_memory(self.number)))
+    }
+
     fn check_blocking(&self, blocking: Blocking) -> crate::Result<()> {
         if blocking == Blocking::Forbidden && self.is_remote.load(Ordering::Relaxed) {
             return Err(crate::Error::WouldBlock);
