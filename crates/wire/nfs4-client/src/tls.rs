@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use vouch_nfs4::{PROGRAM, VERSION};
@@ -15,6 +16,10 @@ use vouch_rpc_tls::{ClientConfig, Handshake, STARTTLS, ServerName, Step, TlsStre
 use vouch_xdr::Writer;
 
 use crate::Error;
+
+/// NFS-Ganesha 15.2 may answer a call that follows the TLS handshake at once with its reply to the
+/// probe, and then never.
+const FIRST_CALL_PAUSE: Duration = Duration::from_millis(50);
 
 /// RPC-with-TLS to one server (RFC 9289).
 #[derive(Clone)]
@@ -44,6 +49,7 @@ impl TlsClient {
             stream.write_all(&out)?;
             match step.map_err(|error| Error::Tls(error.to_string()))? {
                 Step::Done(session) => {
+                    std::thread::sleep(FIRST_CALL_PAUSE);
                     return Ok(Stream::Tls(Box::new(TlsStream::new(stream, session))));
                 }
                 Step::More(next) => handshake = next,

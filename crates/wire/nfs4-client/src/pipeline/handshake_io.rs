@@ -31,8 +31,8 @@ fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
 }
 
 /// Reads no byte after the reply: a call of the server may follow it. `answer_call` appends the
-/// replies to such calls (RFC 8881 §2.10.3). Replies to other calls are skipped: NFS-Ganesha 15.2
-/// answers some probes for TLS twice.
+/// replies to such calls (RFC 8881 §2.10.3). Replies to other calls are skipped, as NFS-Ganesha 15.2
+/// sends them.
 pub(crate) fn exchange(
     stream: &mut (impl Read + Write),
     call: &[u8],
