@@ -138,6 +138,9 @@ fn options_for_new_files_never_overwrite() {
     site.run_ok(["prove", &file, "--out", "proof"]);
     site.write("old", "mine");
     let no_name = "old: exists already; choose another name, or remove it";
+    fs::create_dir(site.path("reports")).expect("a directory");
+    site.write("reports/violation.txt", "of an earlier run");
+    let no_report = "reports/violation.txt: exists already; choose another name, or remove it";
     let no_keys = "exists already, and keys are never overwritten; choose another directory";
     let cases: &[(&str, &[&str])] = &[
         (no_name, &["prove", &file, "--out", "old"]),
@@ -147,6 +150,7 @@ fn options_for_new_files_never_overwrite() {
         (no_name, &["forward", "keys", "--to", &format!("@h,{HOSTID}"), "--out", "old"]),
         (no_name, &["bugreport", "--out", "old"]),
         (no_name, &["get", &file, "old"]),
+        (no_report, &["bench", "consistency", "nfs://127.0.0.1:9/x", "--out", "reports"]),
         (no_keys, &["keygen", "--out", "keys"]),
         (no_keys, &["certify", "keys", "--out", "keys"]),
     ];
@@ -168,8 +172,9 @@ fn options_for_new_files_never_overwrite() {
         with_option.map(|page| page.file_stem().expect("a name").to_string_lossy().into_owned());
     let mut found: Vec<String> = named.collect();
     found.sort();
-    let expected =
-        words("audit-prove bugreport certify check-proof forward keygen man prove revoke");
+    let expected = words(
+        "audit-prove bench-consistency bugreport certify check-proof forward keygen man prove revoke",
+    );
     let expected: Vec<_> = expected.iter().map(|name| format!("vouch-{name}")).collect();
     assert_eq!(found, expected);
 }

@@ -1,3 +1,4 @@
+use std::io;
 use std::path::{Path, PathBuf};
 
 use vouch_bench::StopFlag;
@@ -85,6 +86,9 @@ impl Args {
                 .map(|kind| kind.parse::<Kind>().map_err(|why| Failure::usage("--faults", why)))
                 .collect::<Result<_, _>>()?,
         };
+        if let Some(path) = self.reports().into_iter().find(|path| path.exists()) {
+            Err(io::Error::from(io::ErrorKind::AlreadyExists)).at(path.display())?;
+        }
         let stop = StopFlag::default();
         let stop_requested = stop.clone();
         let _taken = interrupt::stop_gracefully(move || stop_requested.set());
@@ -144,16 +148,18 @@ impl Args {
         }
     }
 
+    fn reports(&self) -> [PathBuf; 3] {
+        ["json", "txt", "html"].map(|kind| self.out.join(format!("violation.{kind}")))
+    }
+
     fn write(&self, history: &History, violation: Violation) -> Outcome {
         let small = shrink(violation);
         let text = report::text(history, &small);
         output::text(&text)?;
-        for (name, content) in [
-            ("violation.json", serde_json::to_string_pretty(history).unwrap_or_default()),
-            ("violation.txt", text),
-            ("violation.html", report::html(history, &small)),
-        ] {
-            let path = self.out.join(name);
+        let json = serde_json::to_string_pretty(history).unwrap_or_default();
+        for (path, content) in
+            self.reports().into_iter().zip([json, text, report::html(history, &small)])
+        {
             std::fs::write(&path, content).at(path.display())?;
         }
         Err(Failure::silent(Code::Differs))

@@ -113,13 +113,13 @@ fn damaged_file_is_an_error_and_never_replaced() {
 }
 
 #[test]
-fn file_matches_documented_format_and_version_1_is_read() {
+fn file_matches_documented_format_and_earlier_versions_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(hostid().to_string());
     store(&dir, true).advance(&hostid(), record(2)).unwrap();
     let bytes = fs::read(&path).unwrap();
     let number = |value: u8| [[0; 7].as_slice(), &[value]].concat();
-    let body = [
+    let second = [
         &b"VOUCHSEE\0\0\0\x02"[..],
         &number(2),
         &[2; 32],
@@ -131,17 +131,23 @@ fn file_matches_documented_format_and_version_1_is_read() {
         &[0, 0, 0, 0],
     ]
     .concat();
+    let mut body = second.clone();
+    body[11] = 3;
+    // No certificate of a log, no evidence.
+    body.extend([0; 12]);
     assert_eq!(bytes[..body.len()], body);
     assert_eq!(bytes[body.len()..], *blake3::hash(&body).as_bytes());
     let mut first = b"VOUCHSEE\0\0\0\x01".to_vec();
     first.extend(record(2).seen.to_xdr());
     first.extend([&[0, 0, 0, 8][..], &[2; 8], &[0, 0, 0, 0]].concat());
     first.extend_from_slice(blake3::hash(&first).as_bytes());
-    fs::write(path, first).unwrap();
+    fs::write(&path, first).unwrap();
     assert_eq!(
         store(&dir, true).load(&hostid()).unwrap(),
         SeenRecord { time_seen: 0, ..record(2) }
     );
+    fs::write(path, [&second[..], blake3::hash(&second).as_bytes()].concat()).unwrap();
+    assert_eq!(store(&dir, true).load(&hostid()).unwrap(), record(2));
 }
 
 #[test]
