@@ -46,7 +46,7 @@ pub(crate) struct Worker {
     pub(crate) is_replay_unsafe: bool,
 }
 
-/// What a call returned, before its interval is known.
+/// A call and its outcome, before its interval is known.
 struct Seen {
     call: Call,
     outcome: Outcome,

@@ -29,7 +29,7 @@ pub struct LogPublisher {
 /// killed meanwhile, its next run asks about the same head again.
 pub type CosignFn = dyn Fn(&mut PendingLog<'_>) -> CosignOutcome + Send + Sync;
 
-/// What becomes of a revision that witnesses were asked about.
+/// The publisher's decision on a revision that witnesses were asked about.
 #[derive(Debug)]
 pub enum CosignOutcome {
     /// Readers see it, with these cosignatures.

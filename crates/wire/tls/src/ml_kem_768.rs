@@ -16,7 +16,7 @@ type Encapsulated = (Secret, Ciphertext);
 
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 
-/// What a client keeps until the server's ciphertext arrives.
+/// The client's secret keys, until the server's ciphertext arrives.
 pub(crate) type Decapsulate = Box<dyn FnOnce(&Ciphertext) -> Secret + Send + Sync>;
 
 pub(crate) struct MlKem768 {

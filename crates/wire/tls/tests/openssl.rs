@@ -17,7 +17,10 @@ use rustls::{
 /// That of `script/install-needs`, or else that of the system.
 fn openssl() -> Command {
     let newer = Path::new("/opt/vouch-openssl/openssl");
-    Command::new(if newer.exists() { newer } else { Path::new("openssl") })
+    let program = if newer.exists() { newer } else { Path::new("openssl") };
+    let groups = Command::new(program).args(["list", "-kem-algorithms"]).output().unwrap().stdout;
+    assert!(String::from_utf8_lossy(&groups).contains("X25519MLKEM768"), "needs OpenSSL 3.5");
+    Command::new(program)
 }
 
 struct Ended(Child);

@@ -21,7 +21,7 @@ pub struct PullOptions {
     pub collect: bool,
     /// Of new packs, in bytes: see [`vouch_tree_store::WriteOptions`].
     pub pack_len: Option<u32>,
-    /// How the log of revisions is copied from the replicas and the host in the name, which all
+    /// For copying the log of revisions from the replicas and the host in the name, which all
     /// answer HTTP. `None`: it is not copied.
     pub http: Option<HttpOptions>,
     /// Limit of the wait for another writer of the database.
