@@ -76,6 +76,22 @@ pub(crate) fn name_to_handle(
 
 /// Opens (O_PATH) on the file system of `mount`. Needs CAP_DAC_READ_SEARCH.
 pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
+    let mut opened = try_open_by_handle(mount, handle);
+    for _ in 0..HANDLE_ATTEMPTS_MAX {
+        if !matches!(opened, Err(Errno::NOMEM)) {
+            break;
+        }
+        std::thread::yield_now();
+        opened = try_open_by_handle(mount, handle);
+    }
+    opened
+}
+
+/// ext4 says ENOMEM while the inode number of a removed file is being given to another one, and then
+/// ESTALE (seen with Linux 6.18).
+const HANDLE_ATTEMPTS_MAX: u32 = 100;
+
+fn try_open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
     let mut raw = RawHandle {
         handle_bytes: handle.len as libc::c_uint,
         handle_type: handle.kind,

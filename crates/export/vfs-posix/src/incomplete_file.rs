@@ -11,6 +11,7 @@ use vouch_vfs::{Caller, Error, FileId, FileType, Name, Result};
 
 use crate::attributes::{file_type, stat, stat_name};
 use crate::c_name::CName;
+use crate::directory_lock;
 use crate::errno::OrError;
 use crate::export::Inner;
 use crate::identity;
@@ -31,6 +32,7 @@ impl Inner {
             made => made?,
         };
         identity::assume(caller)?;
+        let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
         remove_if_same_file(&directory, &CName::new(name), &stat(made.as_fd()).or_error()?)?;
         directory.note_change();
         made.note_change();
@@ -45,7 +47,8 @@ impl Inner {
     }
 }
 
-/// Does nothing if the name is another file's, or a directory that is not empty.
+/// Does nothing if the name is another file's, or a directory that is not empty. The caller has
+/// locked the directory: the name is gone for a moment.
 pub(crate) fn remove_if_same_file(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     if !is_named(directory, name, made)? {

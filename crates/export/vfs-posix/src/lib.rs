@@ -12,6 +12,7 @@ mod attributes;
 mod c_name;
 mod change_counter;
 mod covered_directory;
+mod directory_lock;
 mod directory_stream;
 mod errno;
 mod export;

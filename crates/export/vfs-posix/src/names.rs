@@ -13,6 +13,7 @@ use vouch_vfs::{
 use crate::attributes::{file_type, stat, stat_name};
 use crate::c_name::CName;
 use crate::covered_directory::is_mount_point;
+use crate::directory_lock;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, identify};
 use crate::identity;
@@ -136,6 +137,7 @@ impl Inner {
             Ok(node)
         };
         let node = set_up().inspect_err(|_| {
+            let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
             let _ = stat(fd.as_fd()).map(|made| remove_if_same_file(directory, name, &made));
         })?;
         self.note(&node.id, directory, name);
@@ -199,6 +201,7 @@ impl Inner {
         let node_of = |kind, (major, minor)| {
             fs::mknodat(&directory, &*name, kind, mode, fs::makedev(major, minor))
         };
+        let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
         let (node, change) = self.changing(&directory, || {
             identity::with_umask(set.umask, || match new {
                 NewNode::Directory => fs::mkdirat(&directory, &*name, mode),
@@ -275,6 +278,7 @@ impl Inner {
         let directory = self.node(directory)?;
         let name = CName::new(name);
         identity::assume(caller)?;
+        let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
         let (victim, change) = self.changing(&directory, || {
             let victim = self.file_losing_name(&directory, &name)?.ok_or(Error::NotFound)?;
             let flags = if victim.is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
@@ -297,6 +301,8 @@ impl Inner {
         let to = self.node(to)?;
         let (from_name, to_name) = (CName::new(from_name), CName::new(to_name));
         identity::assume(caller)?;
+        let _locked =
+            directory_lock::lock_both((&from.id, self.home(&from.id)), (&to.id, self.home(&to.id)));
         if self.options.ids.is_some() {
             // Notes the new name in the name store.
             self.child(&from, &from_name, true, Blocking::Allowed)?;

@@ -5,6 +5,7 @@ mod cephfs;
 mod change;
 mod clones;
 mod cold;
+mod concurrent;
 mod fixture;
 mod homes;
 mod mount_crossing;
