@@ -121,6 +121,9 @@ struct State {
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
     denied_calls: Vec<u64>,
+    /// See [`Completion::is_delayed`](crate::Completion::is_delayed).
+    delayed_calls: Vec<u64>,
+    is_waiting_for_delayed: bool,
     is_renewing_context: bool,
     /// No sequence numbers are left. The context is replaced after its calls in flight.
     is_context_exhausted: bool,
@@ -177,6 +180,8 @@ impl Client {
             callbacks: config.callbacks,
             pending: HashMap::new(),
             denied_calls: Vec::new(),
+            delayed_calls: Vec::new(),
+            is_waiting_for_delayed: false,
             is_renewing_context: false,
             is_context_exhausted: false,
             connections: Vec::new(),

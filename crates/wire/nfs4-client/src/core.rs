@@ -73,6 +73,14 @@ pub struct Completion<'a> {
     pub outcome: Result<ReplyBody<'a>, Error>,
 }
 
+impl Completion<'_> {
+    /// DELAY for SEQUENCE: an earlier copy of the call may be executing. The call stays in flight:
+    /// no other may use its slot, and [`Core::begin_again`] repeats it (RFC 8881 §15.1.1.3).
+    pub fn is_delayed(&self) -> bool {
+        self.outcome.as_ref().is_err_and(Error::is_delayed_sequence)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct InFlightCall {
     xid: u32,
@@ -345,13 +353,16 @@ impl Core {
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }
-        self.remove_call(at);
         let outcome = opened.and_then(|body| read_head(body, &call));
         let outcome = match call.kind {
             CallKind::Sessionless => outcome,
             CallKind::Session { .. } => self.accept_sequence(at, outcome),
         };
-        Ok(Completion { token: call.token, outcome })
+        let completion = Completion { token: call.token, outcome };
+        if !completion.is_delayed() {
+            self.remove_call(at);
+        }
+        Ok(completion)
     }
 
     /// For authenticated callbacks.
@@ -447,7 +458,9 @@ impl Core {
                 Ok(body.sequenced(ok))
             }
             Err(error) => {
-                self.slots.release(at, false);
+                if !error.is_delayed_sequence() {
+                    self.slots.release(at, false);
+                }
                 Err(error)
             }
         }

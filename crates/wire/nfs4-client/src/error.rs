@@ -55,4 +55,8 @@ impl Error {
             _ => None,
         }
     }
+
+    pub(crate) const fn is_delayed_sequence(&self) -> bool {
+        matches!(self, Self::Refused { op: Op::SEQUENCE, status: Status::DELAY })
+    }
 }

@@ -404,7 +404,8 @@ fn handle_input(
             let xid = opened.xid();
             let completed = submitter.core.complete_reply(opened);
             let completion = completed.unwrap_or_else(|error| submitter.core.fail_call(xid, error));
-            if let Some(completion) = completion {
+            // The reply to the copy that is executing follows.
+            if let Some(completion) = completion.filter(|completion| !completion.is_delayed()) {
                 replies += 1;
                 submitter.in_flight -= 1;
                 on_reply(submitter, completion.token, completion.outcome);

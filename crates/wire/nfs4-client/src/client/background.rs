@@ -8,12 +8,17 @@ use super::{Client, Shared, State};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackgroundTask {
     None,
+    RepeatDelayed,
     RenewContext,
     OfferContext,
 }
 
 impl State {
     pub(super) fn next_task(&mut self) -> BackgroundTask {
+        if !self.delayed_calls.is_empty() && !self.is_waiting_for_delayed {
+            self.is_waiting_for_delayed = true;
+            return BackgroundTask::RepeatDelayed;
+        }
         if self.is_renewing_context {
             return BackgroundTask::None;
         }
@@ -46,8 +51,10 @@ impl Shared {
 
 impl Client {
     pub(super) async fn run_task(self, task: BackgroundTask) {
-        if task == BackgroundTask::RenewContext {
-            self.shared.resend_denied().await;
+        match task {
+            BackgroundTask::RepeatDelayed => return self.shared.repeat_delayed().await,
+            BackgroundTask::RenewContext => self.shared.resend_denied().await,
+            BackgroundTask::None | BackgroundTask::OfferContext => {}
         }
         self.offer_call_context().await;
     }

@@ -102,6 +102,9 @@ impl Shared {
                 pending.denials += 1;
                 state.denied_calls.push(token);
             }
+            (Err(error), Some(_)) if error.is_delayed_sequence() => {
+                state.delayed_calls.push(token);
+            }
             _ => {
                 if let Some(pending) = state.pending.remove(&token) {
                     let _ = pending.reply.send(outcome);

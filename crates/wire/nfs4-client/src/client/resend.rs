@@ -1,10 +1,15 @@
 //! Repeats calls after a lost connection or security context.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use vouch_oncrpc::AuthStat;
 
 use super::{LinkState, Shared, State};
 use crate::Error;
 use crate::gss::needs_new_context;
+
+const DELAY_PAUSE: Duration = Duration::from_millis(20);
 
 impl Shared {
     pub(super) async fn renew_context_after<T>(&self, outcome: &Result<T, Error>) -> bool {
@@ -59,6 +64,17 @@ impl Shared {
         }
     }
 
+    pub(super) async fn repeat_delayed(self: &Arc<Self>) {
+        tokio::time::sleep(DELAY_PAUSE).await;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.is_waiting_for_delayed = false;
+        for token in std::mem::take(&mut state.delayed_calls) {
+            state.repeat_call(token);
+        }
+        self.start_task(state);
+    }
+
     pub(super) fn resume_connection(&self, at: usize) {
         let mut state = self.state.lock();
         state.connections[at].link = LinkState::Up;
@@ -108,24 +124,42 @@ impl State {
     }
 
     fn resend(&mut self, from: usize, to: usize) {
-        let out = &mut self.connections[to].out;
-        let (core, denied_calls) = (&mut self.core, &self.denied_calls);
-        self.pending.retain(|&token, pending| {
-            if pending.connection != from {
-                return true;
+        let moved: Vec<u64> = self
+            .pending
+            .iter_mut()
+            .filter(|(_, pending)| pending.connection == from)
+            .map(|(&token, pending)| {
+                pending.connection = to;
+                token
+            })
+            .collect();
+        for token in moved {
+            if !self.denied_calls.contains(&token) {
+                self.repeat_call(token);
             }
-            pending.connection = to;
-            if denied_calls.contains(&token) {
-                return true;
-            }
-            match core.begin_again(token, out) {
-                Ok(Some(mut call)) => {
-                    call.raw(out, &pending.operations, pending.count);
-                    core.end(call, out).is_ok()
-                }
-                _ => false,
-            }
-        });
+        }
         self.connections[to].wake.notify_one();
+    }
+
+    /// With the same slot and sequence number. The calls of a connection that is lost are repeated
+    /// once it is back.
+    fn repeat_call(&mut self, token: u64) {
+        let Some(pending) = self.pending.get(&token) else { return };
+        let connection = &mut self.connections[pending.connection];
+        if connection.link != LinkState::Up {
+            return;
+        }
+        let out = &mut connection.out;
+        let sent = match self.core.begin_again(token, out) {
+            Ok(Some(mut call)) => {
+                call.raw(out, &pending.operations, pending.count);
+                self.core.end(call, out).is_ok()
+            }
+            _ => false,
+        };
+        connection.wake.notify_one();
+        if !sent {
+            self.pending.remove(&token);
+        }
     }
 }

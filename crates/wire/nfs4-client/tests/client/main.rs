@@ -116,6 +116,27 @@ async fn connections_of_a_session_use_all_addresses_that_answer() {
     assert_eq!(server_state.lock().unwrap().connections, [(first, 4), (second, 2)].into());
 }
 
+/// RFC 8881, section 15.1.1.3: the retry has the same slot and sequence number, and no other call
+/// may have them meanwhile.
+#[tokio::test]
+async fn call_whose_copy_is_executing_keeps_its_slot() {
+    for (minor, connections) in [(1, 1), (2, 3)] {
+        let (address, server_state) = server::start().await;
+        let client =
+            Client::connect(Config { connections, ..config(address, minor) }).await.unwrap();
+        let root = root(&client).await;
+        server_state.lock().unwrap().files.insert(b"f".to_vec(), Vec::new());
+        server_state.lock().unwrap().delayed_replies = 1;
+        let (removed, listed) = tokio::join!(client.remove(&root, b"f"), async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            client.list(&root, 1000).await
+        });
+        removed.unwrap();
+        assert_eq!(listed.unwrap().len(), 0, "the file was removed before");
+        client.close().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn repeats_call_after_lost_reply_without_second_execution() {
     let (address, server_state) = server::start().await;

@@ -28,6 +28,8 @@ pub(crate) enum ProtectionReply {
 pub(crate) struct ServerState {
     pub files: BTreeMap<Vec<u8>, Vec<u8>>,
     pub dropped_replies: u32,
+    /// Calls that are executed, and first answered as a copy of a call that is executing.
+    pub delayed_replies: u32,
     pub answers_wrong_slot: bool,
     pub replies_per_write: usize,
     pub recall: Option<cb::CbRecallArgs>,
@@ -127,6 +129,13 @@ fn answer(record: &[u8], server_state: &Shared, out: &mut Writer) -> bool {
     }
     let mut body = Writer::new();
     compound(call.args, &mut server_state, &mut body);
+    if server_state.delayed_replies > 0 {
+        server_state.delayed_replies -= 1;
+        body = Writer::new();
+        let reply = ReplyWriter::begin(&mut body, b"");
+        Results::Sequence(Err(Status::DELAY)).encode(&mut body);
+        reply.finish(&mut body, Status::DELAY, 1);
+    }
     if server_state.dropped_replies > 0 {
         server_state.dropped_replies -= 1;
         return false;
