@@ -177,7 +177,6 @@ async fn one_history(
             open: None,
             owners: number as u16,
             stride: options.clients,
-            is_replay_unsafe: options.server.minor == 0 && !options.faults.is_empty(),
         };
         let calls = options.calls;
         tasks.push(tokio::spawn(async move {

@@ -41,9 +41,6 @@ pub(crate) struct Worker {
     /// Next lock or open owner: no two clients use the same.
     pub(crate) owners: u16,
     pub(crate) stride: u16,
-    /// 4.0 with faults: only the reply cache of the server, which may forget, keeps a repeated call
-    /// from being executed twice.
-    pub(crate) is_replay_unsafe: bool,
 }
 
 /// A call and its outcome, before its interval is known.
@@ -80,7 +77,8 @@ impl Worker {
         });
     }
 
-    /// Repeats the call after DELAY and GRACE, and records its last attempt.
+    /// Repeats the call after DELAY and GRACE. Its interval begins with the first attempt: a copy of
+    /// the call may have been executing when DELAY was answered.
     async fn call<T, F: Future<Output = Result<T, CallError>>>(
         &self,
         object: &str,
@@ -88,9 +86,8 @@ impl Worker {
         mut send: impl FnMut(Client) -> F,
         read: impl FnOnce(T, Call) -> Seen,
     ) -> bool {
-        let begun = Instant::now();
+        let (begun, start) = (Instant::now(), self.now());
         loop {
-            let start = self.now();
             match answer(&self.client, send(self.client.clone()).await).await {
                 Answer::Ok(value) => {
                     self.record(object, start, true, read(value, call));
@@ -98,14 +95,13 @@ impl Worker {
                 }
                 Answer::Status(status) if is_later(status) => {
                     if begun.elapsed() > LATER_MAX {
+                        self.record(object, start, false, Seen::new(call, Outcome::Unknown));
                         return false;
                     }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 Answer::Status(status) => {
-                    let is_unknown = self.is_replay_unsafe && call.changes_names();
-                    let outcome = if is_unknown { Outcome::Unknown } else { refused(status) };
-                    self.record(object, start, true, Seen::new(call, outcome));
+                    self.record(object, start, true, Seen::new(call, refused(status)));
                     return false;
                 }
                 Answer::Lost => {

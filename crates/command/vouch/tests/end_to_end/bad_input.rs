@@ -105,6 +105,7 @@ fn wrong_command_line_exits_with_usage_error() {
         &words("export --dir . --state s --listen 192.0.2.1:9 --audit-policy block"),
         &words("export --dir . --state s --listen 192.0.2.1:9 --audit-sync each"),
         &["export", "--dir", ".", "--state", "s", "--sealing-kernels", "abacus"],
+        &words("bench consistency nfs://127.0.0.1:9/x --minor 0,1 --faults cut"),
         &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
         &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
     ] {

@@ -2,11 +2,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use vouch_bench::StopFlag;
-use vouch_bench::target::{NfsTarget, Sec, Target, TlsFiles};
+use vouch_bench::target::{NfsTarget, Sec, Target};
 use vouch_consistency::history::History;
 use vouch_consistency::shrink::shrink;
 use vouch_consistency::{Kind, Options, Server, Verdict, Violation, check, report};
 
+use super::subjects::ServerAccess;
 use crate::exit::{At as _, Code, Failure, Outcome};
 use crate::{interrupt, output};
 
@@ -33,21 +34,8 @@ pub(super) struct Args {
     /// Flavours: sys, krb5, krb5i, krb5p, and over TLS sys+tls, sys+mtls and krb5+tls.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
     sec: Vec<Sec>,
-    /// Service principal of the server, if not nfs@HOST.
-    #[arg(long, value_name = "SERVICE@HOST")]
-    service: Option<String>,
-    /// Authorities (PEM) of the server's certificate, for flavours over TLS.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// Client certificate (PEM, with intermediate certificates), for sys+mtls.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the client certificate (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Name in the server's certificate, if not the target's host.
-    #[arg(long, value_name = "NAME", requires = "tls_ca")]
-    tls_name: Option<String>,
+    #[command(flatten)]
+    access: ServerAccess,
     /// Clients at once.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=64))]
     clients: u16,
@@ -60,10 +48,11 @@ pub(super) struct Args {
     /// Seed of the first history.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Faults of connections: none, or a list of cut, silent, delay, repeat (experimental).
+    /// Faults of connections: none, or a list of cut, silent, delay, repeat; with 4.1 and 4.2 only.
     #[arg(long, value_name = "LIST", default_value = "none")]
     faults: String,
-    /// Shell command that kills the server and starts it again, run once in each history.
+    /// Shell command that kills the server and starts it again, run once in each history; with 4.1
+    /// and 4.2 only.
     #[arg(long, value_name = "COMMAND")]
     restart: Option<String>,
     /// Directory for the history of a violation: violation.json, .txt and .html.
@@ -86,6 +75,10 @@ impl Args {
                 .map(|kind| kind.parse::<Kind>().map_err(|why| Failure::usage("--faults", why)))
                 .collect::<Result<_, _>>()?,
         };
+        if (!faults.is_empty() || self.restart.is_some()) && self.minor.contains(&0) {
+            let why = "--faults and --restart need 1 or 2: NFSv4.0 does not promise that a repeated call executes once";
+            return Err(Failure::usage("--minor", why));
+        }
         if let Some(path) = self.reports().into_iter().find(|path| path.exists()) {
             Err(io::Error::from(io::ErrorKind::AlreadyExists)).at(path.display())?;
         }
@@ -117,12 +110,8 @@ impl Args {
         stop: &StopFlag,
     ) -> Outcome {
         let is_tls = matches!(sec, Sec::SysTls | Sec::SysMtls | Sec::Krb5Tls);
-        let tls = self.tls_ca.clone().filter(|_| is_tls).map(|authorities| TlsFiles {
-            authorities,
-            certificate: self.tls_cert.clone().zip(self.tls_key.clone()),
-            name: self.tls_name.clone(),
-        });
-        let (target, service) = (target.clone(), self.service.clone());
+        let tls = self.access.tls().filter(|_| is_tls);
+        let (target, service) = (target.clone(), self.access.service.clone());
         let options = Options {
             server: Server { target, sec, service, tls, minor },
             clients: self.clients,

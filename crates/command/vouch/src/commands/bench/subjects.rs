@@ -12,6 +12,36 @@ use vouch_bench::{Error, Run, StopFlag, Subject, machine};
 use super::agent::token;
 use crate::exit::{Failure, Outcome};
 
+/// Options of sessions with NFS servers.
+#[derive(Debug, clap::Args)]
+pub(super) struct ServerAccess {
+    /// Service principal of the server, if not nfs@HOST.
+    #[arg(long, value_name = "SERVICE@HOST")]
+    pub(super) service: Option<String>,
+    /// Authorities (PEM) of the server's certificate, for flavours over TLS.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Client certificate (PEM, with intermediate certificates), for sys+mtls.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Name in the server's certificate, if not the target's host.
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    tls_name: Option<String>,
+}
+
+impl ServerAccess {
+    pub(super) fn tls(&self) -> Option<TlsFiles> {
+        self.tls_ca.clone().map(|authorities| TlsFiles {
+            authorities,
+            certificate: self.tls_cert.clone().zip(self.tls_key.clone()),
+            name: self.tls_name.clone(),
+        })
+    }
+}
+
 /// Options that name subjects.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subjects {
@@ -31,21 +61,8 @@ pub(super) struct Subjects {
     /// Page cache of mounts: cold, warm, or both as two subjects.
     #[arg(long, value_name = "HOW", default_value = "cold")]
     cache: Cache,
-    /// Service principal of the server, if not nfs@HOST.
-    #[arg(long, value_name = "SERVICE@HOST")]
-    service: Option<String>,
-    /// Authorities (PEM) of the server's certificate, for flavours over TLS.
-    #[arg(long, value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
-    /// Client certificate (PEM, with intermediate certificates), for sys+mtls.
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the client certificate (PEM).
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Name in the server's certificate, if not the target's host.
-    #[arg(long, value_name = "NAME", requires = "tls_ca")]
-    tls_name: Option<String>,
+    #[command(flatten)]
+    access: ServerAccess,
     /// Source of a server's CPU time: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; for one
     /// of several servers as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
@@ -344,12 +361,8 @@ impl Subjects {
             ),
             target: target.clone(),
             sec,
-            service: self.service.clone(),
-            tls: self.tls_ca.clone().map(|authorities| TlsFiles {
-                authorities,
-                certificate: self.tls_cert.clone().zip(self.tls_key.clone()),
-                name: self.tls_name.clone(),
-            }),
+            service: self.access.service.clone(),
+            tls: self.access.tls(),
             sessions: self.sessions.into(),
             connections: self.connections.into(),
             slots: depth as usize,
