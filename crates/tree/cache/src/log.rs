@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_log::reader::{LogReader, TileSource};
 use vouch_log::tile::{TILE_WIDTH, TileId, new_files};
-use vouch_tree_client::DatabaseFiles;
+use vouch_tree_client::{DatabaseFiles, check_log_head};
 use vouch_tree_store::{LOG_DIR, RemoteView};
 use vouch_xdr::Xdr as _;
 
@@ -33,6 +33,9 @@ impl TreeCache {
         let stored = stored.ok().and_then(|bytes| RemoteView::parse(&bytes).ok());
         let old =
             stored.filter(|stored| stored.iv() == view.iv()).and_then(|old| evidence_of(&old));
+        // The size decides how many files are fetched, so the log's owner must have signed it.
+        check_log_head(&new, self.options.name.hostid())
+            .map_err(|what| Error::Origin { origin: files.url(), what: what.to_owned() })?;
         let size = |of: &LogEvidence| of.proof.checkpoint.checkpoint().size;
         let (before, now) = (old.as_ref().map_or(0, size), size(&new));
         let mut copied = Vec::new();

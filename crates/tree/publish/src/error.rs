@@ -65,7 +65,7 @@ pub enum Error {
     #[error("the log of the tree's revisions: {0}")]
     LogFull(vouch_log::append::AppendError),
     #[error(
-        "revision {revision} waits for witnesses, and readers do not see it yet; `vouch witness` asks them again"
+        "revision {revision} waits for witnesses, and readers do not see it yet; publish again to ask them again"
     )]
     Held { revision: u64 },
     #[error(transparent)]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
+use vouch_log::evidence::is_evidence;
 use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
@@ -356,8 +357,10 @@ impl Offer {
         let view = snapshot.view();
         let signed_fsinfo = view.head().map(|head| head.to_vec()).unwrap_or_default();
         let mut statements = view.statements().to_vec();
-        // Received statements first: the limit must not cut off a revocation.
+        // Received statements and the evidence of the log first: the limit must not cut off a
+        // revocation, or the proof that readers demand.
         statements.retain(|statement| !received.contains(statement));
+        statements.sort_by_key(|statement| !is_evidence(statement));
         statements.splice(0..0, received.iter().cloned());
         statements.truncate(STATEMENTS_MAX);
         let revoked = revocation_reason(&view.hostid(), &statements);

@@ -112,7 +112,8 @@ impl Writer {
     /// The statements are sent to clients instead of earlier ones. The evidence of the log stays.
     pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
         self.check_unbroken()?;
-        check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
+        // The evidence has a place of its own.
+        check_limit("statements", statements.len(), manifest::STATEMENT_COUNT_MAX - 1)?;
         for statement in &statements {
             check_limit("bytes of a statement", statement.len(), manifest::STATEMENT_LEN_MAX)?;
         }

@@ -17,7 +17,10 @@ const MACHINE_POLICY: &str = "/etc/vouch/policy";
 /// Reads these policies, and /etc/vouch/policy if it exists.
 pub fn read_policies(given: &[PathBuf]) -> Result<Vec<Policy>> {
     let machine = Path::new(MACHINE_POLICY);
-    let machine = machine.exists().then_some(machine);
+    // One that is there and can't be read is an error.
+    let is_absent = std::fs::symlink_metadata(machine)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+    let machine = (!is_absent).then_some(machine);
     given.iter().map(PathBuf::as_path).chain(machine).map(read_policy).collect()
 }
 
