@@ -206,9 +206,10 @@ impl TestSite {
         let output = self.run(args);
         assert!(
             output.status.success(),
-            "{:?}: {}",
+            "{:?}: {}{}",
             output.status,
-            String::from_utf8_lossy(&output.stderr)
+            String::from_utf8_lossy(&output.stderr),
+            String::from_utf8_lossy(&output.stdout)
         );
         String::from_utf8(output.stdout).expect("text")
     }
