@@ -3,9 +3,10 @@
 //! faults; the server and the network determine their order.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use vouch_bench::{Error, StopFlag};
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Filehandle};
@@ -133,6 +134,101 @@ async fn make_file(
     Ok(handle)
 }
 
+/// The new directory of one history, on the server.
+pub struct Place {
+    root: Filehandle,
+    name: String,
+    objects: Objects,
+    changes_grow: bool,
+}
+
+impl Place {
+    pub async fn make(options: &Options, admin: &Client, seed: u64) -> Result<Self, Error> {
+        let what = options.server.target.to_string();
+        let path = options.server.target.path.join("/");
+        let root = set_up(admin, &what, || admin.walk(path.as_bytes())).await?.handle;
+        let name = format!("vouch-consistency-{:016x}", Rng(seed ^ admin.id().0).next());
+        let directory = set_up(admin, &what, || admin.mkdir(&root, name.as_bytes(), 0o777)).await?;
+        let names = set_up(admin, &what, || admin.mkdir(&directory, b"names", 0o777)).await?;
+        for name in (0..STABLE_NAMES).map(stable_name) {
+            set_up(admin, &what, || make_file(admin, &names, &name)).await?;
+        }
+        let mut files = Vec::new();
+        for file in ["base", "file", "lock", "share"] {
+            files.push(set_up(admin, &what, || make_file(admin, &directory, file)).await?);
+        }
+        let base_id = set_up(admin, &what, || client::lookup(admin, &directory, "base")).await?;
+        let changes_grow = options.server.minor == 2
+            && set_up(admin, &what, || client::changes_grow(admin, &files[1])).await?;
+        let objects = Objects { names, base: files[0], base_id, file: files[1], directory };
+        Ok(Self { root, name, objects, changes_grow })
+    }
+
+    /// The clients' calls beside `faults`, which returns those that it made.
+    pub async fn history(
+        &self,
+        options: &Options,
+        clients: &[Client],
+        seed: u64,
+        start: Instant,
+        faults: impl Future<Output = Result<Vec<Fault>, Error>>,
+    ) -> Result<History, Error> {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let mut rng = Rng(seed);
+        let mut tasks = Vec::new();
+        for (number, client) in clients.iter().enumerate() {
+            let mut worker = Worker {
+                client: client.clone(),
+                id: client.id(),
+                number: number as u16,
+                rng: Rng(rng.next()),
+                objects: self.objects.clone(),
+                start,
+                log: log.clone(),
+                lock: None,
+                lock_file: None,
+                open: None,
+                owners: number as u16,
+                stride: options.clients,
+            };
+            let calls = options.calls;
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..calls {
+                    worker.one_call().await;
+                }
+                worker.finish().await;
+            }));
+        }
+        let faults = faults.await?;
+        for task in tasks {
+            task.await.map_err(|error| Error::Program(error.to_string()))?;
+        }
+        let mut operations = std::mem::take(&mut *log.lock());
+        operations.sort_by_key(|op: &Operation| op.start);
+        for (id, op) in operations.iter_mut().enumerate() {
+            op.id = id as u32;
+        }
+        Ok(History {
+            seed,
+            server: options.server.target.to_string(),
+            minor: options.server.minor,
+            sec: options.server.sec.to_string(),
+            changes_grow: self.changes_grow,
+            operations,
+            faults,
+        })
+    }
+
+    async fn remove(&self, admin: &Client) {
+        for directory in [&self.objects.names, &self.objects.directory] {
+            for entry in admin.list(directory, 10_000).await.unwrap_or_default() {
+                let _ = admin.remove(directory, &entry.name).await;
+            }
+        }
+        let _ = admin.remove(&self.root, self.name.as_bytes()).await;
+    }
+}
+
 async fn one_history(
     options: &Options,
     admin: &Client,
@@ -140,93 +236,28 @@ async fn one_history(
     relay: &Relay,
     seed: u64,
 ) -> Result<History, Error> {
-    let what = options.server.target.to_string();
-    let path = options.server.target.path.join("/");
-    let root = set_up(admin, &what, || admin.walk(path.as_bytes())).await?.handle;
-    let name = format!("vouch-consistency-{:016x}", Rng(seed ^ admin.id().0).next());
-    let directory = set_up(admin, &what, || admin.mkdir(&root, name.as_bytes(), 0o777)).await?;
-    let names = set_up(admin, &what, || admin.mkdir(&directory, b"names", 0o777)).await?;
-    for name in (0..STABLE_NAMES).map(stable_name) {
-        set_up(admin, &what, || make_file(admin, &names, &name)).await?;
-    }
-    let mut files = Vec::new();
-    for file in ["base", "file", "lock", "share"] {
-        files.push(set_up(admin, &what, || make_file(admin, &directory, file)).await?);
-    }
-    let base_id = set_up(admin, &what, || client::lookup(admin, &directory, "base")).await?;
-    let changes_grow = options.server.minor == 2
-        && set_up(admin, &what, || client::changes_grow(admin, &files[1])).await?;
-    let objects = Objects { names, base: files[0], base_id, file: files[1], directory };
-
+    let place = Place::make(options, admin, seed).await?;
     let start = Instant::now();
-    relay.begin(start, seed);
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let mut rng = Rng(seed);
-    let mut tasks = Vec::new();
-    for (number, client) in clients.iter().enumerate() {
-        let mut worker = Worker {
-            client: client.clone(),
-            id: client.id(),
-            number: number as u16,
-            rng: Rng(rng.next()),
-            objects: objects.clone(),
-            start,
-            log: log.clone(),
-            lock: None,
-            lock_file: None,
-            open: None,
-            owners: number as u16,
-            stride: options.clients,
-        };
-        let calls = options.calls;
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..calls {
-                worker.one_call().await;
-            }
-            worker.finish().await;
-        }));
-    }
-    let mut faults = Vec::new();
-    if let Some(command) = &options.restart {
-        tokio::time::sleep(Duration::from_millis(Rng(seed).below(50))).await;
-        let begun = start.elapsed();
-        let shell = command.clone();
-        let ended = tokio::task::spawn_blocking(move || {
-            std::process::Command::new("sh").args(["-c", &shell]).status()
-        });
-        let ended = ended.await.map_err(|error| Error::Program(error.to_string()))?;
-        if !ended.map_err(Error::io(command.clone()))?.success() {
-            return Err(Error::Program(format!("{command}: it failed")));
-        }
-        let (begun, end) = (begun.as_nanos() as u64, start.elapsed().as_nanos() as u64);
-        faults.push(Fault { kind: RESTART.into(), start: begun, end });
-    }
-    for task in tasks {
-        task.await.map_err(|error| Error::Program(error.to_string()))?;
-    }
-    faults.extend(relay.end());
-    let mut operations = std::mem::take(&mut *log.lock());
-    operations.sort_by_key(|op: &Operation| op.start);
-    for (id, op) in operations.iter_mut().enumerate() {
-        op.id = id as u32;
-    }
-    remove_all(admin, &root, &objects, &name).await;
-    Ok(History {
-        seed,
-        server: what,
-        minor: options.server.minor,
-        sec: options.server.sec.to_string(),
-        changes_grow,
-        operations,
-        faults,
-    })
+    relay.begin(start.into_std(), seed);
+    let restart = restart(options, seed, start);
+    let mut history = place.history(options, clients, seed, start, restart).await?;
+    history.faults.extend(relay.end());
+    place.remove(admin).await;
+    Ok(history)
 }
 
-async fn remove_all(admin: &Client, root: &Filehandle, objects: &Objects, name: &str) {
-    for directory in [&objects.names, &objects.directory] {
-        for entry in admin.list(directory, 10_000).await.unwrap_or_default() {
-            let _ = admin.remove(directory, &entry.name).await;
-        }
+async fn restart(options: &Options, seed: u64, start: Instant) -> Result<Vec<Fault>, Error> {
+    let Some(command) = &options.restart else { return Ok(Vec::new()) };
+    tokio::time::sleep(Duration::from_millis(Rng(seed).below(50))).await;
+    let begun = start.elapsed();
+    let shell = command.clone();
+    let ended = tokio::task::spawn_blocking(move || {
+        std::process::Command::new("sh").args(["-c", &shell]).status()
+    });
+    let ended = ended.await.map_err(|error| Error::Program(error.to_string()))?;
+    if !ended.map_err(Error::io(command.clone()))?.success() {
+        return Err(Error::Program(format!("{command}: it failed")));
     }
-    let _ = admin.remove(root, name.as_bytes()).await;
+    let (begun, end) = (begun.as_nanos() as u64, start.elapsed().as_nanos() as u64);
+    Ok(vec![Fault { kind: RESTART.into(), start: begun, end }])
 }

@@ -1,9 +1,10 @@
 //! One client of a history: chooses its calls by the seed, sends them, and records each.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use vouch_nfs4::op::*;
 use vouch_nfs4::{ClientId, Filehandle, Name, Verifier};
 use vouch_nfs4_client::{Client, Error as CallError, Lock, OpenFile};

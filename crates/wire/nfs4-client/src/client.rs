@@ -2,8 +2,9 @@
 //! the same slot and sequence number.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,18 @@ mod shutdown;
 
 use background::BackgroundTask;
 
-type Stream = Box<dyn Io>;
+/// A connection to the server, below TLS.
+pub type Stream = Box<dyn Io>;
 
-trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+/// A stream that carries a connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+/// Connects to an address of the server.
+pub type Connector = Arc<
+    dyn Fn(SocketAddr) -> Pin<Box<dyn Future<Output = std::io::Result<Stream>> + Send>>
+        + Send
+        + Sync,
+>;
 
 impl<S: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for S {}
 
@@ -52,6 +62,8 @@ pub struct Config {
     pub connections: usize,
     /// The client as the server knows it.
     pub identity: Identity,
+    /// Another transport than TCP, such as a simulated network.
+    pub connector: Option<Connector>,
     /// RPC-with-TLS, if the connections use it.
     pub tls: Option<TlsClient>,
     /// AUTH_SYS or RPCSEC_GSS of the calls.
@@ -81,6 +93,7 @@ impl Config {
             minor,
             connections: 1,
             identity,
+            connector: None,
             tls: None,
             protection: Box::new(protection),
             renewal: None,
@@ -102,6 +115,7 @@ pub(crate) struct Shared {
     slot_free: Notify,
     /// Not empty. The connection `n` prefers the address `n` modulo their number.
     addresses: Vec<SocketAddr>,
+    connector: Option<Connector>,
     tls: Option<TlsClient>,
     minor: u32,
     renewal: Option<Renewal>,
@@ -119,7 +133,8 @@ struct State {
     is_callback_context_stale: bool,
     next_offer_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
-    pending: HashMap<u64, Pending>,
+    /// In the order of submission, in which they are repeated after a lost connection.
+    pending: BTreeMap<u64, Pending>,
     denied_calls: Vec<u64>,
     /// See [`Completion::is_delayed`](crate::Completion::is_delayed).
     delayed_calls: Vec<u64>,
@@ -178,7 +193,7 @@ impl Client {
             client: ClientId(0),
             back,
             callbacks: config.callbacks,
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
             denied_calls: Vec::new(),
             delayed_calls: Vec::new(),
             is_waiting_for_delayed: false,
@@ -193,6 +208,7 @@ impl Client {
             state: Mutex::new(state),
             slot_free: Notify::new(),
             addresses: std::iter::once(config.address).chain(config.trunk).collect(),
+            connector: config.connector,
             tls: config.tls,
             minor: config.minor,
             renewal: config.renewal,
@@ -541,5 +557,5 @@ async fn transfer(
         #[expect(unreachable_code, reason = "names the error type of the block")]
         Ok::<(), Error>(())
     };
-    tokio::select! { ended = receive => ended, ended = send => ended }
+    tokio::select! { biased; ended = receive => ended, ended = send => ended }
 }

@@ -82,7 +82,7 @@ mod xattrs;
 pub use back_channel::{BackChannel, CallbackHandler, NoCallbacks};
 pub use callback_listener::{serve_callbacks, universal_address};
 pub use callback_security::CallbackSecurity;
-pub use client::{Client, Config};
+pub use client::{Client, Config, Connector, Io, Stream};
 pub use compound::Compound;
 pub use core::{CallBuilder, CallKind, Completion, Core};
 pub use directories::Entry;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use vouch_nfs4::{PROGRAM, VERSION};
 use vouch_oncrpc::{
     Accepted, Call, Flavor, OpaqueAuth, RECORD_MARK_LEN, Reply, ReplyBody, begin_record, end_record,
@@ -63,10 +63,10 @@ impl TlsClient {
         }
     }
 
-    pub(crate) async fn upgrade_async(
+    pub(crate) async fn upgrade_async<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        mut stream: tokio::net::TcpStream,
-    ) -> Result<tokio_rustls::client::TlsStream<tokio::net::TcpStream>, Error> {
+        mut stream: S,
+    ) -> Result<tokio_rustls::client::TlsStream<S>, Error> {
         stream.write_all(&probe(PROBE_XID)).await?;
         let mut mark = [0; RECORD_MARK_LEN];
         stream.read_exact(&mut mark).await?;
