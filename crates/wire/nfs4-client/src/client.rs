@@ -169,6 +169,7 @@ struct Pending {
     operations: Vec<u8>,
     count: u32,
     denials: u8,
+    repeats: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
 
@@ -399,9 +400,10 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let (reply, receiver) = oneshot::channel();
-        state
-            .pending
-            .insert(token, Pending { connection: at, kind, operations, count, denials: 0, reply });
+        state.pending.insert(
+            token,
+            Pending { connection: at, kind, operations, count, denials: 0, repeats: 0, reply },
+        );
         match has_context {
             true => state.connections[at].wake.notify_one(),
             false => {

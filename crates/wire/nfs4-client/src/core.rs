@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vouch_nfs4::op::{Args, CreateSessionOk, Op, Results, SequenceArgs, SequenceOk};
 use vouch_nfs4::{
-    CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION,
+    CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, Status, VERSION,
 };
 use vouch_oncrpc::{
     Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody,
@@ -71,6 +71,8 @@ pub struct Completion<'a> {
     pub token: u64,
     /// The reply, or why there is none.
     pub outcome: Result<ReplyBody<'a>, Error>,
+    /// The number of the call was wrong. The slot is now right, and the call can be submitted anew.
+    pub is_repeatable: bool,
 }
 
 impl Completion<'_> {
@@ -88,7 +90,15 @@ struct InFlightCall {
     token: u64,
     count: u32,
     kind: CallKind,
+    is_again: bool,
     context_generation: u32,
+}
+
+impl InFlightCall {
+    /// Nothing was executed, or the caller permits execution twice.
+    fn is_repeatable(&self) -> bool {
+        !self.is_again || self.kind == CallKind::Session { cache: false }
+    }
 }
 
 /// Of a READ or WRITE: headers, credential, handle. Linux leaves 1,044 bytes beside the data.
@@ -243,7 +253,11 @@ impl Core {
             }
             CallKind::Sessionless => None,
         };
-        self.write_head(at, token, kind, sequence, w).map(Some)
+        let call = self.write_head(at, token, kind, sequence, w)?;
+        if let Some(call) = &mut self.calls[at] {
+            call.is_again = true;
+        }
+        Ok(Some(call))
     }
 
     /// If the protection fails, or the call exceeds the session's limits, it is removed from `w`.
@@ -354,11 +368,11 @@ impl Core {
             return Err(error);
         }
         let outcome = opened.and_then(|body| read_head(body, &call));
-        let outcome = match call.kind {
-            CallKind::Sessionless => outcome,
-            CallKind::Session { .. } => self.accept_sequence(at, outcome),
+        let (outcome, is_repeatable) = match call.kind {
+            CallKind::Sessionless => (outcome, false),
+            CallKind::Session { .. } => self.accept_sequence(at, &call, outcome),
         };
-        let completion = Completion { token: call.token, outcome };
+        let completion = Completion { token: call.token, outcome, is_repeatable };
         if !completion.is_delayed() {
             self.remove_call(at);
         }
@@ -428,42 +442,62 @@ impl Core {
             token,
             count: 0,
             kind,
+            is_again: false,
             context_generation: self.context_generation,
         });
         self.in_flight += 1;
         Ok(call)
     }
 
+    /// RFC 8881 §2.10.6.1. The flag is [`Completion::is_repeatable`].
     fn accept_sequence<'a>(
         &mut self,
         at: usize,
+        call: &InFlightCall,
         outcome: Result<ReplyBody<'a>, Error>,
-    ) -> Result<ReplyBody<'a>, Error> {
+    ) -> (Result<ReplyBody<'a>, Error>, bool) {
         let read = outcome.and_then(|mut body| match body.next_result()? {
             Results::Sequence(Ok(ok)) => Ok((body, ok)),
             Results::Sequence(Err(status)) => Err(Error::Refused { op: Op::SEQUENCE, status }),
             _ => Err(Error::Mismatch("expected the result of SEQUENCE")),
         });
-        let Some(session) = self.session else { return Err(Error::Lost) };
-        match read {
+        let Some(session) = self.session else { return (Err(Error::Lost), false) };
+        let error = match read {
             Ok((body, ok)) => {
                 let ours = ok.session == session
                     && ok.slot.0 as usize == at
                     && ok.seq == self.slots.seq_in_flight(at);
                 self.slots.release(at, true);
                 if !ours {
-                    return Err(Error::Mismatch("SEQUENCE result of another slot"));
+                    return (Err(Error::Mismatch("SEQUENCE result of another slot")), false);
                 }
                 self.slots.set_target(ok.target_highest_slot.min(ok.highest_slot));
-                Ok(body.sequenced(ok))
+                let is_repeatable =
+                    body.status == Status::RETRY_UNCACHED_REP && call.is_repeatable();
+                return (Ok(body.sequenced(ok)), is_repeatable);
             }
-            Err(error) => {
-                if !error.is_delayed_sequence() {
-                    self.slots.release(at, false);
-                }
-                Err(error)
+            Err(error) => error,
+        };
+        let is_repeatable = match &error {
+            Error::Refused { op: Op::SEQUENCE, status: Status::DELAY } => false,
+            Error::Refused { op: Op::SEQUENCE, status: Status::SEQ_FALSE_RETRY } => {
+                self.slots.release(at, true);
+                call.is_repeatable()
             }
-        }
+            Error::Refused { op: Op::SEQUENCE, status: Status::SEQ_MISORDERED } => {
+                self.slots.release(at, false);
+                self.slots.step_back(at)
+            }
+            Error::Refused { .. } | Error::NotAccepted(_) | Error::Denied(_) => {
+                self.slots.release(at, false);
+                false
+            }
+            _ => {
+                self.slots.release_in_doubt(at);
+                false
+            }
+        };
+        (Err(error), is_repeatable)
     }
 }
 

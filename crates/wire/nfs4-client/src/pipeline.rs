@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
 use vouch_nfs4::ClientId;
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
@@ -403,7 +404,10 @@ fn handle_input(
         for opened in submitter.core.open_replies(records) {
             let xid = opened.xid();
             let completed = submitter.core.complete_reply(opened);
-            let completion = completed.unwrap_or_else(|error| submitter.core.fail_call(xid, error));
+            let completion = completed.unwrap_or_else(|error| {
+                debug!(%error, xid, "a reply of the server is invalid");
+                submitter.core.fail_call(xid, error)
+            });
             // The reply to the copy that is executing follows.
             if let Some(completion) = completion.filter(|completion| !completion.is_delayed()) {
                 replies += 1;

@@ -7,6 +7,8 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Slots {
     seqs: Vec<SlotSeq>,
+    /// How many of the last numbers may be unused, because the replies were invalid.
+    in_doubt: Vec<u32>,
     free: [u64; SLOTS_MAX / 64],
     limit: usize,
     in_use: usize,
@@ -17,7 +19,8 @@ impl Slots {
         let count = count.clamp(1, SLOTS_MAX);
         let mut free = [0; SLOTS_MAX / 64];
         (0..count).for_each(|at| free[at / 64] |= 1 << (at % 64));
-        Self { seqs: vec![SlotSeq(0); count], free, limit: count, in_use: 0 }
+        let in_doubt = vec![0; count];
+        Self { seqs: vec![SlotSeq(0); count], in_doubt, free, limit: count, in_use: 0 }
     }
 
     pub(crate) fn available(&self) -> usize {
@@ -40,9 +43,28 @@ impl Slots {
     pub(crate) fn release(&mut self, at: usize, executed: bool) {
         if executed {
             self.seqs[at] = self.seqs[at].next();
+            self.in_doubt[at] = 0;
         }
         self.free[at / 64] |= 1 << (at % 64);
         self.in_use -= 1;
+    }
+
+    /// After an invalid reply. A used number could get the reply of an earlier call, but a number
+    /// too high gets SEQ_MISORDERED: so the number advances until [`Self::step_back`].
+    pub(crate) fn release_in_doubt(&mut self, at: usize) {
+        let in_doubt = self.in_doubt[at].saturating_add(1);
+        self.release(at, true);
+        self.in_doubt[at] = in_doubt;
+    }
+
+    /// The server expects a lower number. False if none is in doubt.
+    pub(crate) fn step_back(&mut self, at: usize) -> bool {
+        let is_in_doubt = self.in_doubt[at] > 0;
+        if is_in_doubt {
+            self.in_doubt[at] -= 1;
+            self.seqs[at] = SlotSeq(self.seqs[at].0.wrapping_sub(1));
+        }
+        is_in_doubt
     }
 
     pub(crate) fn seq_in_flight(&self, at: usize) -> SlotSeq {

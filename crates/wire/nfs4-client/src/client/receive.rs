@@ -10,6 +10,7 @@ use crate::gss::is_context_denial;
 use crate::{Completion, Error, Reply};
 
 const DENIALS_MAX: u8 = 3;
+const REPEATS_MAX: u8 = 3;
 
 impl Shared {
     pub(super) fn receive(
@@ -62,7 +63,7 @@ impl Shared {
                 .complete_reply(reply)
                 .map(|completion| completion.map(into_owned_reply))
             {
-                Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
+                Ok(Some(completion)) => self.complete(&mut state, completion),
                 Ok(None) => {}
                 Err(error) => first_error = first_error.or(Some(error)),
             }
@@ -83,8 +84,7 @@ impl Shared {
             if is_call(&record) {
                 state.answer_callback(at, &record);
             } else if let Some(completion) = state.core.reply(&record, scratch)? {
-                let (token, outcome) = into_owned_reply(completion);
-                self.complete(state, token, outcome);
+                self.complete(state, into_owned_reply(completion));
             } else {
                 state.notice_context_end(&record);
             }
@@ -92,7 +92,17 @@ impl Shared {
         Ok(state.after_replies(at))
     }
 
-    fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
+    fn complete(&self, state: &mut State, completion: OwnedCompletion) {
+        let OwnedCompletion { token, outcome, is_repeatable } = completion;
+        if let Some(pending) = state.pending.get_mut(&token)
+            && is_repeatable
+            && pending.repeats < REPEATS_MAX
+        {
+            pending.repeats += 1;
+            if state.submit_anew(token) {
+                return;
+            }
+        }
         match (&outcome, state.pending.get_mut(&token)) {
             (Err(Error::Denied(stat)), Some(pending))
                 if is_context_denial(*stat)
@@ -136,6 +146,13 @@ impl State {
     }
 }
 
-fn into_owned_reply(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
-    (completion.token, completion.outcome.map(|body| Reply::of(&body)))
+struct OwnedCompletion {
+    token: u64,
+    outcome: Result<Reply, Error>,
+    is_repeatable: bool,
+}
+
+fn into_owned_reply(completion: Completion<'_>) -> OwnedCompletion {
+    let Completion { token, outcome, is_repeatable } = completion;
+    OwnedCompletion { token, outcome: outcome.map(|body| Reply::of(&body)), is_repeatable }
 }

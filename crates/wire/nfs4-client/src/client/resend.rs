@@ -51,7 +51,7 @@ impl Shared {
                                 .reply
                                 .send(Err(Error::Denied(AuthStat::RPCSEC_GSS_CTX_PROBLEM)));
                         }
-                    } else if !state.resend_denied_call(token) {
+                    } else if !state.submit_anew(token) {
                         state.denied_calls.push(token);
                     }
                 }
@@ -103,7 +103,8 @@ impl Shared {
 }
 
 impl State {
-    fn resend_denied_call(&mut self, token: u64) -> bool {
+    /// In a free slot. False if none is free.
+    pub(super) fn submit_anew(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
         let sent = match self.core.begin(token, pending.kind, out) {

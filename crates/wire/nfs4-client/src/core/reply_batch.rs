@@ -93,8 +93,7 @@ impl Core {
         MatchedReplies { opened, received, places }
     }
 
-    /// Ends a call without a usable reply. The server may have advanced the slot's sequence number:
-    /// the next call on the slot then gets an error or the old reply, and corrects it.
+    /// Ends a call without a usable reply. The server has probably executed it.
     pub(crate) fn fail_call(
         &mut self,
         xid: Option<u32>,
@@ -103,9 +102,9 @@ impl Core {
         let (at, call) = self.find_call(xid?)?;
         self.remove_call(at);
         if call.kind != CallKind::Sessionless {
-            self.slots.release(at, false);
+            self.slots.release_in_doubt(at);
         }
-        Some(Completion { token: call.token, outcome: Err(error) })
+        Some(Completion { token: call.token, outcome: Err(error), is_repeatable: false })
     }
 
     /// `None` if no call waits for the reply. After an error the call keeps waiting.

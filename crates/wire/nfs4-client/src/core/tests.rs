@@ -125,6 +125,146 @@ fn unverified_failure_does_not_complete_call() {
     }
 }
 
+/// The slot of a server (RFC 8881 §2.10.6.1).
+#[derive(Default)]
+struct ServerSlot {
+    seq: u32,
+    /// Tokens of the executed calls.
+    executed: Vec<u64>,
+    checks_retries: bool,
+    caches_replies: bool,
+}
+
+impl ServerSlot {
+    /// Status, and the token of the call that the reply is for.
+    fn execute(&mut self, seq: u32, token: u64) -> (Status, u64) {
+        match seq.wrapping_sub(self.seq) {
+            1 => {
+                self.seq = seq;
+                self.executed.push(token);
+                (Status::OK, token)
+            }
+            0 if self.checks_retries && self.executed.last() != Some(&token) => {
+                (Status::SEQ_FALSE_RETRY, 0)
+            }
+            0 if self.caches_replies => (Status::OK, *self.executed.last().unwrap_or(&0)),
+            0 => (Status::RETRY_UNCACHED_REP, token),
+            _ => (Status::SEQ_MISORDERED, 0),
+        }
+    }
+}
+
+fn sequence_reply(xid: u32, seq: u32, status: Status) -> Vec<u8> {
+    let sequence = match status {
+        Status::OK | Status::RETRY_UNCACHED_REP => Results::Sequence(Ok(SequenceOk {
+            session: SessionId([1; 16]),
+            seq: SlotSeq(seq),
+            slot: SlotId(0),
+            highest_slot: SlotId(63),
+            target_highest_slot: SlotId(63),
+            flags: vouch_nfs4::op::SequenceFlags(0),
+        })),
+        status => Results::Sequence(Err(status)),
+    };
+    let mut w = Writer::new();
+    let count = 1 + u32::from(status == Status::RETRY_UNCACHED_REP);
+    ReplyHead { status, tag: b"", count }.encode(&mut w);
+    sequence.encode(&mut w);
+    if count == 2 {
+        Results::failure(Op::PUTFH, status).encode(&mut w);
+    }
+    accepted(xid, VALID_VERIFIER, Accepted::Success(w.as_bytes()))
+}
+
+/// Xid and sequence number.
+fn send_with_seq(core: &mut Core, token: u64, is_again: bool) -> (u32, u32) {
+    let mut w = Writer::new();
+    let call = match is_again {
+        true => core.begin_again(token, &mut w),
+        false => core.begin(token, IN_SESSION, &mut w),
+    };
+    let mut call = call.unwrap().expect("slot 0 is free");
+    call.op(&mut w, &Args::Putrootfh);
+    core.end(call, &mut w).unwrap();
+    let word = |at: usize| u32::from_be_bytes(w.as_bytes()[at..at + 4].try_into().unwrap());
+    // Record mark, call header, two empty credentials, tag, minor version, count, SEQUENCE, session.
+    (word(4), word(4 + 24 + 16 + 12 + 4 + 16))
+}
+
+#[test]
+fn slot_works_after_invalid_replies_and_no_reply_is_for_another_call() {
+    const CALLS: u64 = 6;
+    #[derive(Clone, Copy, PartialEq)]
+    enum Fault {
+        None,
+        InvalidReply,
+        InvalidReplyWithoutExecution,
+        LostReply,
+    }
+    const FAULTS: [Fault; 4] =
+        [Fault::None, Fault::InvalidReply, Fault::InvalidReplyWithoutExecution, Fault::LostReply];
+    for faults in 0..4_usize.pow(CALLS as u32) {
+        for (checks_retries, caches_replies) in [(true, false), (false, true), (false, false)] {
+            let mut core = core();
+            let mut server = ServerSlot { checks_retries, caches_replies, ..Default::default() };
+            for token in 1..=CALLS {
+                let fault = FAULTS[faults / 4_usize.pow(token as u32 - 1) % 4];
+                let (mut xid, mut seq) = send_with_seq(&mut core, token, false);
+                if matches!(fault, Fault::InvalidReply | Fault::LostReply) {
+                    server.execute(seq, token);
+                }
+                match fault {
+                    Fault::None => {}
+                    Fault::LostReply => (xid, seq) = send_with_seq(&mut core, token, true),
+                    Fault::InvalidReply | Fault::InvalidReplyWithoutExecution => {
+                        let failed = core.fail_call(Some(xid), ProtectionError::Body.into());
+                        assert!(failed.is_some_and(|failed| failed.outcome.is_err()));
+                        continue;
+                    }
+                }
+                loop {
+                    let (status, of) = server.execute(seq, token);
+                    let case = format!("call {token}, {status:?}, faults {faults:o}");
+                    assert!(status != Status::OK || of == token, "reply of call {of}: {case}");
+                    let reply = sequence_reply(xid, seq, status);
+                    let mut scratch = Vec::new();
+                    let done = core.reply(&reply, &mut scratch).unwrap().expect("a reply");
+                    if status == Status::OK {
+                        assert!(done.outcome.is_ok(), "{case}");
+                        break;
+                    }
+                    assert!(done.is_repeatable, "{case}");
+                    (xid, seq) = send_with_seq(&mut core, token, false);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn call_that_must_not_run_twice_is_not_repeatable_after_a_retry() {
+    for (cache, is_again, status, expected) in [
+        (true, true, Status::RETRY_UNCACHED_REP, false),
+        (true, true, Status::SEQ_FALSE_RETRY, false),
+        (false, true, Status::RETRY_UNCACHED_REP, true),
+        (true, false, Status::SEQ_FALSE_RETRY, true),
+        (false, false, Status::SEQ_MISORDERED, false),
+    ] {
+        let mut core = core();
+        let mut xid = send(&mut core, 1, CallKind::Session { cache }).unwrap();
+        if is_again {
+            xid = send_with_seq(&mut core, 1, true).0;
+        }
+        let reply = sequence_reply(xid, 1, status);
+        // The retry has two operations.
+        let mut scratch = Vec::new();
+        let done = core.reply(&reply, &mut scratch).unwrap().unwrap();
+        assert_eq!(done.is_repeatable, expected, "{cache} {is_again} {status:?}");
+        let used = status != Status::SEQ_MISORDERED;
+        assert_eq!(send_with_seq(&mut core, 2, false).1, 1 + u32::from(used), "{status:?}");
+    }
+}
+
 struct Destroyable(&'static [u8]);
 
 impl Protection for Destroyable {

@@ -150,6 +150,24 @@ async fn repeats_call_after_lost_reply_without_second_execution() {
     assert_eq!(client.read(&file, 0, 10).await.unwrap(), (b"once".to_vec(), true));
 }
 
+/// RFC 8881 §2.10.6.1.3: NFS4ERR_RETRY_UNCACHED_REP.
+#[tokio::test]
+async fn repeats_read_whose_reply_was_lost_and_not_cached() {
+    let (address, server_state) = server::start().await;
+    server_state.lock().unwrap().caches_only_on_request = true;
+    let client = Client::connect(config(address, 1)).await.unwrap();
+    let root = root(&client).await;
+    let file =
+        client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
+    client.write(&file, 0, b"data", StableHow::FileSync).await.unwrap();
+    for _ in 0..2 {
+        server_state.lock().unwrap().dropped_replies = 1;
+        assert_eq!(client.read(&file, 0, 10).await.unwrap(), (b"data".to_vec(), true));
+    }
+    server_state.lock().unwrap().dropped_replies = 1;
+    client.remove(&root, b"f").await.unwrap();
+}
+
 #[tokio::test]
 async fn refuses_sequence_reply_for_another_slot() {
     let (address, server_state) = server::start().await;

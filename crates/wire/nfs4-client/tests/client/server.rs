@@ -31,6 +31,8 @@ pub(crate) struct ServerState {
     /// Calls that are executed, and first answered as a copy of a call that is executing.
     pub delayed_replies: u32,
     pub answers_wrong_slot: bool,
+    /// Otherwise replies are cached that the client does not want cached.
+    pub caches_only_on_request: bool,
     pub replies_per_write: usize,
     pub recall: Option<cb::CbRecallArgs>,
     pub recall_follows_reply: bool,
@@ -212,22 +214,22 @@ fn compound(args: &[u8], server_state: &mut ServerState, out: &mut Writer) {
                 let at = args.slot.0 as usize;
                 if server_state.slots[at].0 == args.seq.0 {
                     out.truncate(0);
+                    if server_state.caches_only_on_request && !args.cache_this {
+                        let reply = ReplyWriter::begin(out, head.tag);
+                        Results::Sequence(Ok(sequence_ok(args, args.slot, server_state)))
+                            .encode(out);
+                        let second = Args::decode(head.minor, &mut r).unwrap();
+                        Results::failure(second.op(), Status::RETRY_UNCACHED_REP).encode(out);
+                        reply.finish(out, Status::RETRY_UNCACHED_REP, 2);
+                        return;
+                    }
                     out.raw(&server_state.slots[at].1);
                     return;
                 }
                 assert_eq!(server_state.slots[at].0.wrapping_add(1), args.seq.0, "slot {at}");
                 slot = Some((at, args.seq.0));
                 let slot = SlotId(args.slot.0 + u32::from(server_state.answers_wrong_slot));
-                let highest = SlotId(server_state.slots.len() as u32 - 1);
-                let flags = SequenceFlags(0);
-                Results::Sequence(Ok(SequenceOk {
-                    session: args.session,
-                    seq: args.seq,
-                    slot,
-                    highest_slot: highest,
-                    target_highest_slot: highest,
-                    flags,
-                }))
+                Results::Sequence(Ok(sequence_ok(args, slot, server_state)))
             }
             other => operation(other, server_state, &mut current),
         };
@@ -237,6 +239,18 @@ fn compound(args: &[u8], server_state: &mut ServerState, out: &mut Writer) {
     reply.finish(out, status, count);
     if let Some((at, seq)) = slot {
         server_state.slots[at] = (seq, out.as_bytes().to_vec());
+    }
+}
+
+fn sequence_ok(args: &SequenceArgs, slot: SlotId, server_state: &ServerState) -> SequenceOk {
+    let highest = SlotId(server_state.slots.len() as u32 - 1);
+    SequenceOk {
+        session: args.session,
+        seq: args.seq,
+        slot,
+        highest_slot: highest,
+        target_highest_slot: highest,
+        flags: SequenceFlags(0),
     }
 }
 
