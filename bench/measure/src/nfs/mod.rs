@@ -2,6 +2,7 @@
 
 mod block_reads;
 mod calls;
+mod context_retry;
 mod file_operations;
 mod large_file;
 mod load;

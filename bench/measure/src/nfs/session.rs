@@ -14,6 +14,7 @@ use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
 use super::calls::Opened;
+use super::context_retry::retry_if_closed;
 use super::load::{CallSource, Pace, Tally};
 use super::load_run::LoadRun;
 use crate::target::{NfsTarget, Sec, TlsFiles};
@@ -287,23 +288,18 @@ pub(crate) fn credentials(
     let address = options.target.address()?;
     let what = options.target.to_string();
     let tls = tls(options)?;
-    let protection: Box<dyn Protection> =
-        match options.sec.service() {
-            None => Box::new(Plain::sys(&caller())),
-            Some(service) => {
-                let name = options.service.clone().unwrap_or_else(|| options.target.service());
+    let protection: Box<dyn Protection> = match options.sec.service() {
+        None => Box::new(Plain::sys(&caller())),
+        Some(service) => {
+            let name = options.service.clone().unwrap_or_else(|| options.target.service());
+            let what = format!("{what}: sec={}", options.sec);
+            Box::new(retry_if_closed(&what, CONTEXT_PAUSE, || {
                 let initiator = MitInitiator::new(&name, &ClientSource::default())
                     .map_err(|error| Error::Refused(format!("{what}: {error}")))?;
-                let established = establish_with(address, tls.as_ref(), initiator, service)
-                    .map_err(|error| match error {
-                        vouch_nfs4_client::GssError::Io(error) => {
-                            Error::Unreachable(format!("{what}: {error}"))
-                        }
-                        error => Error::Refused(format!("{what}: sec={}: {error}", options.sec)),
-                    });
-                Box::new(established?)
-            }
-        };
+                Ok(establish_with(address, tls.as_ref(), initiator, service))
+            })?)
+        }
+    };
     Ok((tls, protection))
 }
 
@@ -358,6 +354,7 @@ impl Drop for LowTimerSlack {
 
 const TICK: Duration = Duration::from_millis(100);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
+const CONTEXT_PAUSE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(3);
 /// Twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
