@@ -145,6 +145,7 @@ subcommands! {
     Publish => publish,
     Rollback => rollback,
     Tag => tag,
+    Witness => witness,
     Gc => gc,
     Serve => serve,
     Gateway => gateway,

@@ -33,3 +33,4 @@ pub(crate) mod umount;
 pub(crate) mod upgrade;
 pub(crate) mod verify;
 pub(crate) mod version;
+pub(crate) mod witness;

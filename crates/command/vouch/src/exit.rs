@@ -90,6 +90,7 @@ fn code_of_publish(error: &PublishError) -> Code {
             PublishFault::Environment => Code::LocalIo,
             PublishFault::Busy => Code::Busy,
             PublishFault::Refused => Code::Refused,
+            PublishFault::Unwitnessed => Code::Unwitnessed,
             PublishFault::Stopped => Code::Interrupted,
         },
     }

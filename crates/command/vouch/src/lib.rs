@@ -28,6 +28,7 @@ mod statement_file;
 mod tree_path;
 mod validity;
 mod when;
+mod witness_options;
 
 use vouch_daemon::interrupt;
 

@@ -2,7 +2,6 @@
 //! keys for witnesses, `log.cert` the root key's certificate.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use vouch_log::key::{Algorithm, Signer};
 use vouch_log::revision::{
@@ -88,9 +87,9 @@ pub(crate) fn read_cert(path: &Path) -> Outcome<LogCert> {
 }
 
 /// `None` if the directory has no key of a log: the tree goes on without one.
-pub(crate) fn read(dir: &Path) -> Outcome<Option<Arc<LogPublisher>>> {
+pub(crate) fn read(dir: &Path) -> Outcome<Option<LogPublisher>> {
     let (key_path, cert_path) = (dir.join(LOG_KEY), dir.join(LOG_CERT));
-    if !key_path.exists() && !cert_path.exists() {
+    if is_absent(&key_path) && is_absent(&cert_path) {
         return Ok(None);
     }
     let cert = read_cert(&cert_path)?;
@@ -102,7 +101,12 @@ pub(crate) fn read(dir: &Path) -> Outcome<Option<Arc<LogPublisher>>> {
         )
         .cure("use files from one run of `vouch certify`"));
     }
-    Ok(Some(Arc::new(LogPublisher { cert, signers, cosign: None })))
+    Ok(Some(LogPublisher { cert, signers, cosign: None }))
+}
+
+/// Units of systemd give files with the word "none" in place of missing ones.
+fn is_absent(path: &Path) -> bool {
+    !path.exists() || std::fs::read(path).is_ok_and(|bytes| bytes.trim_ascii() == b"none")
 }
 
 fn read_signers(path: &Path, log: &HostId) -> Outcome<LogSigners> {

@@ -10,6 +10,7 @@ use vouch_tree_store::{Database, Revision, WriteOptions, Writer};
 use crate::exit::{Failure, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
+use crate::witness_options::{WitnessArgs, visibility};
 use crate::{log_keys, output, when};
 
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,8 @@ pub(crate) struct RepublishArgs {
     wait: Duration,
     #[command(flatten)]
     passphrase: PassphraseArgs,
+    #[command(flatten)]
+    witnesses: WitnessArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -75,6 +78,7 @@ impl RepublishArgs {
             .message
             .clone()
             .or_else(|| (!keeps_newest).then(|| format!("rollback to revision {of}")));
+        let (log, asking) = self.witnesses.attach(log_keys::read(&self.keys)?)?;
         let tag = tag.map(str::to_owned);
         let options = Republication {
             of,
@@ -83,13 +87,23 @@ impl RepublishArgs {
             tag: tag.clone(),
             message,
             keeps_newest,
-            log: log_keys::read(&self.keys)?,
+            log,
         };
-        let Republished { revision, newest, expires, .. } =
+        let Republished { revision, newest, expires, is_visible } =
             republish(writer, &Signer { key: &key, cert }, &options)?;
         let expires = when::utc(expires);
+        let check = || asking.map_or(Ok(()), |asking| asking.check(newest));
         if self.json {
-            return output::json(&Report { revision, content_of: of, newest, tag, expires });
+            let waits_for_witnesses = !is_visible;
+            output::json(&Report {
+                revision,
+                waits_for_witnesses,
+                content_of: of,
+                newest,
+                tag,
+                expires,
+            })?;
+            return check();
         }
         let tagged = tag.map_or_else(String::new, |tag| format!(", tag {tag}"));
         let back = if newest == revision {
@@ -98,8 +112,10 @@ impl RepublishArgs {
             format!("; revision {newest} has the newest content")
         };
         output::text(&format!(
-            "revision {revision} has the content of revision {of}{tagged}, until {expires}{back}\n"
-        ))
+            "revision {revision} has the content of revision {of}{tagged}, until {expires}{back}{}\n",
+            visibility(is_visible)
+        ))?;
+        check()
     }
 }
 
@@ -110,6 +126,8 @@ fn is_called(revision: &Revision, of: &str) -> bool {
 #[derive(Serialize)]
 struct Report {
     revision: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    waits_for_witnesses: bool,
     content_of: u64,
     newest: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -85,7 +85,8 @@ mod replica_fault; // Observer of replicas that send wrong or old data.
 mod replica_tls; // TLS to replicas.
 mod revision; // Revisions: history, differences, full check.
 mod traversal; // Visits every frame below some inodes, many at a time.
-mod tree; // Tree: one open tree, and frames from memory, disk or network.
+mod tree;
+mod witnesses; // Cosignatures of witnesses for the head of a log. // Tree: one open tree, and frames from memory, disk or network.
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
@@ -94,7 +95,7 @@ pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
-pub use freshness::belief::read_policies;
+pub use freshness::belief::{read_policies, read_policy};
 pub use freshness::statement_files::local_statements;
 pub use http::url::without_userinfo;
 pub use http::{
@@ -116,3 +117,4 @@ pub use revision::{
     VerifyEvent,
 };
 pub use tree::Tree;
+pub use witnesses::{CosignRequest, Cosigning, WitnessFailure, WitnessTarget};

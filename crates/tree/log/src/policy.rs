@@ -188,7 +188,15 @@ impl Policy {
         self.check_quorum(&verified, now)
     }
 
-    fn check_quorum(&self, verified: &[Verified<'_>], now: u64) -> Result<Belief, Disbelief> {
+    /// The witnesses whose cosignatures count, the latest first, whether they suffice or not. None
+    /// if the signature of one is false.
+    pub fn cosigned(&self, signed: &SignedCheckpoint, now: u64) -> Vec<Cosigned> {
+        let keys: Vec<_> = self.witnesses.iter().map(|witness| &witness.key).collect();
+        signed.note().verify(&keys).map_or_else(|_| Vec::new(), |found| self.count(&found, now).0)
+    }
+
+    /// The witnesses whose cosignatures count, and the names of others.
+    fn count(&self, verified: &[Verified<'_>], now: u64) -> (Vec<Cosigned>, Vec<String>) {
         let (mut cosigned, mut early) = (Vec::new(), Vec::new());
         for (number, witness) in self.witnesses.iter().enumerate() {
             let times = verified.iter().filter(|found| *found.key == witness.key);
@@ -204,6 +212,11 @@ impl Policy {
             }
         }
         cosigned.sort_by_key(|cosigned| std::cmp::Reverse(cosigned.time));
+        (cosigned, early)
+    }
+
+    fn check_quorum(&self, verified: &[Verified<'_>], now: u64) -> Result<Belief, Disbelief> {
+        let (cosigned, early) = self.count(verified, now);
         let Some(quorum) = self.quorum else { return Ok(Belief { cosigned, quorum_time: None }) };
         let mut have = vec![false; self.witnesses.len()];
         for found in &cosigned {

@@ -65,7 +65,7 @@ pub enum Error {
     #[error("the log of the tree's revisions: {0}")]
     LogFull(vouch_log::append::AppendError),
     #[error(
-        "revision {revision} waits for witnesses, and readers do not see it yet; publish again to ask them again"
+        "revision {revision} waits for witnesses, and readers do not see it yet; `vouch witness` asks them again"
     )]
     Held { revision: u64 },
     #[error(transparent)]
@@ -87,6 +87,8 @@ pub enum Fault {
     Missing,
     /// A guard refused the publication.
     Refused,
+    /// Cosignatures of witnesses are missing.
+    Unwitnessed,
     /// The machine failed: disk, network, memory.
     Environment,
     /// Another process writes the database.
@@ -109,9 +111,8 @@ impl Error {
             | Self::Deleted { .. }
             | Self::PrivateFiles { .. } => Fault::Input,
             Self::NoRevision(_) => Fault::Missing,
-            Self::Held { .. } | Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => {
-                Fault::Refused
-            }
+            Self::Held { .. } => Fault::Unwitnessed,
+            Self::Key(_) | Self::Revoked { .. } | Self::Clock { .. } => Fault::Refused,
             Self::Store(error) if error.is_busy() => Fault::Busy,
             Self::Head(_) | Self::Log(_) | Self::LogFull(_) | Self::Store(_) | Self::Threads(_) => {
                 Fault::Environment

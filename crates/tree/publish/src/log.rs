@@ -200,7 +200,10 @@ pub struct CosignedHead {
 
 /// Asks witnesses about the newest revision, or about a pending one, which then may become visible.
 /// `None` for a tree without a log.
-pub fn cosign(writer: &Writer, ask: &CosignFn) -> Result<Option<CosignedHead>, Error> {
+pub fn cosign(
+    writer: &Writer,
+    ask: &dyn Fn(&mut PendingLog<'_>) -> CosignOutcome,
+) -> Result<Option<CosignedHead>, Error> {
     if let Some(pending) = writer.pending()? {
         let revision = pending.revision.number;
         let is_visible = settle(writer, pending, ask)?;
@@ -226,7 +229,11 @@ pub fn cosign(writer: &Writer, ask: &CosignFn) -> Result<Option<CosignedHead>, E
 }
 
 /// True if it is visible now.
-fn settle(writer: &Writer, mut pending: Pending, ask: &CosignFn) -> Result<bool, Error> {
+fn settle(
+    writer: &Writer,
+    mut pending: Pending,
+    ask: &dyn Fn(&mut PendingLog<'_>) -> CosignOutcome,
+) -> Result<bool, Error> {
     let Some(evidence) = pending.revision.evidence.take() else {
         return Err(Error::Option("a pending revision has no evidence".to_owned()));
     };

@@ -16,6 +16,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::keep_options::KeepArgs;
 use crate::passphrase::PassphraseArgs;
+use crate::witness_options::{WitnessArgs, visibility};
 use crate::{interrupt, key_directory as keys, log_keys, output, progress, size, when};
 
 /// Build or update the signed database of a directory.
@@ -117,6 +118,8 @@ pub(crate) struct Args {
     wait: Duration,
     #[command(flatten)]
     passphrase: PassphraseArgs,
+    #[command(flatten)]
+    witnesses: WitnessArgs,
     /// Print the summary as JSON.
     #[arg(long)]
     json: bool,
@@ -147,7 +150,7 @@ fn parse_deletion_max(text: &str) -> Result<DeletionMax, String> {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
-    let log = log_keys::read(&args.keys)?;
+    let (log, asking) = args.witnesses.attach(log_keys::read(&args.keys)?)?;
     let hostid = cert.root.hostid();
     let name = TreeName::new(&args.location, hostid).at("--location")?;
     let duration_s = u32::try_from(args.duration.as_secs())
@@ -236,9 +239,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             dry_run: args.dry_run,
             log_entries: log,
             ..Report::new(&summary, read_from)
-        }),
-        false => output::text(&summary_text(&summary, read_from, log, args.dry_run)),
+        })?,
+        false => output::text(&summary_text(&summary, read_from, log, args.dry_run))?,
     }
+    asking.map_or(Ok(()), |asking| asking.check(summary.revision))
 }
 
 fn warn(summary: &Summary, private_files: Option<PrivateFiles>) {
@@ -295,11 +299,7 @@ fn summary_text(s: &Summary, snapshot: Option<&str>, log: Option<u64>, is_dry_ru
                 } else {
                     ""
                 },
-                match (is_dry_run, s.is_visible) {
-                    (true, _) => " (dry run: nothing is stored)",
-                    (false, true) => "",
-                    (false, false) => "; waits for witnesses, and readers do not see it yet",
-                }
+                if is_dry_run { " (dry run: nothing is stored)" } else { visibility(s.is_visible) }
             ),
         ],
         vec![

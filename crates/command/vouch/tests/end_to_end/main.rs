@@ -55,3 +55,4 @@ mod web_caches;
 mod web_collections;
 mod web_kills;
 mod web_routes;
+mod witnesses;

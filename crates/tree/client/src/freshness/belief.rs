@@ -24,7 +24,8 @@ pub fn read_policies(given: &[PathBuf]) -> Result<Vec<Policy>> {
     given.iter().map(PathBuf::as_path).chain(machine).map(read_policy).collect()
 }
 
-fn read_policy(path: &Path) -> Result<Policy> {
+/// Reads one policy.
+pub fn read_policy(path: &Path) -> Result<Policy> {
     let invalid = |what: String| Error::Policy { path: path.to_owned(), what };
     let mut bytes = Vec::new();
     std::fs::File::open(path)
@@ -82,4 +83,105 @@ fn tree_demands(record: &SeenRecord) -> bool {
     record.log_serial > 0
         && LogEvidence::from_xdr(&record.evidence)
             .map_or(true, |evidence| evidence.cert.policy().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use vouch_log::append::Appender;
+    use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
+    use vouch_log::key::{Algorithm, Signer};
+    use vouch_log::proof::TlogProof;
+    use vouch_log::revision::{CertPolicy, LogCert, LogSigners, origin, revision_entry};
+    use vouch_tree::key::SecretKey;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+    const SIGNED: &[u8] = b"a signed fsinfo";
+
+    fn witness(seed: u8) -> Signer {
+        let name = format!("w{seed}.example");
+        Signer::from_seed(&name, Algorithm::CosignatureEd25519, &[seed; 32]).unwrap()
+    }
+
+    /// Two of the witnesses 1, 2 and 3.
+    fn two_of_three() -> Vec<u8> {
+        let key = |seed| format!("witness w{seed} {}\n", witness(seed).verifier().to_text());
+        let witnesses: String = (1..=3).map(key).collect();
+        format!("{witnesses}group g 2 w1 w2 w3\nquorum g\n").into_bytes()
+    }
+
+    fn hostid() -> HostId {
+        SecretKey::from_seed(&[7; 32]).public().hostid()
+    }
+
+    fn evidence(serial: u64, demand: Option<&[u8]>, cosigned: &[(u8, u64)]) -> Vec<u8> {
+        let (root, hostid) = (SecretKey::from_seed(&[7; 32]), hostid());
+        let signers = LogSigners::from_seeds(&hostid, &[8; 32], None).unwrap();
+        let demand = demand.map(|text| CertPolicy::parse(text).unwrap());
+        let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX, demand);
+        let mut log = Appender::new();
+        log.push(&revision_entry(SIGNED)).unwrap();
+        let head = Checkpoint::new(&origin(&hostid), log.size(), log.root());
+        let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
+        signers.all().for_each(|signer| checkpoint.note_mut().sign(signer, NOW).unwrap());
+        for (seed, time) in cosigned {
+            checkpoint.note_mut().sign(&witness(*seed), *time).unwrap();
+        }
+        let proof = TlogProof { extra: None, index: 0, hashes: Vec::new(), checkpoint };
+        LogEvidence { cert, proof }.to_xdr()
+    }
+
+    fn rules(policy: Option<&[u8]>) -> BeliefRules {
+        let policies = policy.map(|text| Policy::parse(text).unwrap()).into_iter().collect();
+        BeliefRules { hostid: hostid(), policies }
+    }
+
+    #[test]
+    fn quorum_of_reader_is_demanded() {
+        let (rules, none) = (rules(Some(&two_of_three())), SeenRecord::default());
+        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, NOW);
+        assert!(judge(Some(&evidence(1, None, &[(1, NOW), (3, NOW)]))).is_ok());
+        // None, too few, an unknown one, two times the same, a time in the future, no evidence.
+        for cosigned in [
+            &[][..],
+            &[(1, NOW)],
+            &[(1, NOW), (4, NOW)],
+            &[(2, NOW), (2, NOW + 1)],
+            &[(1, NOW), (2, NOW + 1000)],
+        ] {
+            judge(Some(&evidence(1, None, cosigned))).unwrap_err();
+        }
+        judge(None).unwrap_err();
+        judge(Some(b"vouch log proof v1\n\0")).unwrap_err();
+        // Evidence about another revision.
+        let good = evidence(1, None, &[(1, NOW), (3, NOW)]);
+        rules.judge(&none, b"of a thief", Some(&good), NOW).unwrap_err();
+    }
+
+    #[test]
+    fn demand_of_tree_is_remembered_until_its_root_key_ends_it() {
+        let (rules, demand) = (rules(None), two_of_three());
+        let none = SeenRecord::default();
+        let few = evidence(2, Some(&demand), &[(1, NOW)]);
+        rules.judge(&none, SIGNED, Some(&few), NOW).unwrap_err();
+        let good = evidence(2, Some(&demand), &[(1, NOW), (2, NOW)]);
+        let (log_serial, kept) = rules.judge(&none, SIGNED, Some(&good), NOW).unwrap().unwrap();
+        let seen = SeenRecord { log_serial, evidence: kept, ..SeenRecord::default() };
+        // A thief leaves the evidence out, or brings an earlier certificate.
+        rules.judge(&seen, b"of a thief", None, NOW).unwrap_err();
+        let earlier = evidence(1, None, &[]);
+        rules.judge(&seen, SIGNED, Some(&earlier), NOW).unwrap_err();
+        let ended = evidence(3, None, &[]);
+        assert!(rules.judge(&seen, SIGNED, Some(&ended), NOW).is_ok());
+        assert!(rules.judge(&none, b"of a tree without a log", None, NOW).unwrap().is_none());
+    }
+
+    #[test]
+    fn reader_can_demand_more_and_not_less() {
+        let strict = two_of_three();
+        let lax = rules(Some(b"quorum none\n"));
+        let few = evidence(1, Some(&strict), &[(1, NOW)]);
+        lax.judge(&SeenRecord::default(), SIGNED, Some(&few), NOW).unwrap_err();
+    }
 }

@@ -14,6 +14,8 @@ mod transfer;
 mod transport;
 pub(crate) mod url;
 
+pub(crate) use transport::{chain, plain_client};
+
 pub use connector::HttpConnector;
 pub use files::DatabaseFiles;
 pub use options::{HttpOptions, MakeTransport};

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, StreamExt, try_unfold};
 use reqwest::header::{CACHE_CONTROL, CONTENT_RANGE, DATE, RANGE};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Proxy, Url};
+use reqwest::{Client, ClientBuilder, Proxy, Url};
 
 use super::environment_proxies::EnvironmentProxies;
 use crate::{Error, ReplicaTls};
@@ -67,7 +67,7 @@ impl Network {
             .tcp_nodelay(true)
             // Redirections too.
             .https_only(tls.is_required())
-            .user_agent(concat!("vouch/", env!("CARGO_PKG_VERSION")));
+            .user_agent(USER_AGENT);
         let builder = match tls.authorities() {
             None => builder,
             Some(found) => builder.tls_certs_only(
@@ -75,12 +75,7 @@ impl Network {
             ),
         };
         let builder = match proxy {
-            "environment" => match EnvironmentProxies::of_process() {
-                proxies if proxies.is_empty() => builder.no_proxy(),
-                proxies => {
-                    builder.no_proxy().proxy(Proxy::custom(move |url| proxies.proxy_of(url)))
-                }
-            },
+            "environment" => with_environment_proxies(builder),
             "DIRECT" => builder.no_proxy(),
             url => {
                 let why = "not a proxy; expected http://HOST:PORT, socks5://HOST:PORT, DIRECT, or pac: or pac-strict: and the URL or file of a script";
@@ -97,6 +92,24 @@ impl Network {
             .build()
             .map(|client| Self { client, is_proxied, may_be_proxied })
             .map_err(|error| Error::Damaged { what: format!("HTTP client: {}", chain(&error)) })
+    }
+}
+
+/// For few requests of another protocol. Follows no redirection.
+pub(crate) fn plain_client(connect_timeout: Duration) -> Result<Client, String> {
+    vouch_tls::install_provider();
+    let builder = Client::builder()
+        .connect_timeout(connect_timeout)
+        .redirect(Policy::none())
+        .tcp_nodelay(true)
+        .user_agent(USER_AGENT);
+    with_environment_proxies(builder).build().map_err(|error| chain(&error))
+}
+
+fn with_environment_proxies(builder: ClientBuilder) -> ClientBuilder {
+    match EnvironmentProxies::of_process() {
+        proxies if proxies.is_empty() => builder.no_proxy(),
+        proxies => builder.no_proxy().proxy(Proxy::custom(move |url| proxies.proxy_of(url))),
     }
 }
 
@@ -159,7 +172,7 @@ fn parse_proxy(url: &str) -> Option<Proxy> {
 }
 
 /// The outermost message alone says little.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -171,6 +184,8 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+const USER_AGENT: &str = concat!("vouch/", env!("CARGO_PKG_VERSION"));
 
 const RESOLVER_ERROR: &str = "dns error: ";
 

@@ -1,0 +1,383 @@
+//! Asks witnesses to cosign a checkpoint (C2SP tlog-witness), all at once and within a bounded time.
+//!
+//! Makes a runtime of its own for the requests: proofs come from files, which may block.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use reqwest::Client;
+use tokio::runtime::Runtime;
+use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::key::VerifierKey;
+use vouch_log::merkle::{Hash, PROOF_LEN_MAX};
+use vouch_log::note::{NoteError, NoteSignature};
+use vouch_log::policy::Policy;
+use vouch_log::witness::{
+    ADD_CHECKPOINT_PATH, AddCheckpoint, REPLY_LEN_MAX, Reply, ReplyError, verify_cosignatures,
+};
+
+use crate::http::{chain, plain_client};
+
+/// After the quorum, the other witnesses get as much time again, within these bounds.
+const GRACE_MIN: Duration = Duration::from_millis(100);
+const GRACE_MAX: Duration = Duration::from_millis(500);
+
+/// Between attempts at a busy witness: doubled each time.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(250);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Two publishers can make each other's sizes stale for a while.
+const CONFLICTS_MAX: u32 = 4;
+
+/// A witness to ask.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WitnessTarget {
+    /// For messages.
+    pub name: String,
+    /// Submission prefix.
+    pub url: String,
+    /// Cosignatures of other keys are ignored.
+    pub keys: Vec<VerifierKey>,
+}
+
+impl WitnessTarget {
+    /// The witnesses of the policies that have a URL. Keys at one URL are one witness.
+    pub fn of_policies<'p>(policies: impl IntoIterator<Item = &'p Policy>) -> Vec<Self> {
+        let mut targets: Vec<Self> = Vec::new();
+        for witness in policies.into_iter().flat_map(Policy::witnesses) {
+            let Some(url) = witness.url.as_deref().map(|url| url.trim_end_matches('/')) else {
+                continue;
+            };
+            match targets.iter_mut().find(|target| target.url == url) {
+                Some(target) if target.keys.contains(&witness.key) => {}
+                Some(target) => target.keys.push(witness.key.clone()),
+                None => targets.push(Self {
+                    name: witness.name.clone(),
+                    url: url.to_owned(),
+                    keys: vec![witness.key.clone()],
+                }),
+            }
+        }
+        targets
+    }
+}
+
+/// The cause why a witness has not cosigned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WitnessFailure {
+    /// [`WitnessTarget::name`].
+    pub name: String,
+    /// [`WitnessTarget::url`].
+    pub url: String,
+    /// In words.
+    pub why: String,
+}
+
+/// All answers.
+#[derive(Debug, Clone)]
+pub struct Cosigning {
+    /// With the cosignatures so far.
+    pub checkpoint: SignedCheckpoint,
+    /// `None` if all policies hold, else what is missing.
+    pub shortfall: Option<String>,
+    /// In the order of the targets.
+    pub failures: Vec<WitnessFailure>,
+}
+
+/// A request for cosignatures of one checkpoint.
+#[derive(Debug)]
+pub struct CosignRequest<'a> {
+    /// Asked all at once.
+    pub targets: &'a [WitnessTarget],
+    /// The request has its quorum when all of them hold.
+    pub policies: &'a [Policy],
+    /// Keys of the log that witnesses know.
+    pub log_keys: &'a [VerifierKey],
+    /// Signed by the log.
+    pub checkpoint: &'a SignedCheckpoint,
+    /// The checkpoint does not grow beyond this, in bytes.
+    pub checkpoint_len_max: usize,
+    /// Limit of the whole.
+    pub wait: Duration,
+    /// Seconds since 1970.
+    pub now: fn() -> u64,
+}
+
+impl CosignRequest<'_> {
+    /// Returns when all have answered, soon after the quorum, or when the time is over. `proof`: of
+    /// consistency, from a size below the checkpoint's. Its errors are text for a log.
+    pub fn send(&self, mut proof: impl FnMut(u64) -> Result<Vec<Hash>, String>) -> Cosigning {
+        let late = format!("no answer within {} s", self.wait.as_secs_f32());
+        let mut run = Run {
+            request: self,
+            checkpoint: self.checkpoint.clone(),
+            shortfall: None,
+            errors: vec![Some(late); self.targets.len()],
+        };
+        run.shortfall = run.check();
+        match Network::start(self.wait) {
+            Ok(network) => run.ask_all(&network, &mut proof),
+            Err(why) => run.errors.fill(Some(why)),
+        }
+        let failures = self.targets.iter().zip(run.errors).filter_map(|(target, why)| {
+            let WitnessTarget { name, url, .. } = target;
+            why.map(|why| WitnessFailure { name: name.clone(), url: url.clone(), why })
+        });
+        Cosigning {
+            failures: failures.collect(),
+            checkpoint: run.checkpoint,
+            shortfall: run.shortfall,
+        }
+    }
+}
+
+struct Run<'a> {
+    request: &'a CosignRequest<'a>,
+    checkpoint: SignedCheckpoint,
+    shortfall: Option<String>,
+    /// One for each target.
+    errors: Vec<Option<String>>,
+}
+
+type MakeProof<'p> = dyn FnMut(u64) -> Result<Vec<Hash>, String> + 'p;
+
+impl Run<'_> {
+    fn ask_all(&mut self, network: &Network, proof: &mut MakeProof<'_>) {
+        let begun = Instant::now();
+        let mut until = begun + self.request.wait;
+        let mut proofs = BTreeMap::new();
+        let mut waiting = 0;
+        for number in 0..self.request.targets.len() {
+            // Most witnesses have seen the head before; 409 corrects a wrong guess.
+            let guess = self.size() - u64::from(!self.has_cosigned(number)).min(self.size());
+            let attempt = Attempt { number, old_size: guess, ..Attempt::default() };
+            waiting += usize::from(self.ask(network, attempt, &mut proofs, proof));
+        }
+        while waiting > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            let (attempt, answer) = match network.answers.recv_timeout(left) {
+                Ok(answered) => answered,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+            };
+            let number = attempt.number;
+            match self.take(&attempt, answer) {
+                Next::Done => {
+                    self.errors[number] = None;
+                    waiting -= 1;
+                }
+                Next::Failed(why) => {
+                    self.errors[number] = Some(why);
+                    waiting -= 1;
+                }
+                Next::Again(next, why) => {
+                    if let Some(why) = why {
+                        self.errors[number] = Some(why);
+                    }
+                    waiting -= usize::from(!self.ask(network, next, &mut proofs, proof));
+                }
+            }
+            if self.shortfall.is_some() {
+                self.shortfall = self.check();
+                if self.shortfall.is_none() {
+                    let grace = begun.elapsed().clamp(GRACE_MIN, GRACE_MAX);
+                    until = until.min(Instant::now() + grace);
+                }
+            }
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.request.checkpoint.checkpoint().size
+    }
+
+    fn has_cosigned(&self, number: usize) -> bool {
+        let keys = &self.request.targets[number].keys;
+        !self.checkpoint.with_signatures_of(keys).note().signatures().is_empty()
+    }
+
+    fn check(&self) -> Option<String> {
+        let now = (self.request.now)();
+        let check = |policy: &Policy| {
+            policy.check(&self.checkpoint, self.request.log_keys, now).err().map(|e| e.to_string())
+        };
+        self.request.policies.iter().find_map(check)
+    }
+
+    /// False if the witness cannot be asked.
+    fn ask(
+        &mut self,
+        network: &Network,
+        attempt: Attempt,
+        proofs: &mut BTreeMap<u64, Vec<Hash>>,
+        make: &mut MakeProof<'_>,
+    ) -> bool {
+        let old = attempt.old_size;
+        if !proofs.contains_key(&old) {
+            let made = if old == 0 || old == self.size() { Ok(Vec::new()) } else { make(old) };
+            match made {
+                Ok(hashes) if hashes.len() <= PROOF_LEN_MAX => {
+                    proofs.insert(old, hashes);
+                }
+                Ok(_) => unreachable!("a log has fewer levels than a proof may have hashes"),
+                Err(why) => {
+                    self.errors[attempt.number] =
+                        Some(format!("the proof from {old} entries cannot be made: {why}"));
+                    return false;
+                }
+            }
+        }
+        let (checkpoint, keys) = (self.request.checkpoint, self.request.log_keys);
+        let body = AddCheckpoint::new(old, proofs[&old].clone(), checkpoint, keys).to_text();
+        network.post(&self.request.targets[attempt.number].url, attempt, body);
+        true
+    }
+
+    fn take(&mut self, attempt: &Attempt, answer: Result<Reply, Fault>) -> Next {
+        let busy = |why: String| {
+            let pause = (attempt.pause * 2).clamp(RETRY_PAUSE_MIN, RETRY_PAUSE_MAX);
+            Next::Again(Attempt { pause, ..*attempt }, Some(why))
+        };
+        let size = self.size();
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(Fault::Passing(why)) => return busy(why),
+            Err(Fault::Lasting(why)) => return Next::Failed(why),
+        };
+        let origin = || self.request.checkpoint.checkpoint().origin.clone();
+        Next::Failed(match reply {
+            Reply::Cosignatures(found) => {
+                let keys = &self.request.targets[attempt.number].keys;
+                let added = verify_cosignatures(self.request.checkpoint, found, keys)
+                    .map_err(|error| match error {
+                        ReplyError::Note(NoteError::Unsigned) => {
+                            "its reply has no cosignature of the witness's key".to_owned()
+                        }
+                        error => error.to_string(),
+                    })
+                    .and_then(|good| good.into_iter().try_for_each(|one| self.add(one)));
+                match added {
+                    Ok(()) => return Next::Done,
+                    Err(why) => why,
+                }
+            }
+            Reply::Conflict { size: old } if old > size => format!(
+                "it has cosigned {old} entries, and this log has {size}: the log was restored from an older copy, or its key is used elsewhere"
+            ),
+            Reply::Conflict { .. } if attempt.conflicts >= CONFLICTS_MAX => {
+                "its size changed with each attempt".to_owned()
+            }
+            Reply::Conflict { size: old } => {
+                let conflicts = attempt.conflicts + 1;
+                return Next::Again(Attempt { old_size: old, conflicts, ..*attempt }, None);
+            }
+            Reply::UnknownLog => {
+                format!("it does not know the log {}; register it with its operator", origin())
+            }
+            Reply::UnknownKey => format!(
+                "it does not know the key of the log {}; send log.pub to its operator",
+                origin()
+            ),
+            Reply::ProofRefused => {
+                format!("it has seen another history of the log {}", origin())
+            }
+            Reply::BadRequest => "it cannot read the request (status 400)".to_owned(),
+            Reply::Busy(status) => return busy(format!("it answers with status {status}")),
+            Reply::Unexpected(status) => {
+                format!("it answers with status {status}, which is none of tlog-witness")
+            }
+        })
+    }
+
+    fn add(&mut self, cosignature: NoteSignature) -> Result<(), String> {
+        let mut next = self.checkpoint.clone();
+        next.note_mut().add(cosignature).map_err(|error| error.to_string())?;
+        if next.to_text().len() > self.request.checkpoint_len_max {
+            return Err("its cosignature does not fit beside the others".to_owned());
+        }
+        self.checkpoint = next;
+        Ok(())
+    }
+}
+
+enum Next {
+    Done,
+    Failed(String),
+    /// With the cause, if it is a failure.
+    Again(Attempt, Option<String>),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Attempt {
+    /// The target.
+    number: usize,
+    old_size: u64,
+    conflicts: u32,
+    /// Before the request.
+    pause: Duration,
+}
+
+enum Fault {
+    /// Another attempt may help.
+    Passing(String),
+    Lasting(String),
+}
+
+struct Network {
+    runtime: Option<Runtime>,
+    client: Client,
+    answer: Sender<(Attempt, Result<Reply, Fault>)>,
+    answers: Receiver<(Attempt, Result<Reply, Fault>)>,
+}
+
+impl Network {
+    fn start(wait: Duration) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("witnesses")
+            .enable_all()
+            .build()
+            .map_err(|error| format!("cannot start threads: {error}"))?;
+        let (answer, answers) = channel();
+        Ok(Self { client: plain_client(wait)?, runtime: Some(runtime), answer, answers })
+    }
+
+    fn post(&self, url: &str, attempt: Attempt, body: String) {
+        let url = format!("{}{ADD_CHECKPOINT_PATH}", url.trim_end_matches('/'));
+        let (client, answer) = (self.client.clone(), self.answer.clone());
+        let Some(runtime) = &self.runtime else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(attempt.pause).await;
+            let reply = post(&client, &url, body).await;
+            let _ = answer.send((attempt, reply));
+        });
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Requests in flight end here. The caller may be within another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn post(client: &Client, url: &str, body: String) -> Result<Reply, Fault> {
+    let failed = |error: reqwest::Error| match error.is_builder() {
+        true => Fault::Lasting(format!("{url} is no http:// or https:// URL")),
+        false => Fault::Passing(chain(&error)),
+    };
+    let mut response = client.post(url).body(body).send().await.map_err(failed)?;
+    let status = response.status().as_u16();
+    let content_type = response.headers().get(reqwest::header::CONTENT_TYPE);
+    let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if bytes.len() + chunk.len() > REPLY_LEN_MAX {
+            return Err(Fault::Lasting(format!("its answer is longer than {REPLY_LEN_MAX} bytes")));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Reply::parse(status, &content_type, &bytes).map_err(|error| Fault::Lasting(error.to_string()))
+}
