@@ -74,7 +74,7 @@ impl Site {
             threads: 1,
             ..Options::new(source.to_owned(), self.name.clone(), start, DURATION_S)
         };
-        let signer = Signer { key: &self.key, cert: self.cert };
+        let signer = Signer { key: &self.key, cert: self.cert.clone() };
         publish(&writer, &signer, &options, &Progress::default()).map(drop).map_err(publishing)
     }
 

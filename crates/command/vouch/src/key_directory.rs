@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_tree::key::{PublicKey, SecretKey, SigningCert};
 use vouch_tree::keyfile::{self, Role};
+use vouch_xdr::Xdr as _;
 use zeroize::Zeroizing;
 
 use crate::exit::{At as _, Failure, Outcome};
@@ -140,14 +141,24 @@ pub(crate) fn read_signing(
 }
 
 pub(crate) fn public_text(key: &PublicKey) -> String {
-    format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.0))
+    format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.to_xdr()))
 }
 
 /// `None` if the text is no public key.
 pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
     let body = std::str::from_utf8(text).ok()?.strip_prefix(ROOT_PUBLIC_HEADER)?;
     let bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).ok()?;
-    Some(PublicKey(bytes.try_into().ok()?))
+    PublicKey::from_xdr(&bytes).ok()
+}
+
+/// A new key: a pair of Ed25519 and ML-DSA-44, or Ed25519 alone.
+pub(crate) fn generate(is_pair: bool) -> Outcome<SecretKey> {
+    let seed = random()?;
+    Ok(if is_pair {
+        SecretKey::from_seeds(&seed, &*random()?)
+    } else {
+        SecretKey::from_seed(&seed)
+    })
 }
 
 pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
@@ -231,8 +242,10 @@ mod tests {
 
     #[test]
     fn public_keys_round_trip_as_text() {
-        let key = SecretKey::from_seed(&[7; 32]).public();
-        assert_eq!(parse_public(public_text(&key).as_bytes()), Some(key));
+        for key in [SecretKey::from_seed(&[7; 32]), SecretKey::from_seeds(&[7; 32], &[8; 32])] {
+            let key = key.public();
+            assert_eq!(parse_public(public_text(&key).as_bytes()), Some(key));
+        }
         assert_eq!(parse_public(b"vouch root public key v1\n????"), None);
     }
 }

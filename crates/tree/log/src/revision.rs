@@ -5,7 +5,7 @@
 //! revisions.
 
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
-use vouch_tree::key::{PublicKey, Purpose, SecretKey};
+use vouch_tree::key::{PublicKey, Purpose, SecretKey, Signature};
 use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -22,7 +22,7 @@ pub const REVISION_ENTRY_LEN_MAX: usize = ENTRY_MAGIC.len() + SIGNED_LEN_MAX;
 pub const CERT_POLICY_LEN_MAX: usize = 8 << 10;
 
 /// Longest certificate, in bytes.
-pub const LOG_CERT_LEN_MAX: usize = 2048 + CERT_POLICY_LEN_MAX;
+pub const LOG_CERT_LEN_MAX: usize = (6 << 10) + CERT_POLICY_LEN_MAX;
 
 const ORIGIN_PREFIX: &str = "vouch/v1/log/";
 
@@ -180,7 +180,7 @@ pub struct LogCert {
     not_before: u64,
     not_after: u64,
     policy: Option<CertPolicy>,
-    signature: [u8; 64],
+    signature: Signature,
 }
 
 impl LogCert {
@@ -201,7 +201,7 @@ impl LogCert {
     ) -> Self {
         assert_eq!(keys.ed25519.name(), origin(&log), "the keys are named after the log");
         let root_key = root.public();
-        let signature = [0; 64];
+        let signature = Signature::MISSING;
         let mut cert =
             Self { root: root_key, log, keys, serial, not_before, not_after, policy, signature };
         cert.signature = root.sign(Purpose::LogCertificate, &cert.body());
@@ -261,7 +261,7 @@ impl LogCert {
 impl Xdr for LogCert {
     fn encode(&self, w: &mut Writer) {
         self.encode_body(w);
-        w.opaque_fixed(&self.signature);
+        self.signature.encode(w);
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
@@ -272,22 +272,17 @@ impl Xdr for LogCert {
         let (root, log) = (PublicKey::decode(r)?, HostId::decode(r)?);
         let ed25519 = r.opaque_fixed()?;
         let ml_dsa_44 = Some(r.opaque(ML_DSA_44_PUBLIC_LEN)?).filter(|key| !key.is_empty());
-        let keys = LogKeys::new(&log, &ed25519, ml_dsa_44);
-        Ok(Self {
-            root,
-            log,
-            keys: keys.map_err(|_| XdrError::Invalid("key of a log certificate"))?,
-            serial: r.u64()?,
-            not_before: r.u64()?,
-            not_after: r.u64()?,
-            policy: match r.opaque(CERT_POLICY_LEN_MAX)? {
-                [] => None,
-                text => Some(
-                    CertPolicy::parse(text)
-                        .map_err(|_| XdrError::Invalid("policy of a log certificate"))?,
-                ),
-            },
-            signature: r.opaque_fixed()?,
-        })
+        let keys = LogKeys::new(&log, &ed25519, ml_dsa_44)
+            .map_err(|_| XdrError::Invalid("key of a log certificate"))?;
+        let (serial, not_before, not_after) = (r.u64()?, r.u64()?, r.u64()?);
+        let policy = match r.opaque(CERT_POLICY_LEN_MAX)? {
+            [] => None,
+            text => Some(
+                CertPolicy::parse(text)
+                    .map_err(|_| XdrError::Invalid("policy of a log certificate"))?,
+            ),
+        };
+        let signature = Signature::decode(r, &root)?;
+        Ok(Self { root, log, keys, serial, not_before, not_after, policy, signature })
     }
 }

@@ -327,7 +327,7 @@ pub(crate) fn put_signed(
     signer: &Signer<'_>,
     fsinfo: &Fsinfo,
 ) -> Result<(BlockHandle, Vec<u8>), Error> {
-    let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert).to_xdr();
+    let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert.clone()).to_xdr();
     let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
     let handle = writer.iv().handle_of(&stored);
     writer.put(&handle, &stored)?;

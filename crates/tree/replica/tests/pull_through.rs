@@ -55,7 +55,7 @@ impl Site {
             Options { level: 0, ..Options::new(self.path("source"), self.name.clone(), now, 3600) };
         publish(
             &writer,
-            &Signer { key: &self.key, cert: self.cert },
+            &Signer { key: &self.key, cert: self.cert.clone() },
             &options,
             &Progress::default(),
         )

@@ -2,7 +2,7 @@
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-use crate::key::{Purpose, SecretKey, SigningCert};
+use crate::key::{Purpose, SecretKey, Signature, SigningCert};
 use crate::{BlockHandle, HostId, Inode, Iv};
 
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -18,7 +18,8 @@ pub const MESSAGE_XATTR: &[u8] = b"user.vouch.message";
 pub(crate) const FSINFO_LEN_MAX: usize = 8 * 1024;
 
 /// Longest signed fsinfo in XDR, in bytes.
-pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 512;
+/// Two keys and two signatures of pairs take 7,800.
+pub const SIGNED_LEN_MAX: usize = FSINFO_LEN_MAX + 8 * 1024;
 
 /// The root of one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +141,7 @@ impl Xdr for Fsinfo {
 pub struct SignedFsinfo {
     fsinfo: Vec<u8>,
     cert: SigningCert,
-    signature: [u8; 64],
+    signature: Signature,
 }
 
 impl SignedFsinfo {
@@ -171,7 +172,16 @@ impl SignedFsinfo {
     /// Verifies the signatures from the root key of `hostid` down. Does not check time or
     /// revocation: see [`crate::verify`].
     pub fn open(&self, hostid: &HostId) -> Result<Fsinfo, SignatureError> {
-        if !self.cert.is_signed_by(hostid) {
+        self.open_with(hostid, &mut CertCache::default())
+    }
+
+    /// Does not verify again a certificate that `cache` knows.
+    pub fn open_with(
+        &self,
+        hostid: &HostId,
+        cache: &mut CertCache,
+    ) -> Result<Fsinfo, SignatureError> {
+        if !cache.is_signed_by(&self.cert, hostid) {
             return Err(SignatureError::Certificate);
         }
         if !self.cert.signing.verify(Purpose::Fsinfo, &self.fsinfo, &self.signature) {
@@ -182,6 +192,21 @@ impl SignedFsinfo {
             return Err(SignatureError::OtherTree(fsinfo.hostid));
         }
         Ok(fsinfo)
+    }
+}
+
+/// The certificate of one tree that was verified last.
+#[derive(Debug, Clone, Default)]
+pub struct CertCache(Option<(HostId, SigningCert)>);
+
+impl CertCache {
+    fn is_signed_by(&mut self, cert: &SigningCert, hostid: &HostId) -> bool {
+        let is_known = self.0.as_ref().is_some_and(|known| (&known.0, &known.1) == (hostid, cert));
+        if !is_known && cert.is_signed_by(hostid) {
+            self.0 = Some((*hostid, cert.clone()));
+            return true;
+        }
+        is_known
     }
 }
 
@@ -203,14 +228,13 @@ impl Xdr for SignedFsinfo {
     fn encode(&self, w: &mut Writer) {
         w.opaque(&self.fsinfo);
         self.cert.encode(w);
-        w.opaque_fixed(&self.signature);
+        self.signature.encode(w);
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Ok(Self {
-            fsinfo: r.opaque(FSINFO_LEN_MAX)?.to_vec(),
-            cert: SigningCert::decode(r)?,
-            signature: r.opaque_fixed()?,
-        })
+        let fsinfo = r.opaque(FSINFO_LEN_MAX)?.to_vec();
+        let cert = SigningCert::decode(r)?;
+        let signature = Signature::decode(r, &cert.signing)?;
+        Ok(Self { fsinfo, cert, signature })
     }
 }

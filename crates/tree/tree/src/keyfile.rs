@@ -30,12 +30,15 @@ impl Role {
 const CERT_HEADER: &str = "vouch signing certificate v1";
 
 /// Longest key file, in bytes.
-pub const FILE_LEN_MAX: usize = 4096;
+pub const FILE_LEN_MAX: usize = 8192;
 
 /// Second recommended option of RFC 9106 §4.
 const ARGON2_KIB: u32 = 64 * 1024;
 const ARGON2_PASSES: u32 = 3;
 const ARGON2_LANES: u32 = 4;
+
+/// The seeds of a pair, and the tag of 16 bytes.
+const SEALED_LEN_MAX: usize = 80;
 
 /// A malicious file cannot exhaust memory or time.
 const ARGON2_KIB_MAX: u32 = 1024 * 1024;
@@ -75,13 +78,15 @@ pub fn write_secret(
     sealing: Option<&Sealing<'_>>,
 ) -> Result<Zeroizing<String>, Error> {
     let mut w = Writer::new();
+    let seeds = key.seeds();
+    let form = |is_sealed| Form { is_sealed, is_pair: key.public().is_pair() }.to_number();
     match sealing {
         None => {
-            w.u32(0);
-            w.opaque_fixed(key.seed());
+            w.u32(form(false));
+            w.opaque_fixed(&seeds);
         }
         Some(sealing) => {
-            w.u32(1);
+            w.u32(form(true));
             for n in [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES] {
                 w.u32(n);
             }
@@ -92,7 +97,7 @@ pub fn write_secret(
                 &sealing.salt,
                 [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES],
             )?;
-            let payload = Payload { msg: key.seed(), aad: role.header().as_bytes() };
+            let payload = Payload { msg: &seeds, aad: role.header().as_bytes() };
             let sealed = cipher
                 .encrypt(&XNonce::from(sealing.nonce), payload)
                 .map_err(|_| Error::Parameters)?;
@@ -107,33 +112,52 @@ pub fn write_secret(
 pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result<SecretKey, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
     let mut r = Reader::new(&bytes);
-    let seed = match r.u32()? {
-        0 => Zeroizing::new(r.opaque_fixed::<32>()?),
-        1 => {
-            let parameters = [r.u32()?, r.u32()?, r.u32()?];
-            let (salt, nonce) = (r.opaque_fixed::<16>()?, r.opaque_fixed::<24>()?);
-            let sealed = r.opaque(64)?;
-            let cipher = cipher(passphrase.ok_or(Error::PassphraseNeeded)?, &salt, parameters)?;
-            let payload = Payload { msg: sealed, aad: role.header().as_bytes() };
-            let opened = Zeroizing::new(
-                cipher
-                    .decrypt(&XNonce::from(nonce), payload)
-                    .map_err(|_| Error::WrongPassphrase)?,
-            );
-            Zeroizing::new(
-                <[u8; 32]>::try_from(opened.as_slice()).map_err(|_| Error::WrongPassphrase)?,
-            )
-        }
-        value => return Err(XdrError::Unknown { what: "key file sealing", value }.into()),
+    let form = Form::decode(&mut r)?;
+    let seeds = if form.is_sealed {
+        let parameters = [r.u32()?, r.u32()?, r.u32()?];
+        let (salt, nonce) = (r.opaque_fixed::<16>()?, r.opaque_fixed::<24>()?);
+        let sealed = r.opaque(SEALED_LEN_MAX)?;
+        let cipher = cipher(passphrase.ok_or(Error::PassphraseNeeded)?, &salt, parameters)?;
+        let payload = Payload { msg: sealed, aad: role.header().as_bytes() };
+        let opened = cipher.decrypt(&XNonce::from(nonce), payload);
+        Zeroizing::new(opened.map_err(|_| Error::WrongPassphrase)?)
+    } else if form.is_pair {
+        Zeroizing::new(Zeroizing::new(r.opaque_fixed::<64>()?).to_vec())
+    } else {
+        Zeroizing::new(Zeroizing::new(r.opaque_fixed::<32>()?).to_vec())
     };
     r.finish()?;
-    Ok(SecretKey::from_seed(&seed))
+    let (ed25519, ml_dsa_44) = seeds.split_first_chunk::<32>().ok_or(Error::WrongPassphrase)?;
+    match (form.is_pair, <&[u8; 32]>::try_from(ml_dsa_44)) {
+        (true, Ok(ml_dsa_44)) => Ok(SecretKey::from_seeds(ed25519, ml_dsa_44)),
+        (false, Err(_)) if ml_dsa_44.is_empty() => Ok(SecretKey::from_seed(ed25519)),
+        _ => Err(Error::WrongPassphrase),
+    }
+}
+
+/// The first number of a key file.
+struct Form {
+    is_sealed: bool,
+    is_pair: bool,
+}
+
+impl Form {
+    const fn to_number(&self) -> u32 {
+        self.is_sealed as u32 | (self.is_pair as u32) << 1
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            number @ 0..=3 => Ok(Self { is_sealed: number & 1 != 0, is_pair: number & 2 != 0 }),
+            value => Err(XdrError::Unknown { what: "key file sealing", value }),
+        }
+    }
 }
 
 /// True if [`read_secret`] needs a passphrase.
 pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
     let bytes = Zeroizing::new(unarmour(role.header(), text)?);
-    Ok(Reader::new(&bytes).u32()? != 0)
+    Ok(Form::decode(&mut Reader::new(&bytes))?.is_sealed)
 }
 
 /// The text of a certificate file.
@@ -190,22 +214,28 @@ mod tests {
 
     #[test]
     fn round_trips_plain_and_encrypted_keys() {
-        let plain = write_secret(Role::Signing, &key(), None).unwrap();
+        for key in [key(), SecretKey::from_seeds(&[42; 32], &[43; 32])] {
+            round_trip(&key);
+        }
+    }
+
+    fn round_trip(key: &SecretKey) {
+        let plain = write_secret(Role::Signing, key, None).unwrap();
         assert!(!is_sealed(Role::Signing, plain.as_bytes()).unwrap());
         assert_eq!(
             read_secret(Role::Signing, plain.as_bytes(), None).ok().unwrap().public(),
-            key().public()
+            key.public()
         );
 
         let sealing = Sealing { passphrase: b"correct horse", salt: [1; 16], nonce: [2; 24] };
-        let sealed = write_secret(Role::Root, &key(), Some(&sealing)).unwrap();
+        let sealed = write_secret(Role::Root, key, Some(&sealing)).unwrap();
         assert!(is_sealed(Role::Root, sealed.as_bytes()).unwrap());
         assert_eq!(
             read_secret(Role::Root, sealed.as_bytes(), Some(b"correct horse"))
                 .ok()
                 .unwrap()
                 .public(),
-            key().public()
+            key.public()
         );
         assert_eq!(
             read_secret(Role::Root, sealed.as_bytes(), Some(b"battery")).err(),

@@ -6,6 +6,8 @@ use core::str::FromStr;
 use data_encoding::{Encoding, Specification};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
+use crate::key::ML_DSA_44_PUBLIC_LEN;
+
 /// If the name has none.
 pub const PORT_DEFAULT: u16 = 4340;
 
@@ -17,14 +19,22 @@ pub const FILE_NAME_LEN_MAX: usize = 255;
 
 const HOSTID_CONTEXT: &str = "vouch 2026 hostid of a root public key v1";
 
-/// The hash of a root public key.
+const PAIR_CONTEXT: &str = "vouch 2026 hostid of a pair of root public keys v1";
+
+/// The hash of a root public key, or of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId([u8; 32]);
 
 impl HostId {
-    /// BLAKE3 in key-derivation mode.
+    /// Of an Ed25519 key alone. BLAKE3 in key-derivation mode.
     pub fn of_root_key(public: &[u8; 32]) -> Self {
         Self(blake3::derive_key(HOSTID_CONTEXT, public))
+    }
+
+    /// Of a pair. The context differs, so half of a pair has another name.
+    pub fn of_root_pair(ed25519: &[u8; 32], ml_dsa_44: &[u8; ML_DSA_44_PUBLIC_LEN]) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(PAIR_CONTEXT);
+        Self(*hasher.update(ed25519).update(ml_dsa_44).finalize().as_bytes())
     }
 
     /// Any 32 bytes are a HOSTID.

@@ -4,14 +4,14 @@
 use data_encoding::BASE64;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-use crate::key::{PublicKey, Purpose, SecretKey};
+use crate::key::{PublicKey, Purpose, SecretKey, Signature};
 use crate::{HostId, TreeName};
 
 /// Longest reason of a revocation, in bytes.
 pub const REASON_LEN_MAX: usize = 1024;
 
-/// Longest statement in XDR, in bytes.
-pub const STATEMENT_LEN_MAX: usize = 2048;
+/// Longest statement in XDR, in bytes. The key and the signature of a pair take 3,860.
+pub const STATEMENT_LEN_MAX: usize = 5 << 10;
 
 /// Longest statement that a replica offers beside a revision, in bytes: evidence of a transparency
 /// log is longer than a [`KeyStatement`].
@@ -29,7 +29,7 @@ pub struct KeyStatement {
     /// Time of signing, seconds since 1970. The latest forwarding pointer is in force.
     time: u64,
     body: Body,
-    signature: [u8; 64],
+    signature: Signature,
 }
 
 /// What a statement says.
@@ -50,7 +50,7 @@ pub enum Body {
 impl KeyStatement {
     /// Signs a statement. `time`: seconds since 1970.
     pub fn issue(root: &SecretKey, time: u64, body: Body) -> Self {
-        let mut statement = Self { root: root.public(), time, body, signature: [0; 64] };
+        let mut statement = Self { root: root.public(), time, body, signature: Signature::MISSING };
         statement.signature = root.sign(Purpose::Statement, &statement.signed_bytes());
         statement
     }
@@ -123,7 +123,7 @@ impl KeyStatement {
 impl Xdr for KeyStatement {
     fn encode(&self, w: &mut Writer) {
         self.encode_unsigned(w);
-        w.opaque_fixed(&self.signature);
+        self.signature.encode(w);
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
@@ -133,7 +133,8 @@ impl Xdr for KeyStatement {
             2 => Body::Forwarding { to: TreeName::decode(r)? },
             value => return Err(XdrError::Unknown { what: "key statement", value }),
         };
-        Ok(Self { root, time, body, signature: r.opaque_fixed()? })
+        let signature = Signature::decode(r, &root)?;
+        Ok(Self { root, time, body, signature })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
-use crate::fsinfo::SignatureError;
+use crate::fsinfo::{CertCache, SignatureError};
 use crate::statement::{Body, KeyStatement, effective_statement};
 use crate::time_text::{RelativeTime, Utc};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
@@ -115,6 +115,19 @@ pub fn verify_fsinfo<'a>(
     seen: &NewestSeen,
     statements: impl IntoIterator<Item = &'a KeyStatement>,
 ) -> Result<Verified, Refusal> {
+    verify_fsinfo_with(hostid, offered, now, seen, statements, &mut CertCache::default())
+}
+
+/// [`verify_fsinfo`] for revisions that follow each other: a certificate that `cache` knows is not
+/// verified again.
+pub fn verify_fsinfo_with<'a>(
+    hostid: &HostId,
+    offered: &[u8],
+    now: u64,
+    seen: &NewestSeen,
+    statements: impl IntoIterator<Item = &'a KeyStatement>,
+    cache: &mut CertCache,
+) -> Result<Verified, Refusal> {
     if let Some(statement) = effective_statement(hostid, statements) {
         return Err(match statement.verified() {
             Some(Body::Forwarding { to }) => Refusal::Moved(to.clone()),
@@ -125,7 +138,7 @@ pub fn verify_fsinfo<'a>(
         });
     }
     let signed = SignedFsinfo::from_xdr(offered)?;
-    let fsinfo = signed.open(hostid)?;
+    let fsinfo = signed.open_with(hostid, cache)?;
     let cert = signed.cert();
     let hash = *blake3::hash(offered).as_bytes();
     if cert.serial < seen.cert_serial {
@@ -222,7 +235,8 @@ mod tests {
         }
 
         fn offer(&self, revision: u64, start: u64) -> Vec<u8> {
-            SignedFsinfo::sign(&self.fsinfo(revision, start), &self.signing, self.cert).to_xdr()
+            SignedFsinfo::sign(&self.fsinfo(revision, start), &self.signing, self.cert.clone())
+                .to_xdr()
         }
 
         fn verify_fsinfo(
@@ -310,6 +324,40 @@ mod tests {
                 p.verify_fsinfo(&p.offer(1, start), now, &NewestSeen::default()),
                 Err(Refusal::OutsideCertificate { .. })
             ));
+        }
+    }
+
+    #[test]
+    fn pair_refuses_flipped_bits_in_each_part() {
+        let mut p = Publisher::new();
+        p.root = SecretKey::from_seeds(&[1; 32], &[3; 32]);
+        p.signing = SecretKey::from_seeds(&[2; 32], &[4; 32]);
+        p.cert = SigningCert::issue(&p.root, p.signing.public(), 1, NOW - 1000, NOW + 1_000_000);
+        let offer = p.offer(1, NOW);
+        assert!(offer.len() <= crate::fsinfo::SIGNED_LEN_MAX - 7800);
+        p.verify_fsinfo(&offer, NOW, &NewestSeen::default()).unwrap();
+        for bit in (0..offer.len() * 8).step_by(61) {
+            let mut bad = offer.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let refusal = p.verify_fsinfo(&bad, NOW, &NewestSeen::default()).unwrap_err();
+            assert!(refusal.is_forgery(), "bit {bit}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn known_certificate_opens_no_other_tree_and_no_forgery() {
+        let p = Publisher::new();
+        let mut cache = CertCache::default();
+        let mut verify = |hostid: &HostId, offer: &[u8]| {
+            verify_fsinfo_with(hostid, offer, NOW, &NewestSeen::default(), [], &mut cache)
+        };
+        verify(&p.hostid(), &p.offer(1, NOW)).unwrap();
+        verify(&p.hostid(), &p.offer(2, NOW)).unwrap();
+        let forged = SigningCert { serial: 9, ..p.cert.clone() };
+        let forged = SignedFsinfo::sign(&p.fsinfo(3, NOW), &p.signing, forged).to_xdr();
+        let other = HostId::from_bytes([1; 32]);
+        for (hostid, offer) in [(p.hostid(), forged), (other, p.offer(3, NOW))] {
+            assert_eq!(verify(&hostid, &offer), Err(Refusal::Forged(SignatureError::Certificate)));
         }
     }
 

@@ -150,10 +150,17 @@ fn directory_pages() {
 
 #[test]
 fn names_certificates_and_signed_fsinfo() {
-    let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+    signed_structures("", &SecretKey::from_seed(&[1; 32]), &SecretKey::from_seed(&[2; 32]));
+    let pair = |n| SecretKey::from_seeds(&[n; 32], &[n + 16; 32]);
+    signed_structures("-pair", &pair(1), &pair(2));
+}
+
+/// Writes and checks each vector under its name with `suffix`.
+fn signed_structures(suffix: &str, root: &SecretKey, signing: &SecretKey) {
+    let check = |name: &str, bytes: &[u8]| check(&format!("{name}{suffix}"), bytes);
     let hostid = root.public().hostid();
     check("hostid", hostid.to_string().as_bytes());
-    let cert = SigningCert::issue(&root, signing.public(), 1, 1_700_000_000, 1_800_000_000);
+    let cert = SigningCert::issue(root, signing.public(), 1, 1_700_000_000, 1_800_000_000);
     check("signing-cert", &cert.to_xdr());
     let fsinfo = Fsinfo {
         hostid,
@@ -169,7 +176,7 @@ fn names_certificates_and_signed_fsinfo() {
         counts: Counts { directories: 1, ..Counts::default() },
         tag: "v1".into(),
     };
-    let signed = SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr();
+    let signed = SignedFsinfo::sign(&fsinfo, signing, cert).to_xdr();
     check("signed-fsinfo", &signed);
     let verified =
         verify_fsinfo(&hostid, &signed, 1_750_000_001, &NewestSeen::default(), []).unwrap();
@@ -177,12 +184,12 @@ fn names_certificates_and_signed_fsinfo() {
     check("seen", &verified.seen.to_xdr());
 
     let revocation =
-        KeyStatement::issue(&root, 1_760_000_000, Body::Revocation { reason: "key lost".into() });
+        KeyStatement::issue(root, 1_760_000_000, Body::Revocation { reason: "key lost".into() });
     check("statement-revocation", &revocation.to_xdr());
     let to = TreeName::new("new.example.org:4341", HostId::from_bytes([9; 32])).unwrap();
     check(
         "statement-forwarding",
-        &KeyStatement::issue(&root, 1_760_000_000, Body::Forwarding { to }).to_xdr(),
+        &KeyStatement::issue(root, 1_760_000_000, Body::Forwarding { to }).to_xdr(),
     );
 }
 

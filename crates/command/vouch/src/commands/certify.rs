@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vouch_log::revision::CertPolicy;
-use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::key::SigningCert;
 use vouch_tree::keyfile::{self, Role};
 
 use crate::cli::Global;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         .cure("give the number after the newest certificate's"));
     }
     let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
-    let signing = SecretKey::from_seed(&*keys::random()?);
+    let signing = keys::generate(root.public().is_pair())?;
     let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
 
     let validity = log_keys::Validity { serial, not_before: now, not_after };

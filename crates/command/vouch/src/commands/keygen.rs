@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::key::SigningCert;
 use vouch_tree::keyfile::{self, Role, Sealing};
 
 use crate::cli::Global;
@@ -17,6 +17,8 @@ use crate::{interrupt, log_keys, output, when};
 /// signing keys, revocations and forwarding pointers, so keep it off-line. The publisher keeps the
 /// signing key and the key of the log of revisions; if it is lost or stolen, `vouch certify` makes the next one and the tree keeps its
 /// name.
+///
+/// Root and signing key are pairs of Ed25519 and ML-DSA-44, and readers demand both signatures.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\
@@ -29,6 +31,9 @@ pub(crate) struct Args {
     /// Encrypt the root key with a passphrase (Argon2id, XChaCha20-Poly1305), which is asked for.
     #[arg(long)]
     passphrase: bool,
+    /// Ed25519 alone, for readers older than the pairs of keys. A quantum computer could forge it.
+    #[arg(long)]
+    classic: bool,
     #[command(flatten)]
     passphrase_source: PassphraseArgs,
     #[command(flatten)]
@@ -55,8 +60,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let paths = names.map(|name| args.out.join(name));
     keys::require_no_keys(&args.out, &names)?;
 
-    let root = SecretKey::from_seed(&*keys::random()?);
-    let signing = SecretKey::from_seed(&*keys::random()?);
+    let (root, signing) = (keys::generate(!args.classic)?, keys::generate(!args.classic)?);
     let cert = SigningCert::issue(&root, signing.public(), FIRST_SERIAL, now, not_after);
     let root_text = if args.passphrase || args.passphrase_source.is_given() {
         let passphrase = args.passphrase_source.ask_new()?;

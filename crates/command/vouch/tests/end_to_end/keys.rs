@@ -161,3 +161,34 @@ fn revocation_is_sent_to_a_replica_and_reaches_clients() {
     site.run_ok(send);
     assert!(site.run_err(5, ["cat", &site.name("/hello")]).contains("revoked"));
 }
+
+#[test]
+fn old_key_forwards_to_a_pair() {
+    let site = TestSite::new();
+    let listen = format!("127.0.0.1:{}", site.port);
+    site.run_ok(["keygen", "--classic", "--out", "old"]);
+    site.run_ok(["keygen", "--out", "new"]);
+    for keys in ["old", "new"] {
+        std::fs::create_dir(site.path(&format!("{keys}-src"))).expect("a directory");
+        site.write(&format!("{keys}-src/a"), keys);
+        site.run_ok(&format!(
+            "publish {keys}-src --db {keys}-db --keys {keys} --location {listen}"
+        ));
+    }
+    // An old key goes on: its next signing key is of its kind.
+    site.run_ok(["certify", "old"]);
+    site.run_ok(&format!("publish old-src --db old-db --keys old --location {listen}"));
+    let name = |keys| site.run_ok(["name", keys, "--location", &listen]).trim().to_owned();
+    let (old, new) = (name("old"), name("new"));
+    assert_eq!(old.len(), new.len());
+    let mut serve =
+        site.command(["serve", "--db", "old-db", "--db", "new-db", "--listen", &listen]);
+    let replica = start_listener(&mut serve);
+    for (name, content) in [(&old, "old"), (&new, "new")] {
+        assert_eq!(site.run_ok(["cat", &format!("{name}/a")]), content);
+    }
+    drop(replica);
+    site.run_ok(["forward", "old", "--to", &new, "--db", "old-db"]);
+    let _replica = start_listener(&mut serve);
+    assert_eq!(site.run_ok(["cat", &format!("{old}/a")]), "new");
+}

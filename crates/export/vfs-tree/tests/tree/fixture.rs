@@ -198,7 +198,7 @@ impl Site {
         let signer = self.signer.lock();
         publish(
             &writer,
-            &Signer { key: &signer.0, cert: signer.1 },
+            &Signer { key: &signer.0, cert: signer.1.clone() },
             &options,
             &Progress::default(),
         )

@@ -11,9 +11,10 @@ use tokio::task::JoinError;
 use tokio::time::Instant;
 use vouch_log::evidence::is_evidence;
 use vouch_log::policy::Policy;
+use vouch_tree::fsinfo::CertCache;
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
-use vouch_tree::verify::{Refusal, verify_fsinfo};
+use vouch_tree::verify::{Refusal, verify_fsinfo_with};
 use vouch_tree::{HostId, TreeName};
 
 use crate::clock::Clock;
@@ -40,6 +41,7 @@ pub(crate) struct Freshness {
     store: Arc<SeenStore>,
     belief: BeliefRules,
     record: Mutex<SeenRecord>,
+    cert_cache: Mutex<CertCache>,
     current: RwLock<Option<Arc<Revision>>>,
     expires: AtomicI64,
     floor: RwLock<TimeFloor>,
@@ -71,6 +73,7 @@ impl Freshness {
             store,
             belief: BeliefRules { hostid, policies },
             record: Mutex::new(record),
+            cert_cache: Mutex::default(),
             current: RwLock::new(None),
             expires: AtomicI64::new(i64::MIN),
             floor: RwLock::new(floor),
@@ -247,18 +250,21 @@ impl Freshness {
             return Ok(OfferVerdict::Current(current.number()));
         }
         let now = self.now();
-        let verified =
-            match verify_fsinfo(&self.hostid, signed, now, &record.seen, &record.statements) {
-                Ok(verified) => verified,
-                Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
-                Err(refusal) => {
-                    if let Refusal::Expired { expires, now } = refusal {
-                        self.record_time(&mut record, now, expires);
-                    }
-                    let lie = refusal.is_forgery();
-                    return Ok(OfferVerdict::Refused(refusal, lie));
+        let SeenRecord { seen, statements, .. } = &*record;
+        let mut cache = self.cert_cache.lock();
+        let verified = verify_fsinfo_with(&self.hostid, signed, now, seen, statements, &mut cache);
+        drop(cache);
+        let verified = match verified {
+            Ok(verified) => verified,
+            Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
+            Err(refusal) => {
+                if let Refusal::Expired { expires, now } = refusal {
+                    self.record_time(&mut record, now, expires);
                 }
-            };
+                let lie = refusal.is_forgery();
+                return Ok(OfferVerdict::Refused(refusal, lie));
+            }
+        };
         // Before the record moves on: a thief's revision must not make honest ones look old.
         let believed = match self.belief.judge(&record, signed, evidence, now) {
             Ok(believed) => believed,

@@ -66,7 +66,7 @@ impl Site {
         };
         publish(
             &writer,
-            &Signer { key: &self.key, cert: self.cert },
+            &Signer { key: &self.key, cert: self.cert.clone() },
             &options,
             &Progress::default(),
         )

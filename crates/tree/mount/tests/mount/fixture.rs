@@ -118,7 +118,7 @@ impl Site {
         options.rehash = true;
         let writer = Database::open_write(&self.db(), WriteOptions::default()).unwrap();
         let signer = self.signer.lock();
-        let signer = Signer { key: &signer.0, cert: signer.1 };
+        let signer = Signer { key: &signer.0, cert: signer.1.clone() };
         publish(&writer, &signer, &options, &Progress::default()).unwrap();
     }
 
