@@ -195,7 +195,7 @@ impl Signer {
     pub fn from_seed(name: &str, algorithm: Algorithm, seed: &[u8; 32]) -> Result<Self, KeyError> {
         let (secret, public) = match algorithm {
             Algorithm::CosignatureMlDsa44 => {
-                let key = Box::new(ml_dsa::SigningKey::<MlDsa44>::from_seed(&(*seed).into()));
+                let key = Box::new(ml_dsa::SigningKey::<MlDsa44>::from_seed(seed.into()));
                 let public = key.verifying_key().encode().to_vec();
                 (Secret::MlDsa44(key), public)
             }

@@ -161,7 +161,7 @@ impl SecretKey {
 
     /// A pair. The caller draws two seeds from a secure random source and wipes them.
     pub fn from_seeds(ed25519: &[u8; 32], ml_dsa_44: &[u8; 32]) -> Self {
-        let ml_dsa_44 = ml_dsa::SigningKey::from_seed(&(*ml_dsa_44).into());
+        let ml_dsa_44 = ml_dsa::SigningKey::from_seed(ml_dsa_44.into());
         Self { ed25519: Ed25519::from_bytes(ed25519), ml_dsa_44: Some(Box::new(ml_dsa_44)) }
     }
 

@@ -13,7 +13,8 @@
 //!
 //! This crate does no I/O, reads no clock and draws no randomness: bytes, the time and key seeds
 //! are parameters. The format follows SFSRO (Fu, Kaashoek, Mazières: "Fast and secure distributed
-//! read-only file system", OSDI 2000). `docs/formats/tree.md` describes it byte by byte.
+//! read-only file system", OSDI 2000). `docs/formats/tree.md` and `docs/formats/keys.md`
+//! describe it byte by byte.
 //!
 //! # Example
 //!
