@@ -164,6 +164,20 @@ fn revocation_is_sent_to_a_replica_and_reaches_clients() {
 
 #[test]
 fn old_key_forwards_to_a_pair() {
+    old_and_new_names(|_, _| {});
+}
+
+#[test]
+#[ignore = "needs FUSE"]
+fn mount_by_an_old_name_shows_the_tree_of_the_pair() {
+    old_and_new_names(|site, old| {
+        let mount = Mount::new(site, "mnt", &[old]);
+        assert_eq!(std::fs::read(mount.path("a")).expect("mounted"), b"new");
+    });
+}
+
+/// Calls `forwarded` with the old name once a pointer leads to the new one.
+fn old_and_new_names(forwarded: impl FnOnce(&TestSite, &str)) {
     let site = TestSite::new();
     let listen = format!("127.0.0.1:{}", site.port);
     site.run_ok(["keygen", "--classic", "--out", "old"]);
@@ -190,5 +204,35 @@ fn old_key_forwards_to_a_pair() {
     drop(replica);
     site.run_ok(["forward", "old", "--to", &new, "--db", "old-db"]);
     let _replica = start_listener(&mut serve);
+    forwarded(&site, &old);
     assert_eq!(site.run_ok(["cat", &format!("{old}/a")]), "new");
+    std::fs::remove_dir_all(site.path("state")).expect("what clients have seen");
+    assert_eq!(site.run_ok(["cat", &format!("{old}/a")]), "new");
+}
+
+/// A stolen signing key of a pair ends with the next certificate, and the root key with a
+/// revocation.
+#[test]
+fn keys_of_pairs_rotate_and_are_revoked() {
+    let site = TestSite::published();
+    let length = |name: &str| std::fs::metadata(site.path(name)).expect("a file").len();
+    assert!(length("keys/signing.cert") > 5000, "a pair, certified by a pair");
+    let _replica = site.serve();
+    site.run_ok(["cat", &site.name("/hello")]);
+    std::fs::create_dir(site.path("thief")).expect("a directory");
+    for file in ["signing.key", "signing.cert"] {
+        std::fs::copy(site.path("keys").join(file), site.path("thief").join(file)).expect("a copy");
+    }
+    site.run_ok(["certify", "keys"]);
+    site.write("src/hello", "by the new key\n");
+    site.publish();
+    assert!(eventually(Duration::from_secs(20), || {
+        site.run(["cat", &site.name("/hello")]).stdout == b"by the new key\n"
+    }));
+    let theft = site.publication().replace("--keys keys", "--keys thief");
+    assert!(!site.run(&theft).status.success(), "{theft}");
+    site.run_ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation", "--db", "db"]);
+    assert!(eventually(Duration::from_secs(20), || {
+        site.run(["cat", &site.name("/hello")]).status.code() == Some(5)
+    }));
 }
