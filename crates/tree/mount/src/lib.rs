@@ -68,8 +68,8 @@ pub use error::MountError;
 pub use holders::{Holder, namespaces_with, users_of};
 pub use journal::image::{JournalError, MountImage};
 pub use mount_point::{
-    clear_dead_mount, is_mounted, mount_device, mount_points, mount_source, request_timeout,
-    unmount_point,
+    Mount, clear_dead_mount, is_mounted, mount_device, mount_on, mount_points, mount_source,
+    mounts, request_timeout, unmount_point,
 };
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};

@@ -79,9 +79,23 @@ pub fn mount_source(point: &Path) -> Result<OsString, MountError> {
 
 /// All vouch mounts that this process sees, dead ones too.
 pub fn mount_points() -> io::Result<Vec<PathBuf>> {
+    Ok(mounts()?.into_iter().filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point).collect())
+}
+
+/// All mounts that this process sees, of any file system. Of several at one path, the last is on top.
+pub fn mounts() -> io::Result<Vec<(PathBuf, Mount)>> {
     let text = fs::read(MOUNTINFO)?;
     let mounts = text.split(|&b| b == b'\n').filter_map(parse_line);
-    Ok(mounts.filter(|(_, mount)| mount.is_ours()).map(|(point, _)| point.into()).collect())
+    Ok(mounts.map(|(point, mount)| (point.into(), mount)).collect())
+}
+
+/// The topmost mount at this path, of any file system and also a dead one.
+pub fn mount_on(point: &Path) -> Result<Option<Mount>, MountError> {
+    match absolute(point) {
+        Ok(path) => mount_at(&path),
+        Err(MountError::NoPoint { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// After this time without an answer to one request, the kernel ends the whole connection (Linux 6.14,
@@ -202,14 +216,17 @@ pub(crate) fn point_of_device(table: &[u8], device: &str) -> Option<PathBuf> {
         .map(|(point, _)| point.into())
 }
 
-struct Mount {
-    device: String,
-    fs_type: Vec<u8>,
-    source: Vec<u8>,
+/// A line of the kernel's mount table.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    /// "MAJOR:MINOR".
+    pub device: String,
+    pub fs_type: Vec<u8>,
+    pub source: Vec<u8>,
 }
 
 impl Mount {
-    fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         (self.fs_type == b"fuse.vouch" || self.fs_type == b"fuse")
             && self.source.starts_with(SOURCE_PREFIX.as_bytes())
     }
