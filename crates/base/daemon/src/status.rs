@@ -22,6 +22,7 @@ pub enum DaemonKind {
     Serve,
     Export,
     Gateway,
+    Csi,
     JobsBroker,
     JobsAgent,
 }
@@ -33,6 +34,7 @@ impl DaemonKind {
             Self::Serve => "serve",
             Self::Export => "export",
             Self::Gateway => "gateway",
+            Self::Csi => "csi",
             Self::JobsBroker => "jobs-broker",
             Self::JobsAgent => "jobs-agent",
         }

@@ -72,6 +72,10 @@ impl MachineStatus {
         self.details(DaemonKind::Gateway)
     }
 
+    pub fn csi_drivers(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_csi::CsiStatus)> {
+        self.details(DaemonKind::Csi)
+    }
+
     pub fn jobs_brokers(
         &self,
     ) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::broker::BrokerStatus)> {

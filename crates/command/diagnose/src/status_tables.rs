@@ -19,6 +19,7 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
         ("SERVED TREES", served(machine, now_s)),
         ("GATEWAYS", gateways(machine, now_s)),
         ("EXPORTS", exports(machine)),
+        ("CSI DRIVERS", csi_drivers(machine)),
         ("BROKERS OF JOBS", jobs_brokers(machine, now_s)),
         ("AGENTS OF JOBS", jobs_agents(machine, now_s)),
         ("WARNINGS AND ERRORS OF THE LAST HOUR", errors(machine)),
@@ -237,6 +238,25 @@ fn gateways(machine: &MachineStatus, now_s: u64) -> String {
         "TREE",
     ];
     table(&heading, rows, &[2, 4, 5, 6, 7, 8, 9])
+}
+
+fn csi_drivers(machine: &MachineStatus) -> String {
+    let mut rows = Vec::new();
+    for (daemon, driver) in machine.csi_drivers() {
+        rows.push(vec![
+            text(&driver.driver),
+            text(&driver.node),
+            driver.trees.to_string(),
+            (driver.published_trees + driver.published_exports).to_string(),
+            driver.volumes.to_string(),
+            driver.healed.to_string(),
+            driver.faults.len().to_string(),
+            logged(daemon),
+        ]);
+    }
+    let heading =
+        ["DRIVER", "NODE", "TREES", "PUBLISHED", "VOLUMES MADE", "HEALED", "FAULTS", "ERRORS/H"];
+    table(&heading, rows, &[2, 3, 4, 5, 6, 7])
 }
 
 fn exports(machine: &MachineStatus) -> String {

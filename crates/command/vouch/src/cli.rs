@@ -150,6 +150,7 @@ subcommands! {
     Serve => serve,
     Gateway => gateway,
     Export => export,
+    Csi => csi,
     Audit => audit,
     Jobs => jobs,
     Pull => pull,

@@ -7,6 +7,7 @@ pub(crate) mod check;
 pub(crate) mod check_proof;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod csi;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod forward;

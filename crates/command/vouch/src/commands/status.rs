@@ -13,7 +13,7 @@ use crate::{output, when};
 
 /// Show the mounts, caches and services of this machine.
 ///
-/// Asks each running `vouch mount`, `vouch serve`, `vouch gateway`, `vouch export` and `vouch jobs`
+/// Asks each running `vouch mount`, `vouch serve`, `vouch gateway`, `vouch export`, `vouch csi` and `vouch jobs`
 /// over its status socket in /run/vouch, or in $XDG_RUNTIME_DIR/vouch for a user's own. A socket answers its own user
 /// and root only: root sees everything.
 #[derive(Debug, clap::Args)]

@@ -18,6 +18,8 @@ mod certificates;
 mod check;
 mod configuration;
 mod crash;
+mod csi;
+mod csi_exports;
 mod export;
 mod export_audit;
 mod export_check;

@@ -1,0 +1,65 @@
+//! Bind mounts of a directory within a tree, whose publisher chooses its symbolic links.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount};
+
+use tonic::Status;
+
+/// A copy of the mount at `root`, of the directory `within`, not attached yet. No link leads out of
+/// `root`. The copy has the flags of the mount: read-only, `nosuid`, `nodev`.
+pub(crate) fn copy(root: &Path, within: &str) -> Result<OwnedFd, Status> {
+    let local = |error: Errno, doing: &str| {
+        Status::internal(format!("{doing}: {}", io::Error::from(error)))
+    };
+    let base =
+        rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| local(error, "opening the tree"))?;
+    let within = if within.is_empty() { "." } else { within };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let directory =
+        openat2(&base, within, flags, Mode::empty(), resolve).map_err(|error| match error {
+            Errno::NOENT => Status::not_found(format!("path: the tree has no directory {within}")),
+            Errno::NOTDIR => Status::invalid_argument(format!("path: {within} is no directory")),
+            Errno::XDEV | Errno::LOOP => Status::invalid_argument(format!(
+                "path: a symbolic link in {within} leads out of the tree"
+            )),
+            error => local(error, "path"),
+        })?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    open_tree(&directory, "", clone).map_err(|error| local(error, "copying the mount"))
+}
+
+/// Replaces all mounts at `target`, also dead ones.
+pub(crate) fn attach(copy: &OwnedFd, target: &Path) -> Result<(), Status> {
+    unmount_all(target, true)?;
+    move_mount(copy, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(|error| Status::internal(format!("mounting: {}", io::Error::from(error))))
+}
+
+/// Ends all mounts at exactly this path. `lazily`: also one that is in use or dead.
+pub(crate) fn unmount_all(target: &Path, lazily: bool) -> Result<(), Status> {
+    let flags =
+        UnmountFlags::NOFOLLOW | if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    loop {
+        match unmount(target, flags) {
+            Ok(()) => {}
+            // Not mounted, or no longer there.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
+            Err(error) => {
+                return Err(Status::internal(format!(
+                    "unmounting {}: {}",
+                    target.display(),
+                    io::Error::from(error)
+                )));
+            }
+        }
+    }
+}

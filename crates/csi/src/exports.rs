@@ -1,0 +1,164 @@
+//! Directories that `vouch export` serves to the nodes that use them, and to nobody else.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tonic::Status;
+use vouch_daemon::status_client::{self, ReloadError};
+
+use crate::provisioned::{Provisioned, ProvisionedVolumes};
+
+/// The server that the controller provisions on, on the same machine.
+#[derive(Clone, Debug)]
+pub struct ExportServer {
+    /// Each volume is a directory here.
+    pub root: PathBuf,
+    /// A file of exports that the driver owns; the server reads it too.
+    pub list: PathBuf,
+    /// The server's control socket, by which it reads its lists anew.
+    pub socket: PathBuf,
+    /// Whether capacity is enforced by project quotas, with setquota(8) and chattr(1).
+    pub has_quota: bool,
+}
+
+impl ExportServer {
+    pub(crate) fn create(&self, id: &str, mode: u32) -> io::Result<()> {
+        let path = self.root.join(id);
+        match DirBuilder::new().mode(0o700).create(&path) {
+            // A controller that was killed has made it.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        // The umask of this process is no concern of the volume's users.
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        File::open(&self.root)?.sync_all()
+    }
+
+    /// The directory gets another name first: a removal that is interrupted continues with the next one.
+    pub(crate) fn delete(&self, id: &str) -> io::Result<()> {
+        let removed = self.root.join(format!("{REMOVED}{id}"));
+        match fs::rename(self.root.join(id), &removed) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        match fs::remove_dir_all(&removed) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the list of all volumes that nodes use, and waits until it is in force.
+    pub(crate) fn publish(&self, volumes: &ProvisionedVolumes) -> Result<(), Status> {
+        let text = list(&self.root, &volumes.all());
+        let named =
+            |error: io::Error| Status::internal(format!("{}: {error}", self.list.display()));
+        let new = self.list.with_extension("new");
+        let mut file = File::create(&new).map_err(named)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(named)?;
+        fs::rename(&new, &self.list).map_err(named)?;
+        match status_client::reload(&self.socket) {
+            Ok(_) => Ok(()),
+            Err(ReloadError::Refused(why)) => {
+                Err(Status::internal(format!("vouch export refuses its lists: {why}")))
+            }
+            Err(ReloadError::Io(error)) => Err(Status::unavailable(format!(
+                "{}: {error}; does `vouch export` run, and may the driver use its status socket?",
+                self.socket.display()
+            ))),
+        }
+    }
+
+    /// The capacity as a project quota.
+    pub(crate) fn limit(&self, id: &str, volume: &Provisioned) -> Result<(), Status> {
+        if !self.has_quota || volume.capacity_bytes == 0 {
+            return Ok(());
+        }
+        let path = self.root.join(id);
+        let table =
+            vouch_tree_mount::mounts().map_err(|error| Status::internal(error.to_string()))?;
+        let holds = |point: &Path| self.root.starts_with(point);
+        let point = table
+            .into_iter()
+            .map(|(point, _)| point)
+            .filter(|point| holds(point))
+            .max_by_key(|point| point.components().count());
+        let point = point.unwrap_or_else(|| "/".into());
+        let (project, limit_kib) =
+            (volume.project.to_string(), (volume.capacity_bytes / 1024).to_string());
+        run(
+            "chattr",
+            &["-R".as_ref(), "-p".as_ref(), project.as_ref(), "+P".as_ref(), path.as_os_str()],
+        )?;
+        let limits = ["0", &limit_kib, "0", "0"].map(OsStr::new);
+        run(
+            "setquota",
+            &[&["-P".as_ref(), project.as_ref()], &limits[..], &[point.as_os_str()]].concat(),
+        )
+    }
+
+    pub(crate) fn free_bytes(&self) -> io::Result<i64> {
+        let space = rustix::fs::statvfs(&self.root)?;
+        Ok(i64::try_from(space.f_bavail.saturating_mul(space.f_frsize)).unwrap_or(i64::MAX))
+    }
+}
+
+fn run(program: &str, arguments: &[&OsStr]) -> Result<(), Status> {
+    let output = Command::new(program).args(arguments).output().map_err(|error| {
+        Status::internal(format!("{program}: {error}; --quota needs e2fsprogs and quota"))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+    Err(Status::internal(format!(
+        "{program}: {why}; --quota needs a file system with project quotas (mount option prjquota)"
+    )))
+}
+
+/// In the syntax of exports(5). A volume that no node uses is not exported.
+fn list(root: &Path, volumes: &[(String, Provisioned)]) -> String {
+    let mut text = String::from("# Written by vouch csi: changes are lost.\n");
+    for (id, volume) in volumes.iter().filter(|(_, volume)| !volume.nodes.is_empty()) {
+        let path = root.join(id);
+        text.push_str(&format!("\"{}\"", path.display()));
+        for node in &volume.nodes {
+            text.push_str(&format!(" {node}({})", volume.export_options));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+const REMOVED: &str = ".removed-";
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn volume(name: &str, nodes: &[&str]) -> (String, Provisioned) {
+        let nodes: BTreeSet<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let volume = Provisioned {
+            name: name.into(),
+            capacity_bytes: 0,
+            attributes: Default::default(),
+            export_options: "rw,sec=krb5p".into(),
+            nodes,
+            project: 0,
+        };
+        (name.to_owned(), volume)
+    }
+
+    #[test]
+    fn list_has_only_nodes_that_use_a_volume() {
+        let volumes = [volume("a", &["10.0.0.1", "10.0.0.2"]), volume("b", &[])];
+        let text = list(Path::new("/srv/v"), &volumes);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(lines, ["\"/srv/v/a\" 10.0.0.1(rw,sec=krb5p) 10.0.0.2(rw,sec=krb5p)"]);
+    }
+}

@@ -1,0 +1,208 @@
+//! Starts `vouch mount` so that its process outlives the driver.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use sha2::{Digest as _, Sha256};
+use tonic::{Code, Status};
+use vouch_daemon::failure::{At as _, Outcome};
+
+/// How the mounts' processes are kept apart from the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// A process of its own session: for a driver that runs on the node itself.
+    Process,
+    /// A systemd scope of the node, started from within the driver's pod (`hostPID`, privileged). It
+    /// has its own control group, so the end of the pod does not end it.
+    Systemd,
+}
+
+impl Launch {
+    /// Systemd if the node has it and this process may enter the node's namespaces.
+    pub fn detect() -> Self {
+        let init = std::fs::read_to_string("/proc/1/comm").unwrap_or_default();
+        let is_container = std::fs::read_link("/proc/1/ns/mnt").ok()
+            != std::fs::read_link("/proc/self/ns/mnt").ok();
+        if init.trim() == "systemd" && is_container { Self::Systemd } else { Self::Process }
+    }
+}
+
+pub(crate) struct Launcher {
+    launch: Launch,
+    program: PathBuf,
+    /// Options of each mount.
+    options: Vec<OsString>,
+    /// Whether the program on the node was replaced, so that running mounts can be upgraded.
+    pub(crate) is_new_program: bool,
+}
+
+impl Launcher {
+    /// With [`Launch::Systemd`], copies this program into `directory`, which the node sees at the same
+    /// path: the image's own files end with the pod.
+    pub(crate) fn new(launch: Launch, directory: &Path, options: Vec<OsString>) -> Outcome<Self> {
+        let own = std::env::current_exe().at("this program")?;
+        let (program, is_new_program) = match launch {
+            Launch::Process => (own, false),
+            Launch::Systemd => {
+                let program = directory.join("vouch");
+                let is_new = install(&own, &program).at(program.display())?;
+                (program, is_new)
+            }
+        };
+        Ok(Self { launch, program, options, is_new_program })
+    }
+
+    /// Returns when the tree is mounted.
+    pub(crate) async fn mount(
+        &self,
+        key: &str,
+        options: &[OsString],
+        name: &str,
+        point: &Path,
+    ) -> Result<(), Status> {
+        let mut arguments: Vec<OsString> = vec!["mount".into(), "--background".into()];
+        arguments.extend(self.options.iter().chain(options).cloned());
+        arguments.extend(["--".into(), name.into(), point.into()]);
+        self.run(key, &arguments).await
+    }
+
+    /// Replaces the process of a mount by one of the installed program.
+    pub(crate) async fn upgrade(&self, key: &str, point: &Path) -> Result<(), Status> {
+        self.run(key, &["upgrade".into(), "--".into(), point.into()]).await
+    }
+
+    async fn run(&self, key: &str, arguments: &[OsString]) -> Result<(), Status> {
+        let line = command_line(self.launch, key, &self.program, arguments);
+        let mut command = tokio::process::Command::new(&line[0]);
+        command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if self.launch == Launch::Process {
+            // Ctrl-C in the driver's terminal is no signal to mounts.
+            command.process_group(0);
+        }
+        let output = command.output().await.map_err(|error| {
+            Status::internal(format!("{}: {error}", Path::new(&line[0]).display()))
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        let why = text.lines().rev().find_map(|line| line.strip_prefix("vouch: "));
+        let why = why.or(text.lines().next_back()).unwrap_or("no message");
+        Err(Status::new(code(output.status.code()), why.to_owned()))
+    }
+}
+
+/// The program and its arguments.
+fn command_line(
+    launch: Launch,
+    key: &str,
+    program: &Path,
+    arguments: &[OsString],
+) -> Vec<OsString> {
+    let mut line: Vec<OsString> = match launch {
+        Launch::Process => Vec::new(),
+        // A scope runs in the caller's namespaces, which are those of the node now.
+        Launch::Systemd => [
+            "nsenter",
+            "--target=1",
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--cgroup",
+            "--",
+            "systemd-run",
+            "--scope",
+            "--quiet",
+            "--collect",
+        ]
+        .map(OsString::from)
+        .into_iter()
+        .chain([format!("--unit=vouch-csi-{key}-{}", std::process::id()).into(), "--".into()])
+        .collect(),
+    };
+    line.push(program.into());
+    line.extend(arguments.iter().cloned());
+    line
+}
+
+/// From exit codes of `vouch`.
+fn code(exit: Option<i32>) -> Code {
+    match exit {
+        Some(2 | 3) => Code::InvalidArgument,
+        Some(4) => Code::NotFound,
+        Some(5 | 10) => Code::FailedPrecondition,
+        Some(6 | 8) => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+/// Whether the file was replaced. A mount that runs keeps the program that it was started from.
+fn install(own: &Path, program: &Path) -> io::Result<bool> {
+    let content = std::fs::read(own)?;
+    if std::fs::read(program).is_ok_and(|there| Sha256::digest(&there) == Sha256::digest(&content))
+    {
+        return Ok(false);
+    }
+    let new = program.with_extension("new");
+    std::fs::write(&new, content)?;
+    std::fs::set_permissions(&new, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    std::fs::File::open(&new)?.sync_all()?;
+    std::fs::rename(&new, program)?;
+    Ok(true)
+}
+
+/// mount(8), for exports. It knows nothing of the driver.
+pub(crate) async fn run_tool(program: &str, arguments: &[&OsStr]) -> Result<(), Status> {
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .map_err(|error| Status::internal(format!("{program}: {error}; the image needs it")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let why = text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").trim();
+    Err(Status::internal(format!(
+        "{program}: {why} (exit code {})",
+        output.status.code().unwrap_or(-1)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scope_is_started_in_the_namespaces_of_the_node() {
+        let line = command_line(
+            Launch::Systemd,
+            "k",
+            Path::new("/p/vouch"),
+            &["mount".into(), "@a".into()],
+        );
+        let line = line.join(OsStr::new(" ")).into_string().unwrap();
+        assert!(line.starts_with("nsenter --target=1 --mount "), "{line}");
+        assert!(
+            line.contains("-- systemd-run --scope --quiet --collect --unit=vouch-csi-k-"),
+            "{line}"
+        );
+        assert!(line.ends_with(" -- /p/vouch mount @a"), "{line}");
+    }
+
+    #[test]
+    fn program_is_replaced_only_by_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (own, program) = (directory.path().join("own"), directory.path().join("vouch"));
+        std::fs::write(&own, "1").unwrap();
+        assert!(install(&own, &program).unwrap());
+        assert!(!install(&own, &program).unwrap());
+        std::fs::write(&own, "2").unwrap();
+        assert!(install(&own, &program).unwrap());
+        assert_eq!(std::fs::read(program).unwrap(), b"2");
+    }
+}

@@ -1,0 +1,22 @@
+//! One operation at a time for each name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+#[derive(Default)]
+pub(crate) struct Locks(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+impl Locks {
+    pub(crate) async fn lock(&self, name: &str) -> OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.0.lock();
+            // Only the table has those that nobody holds or waits for.
+            locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+            locks.entry(name.to_owned()).or_default().clone()
+        };
+        lock.lock_owned().await
+    }
+}

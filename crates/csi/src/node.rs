@@ -1,0 +1,350 @@
+//! The Node service: volumes at the paths where pods use them.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::statvfs;
+use rustix::io::Errno;
+use tonic::{Request, Response, Status};
+
+use crate::attributes::{Attributes, ExportMount, invalid};
+use crate::bind::unmount_all;
+use crate::csi_v1::node_server::Node;
+use crate::csi_v1::node_service_capability::{self, Rpc, rpc};
+use crate::csi_v1::volume_capability::AccessType;
+use crate::csi_v1::volume_capability::access_mode::Mode;
+use crate::csi_v1::volume_health::VolumeHealthEntry;
+use crate::csi_v1::volume_usage::Unit;
+use crate::csi_v1::*;
+use crate::launcher::run_tool;
+use crate::locks::Locks;
+use crate::records::{Record, Records, Volume};
+use crate::trees::{Counters, Trees, blocking};
+
+pub(crate) struct NodeService {
+    pub(crate) node_id: String,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) records: Arc<Records>,
+    /// One operation at a time for each volume.
+    pub(crate) volumes: Locks,
+}
+
+#[tonic::async_trait]
+impl Node for NodeService {
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Result<Response<NodePublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        required("volume_id", &request.volume_id)?;
+        let target = target_path(&request.target_path)?;
+        let flags = mount_flags(request.volume_capability.as_ref())?;
+        let attributes = Attributes::parse(&request.volume_context)?;
+        let _lock = self.volumes.lock(&request.volume_id).await;
+        let is_read_only = request.readonly;
+        if is_exclusive(request.volume_capability.as_ref()) {
+            self.refuse_second_use(&request.volume_id, &target)?;
+        }
+        match attributes {
+            Attributes::Tree(tree, path) => {
+                let volume = Volume::Tree { key: tree.key(), path: path.clone() };
+                if self.is_published(&request.volume_id, &target, &volume).await? {
+                    return Ok(Response::new(NodePublishVolumeResponse {}));
+                }
+                self.begin(&request.volume_id, &target, volume).await?;
+                let published = self.trees.publish(&tree, &path, &target).await;
+                self.end_failed(&target, published).await?;
+                tracing::info!(
+                    "{}: {} of {}",
+                    target.display(),
+                    if path.is_empty() { "/" } else { &path },
+                    tree.name
+                );
+            }
+            Attributes::Export(export) => {
+                self.publish_export(&request.volume_id, &target, export, &flags, is_read_only)
+                    .await?
+            }
+        }
+        Ok(Response::new(NodePublishVolumeResponse {}))
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
+        let request = request.into_inner();
+        required("volume_id", &request.volume_id)?;
+        let target = target_path(&request.target_path)?;
+        let _lock = self.volumes.lock(&request.volume_id).await;
+        self.end(&target).await?;
+        Ok(Response::new(NodeUnpublishVolumeResponse {}))
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let request = request.into_inner();
+        required("volume_id", &request.volume_id)?;
+        required("volume_path", &request.volume_path)?;
+        let record = self.record(&request.volume_id, &request.volume_path)?;
+        let usage = blocking(move || usage(&record.target)).await?;
+        Ok(Response::new(NodeGetVolumeStatsResponse { usage, ..Default::default() }))
+    }
+
+    async fn node_get_volume_health(
+        &self,
+        request: Request<NodeGetVolumeHealthRequest>,
+    ) -> Result<Response<NodeGetVolumeHealthResponse>, Status> {
+        let request = request.into_inner();
+        required("volume_id", &request.volume_id)?;
+        let record = self.record(&request.volume_id, &request.volume_publish_path)?;
+        let fault = self.trees.fault(&record);
+        let target = record.target.clone();
+        let health_statuses = match blocking(move || usage(&target)).await {
+            Ok(_) => Vec::new(),
+            Err(status) => vec![VolumeHealthEntry {
+                status: VolumeHealthErrorType::Inaccessible.into(),
+                reason: "MountDead".into(),
+                message: fault.unwrap_or_else(|| status.message().to_owned()),
+                ..Default::default()
+            }],
+        };
+        let volume_health = Some(VolumeHealth { volume_id: request.volume_id, health_statuses });
+        Ok(Response::new(NodeGetVolumeHealthResponse { volume_health }))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
+        let capability = |kind: rpc::Type| NodeServiceCapability {
+            r#type: Some(node_service_capability::Type::Rpc(Rpc { r#type: kind.into() })),
+        };
+        let capabilities = [
+            rpc::Type::GetVolumeStats,
+            rpc::Type::GetVolumeHealth,
+            rpc::Type::SingleNodeMultiWriter,
+        ]
+        .map(capability)
+        .into();
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_get_info(
+        &self,
+        _: Request<NodeGetInfoRequest>,
+    ) -> Result<Response<NodeGetInfoResponse>, Status> {
+        Ok(Response::new(NodeGetInfoResponse {
+            node_id: self.node_id.clone(),
+            ..Default::default()
+        }))
+    }
+}
+
+impl NodeService {
+    /// Whether it is there already. Another volume at the same path is an error.
+    async fn is_published(
+        &self,
+        volume_id: &str,
+        target: &Path,
+        volume: &Volume,
+    ) -> Result<bool, Status> {
+        let Some(record) = self.records.get(target) else { return Ok(false) };
+        if record.volume_id != volume_id || record.volume != *volume {
+            return Err(Status::already_exists(format!(
+                "{}: volume {} is published here",
+                target.display(),
+                record.volume_id
+            )));
+        }
+        let target = target.to_owned();
+        blocking(move || Ok(usage(&target).is_ok())).await
+    }
+
+    /// Access mode ReadWriteOncePod.
+    fn refuse_second_use(&self, volume_id: &str, target: &Path) -> Result<(), Status> {
+        let mut records = self.records.all().into_iter();
+        match records.find(|record| record.volume_id == volume_id && record.target != target) {
+            Some(other) => Err(Status::failed_precondition(format!(
+                "volume {volume_id} is for one pod, and is in use at {}",
+                other.target.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the record and the directory.
+    async fn begin(&self, volume_id: &str, target: &Path, volume: Volume) -> Result<(), Status> {
+        let (records, volume_id, target) =
+            (self.records.clone(), volume_id.to_owned(), target.to_owned());
+        blocking(move || {
+            records.add(&volume_id, &target, volume).map_err(|error| local(&target, error))?;
+            match DirBuilder::new().recursive(true).mode(0o750).create(&target) {
+                // A dead mount.
+                Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => Ok(()),
+                created => created.map_err(|error| local(&target, error)),
+            }
+        })
+        .await
+    }
+
+    async fn end_failed(&self, target: &Path, published: Result<(), Status>) -> Result<(), Status> {
+        if let Err(failure) = &published {
+            tracing::warn!("{}: {}", target.display(), failure.message());
+            self.end(target).await?;
+        }
+        published
+    }
+
+    async fn end(&self, target: &Path) -> Result<(), Status> {
+        let volume = self.records.get(target).map(|record| record.volume);
+        if let Some(Volume::Tree { key, .. }) = &volume {
+            self.trees.unpublish(key, target).await?;
+        }
+        let (records, target) = (self.records.clone(), target.to_owned());
+        blocking(move || {
+            // Data of an export is written first; a tree has none.
+            let is_tree = vouch_tree_mount::mount_on(&target)
+                .is_ok_and(|mount| mount.is_some_and(|mount| mount.is_ours()));
+            unmount_all(&target, is_tree)?;
+            match fs::remove_dir(&target) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(local(&target, error));
+                }
+                _ => {}
+            }
+            records.remove(&target).map_err(|error| local(&target, error))
+        })
+        .await
+    }
+
+    async fn publish_export(
+        &self,
+        volume_id: &str,
+        target: &Path,
+        export: ExportMount,
+        flags: &[String],
+        is_read_only: bool,
+    ) -> Result<(), Status> {
+        let (source, options) = export.mount(flags, is_read_only)?;
+        let volume = Volume::Export { source: source.clone(), options: options.clone() };
+        if self.is_published(volume_id, target, &volume).await? {
+            let point = target.to_owned();
+            let mount = blocking(move || {
+                vouch_tree_mount::mount_on(&point)
+                    .map_err(|error| Status::internal(error.to_string()))
+            })
+            .await?;
+            if mount.is_some() {
+                return Ok(());
+            }
+        }
+        self.begin(volume_id, target, volume).await?;
+        let arguments = [
+            OsStr::new("-t"),
+            "nfs".as_ref(),
+            "-o".as_ref(),
+            options.as_ref(),
+            source.as_ref(),
+            target.as_os_str(),
+        ];
+        let mounted = run_tool("mount", &arguments).await;
+        Counters::add(if mounted.is_ok() {
+            &self.trees.counters.mounted
+        } else {
+            &self.trees.counters.failed
+        });
+        self.end_failed(target, mounted).await?;
+        tracing::info!("{}: {source}", target.display());
+        Ok(())
+    }
+
+    /// Some callers give no path.
+    fn record(&self, volume_id: &str, path: &str) -> Result<Record, Status> {
+        let mut records = self.records.all().into_iter();
+        records
+            .find(|record| {
+                record.volume_id == volume_id
+                    && (path.is_empty() || record.target == Path::new(path))
+            })
+            .ok_or_else(|| {
+                Status::not_found(format!(
+                    "volume {volume_id} is not published at {path:?} on this node"
+                ))
+            })
+    }
+}
+
+/// Asks the file system, also that of a tree.
+fn usage(path: &Path) -> Result<Vec<VolumeUsage>, Status> {
+    let space = statvfs(path).map_err(|error| {
+        Status::internal(format!(
+            "{}: {}; the driver mounts a dead tree again within seconds",
+            path.display(),
+            io::Error::from(error)
+        ))
+    })?;
+    if vouch_tree_mount::mount_on(path).ok().flatten().is_none() {
+        return Err(Status::not_found(format!("{}: nothing is mounted here", path.display())));
+    }
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let bytes = |blocks: u64| number(blocks.saturating_mul(space.f_frsize));
+    Ok(vec![
+        VolumeUsage {
+            unit: Unit::Bytes.into(),
+            total: bytes(space.f_blocks),
+            available: bytes(space.f_bavail),
+            used: bytes(space.f_blocks.saturating_sub(space.f_bfree)),
+        },
+        VolumeUsage {
+            unit: Unit::Inodes.into(),
+            total: number(space.f_files),
+            available: number(space.f_favail),
+            used: number(space.f_files.saturating_sub(space.f_ffree)),
+        },
+    ])
+}
+
+pub(crate) fn required(field: &str, value: &str) -> Result<(), Status> {
+    if value.is_empty() { Err(invalid(&format!("{field} is missing"))) } else { Ok(()) }
+}
+
+fn target_path(text: &str) -> Result<PathBuf, Status> {
+    required("target_path", text)?;
+    let path = PathBuf::from(text);
+    if !path.is_absolute() || path.components().any(|part| part == std::path::Component::ParentDir)
+    {
+        return Err(invalid("target_path is not an absolute path"));
+    }
+    Ok(path)
+}
+
+/// Options of mount(8) from the capability.
+pub(crate) fn mount_flags(capability: Option<&VolumeCapability>) -> Result<Vec<String>, Status> {
+    let capability = capability.ok_or_else(|| invalid("volume_capability is missing"))?;
+    match &capability.access_type {
+        Some(AccessType::Mount(mount)) => Ok(mount.mount_flags.clone()),
+        Some(AccessType::Block(_)) => {
+            Err(invalid("volumes are file systems; volumeMode: Block is not possible"))
+        }
+        None => Err(invalid("volume_capability has no access type")),
+    }
+}
+
+fn is_exclusive(capability: Option<&VolumeCapability>) -> bool {
+    let mode = capability.and_then(|capability| capability.access_mode);
+    mode.is_some_and(|mode| mode.mode() == Mode::SingleNodeSingleWriter)
+}
+
+fn local(path: &Path, error: io::Error) -> Status {
+    Status::internal(format!("{}: {error}", path.display()))
+}
+
+pub(crate) type Parameters = HashMap<String, String>;
