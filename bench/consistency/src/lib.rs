@@ -21,4 +21,5 @@ pub use checker::{Verdict, Violation, check};
 pub use client::Server;
 pub use history::History;
 pub use relay::Kind;
+pub use rng::Rng;
 pub use run::{Options, Summary};

@@ -227,7 +227,7 @@ impl Core {
                 None => return Ok(None),
             },
         };
-        let call = self.write_head(at, token, kind, sequence, w);
+        let call = self.write_head(at, token, kind, sequence, None, w);
         if call.is_err() && sequence.is_some() {
             self.slots.release(at, false);
         }
@@ -236,24 +236,30 @@ impl Core {
 
     /// Begins a call again on another connection with the same slot, sequence number and
     /// operations: the server replies from its cache if it has executed the call (RFC 8881
-    /// §2.10.6.2). `None` if `token` is not in flight. O(slots).
+    /// §2.10.6.2). A call without a slot keeps its transaction id, by which 4.0 servers know it
+    /// (RFC 7530 §3.1.1). `None` if `token` is not in flight. O(slots).
     pub fn begin_again(
         &mut self,
         token: u64,
         w: &mut Writer,
     ) -> Result<Option<CallBuilder>, Error> {
-        let found = self.calls.iter().enumerate().find_map(|(at, call)| {
-            call.filter(|call| call.token == token).map(|call| (at, call.kind))
-        });
-        let Some((at, kind)) = found else { return Ok(None) };
+        let found =
+            self.calls.iter().enumerate().find_map(|(at, call)| {
+                call.filter(|call| call.token == token).map(|call| (at, call))
+            });
+        let Some((at, InFlightCall { kind, xid, .. })) = found else { return Ok(None) };
+        let mut known_xid = None;
         let sequence = match kind {
             CallKind::Session { cache } => {
                 let session = self.session.ok_or(Error::Lost)?;
                 Some(self.sequence(session, at, self.slots.seq_in_flight(at), cache))
             }
-            CallKind::Sessionless => None,
+            CallKind::Sessionless => {
+                known_xid = Some(xid);
+                None
+            }
         };
-        let call = self.write_head(at, token, kind, sequence, w)?;
+        let call = self.write_head(at, token, kind, sequence, known_xid, w)?;
         if let Some(call) = &mut self.calls[at] {
             call.is_again = true;
         }
@@ -413,10 +419,13 @@ impl Core {
         token: u64,
         kind: CallKind,
         sequence: Option<SequenceArgs>,
+        known_xid: Option<u32>,
         w: &mut Writer,
     ) -> Result<CallBuilder, Error> {
-        self.xid_high = self.xid_high.wrapping_add(1);
-        let xid = self.xid_high << CALL_PLACE_BITS | at as u32;
+        let xid = known_xid.unwrap_or_else(|| {
+            self.xid_high = self.xid_high.wrapping_add(1);
+            self.xid_high << CALL_PLACE_BITS | at as u32
+        });
         let record_start = begin_record(w);
         let header_start = w.len();
         [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND]

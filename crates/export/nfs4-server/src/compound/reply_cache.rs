@@ -41,11 +41,12 @@ struct Call {
 
 impl Call {
     /// A retry comes over the same connection, or over a new one after the first is gone, which the
-    /// server may learn late: a reused port counts too.
+    /// server may learn late: a reused port counts too. The first copy may be the later one to
+    /// execute.
     fn is_of(&self, connection: &Arc<Connection>) -> bool {
-        self.origin
-            .upgrade()
-            .is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
+        self.origin.upgrade().is_none_or(|origin| {
+            origin.peer() == connection.peer() || origin.is_closed() || connection.is_closed()
+        })
     }
 }
 
@@ -142,6 +143,16 @@ mod tests {
         assert_eq!(replies.find(&key(1), &two), Some(KnownCall::Answered(b"done".to_vec())));
         drop(one);
         assert_eq!(replies.find(&key(1), &two), Some(KnownCall::Answered(b"done".to_vec())));
+    }
+
+    #[test]
+    fn late_copy_over_closed_connection_is_known() {
+        let (replies, one, two) = (ReplyCache::default(), connection(1), connection(2));
+        replies.begin(key(1), &two, 0);
+        replies.answered(key(1), &two, b"done", 0);
+        assert_eq!(replies.find(&key(1), &one), None);
+        one.close();
+        assert_eq!(replies.find(&key(1), &one), Some(KnownCall::Answered(b"done".to_vec())));
     }
 
     #[test]

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 pub(super) const COOKIE_MIN: u64 = 3;
 
+#[derive(Clone)]
 pub(super) struct Directory {
     pub(super) parent: u64,
     by_name: BTreeMap<Vec<u8>, (u64, u64)>,

@@ -575,8 +575,13 @@ impl FileSystem for MemoryFs {
         for id in ids {
             self.inner.injected_fault(Call::SyncMetadata, id)?;
         }
-        let blocks = self.inner.state.lock().slow_sync && blocking == Blocking::Forbidden;
-        if blocks { Err(Error::WouldBlock) } else { Ok(()) }
+        let state = self.inner.state.lock();
+        if state.slow_sync && blocking == Blocking::Forbidden {
+            return Err(Error::WouldBlock);
+        }
+        let files: Vec<u64> = ids.iter().filter_map(|id| self.inner.number_of(id).ok()).collect();
+        self.inner.write_out(&state, &files);
+        Ok(())
     }
 
     fn syncs_together(&self, _ids: &[FileId]) -> bool {

@@ -2,6 +2,7 @@
 //! clock moves only by changes. Never returns a [`FileSpan`](crate::FileSpan).
 
 mod acl;
+mod crash;
 mod data;
 mod directory;
 mod file_system;
@@ -58,6 +59,8 @@ pub struct MemoryFs {
 struct Inner {
     number: u64,
     state: Mutex<State>,
+    /// What a crash leaves, if it was asked for.
+    disk: Mutex<Option<State>>,
     fault: Mutex<Option<Fault>>,
     home_callback: Mutex<Option<HomeCallback>>,
     /// 0 without random blocking.
@@ -82,6 +85,7 @@ impl MemoryFs {
             inner: Arc::new(Inner {
                 number,
                 state: Mutex::new(State::new()),
+                disk: Mutex::new(None),
                 fault: Mutex::new(None),
                 home_callback: Mutex::new(None),
                 random_blocking: AtomicU64::new(0),

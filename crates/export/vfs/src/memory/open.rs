@@ -124,6 +124,9 @@ impl OpenFile for MemoryOpen {
         if !data.is_empty() {
             self.put(&mut state, offset, data)?;
         }
+        if stability != Stability::Unstable {
+            self.inner.write_out(&state, &[self.number]);
+        }
         Ok(Written { len: data.len(), stability })
     }
 
@@ -132,7 +135,9 @@ impl OpenFile for MemoryOpen {
         if blocking == Blocking::Forbidden && self.inner.state.lock().slow_sync {
             return Err(Error::WouldBlock);
         }
-        self.inner.injected_fault(Call::Commit, &self.id())
+        self.inner.injected_fault(Call::Commit, &self.id())?;
+        self.inner.write_out(&self.inner.state.lock(), &[self.number]);
+        Ok(())
     }
 
     fn truncate(&self, size: u64) -> Result<()> {

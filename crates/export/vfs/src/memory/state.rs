@@ -8,6 +8,7 @@ use crate::{Attributes, Error, FileType, PosixAcl, Result, Time};
 
 pub(super) const ROOT: u64 = 1;
 
+#[derive(Clone)]
 pub(super) enum Node {
     Regular(Data),
     Directory(Directory),
@@ -16,6 +17,7 @@ pub(super) enum Node {
     Plain(FileType),
 }
 
+#[derive(Clone)]
 pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) node: Node,
@@ -107,6 +109,7 @@ impl Inode {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct State {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) now: Time,
@@ -114,8 +117,8 @@ pub(super) struct State {
     pub(super) used: u64,
     pub(super) read_only: bool,
     pub(super) slow_sync: bool,
-    next_number: u64,
-    last_change: u64,
+    pub(super) next_number: u64,
+    pub(super) last_change: u64,
 }
 
 impl State {

@@ -318,3 +318,14 @@ fn destroys_context_once_after_its_last_call() {
     assert_eq!((core.destroy_previous_context(), core.in_flight), (None, 0));
     assert_eq!(core.destroy_context().map(|(_, record)| record).as_deref(), Some(&b"second"[..]));
 }
+
+#[test]
+fn repeated_call_without_slot_keeps_its_transaction_id() {
+    let mut core = Core::new(0, Box::new(Window), 7);
+    let xid = send(&mut core, 5, CallKind::Sessionless).unwrap();
+    let mut w = Writer::new();
+    let call = core.begin_again(5, &mut w).unwrap().expect("it is in flight");
+    core.end(call, &mut w).unwrap();
+    assert_eq!(w.as_bytes()[RECORD_MARK_LEN..][..4], xid.to_be_bytes());
+    assert_ne!(send(&mut core, 6, CallKind::Sessionless), Some(xid));
+}
