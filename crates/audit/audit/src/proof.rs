@@ -6,7 +6,7 @@ use crate::chain::{Hash, TAG_LEN, leaf_hash};
 use crate::frame::{BODY_LEN_MAX, FieldReader, HEAD_LEN, Kind, parse};
 use crate::merkle::root_from_path;
 use crate::record::seq_and_time;
-use crate::seal::{SEAL_LEN, Seal};
+use crate::seal::{SEAL_LENS, Seal};
 
 /// Evidence that a trail holds one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub enum ProofError {
 }
 
 const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
+/// Each seal is preceded by its length: seals of pairs are longer.
+const PAIR_PROOF_MAGIC: &[u8; 8] = b"VOUCHPF2";
 const PATH_LEN_MAX: usize = 64;
 /// One seal every ten seconds for a year.
 pub(crate) const SEALS_MAX: usize = 3_200_000;
@@ -52,11 +54,17 @@ pub(crate) const SEALS_MAX: usize = 3_200_000;
 impl Proof {
     /// The content of a proof file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = PROOF_MAGIC.to_vec();
+        let has_pairs = self.seals.iter().any(|seal| seal.pair.is_some());
+        let mut out = if has_pairs { PAIR_PROOF_MAGIC } else { PROOF_MAGIC }.to_vec();
         out.extend_from_slice(&(self.seals.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.path.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.index.to_le_bytes());
-        self.seals.iter().for_each(|seal| out.extend_from_slice(&seal.encode()));
+        for seal in self.seals.iter().map(Seal::encode) {
+            if has_pairs {
+                out.extend_from_slice(&(seal.len() as u32).to_le_bytes());
+            }
+            out.extend_from_slice(&seal);
+        }
         self.path.iter().for_each(|hash| out.extend_from_slice(hash));
         out.extend_from_slice(&self.frame);
         out
@@ -64,9 +72,11 @@ impl Proof {
 
     /// Checks the form only.
     pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
-        let (head, rest) = bytes
-            .strip_prefix(PROOF_MAGIC)
-            .and_then(|rest| rest.split_at_checked(16))
+        let (magic, rest) = bytes.split_first_chunk::<8>().ok_or(ProofError::Malformed)?;
+        let has_pairs = magic == PAIR_PROOF_MAGIC;
+        let (head, mut rest) = rest
+            .split_at_checked(16)
+            .filter(|_| has_pairs || magic == PROOF_MAGIC)
             .ok_or(ProofError::Malformed)?;
         let mut r = FieldReader(head);
         let seal_count = u32::from_le_bytes(r.take()) as usize;
@@ -75,24 +85,31 @@ impl Proof {
         if seal_count == 0 || seal_count > SEALS_MAX || path_len > PATH_LEN_MAX {
             return Err(ProofError::Malformed);
         }
-        let (seals, rest) =
-            rest.split_at_checked(seal_count * SEAL_LEN).ok_or(ProofError::Malformed)?;
+        let [_, classic_len] = SEAL_LENS;
+        if seal_count * classic_len > rest.len() {
+            return Err(ProofError::Malformed);
+        }
+        let mut seals = Vec::with_capacity(seal_count);
+        for _ in 0..seal_count {
+            let mut len = classic_len;
+            if has_pairs {
+                let (prefix, after) = rest.split_first_chunk().ok_or(ProofError::Malformed)?;
+                (len, rest) = (u32::from_le_bytes(*prefix) as usize, after);
+            }
+            let (seal, after) = rest.split_at_checked(len).ok_or(ProofError::Malformed)?;
+            seals.push(Seal::decode(seal).ok_or(ProofError::Malformed)?);
+            rest = after;
+        }
         let (path, frame) =
             rest.split_at_checked(path_len * size_of::<Hash>()).ok_or(ProofError::Malformed)?;
-        let seals: Option<Vec<Seal>> = seals.chunks_exact(SEAL_LEN).map(Seal::decode).collect();
         let path: &[Hash] = path.as_chunks().0;
         if frame.len() > HEAD_LEN + BODY_LEN_MAX {
             return Err(ProofError::Malformed);
         }
-        Ok(Proof {
-            seals: seals.ok_or(ProofError::Malformed)?,
-            index,
-            path: path.to_vec(),
-            frame: frame.to_vec(),
-        })
+        Ok(Proof { seals, index, path: path.to_vec(), frame: frame.to_vec() })
     }
 
-    /// Verifies one signature per seal. Returns the record's bytes.
+    /// Verifies the signatures of all seals. Returns the record's bytes.
     pub fn check(&self, anchor: &Anchor) -> Result<&[u8], ProofError> {
         let first = self.seals.first().ok_or(ProofError::Malformed)?;
         let last = self.seals.last().ok_or(ProofError::Malformed)?;

@@ -256,6 +256,7 @@ impl Log {
             public: [0; 32],
             next: [0; 32],
             signature: [0; 64],
+            pair: None,
         };
         self.key.seal(&mut seal);
         frame::append(&mut buffer.pending, kind, &seal.encode(), &mut self.chain);

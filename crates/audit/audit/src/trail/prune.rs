@@ -9,7 +9,7 @@ use std::path::Path;
 use super::files::{REMOVED_SEALS_FILE, SegmentFile, segments};
 use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
-use crate::seal::{SEAL_LEN, Seal};
+use crate::seal::{SEAL_LENS, Seal};
 
 /// When segments are removed; by default never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,18 +114,14 @@ fn append_removed_seals(
     let len =
         known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
     let first = removable.first().map_or(u64::MAX, |(file, _)| file.number);
-    let mut at = len - len % FRAME_LEN;
+    let mut at = len;
     while let Some(known) = known.as_ref().filter(|_| at > 0) {
-        let mut frame = [0; FRAME_LEN as usize];
-        known.read_exact_at(&mut frame, at - FRAME_LEN)?;
-        if parse(&frame)
-            .ok()
-            .and_then(|frame| Seal::decode(frame.body))
-            .is_some_and(|seal| seal.segment < first)
-        {
-            break;
+        match seal_before(known, at)? {
+            Some((seal, _)) if seal.segment < first => break,
+            Some((_, start)) => at = start,
+            // A crash left a part of a frame.
+            None => at -= 1,
         }
-        at -= FRAME_LEN;
     }
     let seals: Vec<u8> = removable.iter().flat_map(|(_, seals)| seals).copied().collect();
     let file = if known.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
@@ -135,4 +131,16 @@ fn append_removed_seals(
     disk.sync_dir(directory)
 }
 
-const FRAME_LEN: u64 = (OVERHEAD + SEAL_LEN) as u64;
+/// The seal whose frame ends at `end`, and where its frame starts.
+fn seal_before(file: &File, end: u64) -> io::Result<Option<(Seal, u64)>> {
+    for seal_len in SEAL_LENS {
+        let mut bytes = vec![0; OVERHEAD + seal_len];
+        let Some(start) = end.checked_sub(bytes.len() as u64) else { continue };
+        file.read_exact_at(&mut bytes, start)?;
+        let frame = parse(&bytes).ok().filter(|frame| frame.len() == bytes.len());
+        if let Some(seal) = frame.and_then(|frame| Seal::decode(frame.body)) {
+            return Ok(Some((seal, start)));
+        }
+    }
+    Ok(None)
+}

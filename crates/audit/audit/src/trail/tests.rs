@@ -3,6 +3,7 @@ mod full_disk;
 mod kill;
 mod lost_count;
 mod maintenance;
+mod pairs;
 mod power_cut;
 mod power_cut_threads;
 mod proof;
@@ -39,7 +40,7 @@ pub(super) fn create_trail(directory: &Path) {
 
 pub(super) fn options() -> Options {
     Options {
-        rotation: Rotation { len_max: 2000, age_ns_max: 1000 * SECOND, seal_ns_max: 5 * SECOND },
+        rotation: Rotation { len_max: 12_000, age_ns_max: 1000 * SECOND, seal_ns_max: 5 * SECOND },
         boot: [1; 16],
         key: None,
     }

@@ -154,7 +154,7 @@ fn seals_of_removed_segments_are_appended_once_despite_crash() {
     assert!(more > 1);
     let whole = std::fs::read(&seals_file).unwrap();
     assert!(whole.starts_with(&before), "seals are appended");
-    let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
+    let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LENS[0];
     for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
         for removed in 0..2 {
             left[removed..more as usize]

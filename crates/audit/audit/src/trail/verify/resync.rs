@@ -1,13 +1,16 @@
 use crate::frame::{self, Kind};
-use crate::seal::SEAL_LEN;
+use crate::seal::SEAL_LENS;
 
 pub(super) fn find_seal(bytes: &[u8], from: usize, trail: &[u8; 16]) -> Option<usize> {
-    let heads = [frame::head(Kind::Checkpoint, SEAL_LEN), frame::head(Kind::Close, SEAL_LEN)];
+    let heads =
+        SEAL_LENS.map(|len| [Kind::Checkpoint, Kind::Close].map(|kind| frame::head(kind, len)));
     let len = frame::HEAD_LEN + trail.len();
     bytes
         .get(from..)?
         .windows(len)
-        .position(|w| heads.iter().any(|head| w.starts_with(head)) && w.ends_with(trail))
+        .position(|w| {
+            heads.as_flattened().iter().any(|head| w.starts_with(head)) && w.ends_with(trail)
+        })
         .map(|at| from + at)
 }
 
