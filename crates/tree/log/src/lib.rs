@@ -7,7 +7,8 @@
 //!   from any [`reader::TileSource`], verified, and makes proofs. [`merkle`] verifies proofs.
 //! - A [`policy::Policy`] says whose cosignatures make a checkpoint credible; [`witness`] has the
 //!   messages that ask for them; a [`proof::TlogProof`] carries all of it to a reader offline.
-//! - [`revision`] says what the log of a published tree holds, and who certifies its keys.
+//! - [`revision`] says what the log of a published tree holds, and who certifies its keys; [`trail`]
+//!   says it of a log of audit trails.
 //!
 //! This crate does no I/O, reads no clock and draws no randomness. `docs/formats/log.md` lists the
 //! versions of the specifications and the choices that they leave open.
@@ -59,4 +60,5 @@ pub mod proof;
 pub mod reader;
 pub mod revision;
 pub mod tile;
+pub mod trail;
 pub mod witness;

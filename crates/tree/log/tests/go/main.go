@@ -1,5 +1,6 @@
 // peer reads a log of ours with torchwood and Tessera's fsck (`check DIR`, or `read DIR` for any
-// entries), and makes one with Tessera for us to read (`make DIR`).
+// entries), checks one proof (`prove POLICY PROOF ENTRY`), and makes a log with Tessera for us to read
+// (`make DIR`).
 package main
 
 import (
@@ -123,7 +124,7 @@ func read(dir string) {
 	}
 	reader := must(torchwood.NewClient(log))
 	for index, found := range reader.AllEntries(ctx, checkpoint.Tree, 0) {
-		if !bytes.HasPrefix(found, []byte("vouch entry v1\n\x00")) {
+		if !bytes.HasPrefix(found, []byte("vouch entry v1\n\x00")) && !bytes.HasPrefix(found, []byte("vouch seal v1\n\x00\x00")) {
 			panic(fmt.Sprintf("entry %d is %q", index, found))
 		}
 	}
@@ -135,6 +136,19 @@ func read(dir string) {
 		panic(err)
 	}
 	fmt.Println(checkpoint.N, "entries of", checkpoint.Origin)
+}
+
+// prove verifies that a proof is about the content of a file.
+func prove(policy, proof, entry string) {
+	parsed := must(torchwood.ParsePolicy(must(os.ReadFile(policy))))
+	text, content := must(os.ReadFile(proof)), must(os.ReadFile(entry))
+	if err := torchwood.VerifyProof(parsed, tlog.RecordHash(content), text); err != nil {
+		panic(err)
+	}
+	if torchwood.VerifyProof(parsed, tlog.RecordHash([]byte("other")), text) == nil {
+		panic("a false entry is proven")
+	}
+	fmt.Println("proven")
 }
 
 func indexes(size int64) (result []int64) {
@@ -210,6 +224,8 @@ func main() {
 	switch os.Args[1] {
 	case "check":
 		check(os.Args[2])
+	case "prove":
+		prove(os.Args[2], os.Args[3], os.Args[4])
 	case "read":
 		read(os.Args[2])
 	default:

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::merkle::Hash;
 use vouch_log::revision::*;
+use vouch_log::trail::*;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Blob, Content, Counts, Fsinfo, HostId, Inode, Iv, SignedFsinfo, Timestamp};
 use vouch_xdr::Xdr;
@@ -138,4 +139,36 @@ fn both_keys_sign_checkpoints() {
     check("checkpoint", signed.to_text().as_bytes());
     let policy = vouch_log::policy::Policy::parse(b"quorum none\n").unwrap();
     policy.check(&signed, &signers.keys().all(), 1_500).unwrap();
+}
+
+#[test]
+fn entry_of_a_trail_holds_a_seal() {
+    let seal: [u8; SEAL_LEN] = std::array::from_fn(|place| place as u8);
+    let entry = seal_entry(&seal);
+    check("seal-entry", &entry);
+    assert_eq!(parse_seal_entry(&entry), Some(&seal));
+    assert_eq!(parse_seal_entry(&entry[..entry.len() - 1]), None);
+    assert_eq!(parse_seal_entry(&[&entry[..], &[0]].concat()), None);
+    assert_eq!(parse_seal_entry(&revision_entry(&signed_fsinfo())), None);
+    assert!(parse_revision_entry(&entry).is_err());
+}
+
+#[test]
+fn log_of_trails_is_named_by_its_first_key() {
+    let signers = TrailSigners::from_seeds(&[4; 32], &[5; 32]).unwrap();
+    let hostid = SecretKey::from_seeds(&[4; 32], &[5; 32]).public().hostid();
+    assert_eq!(signers.origin(), format!("vouch/v1/trails/{hostid}"));
+    assert_eq!(parse_trail_origin(signers.origin()), Some(hostid));
+    assert_eq!(
+        (parse_origin(signers.origin()), parse_trail_origin(&origin(&hostid))),
+        (None, None)
+    );
+    let read = TrailSigners::parse(&signers.to_text()).unwrap();
+    assert_eq!(read.keys(), signers.keys());
+    let first = signers.to_text().lines().next().unwrap().to_owned();
+    assert!(TrailSigners::parse(&first).is_none());
+    assert!(TrailSigners::parse(&format!("{first}\n{first}\n")).is_none());
+    let of_tree = self::signers(&hostid);
+    let text: String = of_tree.all().map(|signer| signer.to_text().to_string() + "\n").collect();
+    assert!(TrailSigners::parse(&text).is_none());
 }
