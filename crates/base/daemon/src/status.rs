@@ -23,6 +23,7 @@ pub enum DaemonKind {
     Export,
     Gateway,
     Csi,
+    Monitor,
     JobsBroker,
     JobsAgent,
 }
@@ -35,6 +36,7 @@ impl DaemonKind {
             Self::Export => "export",
             Self::Gateway => "gateway",
             Self::Csi => "csi",
+            Self::Monitor => "monitor",
             Self::JobsBroker => "jobs-broker",
             Self::JobsAgent => "jobs-agent",
         }

@@ -76,6 +76,10 @@ impl MachineStatus {
         self.details(DaemonKind::Csi)
     }
 
+    pub fn monitors(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_monitor::MonitorStatus)> {
+        self.details(DaemonKind::Monitor)
+    }
+
     pub fn jobs_brokers(
         &self,
     ) -> impl Iterator<Item = (&DaemonStatus, vouch_jobs::broker::BrokerStatus)> {

@@ -18,6 +18,7 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
         ("CACHES", caches(machine)),
         ("SERVED TREES", served(machine, now_s)),
         ("GATEWAYS", gateways(machine, now_s)),
+        ("MONITORED TREES", monitored(machine, now_s)),
         ("EXPORTS", exports(machine)),
         ("CSI DRIVERS", csi_drivers(machine)),
         ("BROKERS OF JOBS", jobs_brokers(machine, now_s)),
@@ -202,6 +203,36 @@ fn served(machine: &MachineStatus, now_s: u64) -> String {
         rows,
         &[3, 5, 6, 7],
     )
+}
+
+fn monitored(machine: &MachineStatus, now_s: u64) -> String {
+    let mut rows = Vec::new();
+    let ago = |time: u64| match time {
+        0 => "never".to_owned(),
+        at => RelativeTime { at, now: now_s }.to_string(),
+    };
+    for (daemon, tree) in machine
+        .monitors()
+        .flat_map(|(daemon, monitor)| monitor.trees.into_iter().map(move |tree| (daemon, tree)))
+    {
+        rows.push(vec![
+            match (&tree.error, &tree.alarms[..]) {
+                (_, [alarm, ..]) => format!("ALARM {}", alarm.kind.name()),
+                (Some(error), []) => text(error),
+                (None, []) => "good".to_owned(),
+            },
+            tree.revision.to_string(),
+            tree.entries.to_string(),
+            ago(tree.fresh),
+            ago(tree.checked),
+            format!("{} of {}", tree.good_replicas, tree.replicas),
+            logged(daemon),
+            text(&tree.tree),
+        ]);
+    }
+    let heading =
+        ["STATE", "REVISION", "LOG ENTRIES", "FRESH", "CHECKED", "REPLICAS UP", "ERRORS/H", "TREE"];
+    table(&heading, rows, &[1, 2, 5, 6])
 }
 
 fn gateways(machine: &MachineStatus, now_s: u64) -> String {

@@ -154,6 +154,7 @@ subcommands! {
     Audit => audit,
     Jobs => jobs,
     Pull => pull,
+    Monitor => monitor,
     Mount => mount,
     Umount => umount,
     Refresh => refresh,

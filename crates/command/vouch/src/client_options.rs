@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_diagnose::ClientSettings;
+use vouch_log::policy::Policy;
 use vouch_tree::TreeName;
 use vouch_tree_client::{
     Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls,
@@ -142,6 +143,11 @@ impl ClientArgs {
         Ok(HttpOptions { proxies: self.proxy.clone(), timeout, tls, ..HttpOptions::default() })
     }
 
+    /// All must hold.
+    pub(crate) fn policies(&self) -> Outcome<Vec<Policy>> {
+        Ok(vouch_tree_client::read_policies(&self.witness_policy)?)
+    }
+
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.timeout.min(CONNECT_MAX)
     }
@@ -186,7 +192,7 @@ impl ClientArgs {
             state_dir: self.state_directory(),
             state_required: self.state_required,
             certificate_dirs,
-            policies: vouch_tree_client::read_policies(&self.witness_policy)?,
+            policies: self.policies()?,
             refresh_interval: self.refresh,
             fault_observer: witness,
             ..ClientOptions::default()

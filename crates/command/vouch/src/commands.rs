@@ -19,6 +19,7 @@ pub(crate) mod keygen;
 pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod monitor;
 pub(crate) mod mount;
 pub(crate) mod name;
 pub(crate) mod prove;

@@ -214,6 +214,15 @@ fn code_of_jobs(error: &vouch_jobs::Error) -> Code {
     }
 }
 
+fn code_of_monitor(error: &vouch_monitor::Error) -> Code {
+    use vouch_monitor::Error;
+    match error {
+        Error::Io { .. } | Error::Log(_) => Code::LocalIo,
+        Error::Busy(_) => Code::Busy,
+        Error::Damaged { .. } | Error::Expected { .. } => Code::BadInput,
+    }
+}
+
 fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
@@ -386,6 +395,7 @@ errors! {
     TrailError => code_of_trail;
     vouch_jobs::Error => code_of_jobs;
     vouch_bench::Error => code_of_bench;
+    vouch_monitor::Error => code_of_monitor;
 }
 
 pub(crate) trait At<T> {

@@ -114,6 +114,7 @@ fn is_daemon(command: &Command) -> bool {
         Command::Export(args) => args.is_daemon(),
         Command::Mount(args) => args.is_daemon(),
         Command::Pull(args) => args.is_daemon(),
+        Command::Monitor(args) => args.is_daemon(),
         Command::Jobs(args) => args.is_daemon(),
         Command::Audit(args) => args.is_daemon(),
         _ => false,

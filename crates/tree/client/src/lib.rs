@@ -100,7 +100,7 @@ pub use freshness::statement_files::local_statements;
 pub use http::url::without_userinfo;
 pub use http::{
     DatabaseFiles, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    MakeTransport,
+    MakeTransport, RemoteLog,
 };
 pub use local_connector::LocalConnector;
 pub use mirrors::location_of_name;

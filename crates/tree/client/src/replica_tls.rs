@@ -30,7 +30,8 @@ impl ReplicaTls {
         Ok(Self { authorities: authorities.map(read).transpose()?, is_required })
     }
 
-    pub(crate) const fn is_required(&self) -> bool {
+    /// Whether clear text is refused.
+    pub const fn is_required(&self) -> bool {
         self.is_required
     }
 

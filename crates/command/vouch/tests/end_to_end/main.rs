@@ -34,6 +34,7 @@ mod keys;
 mod links_between_trees;
 mod lock_holder;
 mod lying_web_caches;
+mod monitor;
 mod mount;
 mod mount_audit;
 mod mount_program;

@@ -1,8 +1,11 @@
 //! Unverified files of a database behind a web server, for caches with the same layout.
 
+use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 use bytes::Bytes;
+use vouch_log::reader::TileSource;
 use vouch_log::tile::TileId;
 use vouch_tree::{HostId, TreeName};
 use vouch_tree_store::{LOG_DIR, RemoteFile, RemoteView};
@@ -57,6 +60,30 @@ impl DatabaseFiles {
 
     fn unreachable(&self, error: &FetchError) -> Error {
         Error::Unreachable { attempts: format!("{}: {error}", self.url()) }
+    }
+}
+
+/// The log of a replica, for [`vouch_log::reader::LogReader`]. Blocks: call it from a thread that may
+/// block, within a runtime.
+pub struct RemoteLog<'a> {
+    /// Where the log is.
+    pub files: &'a DatabaseFiles,
+    /// For each file.
+    pub time_max: Duration,
+}
+
+impl TileSource for RemoteLog<'_> {
+    fn read(&self, path: &str, _: usize) -> io::Result<Vec<u8>> {
+        let id = TileId::parse(path).ok_or(io::ErrorKind::InvalidInput)?;
+        let path = format!("{LOG_DIR}/{path}");
+        let wanted = RangeRequest::whole(&path, id.len_max() as u64);
+        let fetch = tokio::time::timeout(self.time_max, self.files.fetcher.get(wanted));
+        match tokio::runtime::Handle::current().block_on(fetch) {
+            Ok(Ok(bytes)) => Ok(bytes.to_vec()),
+            Ok(Err(FetchError::NotFound(..))) => Err(io::ErrorKind::NotFound.into()),
+            Ok(Err(error)) => Err(io::Error::other(self.files.unreachable(&error))),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 }
 

@@ -17,6 +17,6 @@ pub(crate) mod url;
 pub(crate) use transport::{chain, plain_client};
 
 pub use connector::HttpConnector;
-pub use files::DatabaseFiles;
+pub use files::{DatabaseFiles, RemoteLog};
 pub use options::{HttpOptions, MakeTransport};
 pub use transport::{HttpRequest, HttpResponse, HttpTransport};

@@ -7,9 +7,8 @@ use serde::Serialize;
 use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_log::reader::{LogReader, TileSource};
 use vouch_log::revision::parse_revision_entry;
-use vouch_log::tile::TileId;
 use vouch_tree::{HostId, TreeName};
-use vouch_tree_client::{DatabaseFiles, check_log_head, location_of_name};
+use vouch_tree_client::{DatabaseFiles, RemoteLog, check_log_head, location_of_name};
 use vouch_tree_store::Database;
 use vouch_xdr::Xdr as _;
 
@@ -48,21 +47,10 @@ pub(super) async fn of_tree(args: &Args, name: &TreeName) -> Outcome {
         let bytes = found.ok_or_else(|| no_log(&files.url()))?;
         let evidence = LogEvidence::from_xdr(bytes).at(files.url())?;
         let url = files.url();
-        return tokio::task::block_in_place(|| {
-            print(args, name.hostid(), &evidence, Remote(&files), &url)
-        });
+        let remote = RemoteLog { files: &files, time_max: args.client.answer_max() };
+        return tokio::task::block_in_place(|| print(args, name.hostid(), &evidence, remote, &url));
     }
     Err(failure.map_or_else(|| Failure::usage("--only-replicas", "needs --replica"), Failure::from))
-}
-
-struct Remote<'a>(&'a DatabaseFiles);
-
-impl TileSource for Remote<'_> {
-    fn read(&self, path: &str, _: usize) -> io::Result<Vec<u8>> {
-        let id = TileId::parse(path).ok_or(io::ErrorKind::InvalidInput)?;
-        let fetched = tokio::runtime::Handle::current().block_on(self.0.log_file(&id));
-        fetched.map(|bytes| bytes.to_vec()).map_err(io::Error::other)
-    }
 }
 
 fn no_log(what: &dyn std::fmt::Display) -> Failure {

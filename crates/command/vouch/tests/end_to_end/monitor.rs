@@ -1,0 +1,250 @@
+//! `vouch monitor` with real replicas: a thief, two histories, a stopped log, kills.
+
+use crate::prelude::*;
+
+/// The publisher's replica and a mirror, both asked by the monitor.
+struct Watched {
+    site: TestSite,
+    mirror_port: u16,
+}
+
+impl Watched {
+    fn new() -> Self {
+        let site = TestSite::published();
+        Self { site, mirror_port: free_port() }
+    }
+
+    fn arguments(&self, more: &[&str]) -> Vec<String> {
+        let mirror = format!("127.0.0.1:{}", self.mirror_port);
+        let name = self.site.name("");
+        let fixed = ["monitor", "--json", "--replica", &mirror, "--no-cache", &name];
+        fixed.iter().chain(more).map(|&argument| argument.to_owned()).collect()
+    }
+
+    /// The events of one look, which ends with this exit code.
+    fn look(&self, code: i32, more: &[&str]) -> Vec<Value> {
+        let output = self.site.run(self.arguments(&[&["--once"], more].concat()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{error}");
+        events(&output.stdout)
+    }
+
+    fn state(&self) -> PathBuf {
+        let hostid = self.site.name("").rsplit_once(',').expect("a name").1.to_owned();
+        self.site.path("state/monitor").join(hostid)
+    }
+
+    fn evidence(&self, kind: &str) -> PathBuf {
+        let alarms = std::fs::read_dir(self.state().join("alarms")).expect("a directory");
+        let mut alarms = alarms.map(|entry| entry.expect("an entry").path());
+        let found = alarms.find(|path| path.to_string_lossy().contains(kind));
+        found.unwrap_or_else(|| panic!("no evidence of {kind}"))
+    }
+
+    /// With the publisher's keys and a copy of its database.
+    fn thief_publishes(&self, times: usize) {
+        self.site.write("src/hello", "of the thief\n");
+        let location = self.site.location();
+        for _ in 0..times {
+            let line =
+                ["publish", "src", "--db", "thief", "--keys", "keys", "--location", &location];
+            self.site.run_ok(line);
+        }
+    }
+}
+
+fn events(output: &[u8]) -> Vec<Value> {
+    let text = String::from_utf8_lossy(output);
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["event"] == kind || event["kind"] == kind).collect()
+}
+
+#[test]
+fn monitor_reports_each_revision_once() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    site.publish_with(&["--tag", "v1"]);
+    let seen = watched.look(0, &["--expect", "db"]);
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert_eq!((&seen[1]["revision"], &seen[1]["index"]), (&2.into(), &1.into()));
+    assert_eq!((&seen[1]["tag"], &seen[1]["known"]), (&"v1".into(), &true.into()));
+    assert_eq!(seen[1]["signing_key"].as_str().map(str::len), Some(16));
+    assert!(watched.look(0, &["--expect", "db"]).is_empty());
+    site.run_ok("certify keys");
+    site.publish();
+    let seen = watched.look(0, &["--expect", "db"]);
+    assert_eq!((seen.len(), &seen[0]["certificate"]), (1, &2.into()));
+    // The copy is a log that stock tools read.
+    let copy = std::fs::read(watched.state().join("log/checkpoint")).expect("a copy");
+    assert!(copy == std::fs::read(site.path("db/log/checkpoint")).expect("a checkpoint"));
+}
+
+/// The thief has the signing key and not the log's: its revision can't be in the log.
+#[test]
+fn revision_outside_of_the_log_is_found_at_one_mirror() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    watched.look(0, &[]);
+    for name in ["log.key", "log.cert", "log.pub"] {
+        std::fs::rename(site.path("keys").join(name), site.path(name)).expect("keygen writes it");
+    }
+    watched.thief_publishes(3);
+    let _thief = site.serve_db("thief", watched.mirror_port);
+    let seen = watched.look(1, &[]);
+    assert_eq!(of_kind(&seen, "unlogged_revision").len(), 1, "{seen:?}");
+    assert_eq!(of_kind(&seen, "revision")[0]["revision"], 3);
+    assert!(watched.evidence("unlogged_revision").join("theirs.fsinfo").exists());
+    let expected = watched.look(1, &["--expect", "db"]);
+    assert_eq!(of_kind(&expected, "unknown_revision").len(), 1, "{expected:?}");
+    // The alarms last, and are reported once.
+    assert!(watched.look(1, &["--expect", "db"]).is_empty());
+    std::fs::remove_dir_all(watched.state().join("alarms")).expect("a person has seen them");
+    assert_eq!(watched.look(1, &["--expect", "db"]).len(), 1);
+}
+
+/// The thief has all keys and a copy of the database.
+#[test]
+fn thief_is_found_within_one_interval() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    site.run_tool("cp", &["-r", "db", "thief"]);
+    let page = format!("127.0.0.1:{}", free_port());
+    let more = ["--expect", "db", "--interval", "1s", "--metrics", &page];
+    let output = std::fs::File::create(site.path("events")).expect("a file");
+    let mut command = site.command(watched.arguments(&more));
+    let _monitor = KillOnDrop(command.stdout(output).spawn().expect("the binary starts"));
+    let count = |kind: &str| {
+        let text = std::fs::read(site.path("events")).expect("a file");
+        of_kind(&events(&text), kind).len()
+    };
+    within(60, "the first revision is not reported", || count("revision") == 1);
+    assert_eq!(count("alarm"), 0);
+    watched.thief_publishes(1);
+    let _thief = site.serve_db("thief", watched.mirror_port);
+    within(60, "the thief is not found", || count("unknown_revision") == 1);
+    let seen = events(&std::fs::read(site.path("events")).expect("a file"));
+    let stolen = of_kind(&seen, "revision").into_iter().find(|event| event["known"] == false);
+    let stolen = stolen.expect("the thief's revision");
+    assert_eq!((&stolen["revision"], &stolen["index"]), (&2.into(), &1.into()));
+    for name in ["theirs.checkpoint", "theirs.evidence", "theirs.entry-1", "theirs.fsinfo"] {
+        assert!(watched.evidence("unknown_revision").join(name).exists(), "{name}");
+    }
+    let get = |path: &str| {
+        use std::io::{Read as _, Write as _};
+        let mut stream = TcpStream::connect(&page).expect("the page");
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    within(30, "the alarm is not in the metrics", || {
+        get("/metrics").contains("kind=\"unknown_revision\"} 1")
+    });
+    assert_contains!(get("/healthz"), "503", "unknown_revision");
+}
+
+#[test]
+fn split_view_is_found_with_both_heads() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    site.run_tool("cp", &["-r", "db", "thief"]);
+    site.publish();
+    watched.look(0, &[]);
+    watched.thief_publishes(2);
+    let _thief = site.serve_db("thief", watched.mirror_port);
+    let seen = watched.look(1, &[]);
+    let alarm = of_kind(&seen, "split_view");
+    assert_eq!(alarm.len(), 1, "{seen:?}");
+    assert_contains!(alarm[0]["text"].as_str().expect("text"), "differ from entry 1 on");
+    assert_eq!(of_kind(&seen, "revision").len(), 2, "{seen:?}");
+    let evidence = watched.evidence("split_view");
+    for name in ["ours.checkpoint", "ours.evidence", "theirs.checkpoint", "theirs.evidence"] {
+        assert!(evidence.join(name).exists(), "{name}");
+    }
+    let size = |name: &str| {
+        let text = std::fs::read_to_string(evidence.join(name)).expect("a checkpoint");
+        text.lines().nth(1).map(str::to_owned)
+    };
+    assert_eq!(size("ours.checkpoint").as_deref(), Some("2"));
+    assert_eq!(size("theirs.checkpoint").as_deref(), Some("3"));
+    // Our copy goes on with the publisher's history.
+    site.publish();
+    assert_eq!(of_kind(&watched.look(1, &[]), "revision").len(), 1);
+}
+
+#[test]
+fn stopped_log_raises_an_alarm_that_its_next_head_clears() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let replica = site.serve();
+    watched.look(0, &["--stale-after", "1h"]);
+    within(30, "the log does not stop", || {
+        !site.run(watched.arguments(&["--once", "--stale-after", "1s"])).status.success()
+    });
+    let output = site.run(watched.arguments(&["--once", "--stale-after", "1s"]));
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    site.publish();
+    let seen = watched.look(0, &["--stale-after", "1h"]);
+    assert_eq!((of_kind(&seen, "revision").len(), of_kind(&seen, "cleared").len()), (1, 1));
+    drop(replica);
+    watched.look(6, &["--stale-after", "1h", "--timeout", "2s"]);
+}
+
+#[test]
+fn mirror_behind_the_publisher_raises_no_alarm() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    site.run_ok(["pull", &site.name(""), "--db", "mirror"]);
+    let _mirror = site.serve_db("mirror", watched.mirror_port);
+    for _ in 0..2 {
+        site.publish();
+        watched.look(0, &["--expect", "db"]);
+    }
+}
+
+#[test]
+fn killed_monitor_reports_every_revision_and_keeps_its_history() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    let mut indexes = std::collections::BTreeSet::new();
+    for round in 0..12u64 {
+        site.publish();
+        let output = std::fs::File::create(site.path("events")).expect("a file");
+        let mut command = site.command(watched.arguments(&["--interval", "1s"]));
+        let mut monitor = KillOnDrop(command.stdout(output).spawn().expect("the binary starts"));
+        std::thread::sleep(Duration::from_millis(40 * round));
+        monitor.kill().expect("it runs");
+        monitor.wait().expect("a child");
+        let text = std::fs::read_to_string(site.path("events")).expect("a file");
+        // The last line may be cut.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        indexes
+            .extend(events(&text.as_bytes()[..whole]).iter().map(|event| event["index"].as_u64()));
+    }
+    indexes
+        .extend(watched.look(0, &["--expect", "db"]).iter().map(|event| event["index"].as_u64()));
+    assert_eq!(indexes, (0..13).map(Some).collect());
+    assert!(watched.look(0, &["--expect", "db"]).is_empty());
+}
+
+#[test]
+fn monitor_refuses_wrong_arguments() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let name = site.name("");
+    site.expect_err(2, ["monitor", "--once", &site.name("/hello")], &["whole tree"]);
+    let other = TestSite::published();
+    let other = other.path("db").display().to_string();
+    let line = ["monitor", "--once", "--expect", &other, &name];
+    site.expect_err(2, line, &["none of these trees"]);
+    site.expect_err(4, ["monitor", "--once", "--expect", "nothing", &name], &["nothing"]);
+}
