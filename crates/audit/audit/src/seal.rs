@@ -50,7 +50,9 @@ pub struct PairPart {
 
 const ML_DSA_44_PUBLIC_LEN: usize = 1312;
 const ML_DSA_44_SIGNATURE_LEN: usize = 2420;
-const CLASSIC_LEN: usize = 16 + 5 * 8 + 4 * 32 + 64;
+/// Length of the signed fields of a seal, in bytes.
+pub const STATEMENT_LEN: usize = 16 + 5 * 8 + 4 * 32;
+const CLASSIC_LEN: usize = STATEMENT_LEN + 64;
 const PAIR_LEN: usize = CLASSIC_LEN + 32 + ML_DSA_44_PUBLIC_LEN + ML_DSA_44_SIGNATURE_LEN;
 /// Lengths of a seal by a pair and by an Ed25519 key.
 pub(crate) const SEAL_LENS: [usize; 2] = [PAIR_LEN, CLASSIC_LEN];
@@ -64,6 +66,13 @@ impl Seal {
         let mut out = PREFIX.to_vec();
         self.fields(&mut out);
         out
+    }
+
+    /// The signed fields, for logs outside of the trail.
+    pub fn statement(&self) -> [u8; STATEMENT_LEN] {
+        let mut out = Vec::with_capacity(STATEMENT_LEN);
+        self.fields(&mut out);
+        out.try_into().expect("the fields have one length")
     }
 
     fn fields(&self, out: &mut Vec<u8>) {
@@ -114,7 +123,7 @@ impl Seal {
     }
 
     /// Checks strictly (a signature has one valid form), but not trust in the key.
-    pub(crate) fn is_signed(&self) -> bool {
+    pub fn is_signed(&self) -> bool {
         let signed = self.signed();
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
         let has_ed25519 = |key: &[u8; 32]| {

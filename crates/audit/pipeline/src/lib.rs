@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`kernel_events`] | records the kernel's audit events, from auditd's log or by netlink |
 //! | [`send`] | sends records to a syslog collector or to NATS, and remembers the position |
+//! | [`trail_log`] | logs the seals of trails in a transparency log, and verifies trails by it |
 //! | [`report`] | counts by user, file and client, as text, JSON or HTML |
 //! | [`record_text`] | a record as one line for people |
 
@@ -15,3 +16,4 @@ pub mod kernel_events;
 pub mod record_text;
 pub mod report;
 pub mod send;
+pub mod trail_log;

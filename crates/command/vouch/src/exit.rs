@@ -223,6 +223,17 @@ fn code_of_monitor(error: &vouch_monitor::Error) -> Code {
     }
 }
 
+fn code_of_trail_log(error: &vouch_audit_pipeline::trail_log::Error) -> Code {
+    use vouch_audit_pipeline::trail_log::Error;
+    match error {
+        Error::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        Error::Io { .. } | Error::Directory(_) => Code::LocalIo,
+        Error::Busy(_) => Code::Busy,
+        Error::OtherKey { .. } | Error::NewTrail(_) => Code::BadInput,
+        Error::Read { .. } | Error::Broken { .. } => Code::Differs,
+    }
+}
+
 fn code_of_trail(error: &TrailError) -> Code {
     if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
@@ -396,6 +407,7 @@ errors! {
     vouch_jobs::Error => code_of_jobs;
     vouch_bench::Error => code_of_bench;
     vouch_monitor::Error => code_of_monitor;
+    vouch_audit_pipeline::trail_log::Error => code_of_trail_log;
 }
 
 pub(crate) trait At<T> {

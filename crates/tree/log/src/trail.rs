@@ -12,8 +12,8 @@ use crate::key::{Algorithm, KeyError, Signer, VerifierKey};
 
 const ENTRY_MAGIC: &[u8; 16] = b"vouch seal v1\n\0\0";
 
-/// Length of a seal (docs/formats/audit.md), in bytes.
-pub const SEAL_LEN: usize = 248;
+/// Length of the signed fields of a seal (docs/formats/audit.md), in bytes.
+pub const SEAL_FIELDS_LEN: usize = 184;
 
 const ORIGIN_PREFIX: &str = "vouch/v1/trails/";
 
@@ -31,13 +31,13 @@ pub fn parse_trail_origin(text: &str) -> Option<HostId> {
     (trail_origin(&log) == text).then_some(log)
 }
 
-/// The entry for a seal, as it is in its trail.
-pub fn seal_entry(seal: &[u8]) -> Vec<u8> {
-    [ENTRY_MAGIC, seal].concat()
+/// The entry for the signed fields of a seal.
+pub fn seal_entry(fields: &[u8; SEAL_FIELDS_LEN]) -> Vec<u8> {
+    [&ENTRY_MAGIC[..], fields].concat()
 }
 
-/// The seal of an entry. `None` for entries of other kinds. Verifies nothing.
-pub fn parse_seal_entry(entry: &[u8]) -> Option<&[u8; SEAL_LEN]> {
+/// The fields of a seal. `None` for entries of other kinds.
+pub fn parse_seal_entry(entry: &[u8]) -> Option<&[u8; SEAL_FIELDS_LEN]> {
     entry.strip_prefix(ENTRY_MAGIC)?.try_into().ok()
 }
 

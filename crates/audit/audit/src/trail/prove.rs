@@ -103,7 +103,7 @@ fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<S
     is_whole.then_some(seals)
 }
 
-fn each_frame(bytes: &[u8], from: usize, mut each: impl FnMut(&Frame<'_>) -> bool) {
+pub(super) fn each_frame(bytes: &[u8], from: usize, mut each: impl FnMut(&Frame<'_>) -> bool) {
     let mut at = from;
     while let Some(Ok(frame)) = bytes.get(at..).map(parse) {
         if !each(&frame) {

@@ -1,9 +1,11 @@
 mod check_proof;
+mod directory;
 mod filter;
 mod follow;
 mod host;
 mod job;
 mod keygen;
+mod log;
 mod prove;
 mod report;
 mod search;
@@ -13,10 +15,10 @@ mod verify;
 
 use std::path::Path;
 
-use vouch_audit::trail::{CHECKPOINT_FILE, KEY_FILE, segments};
+use vouch_audit::trail::segments;
 
 use crate::cli::Global;
-use crate::exit::{At as _, Failure, Outcome};
+use crate::exit::Outcome;
 
 /// Search and verify audit trails.
 ///
@@ -45,6 +47,7 @@ enum Command {
     CheckProof(check_proof::Args),
     Host(host::Args),
     Send(send::Args),
+    Log(log::Args),
 }
 
 impl Args {
@@ -52,6 +55,7 @@ impl Args {
         match &self.command {
             Command::Host(args) => args.is_daemon(),
             Command::Send(args) => args.is_daemon(),
+            Command::Log(args) => args.is_daemon(),
             _ => false,
         }
     }
@@ -78,20 +82,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Command::CheckProof(args) => check_proof::run(args, global),
         Command::Host(args) => host::run(args, global),
         Command::Send(args) => send::run(args, global),
+        Command::Log(args) => log::run(args, global),
     }
-}
-
-/// A wrong directory must not look like a trail without matches. A new trail has a key only.
-fn require_trail(directory: &Path) -> Outcome {
-    let exists = |name: &str| directory.join(name).symlink_metadata().is_ok();
-    if exists(KEY_FILE)
-        || exists(CHECKPOINT_FILE)
-        || !segments(directory).at(directory.display())?.is_empty()
-    {
-        return Ok(());
-    }
-    Err(Failure::not_found(directory.display(), "contains no audit trail")
-        .cure("give the directory of --audit"))
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -2,6 +2,7 @@
 
 mod audit_commands;
 mod audit_crash;
+mod audit_log;
 mod audit_send;
 mod audit_send_nats;
 mod bad_input;

@@ -2,7 +2,7 @@ use crate::prelude::*;
 use crate::test_site::Replica;
 
 /// Builds a reader with torchwood and Tessera by the go command, which fetches pinned modules.
-fn build_go_reader(site: &TestSite) -> PathBuf {
+pub(crate) fn build_go_reader(site: &TestSite) -> PathBuf {
     let directory = site.path("peer");
     site.write("peer/main.go", include_str!("../../../../tree/log/tests/go/main.go"));
     let modules = [

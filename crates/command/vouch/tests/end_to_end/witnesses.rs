@@ -4,7 +4,7 @@ use crate::prelude::*;
 
 #[allow(dead_code, reason = "shared with the tests of the client")]
 #[path = "../../../../tree/client/tests/witnesses/server.rs"]
-mod server;
+pub(crate) mod server;
 
 use server::{HonestWitness, WitnessServer, signer};
 

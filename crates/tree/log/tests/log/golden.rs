@@ -143,7 +143,7 @@ fn both_keys_sign_checkpoints() {
 
 #[test]
 fn entry_of_a_trail_holds_a_seal() {
-    let seal: [u8; SEAL_LEN] = std::array::from_fn(|place| place as u8);
+    let seal: [u8; SEAL_FIELDS_LEN] = std::array::from_fn(|place| place as u8);
     let entry = seal_entry(&seal);
     check("seal-entry", &entry);
     assert_eq!(parse_seal_entry(&entry), Some(&seal));

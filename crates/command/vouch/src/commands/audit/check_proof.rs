@@ -1,21 +1,26 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vouch_audit::Record;
 use vouch_audit::proof::{Anchor, Proof};
 use vouch_audit::trail::read_checkpoint;
+use vouch_audit_pipeline::trail_log::LoggedSeal;
+use vouch_log::merkle::Hash;
+use vouch_log::proof::{TLOG_PROOF_LEN_MAX, TlogProof};
+use vouch_log::trail::parse_trail_origin;
 
 use super::{show, verify};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::output;
+use crate::{key_directory as keys, output, when};
 
 /// Check the proof that a record is in a trail, and show the record.
 ///
-/// The check needs the proof and one trusted item: the trail's first public key, or a checkpoint
-/// kept elsewhere. Exits with 5 if the proof is invalid.
+/// The check needs the proof and one trusted item: the trail's first public key, a checkpoint kept
+/// elsewhere, or the policy of the log's witnesses. Exits with 5 if the proof is invalid.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("trusted").required(true)), after_help = "Examples:\n  vouch audit check-proof --public trail.pub 4711.proof\n  \
-                  vouch audit check-proof --checkpoint /media/kept/monday 4711.proof")]
+                  vouch audit check-proof --checkpoint /media/kept/monday 4711.proof\n  \
+                  vouch audit check-proof --policy trail.policy 4711.tlog-proof")]
 pub(crate) struct Args {
     /// The proof.
     #[arg(value_name = "FILE")]
@@ -26,11 +31,48 @@ pub(crate) struct Args {
     /// A checkpoint of the trail that was kept elsewhere.
     #[arg(long, value_name = "FILE", group = "trusted")]
     checkpoint: Option<PathBuf>,
+    /// A policy (C2SP tlog-policy) whose quorum has cosigned the log of the trail, for a proof by
+    /// `vouch audit prove --tlog`.
+    #[arg(long, value_name = "FILE", group = "trusted")]
+    policy: Option<PathBuf>,
     #[command(flatten)]
     form: show::Form,
 }
 
+/// The record's proof in a tlog-proof, and the seal that the log vouches for.
+fn open_tlog_proof(args: &Args, policy: &Path) -> Outcome<(Anchor, Proof)> {
+    let policy = vouch_tree_client::read_policy(policy)?;
+    let what = args.proof.display();
+    let bytes = keys::read_limited(&args.proof, TLOG_PROOF_LEN_MAX)?;
+    let in_log = TlogProof::parse(&bytes).map_err(|error| Failure::input(&what, error))?;
+    let extra = in_log.extra.as_deref().unwrap_or_default();
+    let proof = Proof::decode(extra).map_err(|error| Failure::input(&what, error))?;
+    let [seal] = &proof.seals[..] else {
+        return Err(Failure::input(&what, "has not one seal"));
+    };
+    if parse_trail_origin(&in_log.checkpoint.checkpoint().origin).is_none() {
+        return Err(Failure::refused(&what, "the checkpoint is of no log of trails"));
+    }
+    in_log
+        .verify(Hash::leaf(&LoggedSeal::of(seal).entry()), &policy, &[], when::now_s())
+        .map_err(|error| Failure::refused(&what, error))?;
+    Ok((Anchor::Checkpoint(Box::new(seal.clone())), proof))
+}
+
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let (anchor, proof) = open(&args)?;
+    let body =
+        proof.check(&anchor).map_err(|error| Failure::refused(args.proof.display(), error))?;
+    let mut scratch = Vec::new();
+    let record = Record::decode(body, &mut scratch)
+        .map_err(|error| Failure::input(args.proof.display(), error))?;
+    output::text(&args.form.of(&record, None))
+}
+
+fn open(args: &Args) -> Outcome<(Anchor, Proof)> {
+    if let Some(policy) = &args.policy {
+        return open_tlog_proof(args, policy);
+    }
     let anchor = match (&args.public, &args.checkpoint) {
         (Some(public), _) => Anchor::Key(verify::public(public)?),
         (None, Some(path)) => {
@@ -39,17 +81,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (None, None) => {
             return Err(Failure::usage(
                 "--public",
-                "give what is trusted: --public or --checkpoint",
+                "give what is trusted: --public, --checkpoint or --policy",
             ));
         }
     };
     let what = args.proof.display();
     let proof = Proof::decode(&std::fs::read(&args.proof).at(what)?)
         .map_err(|error| Failure::input(args.proof.display(), error))?;
-    let body =
-        proof.check(&anchor).map_err(|error| Failure::refused(args.proof.display(), error))?;
-    let mut scratch = Vec::new();
-    let record = Record::decode(body, &mut scratch)
-        .map_err(|error| Failure::input(args.proof.display(), error))?;
-    output::text(&args.form.of(&record, None))
+    Ok((anchor, proof))
 }

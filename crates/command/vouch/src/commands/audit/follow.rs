@@ -5,8 +5,9 @@ use std::time::Duration;
 use vouch_audit::Record;
 use vouch_audit::trail::{Follower, Position, SearchMode};
 
+use super::directory::require_trail;
 use super::filter::Filter;
-use super::{require_trail, show};
+use super::show;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 

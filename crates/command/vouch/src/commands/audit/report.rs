@@ -3,9 +3,10 @@ use std::path::PathBuf;
 use vouch_audit::trail::{SearchMode, Trust, verify};
 use vouch_audit_pipeline::report::{About, summarize};
 
+use super::directory::require_trail;
 use super::filter::Filter;
 use super::verify::public;
-use super::{hex, report_no_match, require_trail};
+use super::{hex, report_no_match};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome};
 use crate::{output, when};

@@ -6,9 +6,10 @@ use std::thread;
 use vouch_audit::record::seq_and_time;
 use vouch_audit::trail::{Hit, Query, SearchCost, SearchMode, search};
 
+use super::directory::require_trail;
 use super::filter::Filter;
 use super::job::JobTickets;
-use super::{report_no_match, require_trail, show};
+use super::{report_no_match, show};
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome, forgive_closed_pipe};
 

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use rustls::pki_types::ServerName;
 use vouch_audit_pipeline::send::{NatsOptions, Sender, Target, TlsOptions, server_name};
 
-use super::require_trail;
+use super::directory::require_trail;
 use crate::cli::Global;
 use crate::exit::Outcome;
 

@@ -1,7 +1,12 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
-use vouch_audit::trail::{Trust, read_checkpoint, verify};
+use vouch_audit::seal::Seal;
+use vouch_audit::trail::{Trust, read_checkpoint, seals_from, verify};
+use vouch_audit_pipeline::trail_log::{
+    Error as TrailLogError, LOG_DIRECTORY, LogFault, LoggedSeal, WitnessedLog,
+};
 
 use super::hex;
 use crate::cli::Global;
@@ -17,6 +22,7 @@ use crate::{output, progress, when};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit verify --public trail.pub /var/lib/vouch/audit\n  \
+                  vouch audit verify --policy trail.policy /var/lib/vouch/audit      by the log of the trail\n  \
                   cp /var/lib/vouch/audit/checkpoint /media/kept/monday        a checkpoint, kept elsewhere\n  \
                   vouch audit verify --public trail.pub --checkpoint /media/kept/monday /var/lib/vouch/audit"
 )]
@@ -34,6 +40,17 @@ pub(crate) struct Args {
     /// reach.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// The trail must have what its log has (`vouch audit log`), and the log's head must satisfy this
+    /// policy (C2SP tlog-policy), whose `log` line names the log's key.
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
+    /// Directory of the log, if not `log` in the trail's directory.
+    #[arg(long, value_name = "DIR", requires = "policy")]
+    log: Option<PathBuf>,
+    /// Demand that the policy's quorum has cosigned the log's head within this time: an older head
+    /// may be one that was cut back together with the trail.
+    #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = when::parse_duration, requires = "policy")]
+    witnessed_within: Duration,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -41,11 +58,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let public = args.public.as_deref().map(public).transpose()?;
-    let checkpoints = args
+    let mut checkpoints = args
         .checkpoint
         .iter()
         .map(|path| read_checkpoint(path).at(path.display()))
         .collect::<Outcome<Vec<_>>>()?;
+    let witnessed = args.policy.as_deref().map(|policy| read_log(&args, policy)).transpose()?;
+    let witnessed = witnessed.unwrap_or_default();
+    checkpoints.extend(witnessed.newest);
     let bar = progress::spinner(global, "verifying");
     let trust = Trust { public, checkpoints, key: args.key };
     let found = verify(&args.directory, &trust, |done, count| {
@@ -60,6 +80,26 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             "contains no segment of an audit trail",
         ));
     }
+    let mut faults: Vec<Fault> = found
+        .faults
+        .iter()
+        .map(|fault| Fault {
+            kind: fault.kind.name(),
+            segment: fault.segment,
+            offset: fault.offset,
+            seq: fault.seq,
+            what: fault.description.clone(),
+            text: fault.to_string(),
+        })
+        .collect();
+    faults.extend(witnessed.faults.into_iter().map(|what| Fault {
+        kind: "log",
+        segment: 0,
+        offset: 0,
+        seq: 0,
+        text: format!("the log of the trail: {what}"),
+        what,
+    }));
     let time = |ns: u64| when::utc(ns / 1_000_000_000);
     let report = Report {
         trail: found.trail.map(|trail| hex(&trail)),
@@ -73,18 +113,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         until: found.times.map(|times| time(times.1)),
         seal: found.last.as_ref().map(|seal| seal.epoch),
         sealed: found.last.as_ref().map(|seal| time(seal.time_ns)),
-        sound: found.faults.is_empty(),
-        faults: found
-            .faults
-            .iter()
-            .map(|fault| Fault {
-                kind: fault.kind.name(),
-                segment: fault.segment,
-                offset: fault.offset,
-                seq: fault.seq,
-                what: fault.description.clone(),
-            })
-            .collect(),
+        witnessed: witnessed.time.map(when::utc),
+        sound: faults.is_empty(),
+        faults,
         notes: found.notes,
     };
     if args.json {
@@ -95,8 +126,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             .notes
             .iter()
             .map(|note| format!("note: {}\n", vouch_daemon::printable::printable(note.as_bytes())));
-        let faults = found.faults.iter().map(|fault| {
-            format!("{}\n", vouch_daemon::printable::printable(fault.to_string().as_bytes()))
+        let faults = report.faults.iter().map(|fault| {
+            format!("{}\n", vouch_daemon::printable::printable(fault.text.as_bytes()))
         });
         let mut text: String = notes.chain(faults).collect();
         text.push_str(&report.summary());
@@ -130,6 +161,9 @@ struct Report {
     until: Option<String>,
     seal: Option<u64>,
     sealed: Option<String>,
+    /// Until when the policy's witnesses saw no longer log.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    witnessed: Option<String>,
     sound: bool,
     faults: Vec<Fault>,
     notes: Vec<String>,
@@ -142,6 +176,68 @@ struct Fault {
     offset: u64,
     seq: u64,
     what: String,
+    #[serde(skip)]
+    text: String,
+}
+
+/// What the log of the trail shows.
+#[derive(Default)]
+struct Witnessed {
+    /// The trail must have it.
+    newest: Option<Seal>,
+    time: Option<u64>,
+    faults: Vec<String>,
+}
+
+/// Read before the trail: a seal is in the trail before it is in the log.
+fn read_log(args: &Args, policy: &Path) -> Outcome<Witnessed> {
+    let policy = vouch_tree_client::read_policy(policy)?;
+    let path = args.log.clone().unwrap_or_else(|| args.directory.join(LOG_DIRECTORY));
+    let now = when::now_s();
+    let log = match WitnessedLog::open(&path, &policy, now) {
+        Ok(log) => log,
+        Err(error @ LogFault::NoKey) => return Err(Failure::input("--policy", error)),
+        Err(error) => {
+            return Ok(Witnessed { faults: vec![error.to_string()], ..Witnessed::default() });
+        }
+    };
+    let first = seals_from(&args.directory, 0, 1).at(args.directory.display())?;
+    let trail = first.first().map(|seal| seal.trail);
+    // The first key tells which of the trails is the right one.
+    let read = || {
+        let has_other = match trail.filter(|_| args.public.is_none()) {
+            Some(trail) => log.has_other_trail(trail)?,
+            None => false,
+        };
+        Ok::<_, TrailLogError>((log.newest_seal(trail)?, has_other))
+    };
+    let (newest, has_other) = match read() {
+        Ok(found) => found,
+        Err(error) => {
+            return Ok(Witnessed { faults: vec![error.to_string()], ..Witnessed::default() });
+        }
+    };
+    let time = log.belief.quorum_time;
+    let limit = args.witnessed_within.as_secs();
+    let mut faults = Vec::new();
+    if let Some(time) = time.filter(|time| now.saturating_sub(*time) > limit) {
+        faults.push(format!(
+            "its head was cosigned last at {}, so it may have been cut back since; run `vouch audit log`, or give --witnessed-within",
+            when::utc(time)
+        ));
+    }
+    if has_other {
+        faults.push(
+            "it has seals of another trail too, whose place this one may have taken; give --public"
+                .to_owned(),
+        );
+    }
+    let newest = match newest {
+        None => Err("it has no seal".to_owned()),
+        Some(logged) => find_logged(&args.directory, trail, &logged)?,
+    };
+    let newest = newest.map_err(|what| faults.push(what)).ok();
+    Ok(Witnessed { newest, time, faults })
 }
 
 impl Report {
@@ -157,6 +253,30 @@ impl Report {
             (count, Some(at)) => format!("{count} since the last seal at {at}"),
             (_, None) => "none sealed yet".to_owned(),
         };
-        format!("{verdict}: {records} records in {segments} segments, {sealed}\n")
+        let witnessed = match &self.witnessed {
+            Some(time) => format!("; witnessed at {time}"),
+            None => String::new(),
+        };
+        format!("{verdict}: {records} records in {segments} segments, {sealed}{witnessed}\n")
     }
+}
+
+/// The seal of the trail that the log has, or what is wrong.
+fn find_logged(
+    directory: &Path,
+    trail: Option<[u8; 16]>,
+    logged: &LoggedSeal,
+) -> Outcome<Result<Seal, String>> {
+    let epoch = logged.epoch();
+    if trail.is_some_and(|trail| trail != logged.trail()) {
+        return Ok(
+            Err("its seals are of another trail, whose place this one has taken".to_owned()),
+        );
+    }
+    let found = seals_from(directory, epoch, 1).at(directory.display())?;
+    Ok(match found.into_iter().find(|seal| seal.epoch == epoch) {
+        Some(seal) if LoggedSeal::of(&seal) == *logged => Ok(seal),
+        Some(_) => Err(format!("seal {epoch} of the trail differs from the one that was logged")),
+        None => Err(format!("it has seal {epoch}, and the trail ends before: it was cut back")),
+    })
 }
