@@ -95,7 +95,7 @@ impl Node for NodeService {
         required("volume_path", &request.volume_path)?;
         let record = self.record(&request.volume_id, &request.volume_path)?;
         let usage = blocking(move || usage(&record.target)).await?;
-        Ok(Response::new(NodeGetVolumeStatsResponse { usage, ..Default::default() }))
+        Ok(Response::new(NodeGetVolumeStatsResponse { usage }))
     }
 
     async fn node_get_volume_health(
@@ -113,7 +113,6 @@ impl Node for NodeService {
                 status: VolumeHealthErrorType::Inaccessible.into(),
                 reason: "MountDead".into(),
                 message: fault.unwrap_or_else(|| status.message().to_owned()),
-                ..Default::default()
             }],
         };
         let volume_health = Some(VolumeHealth { volume_id: request.volume_id, health_statuses });

@@ -117,10 +117,7 @@ impl WitnessArgs {
     }
 
     /// For publications: the log's keys ask witnesses, if there are any.
-    pub(crate) fn attach(
-        &self,
-        log: Option<LogPublisher>,
-    ) -> Outcome<(Option<Arc<LogPublisher>>, Option<Arc<Asking>>)> {
+    pub(crate) fn attach(&self, log: Option<LogPublisher>) -> Outcome<Attached> {
         let Some(log) = log else {
             return match self.witness.is_empty() && self.witness_policy.is_none() {
                 true => Ok((None, None)),
@@ -146,6 +143,9 @@ impl NamedWitness {
         self.key.as_ref().map(|key| format!("{} {}", key.to_text(), self.url))
     }
 }
+
+/// The log that a publication extends, and the witnesses that it asks.
+pub(crate) type Attached = (Option<Arc<LogPublisher>>, Option<Arc<Asking>>);
 
 /// The witnesses that a command asks, and their last answers.
 pub(crate) struct Asking {

@@ -3,6 +3,7 @@
 //! Makes a runtime of its own for the requests: proofs come from files, which may block.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -213,22 +214,24 @@ impl Run<'_> {
         make: &mut MakeProof<'_>,
     ) -> bool {
         let old = attempt.old_size;
-        if !proofs.contains_key(&old) {
-            let made = if old == 0 || old == self.size() { Ok(Vec::new()) } else { make(old) };
-            match made {
-                Ok(hashes) if hashes.len() <= PROOF_LEN_MAX => {
-                    proofs.insert(old, hashes);
-                }
-                Ok(_) => unreachable!("a log has fewer levels than a proof may have hashes"),
-                Err(why) => {
-                    self.errors[attempt.number] =
-                        Some(format!("the proof from {old} entries cannot be made: {why}"));
-                    return false;
+        let size = self.size();
+        let proof = match proofs.entry(old) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let made = if old == 0 || old == size { Ok(Vec::new()) } else { make(old) };
+                match made {
+                    Ok(hashes) if hashes.len() <= PROOF_LEN_MAX => place.insert(hashes),
+                    Ok(_) => unreachable!("a log has fewer levels than a proof may have hashes"),
+                    Err(why) => {
+                        self.errors[attempt.number] =
+                            Some(format!("the proof from {old} entries cannot be made: {why}"));
+                        return false;
+                    }
                 }
             }
-        }
+        };
         let (checkpoint, keys) = (self.request.checkpoint, self.request.log_keys);
-        let body = AddCheckpoint::new(old, proofs[&old].clone(), checkpoint, keys).to_text();
+        let body = AddCheckpoint::new(old, proof.clone(), checkpoint, keys).to_text();
         network.post(&self.request.targets[attempt.number].url, attempt, body);
         true
     }

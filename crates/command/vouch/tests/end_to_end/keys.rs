@@ -183,7 +183,7 @@ fn old_and_new_names(forwarded: impl FnOnce(&TestSite, &str)) {
     site.run_ok(["keygen", "--classic", "--out", "old"]);
     site.run_ok(["keygen", "--out", "new"]);
     for keys in ["old", "new"] {
-        std::fs::create_dir(site.path(&format!("{keys}-src"))).expect("a directory");
+        std::fs::create_dir(site.path(format!("{keys}-src"))).expect("a directory");
         site.write(&format!("{keys}-src/a"), keys);
         site.run_ok(&format!(
             "publish {keys}-src --db {keys}-db --keys {keys} --location {listen}"

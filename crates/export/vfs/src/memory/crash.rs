@@ -3,6 +3,7 @@
 use super::data::Data;
 use super::state::{Node, State};
 use super::{Inner, MemoryFs};
+use crate::{Blocking, Error, FileId, Result};
 
 impl MemoryFs {
     /// From now on [`MemoryFs::crash`] may be called. Each synchronisation copies all files.
@@ -44,6 +45,16 @@ impl MemoryFs {
 }
 
 impl Inner {
+    pub(super) fn sync(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
+        let state = self.state.lock();
+        if state.slow_sync && blocking == Blocking::Forbidden {
+            return Err(Error::WouldBlock);
+        }
+        let files: Vec<u64> = ids.iter().filter_map(|id| self.number_of(id).ok()).collect();
+        self.write_out(&state, &files);
+        Ok(())
+    }
+
     /// Names and attributes, and the data of these files.
     pub(super) fn write_out(&self, state: &State, files: &[u64]) {
         let mut disk = self.disk.lock();

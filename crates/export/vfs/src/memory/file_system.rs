@@ -575,13 +575,7 @@ impl FileSystem for MemoryFs {
         for id in ids {
             self.inner.injected_fault(Call::SyncMetadata, id)?;
         }
-        let state = self.inner.state.lock();
-        if state.slow_sync && blocking == Blocking::Forbidden {
-            return Err(Error::WouldBlock);
-        }
-        let files: Vec<u64> = ids.iter().filter_map(|id| self.inner.number_of(id).ok()).collect();
-        self.inner.write_out(&state, &files);
-        Ok(())
+        self.inner.sync(ids, blocking)
     }
 
     fn syncs_together(&self, _ids: &[FileId]) -> bool {

@@ -136,7 +136,8 @@ fn seal_of_pair_needs_both_signatures_of_its_keys() {
     let good = prove(directory.path(), 8, None).unwrap().unwrap();
     good.check(&Anchor::Key(key().public())).unwrap();
     let other = Ratchet::new(TRAIL, &[8; 32]);
-    let forgeries: [(&str, &dyn Fn(&mut Seal, &Seal)); 5] = [
+    type Forgery<'a> = (&'a str, &'a dyn Fn(&mut Seal, &Seal));
+    let forgeries: [Forgery<'_>; 5] = [
         ("signature by another Ed25519 key", &|seal, theirs| seal.signature = theirs.signature),
         ("signature by another ML-DSA-44 key", &|seal, theirs| {
             seal.pair.as_mut().unwrap().signature = theirs.pair.as_ref().unwrap().signature;
