@@ -2,7 +2,7 @@
 //!
 //! Each tree has one mount and one process on a node, which all pods share. The process lives outside of
 //! the driver's, and the driver's state is in files, so the driver can be killed and upgraded while pods
-//! read. `proto/csi.proto` is the interface, under Apache-2.0.
+//! read.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 

@@ -97,12 +97,13 @@ impl Trees {
             if is_alive(&label, &point) {
                 return Ok(true);
             }
+            // First: a dead mount is no directory.
+            unmount_all(&point, true)?;
             DirBuilder::new()
                 .recursive(true)
                 .mode(0o700)
                 .create(&point)
                 .map_err(|error| local(&point, error))?;
-            unmount_all(&point, true)?;
             if let Some(policy) = &stored.policy {
                 fs::write(directory.join(POLICY), policy)
                     .map_err(|error| local(&directory, error))?;

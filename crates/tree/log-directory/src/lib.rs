@@ -226,6 +226,7 @@ fn sync_directory(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use vouch_log::checkpoint::Checkpoint;
+    use vouch_log::key::{Algorithm, Signer};
 
     use super::*;
 
@@ -236,7 +237,9 @@ mod tests {
             tree.push(entry.as_bytes()).unwrap();
         }
         let head = Checkpoint::new("example.org/log", tree.size(), tree.root());
-        let head = SignedCheckpoint::unsigned(&head).unwrap();
+        let mut head = SignedCheckpoint::unsigned(&head).unwrap();
+        let signer = Signer::from_seed("example.org/log", Algorithm::Ed25519, &[1; 32]).unwrap();
+        head.note_mut().sign(&signer, 1).unwrap();
         tree.commit(&head).unwrap();
         head
     }
