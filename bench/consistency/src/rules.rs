@@ -68,18 +68,20 @@ fn change_stays(ops: &[&Operation]) -> Option<Violation> {
             *last = op;
         }
     }
+    // A restart may undo unstable writes, and the value with them.
+    let restarts = ops.iter().any(|op| op.call == Call::Restart);
     // Calls that certainly change something: a RENAME between two names of one file does not.
     let mut changes: Vec<&Operation> = ops
         .iter()
         .filter(|op| {
             let is_change = matches!(
                 op.call,
-                Call::Write { .. }
+                Call::Write { stable: true, .. }
                     | Call::Create { .. }
                     | Call::Mkdir { .. }
                     | Call::Link { .. }
                     | Call::Remove { .. }
-            );
+            ) || matches!(op.call, Call::Write { .. }) && !restarts;
             is_change && matches!(op.outcome, Outcome::Done | Outcome::Value(_))
         })
         .copied()

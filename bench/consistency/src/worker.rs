@@ -347,6 +347,10 @@ impl Worker {
             let is_closed = matches!(answered, Answer::Ok(()));
             let outcome = if is_closed { Outcome::Done } else { Outcome::Unknown };
             self.record("share", start, is_closed, Seen::new(Call::Close { owner }, outcome));
+            if !is_closed {
+                // The server may have lost the open before.
+                self.drop_owner("share", owner);
+            }
             return;
         }
         let owner = self.next_owner();
