@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +11,7 @@ use tonic::Status;
 use vouch_daemon::status_client::{self, ReloadError};
 
 use crate::provisioned::{Provisioned, ProvisionedVolumes};
+use crate::records::replace;
 
 /// The server that the controller provisions on, on the same machine.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct ExportServer {
     pub list: PathBuf,
     /// The server's control socket, by which it reads its lists anew.
     pub socket: PathBuf,
-    /// Whether capacity is enforced by project quotas, with setquota(8) and chattr(1).
+    /// Capacity is enforced by project quotas, with setquota(8) and chattr(1).
     pub has_quota: bool,
 }
 
@@ -54,12 +55,8 @@ impl ExportServer {
     /// Writes the list of all volumes that nodes use, and waits until it is in force.
     pub(crate) fn publish(&self, volumes: &ProvisionedVolumes) -> Result<(), Status> {
         let text = list(&self.root, &volumes.all());
-        let named =
-            |error: io::Error| Status::internal(format!("{}: {error}", self.list.display()));
-        let new = self.list.with_extension("new");
-        let mut file = File::create(&new).map_err(named)?;
-        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(named)?;
-        fs::rename(&new, &self.list).map_err(named)?;
+        replace(&self.list, text.as_bytes())
+            .map_err(|error| Status::internal(format!("{}: {error}", self.list.display())))?;
         match status_client::reload(&self.socket) {
             Ok(_) => Ok(()),
             Err(ReloadError::Refused(why)) => {

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tonic::{Code, Status};
 use vouch_daemon::failure::{At as _, Outcome};
 
-/// How the mounts' processes are kept apart from the driver's.
+/// Keeps the mounts' processes apart from the driver's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
     /// A process of its own session: for a driver that runs on the node itself.
@@ -34,7 +34,7 @@ pub(crate) struct Launcher {
     program: PathBuf,
     /// Options of each mount.
     options: Vec<OsString>,
-    /// Whether the program on the node was replaced, so that running mounts can be upgraded.
+    /// The program on the node was replaced, so that running mounts can be upgraded.
     pub(crate) is_new_program: bool,
 }
 
@@ -139,7 +139,7 @@ fn code(exit: Option<i32>) -> Code {
     }
 }
 
-/// Whether the file was replaced. A mount that runs keeps the program that it was started from.
+/// True if the file was replaced. A mount that runs keeps the program that it was started from.
 fn install(own: &Path, program: &Path) -> io::Result<bool> {
     let content = std::fs::read(own)?;
     if std::fs::read(program).is_ok_and(|there| Sha256::digest(&there) == Sha256::digest(&content))

@@ -148,7 +148,7 @@ impl Node for NodeService {
 }
 
 impl NodeService {
-    /// Whether it is there already. Another volume at the same path is an error.
+    /// True if the volume is there already. Another volume at the same path is an error.
     async fn is_published(
         &self,
         volume_id: &str,

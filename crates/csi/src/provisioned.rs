@@ -81,7 +81,7 @@ pub(crate) fn id(name: &str) -> String {
     }
 }
 
-/// Whether nothing of an id leads elsewhere.
+/// True for ids that are names of files.
 pub(crate) fn is_id(text: &str) -> bool {
     id(text) == text && !Path::new(text).is_absolute()
 }

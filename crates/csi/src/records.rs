@@ -1,4 +1,4 @@
-//! What is published on this node, one file for each target path. The driver can be killed at any
+//! Records of the volumes on this node, one file for each target path. The driver can be killed at any
 //! time: a record is durable before its mount begins, and is removed after the mount has ended.
 
 use std::collections::BTreeMap;
@@ -94,11 +94,15 @@ pub(crate) fn digest(text: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
 }
 
-/// Old or new after a crash at any step.
 pub(crate) fn write_durably(path: &Path, value: &impl Serialize) -> io::Result<()> {
+    replace(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Old or new after a crash at any step.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
     let mut file = File::create(&new)?;
-    file.write_all(&serde_json::to_vec_pretty(value)?)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())

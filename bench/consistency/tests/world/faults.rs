@@ -1,4 +1,4 @@
-//! What goes wrong during a history.
+//! The faults of a history, chosen by the seed.
 
 use std::time::Duration;
 

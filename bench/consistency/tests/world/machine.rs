@@ -114,7 +114,7 @@ impl World {
         self.machine.lock().is_faulty = true;
     }
 
-    /// How long a message or a disk takes: mostly little, sometimes long.
+    /// Waits as long as a message or a disk takes: mostly little, sometimes long.
     pub(crate) async fn pause(&self) {
         let micros = {
             let machine = &mut *self.machine.lock();

@@ -1,5 +1,5 @@
-//! Keys of seals: pairs of Ed25519 and ML-DSA-44, of which both sign. Each key signs one seal, which names the next key, and is then wiped. A stolen key cannot forge
-//! earlier seals (Bellare and Yee, 1997).
+//! Keys of seals: pairs of Ed25519 and ML-DSA-44, of which both sign. Each key signs one seal, which
+//! names the next key, and is then wiped. A stolen key cannot forge earlier seals (Bellare and Yee, 1997).
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use ml_dsa::{Keypair as _, MlDsa44};

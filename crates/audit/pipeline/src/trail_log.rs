@@ -52,7 +52,7 @@ pub struct TrailLog {
     log: LogDirectory,
     signers: TrailSigners,
     trails: Vec<Trail>,
-    /// Whether a log that has begun may get a further trail.
+    /// A log that has begun may get a further trail.
     adds_trails: bool,
     /// Released when the process ends.
     _lock: File,
@@ -294,7 +294,7 @@ impl WitnessedLog {
         }
     }
 
-    /// Whether the log has a seal of another trail. Reads the whole log.
+    /// True if the log has a seal of another trail. Reads the whole log.
     pub fn has_other_trail(&self, trail: [u8; 16]) -> Result<bool> {
         let read = |error| Error::Read { path: self.log.path().to_owned(), error };
         let (mut reader, mut index) = (self.log.open(&self.head)?, 0);

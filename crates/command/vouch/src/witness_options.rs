@@ -144,6 +144,18 @@ impl NamedWitness {
     }
 }
 
+/// One line for each witness that has not cosigned.
+pub(crate) fn warn_of_failures(cosigning: &Cosigning) {
+    for failure in &cosigning.failures {
+        tracing::warn!(
+            witness = failure.name,
+            url = failure.url,
+            "no cosignature: {}",
+            failure.why
+        );
+    }
+}
+
 /// The log that a publication extends, and the witnesses that it asks.
 pub(crate) type Attached = (Option<Arc<LogPublisher>>, Option<Arc<Asking>>);
 
@@ -196,14 +208,7 @@ impl Asking {
             now: when::now_s,
         }
         .send(|old| pending.consistency_proof(old).map_err(|error| error.to_string()));
-        for failure in &cosigning.failures {
-            tracing::warn!(
-                witness = failure.name,
-                url = failure.url,
-                "no cosignature: {}",
-                failure.why
-            );
-        }
+        warn_of_failures(&cosigning);
         let checkpoint = cosigning.checkpoint.clone();
         let is_visible = cosigning.shortfall.is_none() || self.too_few == TooFew::Publish;
         *self.result.lock() = Some(cosigning);

@@ -30,7 +30,7 @@ impl ReplicaTls {
         Ok(Self { authorities: authorities.map(read).transpose()?, is_required })
     }
 
-    /// Whether clear text is refused.
+    /// Clear text is refused.
     pub const fn is_required(&self) -> bool {
         self.is_required
     }

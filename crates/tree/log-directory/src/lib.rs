@@ -96,17 +96,19 @@ impl LogDirectory {
             path: path.clone(),
             error,
         })?;
-        sync_directory(&self.path)
+        sync(&self.path)
     }
 
     fn put(&self, file: &LogFile) -> Result<()> {
         let path = self.path.join(file.id.path());
         if read_file(&path, file.bytes.len()).is_ok_and(|bytes| bytes == file.bytes) {
-            return Ok(());
+            // A killed writer may have written it without making it durable.
+            sync(&path)?;
+            return sync(path.parent().unwrap_or(&self.path));
         }
         self.create_directories(path.parent().unwrap_or(&self.path))?;
         write_durable(&path, &file.bytes, self.mode)?;
-        sync_directory(path.parent().unwrap_or(&self.path))
+        sync(path.parent().unwrap_or(&self.path))
     }
 
     /// Each name is durable on return.
@@ -119,7 +121,7 @@ impl LogDirectory {
                 path: dir.to_owned(),
                 error,
             })?;
-            dir.parent().map_or(Ok(()), sync_directory)?;
+            dir.parent().map_or(Ok(()), sync)?;
         }
         Ok(())
     }
@@ -214,7 +216,7 @@ fn write_durable(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     write().map_err(|error| Error::Io { step: "write", path: path.to_owned(), error })
 }
 
-fn sync_directory(path: &Path) -> Result<()> {
+fn sync(path: &Path) -> Result<()> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path).and_then(|dir| dir.sync_all()).map_err(|error| Error::Io {
         step: "sync",

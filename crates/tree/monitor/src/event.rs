@@ -1,4 +1,4 @@
-//! What a monitor tells people and programs, one line each.
+//! Events for people and programs, one line each.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ pub struct RevisionEvent {
     pub tag: Option<String>,
     /// Where it was seen first.
     pub replica: String,
-    /// Whether the publisher's database knows it, if the monitor can tell.
+    /// The publisher's database knows it. `None` if the monitor cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known: Option<bool>,
 }

@@ -32,7 +32,7 @@ impl Expected {
         Ok(Self { path: path.to_owned(), snapshot, log })
     }
 
-    /// Whether the publisher's log has begun with this tree.
+    /// True if the publisher's log has begun with this tree.
     pub(crate) fn has_head(&mut self, size: u64, root: Hash) -> Result<bool> {
         let path = &self.path;
         let failed = |error: &dyn std::fmt::Display| Error::Expected {
@@ -47,7 +47,7 @@ impl Expected {
         }
     }
 
-    /// Whether this revision was published, `signed` being the XDR of its signed fsinfo.
+    /// True if this revision was published. `signed`: the XDR of its signed fsinfo.
     pub(crate) fn knows(&mut self, signed: &[u8]) -> Result<bool> {
         let path = &self.path;
         let failed = |error: &dyn std::fmt::Display| Error::Expected {

@@ -3,7 +3,7 @@
 use vouch_log::merkle::Hash;
 use vouch_log::reader::{LogReader, ReadError, TileSource};
 
-/// Whether a log has this entry. Searches from the end.
+/// True if a log has this entry. Searches from the end.
 pub(crate) fn contains_leaf<S: TileSource>(
     log: &mut LogReader<S>,
     leaf: Hash,

@@ -26,14 +26,14 @@ use crate::report::TreeStatus;
 use crate::state::{Alarm, State};
 use crate::{Error, Result};
 
-/// What to watch, and how.
+/// A tree to watch, and the ways to it.
 #[derive(Debug, Clone)]
 pub struct MonitorOptions {
     /// The tree.
     pub name: TreeName,
     /// Replicas beside those that the tree and its name have.
     pub tree: TreeOptions,
-    /// How replicas are reached.
+    /// Connects to replicas.
     pub http: HttpOptions,
     /// For each answer, and each file of a log.
     pub time_max: Duration,

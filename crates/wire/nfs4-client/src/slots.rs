@@ -7,7 +7,7 @@ pub(crate) const SLOTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Slots {
     seqs: Vec<SlotSeq>,
-    /// How many of the last numbers may be unused, because the replies were invalid.
+    /// Number of the last numbers that may be unused, because the replies were invalid.
     in_doubt: Vec<u32>,
     free: [u64; SLOTS_MAX / 64],
     limit: usize,

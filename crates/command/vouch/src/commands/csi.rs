@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// path, and it must outlive the driver's pod.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/vouch/csi")]
     driver_state: PathBuf,
-    /// How a mount's process outlives the driver: `process` for a driver that runs on the node itself,
+    /// The way in which a mount's process outlives the driver: `process` for a driver that runs on the node itself,
     /// `systemd` for a scope of the node's systemd (needs hostPID and privileges). `auto` takes systemd
     /// in a container of a node that has it.
     #[arg(long, value_name = "WAY", default_value = "auto")]

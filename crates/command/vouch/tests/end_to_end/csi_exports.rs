@@ -61,7 +61,7 @@ fn request(name: &str, bytes: i64, parameters: &[(&str, &str)]) -> CreateVolumeR
     }
 }
 
-/// Whether a client of this machine can enter the directory.
+/// True if a client of this machine can enter the directory.
 fn can_mount(export: &Export, path: &Path) -> bool {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

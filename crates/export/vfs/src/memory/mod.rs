@@ -59,7 +59,7 @@ pub struct MemoryFs {
 struct Inner {
     number: u64,
     state: Mutex<State>,
-    /// What a crash leaves, if it was asked for.
+    /// The state that a power cut may leave, after [`MemoryFs::keep_disk`].
     disk: Mutex<Option<State>>,
     fault: Mutex<Option<Fault>>,
     home_callback: Mutex<Option<HomeCallback>>,

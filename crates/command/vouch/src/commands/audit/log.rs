@@ -134,14 +134,7 @@ fn look(args: &Args, log: &mut TrailLog, policy: Option<&Policy>) -> Outcome<Row
         now: when::now_s,
     }
     .send(|old| log.consistency_proof(&head, old).map_err(|error| error.to_string()));
-    for failure in &cosigning.failures {
-        tracing::warn!(
-            witness = failure.name,
-            url = failure.url,
-            "no cosignature: {}",
-            failure.why
-        );
-    }
+    crate::witness_options::warn_of_failures(&cosigning);
     log.set_cosigned(&cosigning.checkpoint)?;
     Ok(Row { new_entries, entries, missing: cosigning.shortfall })
 }

@@ -180,7 +180,7 @@ struct Fault {
     text: String,
 }
 
-/// What the log of the trail shows.
+/// The evidence that the log of the trail gives.
 #[derive(Default)]
 struct Witnessed {
     /// The trail must have it.
