@@ -109,35 +109,45 @@ impl CosignRequest<'_> {
     /// Returns when all have answered, soon after the quorum, or when the time is over. `proof`: of
     /// consistency, from a size below the checkpoint's. Its errors are text for a log.
     pub fn send(&self, mut proof: impl FnMut(u64) -> Result<Vec<Hash>, String>) -> Cosigning {
-        let late = format!("no answer within {} s", self.wait.as_secs_f32());
         let mut run = Run {
             request: self,
             checkpoint: self.checkpoint.clone(),
-            shortfall: None,
-            errors: vec![Some(late); self.targets.len()],
+            fresh: self.checkpoint.with_signatures_of(self.log_keys),
+            errors: vec![Some(String::new()); self.targets.len()],
         };
-        run.shortfall = run.check();
+        let begun = Instant::now();
         match Network::start(self.wait) {
             Ok(network) => run.ask_all(&network, &mut proof),
             Err(why) => run.errors.fill(Some(why)),
         }
+        let late = format!("no answer within {:.1} s", begun.elapsed().as_secs_f32());
         let failures = self.targets.iter().zip(run.errors).filter_map(|(target, why)| {
             let WitnessTarget { name, url, .. } = target;
+            let why = why.map(|why| if why.is_empty() { late.clone() } else { why });
             why.map(|why| WitnessFailure { name: name.clone(), url: url.clone(), why })
         });
         Cosigning {
             failures: failures.collect(),
+            shortfall: self.shortfall_of(&run.checkpoint),
             checkpoint: run.checkpoint,
-            shortfall: run.shortfall,
         }
+    }
+}
+
+impl CosignRequest<'_> {
+    fn shortfall_of(&self, checkpoint: &SignedCheckpoint) -> Option<String> {
+        let now = (self.now)();
+        let check = |policy: &Policy| policy.check(checkpoint, self.log_keys, now).err();
+        self.policies.iter().find_map(check).map(|error| error.to_string())
     }
 }
 
 struct Run<'a> {
     request: &'a CosignRequest<'a>,
     checkpoint: SignedCheckpoint,
-    shortfall: Option<String>,
-    /// One for each target.
+    /// With the cosignatures of this run alone: an earlier quorum makes no witness superfluous.
+    fresh: SignedCheckpoint,
+    /// One for each target; empty before the first answer.
     errors: Vec<Option<String>>,
 }
 
@@ -148,7 +158,7 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut until = begun + self.request.wait;
         let mut proofs = BTreeMap::new();
-        let mut waiting = 0;
+        let (mut waiting, mut has_quorum) = (0, false);
         for number in 0..self.request.targets.len() {
             // Most witnesses have seen the head before; 409 corrects a wrong guess.
             let guess = self.size() - u64::from(!self.has_cosigned(number)).min(self.size());
@@ -178,12 +188,10 @@ impl Run<'_> {
                     waiting -= usize::from(!self.ask(network, next, &mut proofs, proof));
                 }
             }
-            if self.shortfall.is_some() {
-                self.shortfall = self.check();
-                if self.shortfall.is_none() {
-                    let grace = begun.elapsed().clamp(GRACE_MIN, GRACE_MAX);
-                    until = until.min(Instant::now() + grace);
-                }
+            if !has_quorum && self.request.shortfall_of(&self.fresh).is_none() {
+                has_quorum = true;
+                let grace = begun.elapsed().clamp(GRACE_MIN, GRACE_MAX);
+                until = until.min(Instant::now() + grace);
             }
         }
     }
@@ -195,14 +203,6 @@ impl Run<'_> {
     fn has_cosigned(&self, number: usize) -> bool {
         let keys = &self.request.targets[number].keys;
         !self.checkpoint.with_signatures_of(keys).note().signatures().is_empty()
-    }
-
-    fn check(&self) -> Option<String> {
-        let now = (self.request.now)();
-        let check = |policy: &Policy| {
-            policy.check(&self.checkpoint, self.request.log_keys, now).err().map(|e| e.to_string())
-        };
-        self.request.policies.iter().find_map(check)
     }
 
     /// False if the witness cannot be asked.
@@ -294,11 +294,12 @@ impl Run<'_> {
 
     fn add(&mut self, cosignature: NoteSignature) -> Result<(), String> {
         let mut next = self.checkpoint.clone();
-        next.note_mut().add(cosignature).map_err(|error| error.to_string())?;
+        next.note_mut().add(cosignature.clone()).map_err(|error| error.to_string())?;
         if next.to_text().len() > self.request.checkpoint_len_max {
             return Err("its cosignature does not fit beside the others".to_owned());
         }
         self.checkpoint = next;
+        self.fresh.note_mut().add(cosignature).map_err(|error| error.to_string())?;
         Ok(())
     }
 }

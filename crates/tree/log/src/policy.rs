@@ -153,6 +153,11 @@ impl Policy {
         &self.logs
     }
 
+    /// False for `quorum none`.
+    pub const fn has_quorum(&self) -> bool {
+        self.quorum.is_some()
+    }
+
     /// In the order of the file.
     pub fn witnesses(&self) -> &[PolicyWitness] {
         &self.witnesses

@@ -56,7 +56,7 @@ pub fn republish(
     settle_pending(writer, log)?;
     let head = Head::read(writer)?.ok_or_else(|| Error::NoRevision(options.of.to_string()))?;
     check_key(writer, signer, options.start, false, Some(&head))?;
-    check_log(writer, log, options.start)?;
+    check_log(writer, signer, log, options.start)?;
     if let Some(message) = &options.message {
         check_message(message)?;
     }

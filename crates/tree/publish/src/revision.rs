@@ -44,7 +44,7 @@ pub fn publish(
     }
     let plan = Plan::new(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
-    check_log(writer, log, options.start)?;
+    check_log(writer, signer, log, options.start)?;
     let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
         true => Cache::none(),
         false => Cache::open(
@@ -267,9 +267,18 @@ pub(crate) fn settle_pending(writer: &Writer, log: Option<&LogPublisher>) -> Res
 /// A revision outside the log would be refused by readers who demand the log.
 pub(crate) fn check_log(
     writer: &Writer,
+    signer: &Signer<'_>,
     log: Option<&LogPublisher>,
     now: u64,
 ) -> Result<(), Error> {
+    let serial = signer.cert.serial;
+    let has_demand =
+        |log: &LogPublisher| log.cert.policy().is_some() && log.cert.serial() >= serial;
+    if signer.cert.is_witnessed && !log.is_some_and(has_demand) {
+        return Err(Error::Key(format!(
+            "the signing key's certificate {serial} demands witnesses, and the key directory has no log.cert of that number; use files from one run of `vouch certify`"
+        )));
+    }
     match log {
         Some(log) => log.check(writer, now),
         None if writer.evidence()?.is_some() || writer.pending()?.is_some() => Err(Error::Key(

@@ -196,6 +196,10 @@ impl SecretKey {
     }
 }
 
+/// Stands before a certificate whose revisions need witnesses. It is text, so that nobody has a secret
+/// key to it as a root key.
+const WITNESSED_MARKER: &[u8; 32] = b"vouch believe only witnessed v1\xff";
+
 /// The root key's certificate of a signing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningCert {
@@ -209,6 +213,9 @@ pub struct SigningCert {
     pub not_before: u64,
     /// Seconds since 1970. Nothing is valid from then on.
     pub not_after: u64,
+    /// Readers must believe no revision without cosignatures that a log certificate of this serial
+    /// number or a higher one demands.
+    pub is_witnessed: bool,
     /// The root key's signature over the fields above.
     pub signature: Signature,
 }
@@ -233,10 +240,19 @@ impl SigningCert {
             serial,
             not_before,
             not_after,
+            is_witnessed: false,
             signature: Signature::MISSING,
         };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());
         cert
+    }
+
+    /// The same with [`Self::is_witnessed`].
+    #[must_use]
+    pub fn witnessed(mut self, root: &SecretKey) -> Self {
+        self.is_witnessed = true;
+        self.signature = root.sign(Purpose::Certificate, &self.body());
+        self
     }
 
     /// Does not check dates.
@@ -252,6 +268,9 @@ impl SigningCert {
     }
 
     fn encode_body(&self, w: &mut Writer) {
+        if self.is_witnessed {
+            w.opaque_fixed(WITNESSED_MARKER);
+        }
         self.root.encode(w);
         self.signing.encode(w);
         w.u64(self.serial);
@@ -267,6 +286,10 @@ impl Xdr for SigningCert {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        let is_witnessed = r.rest().starts_with(WITNESSED_MARKER);
+        if is_witnessed {
+            r.take(WITNESSED_MARKER.len())?;
+        }
         let (root, signing) = (PublicKey::decode(r)?, PublicKey::decode(r)?);
         // A pair is as strong as the keys that it certifies.
         if root.is_pair() != signing.is_pair() {
@@ -274,7 +297,7 @@ impl Xdr for SigningCert {
         }
         let (serial, not_before, not_after) = (r.u64()?, r.u64()?, r.u64()?);
         let signature = Signature::decode(r, &root)?;
-        Ok(Self { root, signing, serial, not_before, not_after, signature })
+        Ok(Self { root, signing, serial, not_before, not_after, is_witnessed, signature })
     }
 }
 
@@ -296,6 +319,23 @@ mod tests {
             assert_eq!(SigningCert::from_xdr(&cert.to_xdr()).unwrap(), cert);
             assert!(!SigningCert { serial: 2, ..cert }.is_signed_by(&root.public().hostid()));
         }
+    }
+
+    #[test]
+    fn demand_for_witnesses_cannot_be_taken_off_a_certificate() {
+        let root = SecretKey::from_seed(&[1; 32]);
+        let plain = SigningCert::issue(&root, SecretKey::from_seed(&[2; 32]).public(), 1, 0, 100);
+        let plain_bytes = plain.to_xdr();
+        let cert = plain.witnessed(&root);
+        let hostid = root.public().hostid();
+        assert!(cert.is_signed_by(&hostid));
+        let bytes = cert.to_xdr();
+        assert_eq!(bytes.len(), plain_bytes.len() + 32);
+        assert_eq!(SigningCert::from_xdr(&bytes).unwrap(), cert);
+        let cut = SigningCert::from_xdr(&bytes[32..]).unwrap();
+        assert!(!cut.is_witnessed && !cut.is_signed_by(&hostid));
+        let added = [&bytes[..32], &plain_bytes].concat();
+        assert!(!SigningCert::from_xdr(&added).unwrap().is_signed_by(&hostid));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Verified {
     pub expires: u64,
     /// The record to store from now on.
     pub seen: NewestSeen,
+    /// The root key demands witnesses for it: see [`crate::key::SigningCert::is_witnessed`].
+    pub is_witnessed: bool,
 }
 
 /// Why a revision must not be used. Times are seconds since 1970.
@@ -172,7 +174,8 @@ pub fn verify_fsinfo_with<'a>(
         cert_serial: cert.serial,
         start: fsinfo.start,
     };
-    Ok(Verified { expires, seen: seen.merge(next), fsinfo })
+    let is_witnessed = cert.is_witnessed;
+    Ok(Verified { expires, seen: seen.merge(next), fsinfo, is_witnessed })
 }
 
 #[cfg(test)]

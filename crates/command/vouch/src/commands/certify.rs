@@ -40,7 +40,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     keep_log_key: Option<PathBuf>,
     /// Readers must believe no revision without the quorum of this policy (C2SP tlog-policy): the
-    /// root key demands it. The default is the policy of KEYS/log.cert; a file that says
+    /// root key demands it, also in the signing key's certificate, so that no mirror can leave the
+    /// demand out. The default is the policy of KEYS/log.cert; a file that says
     /// `quorum none` ends the demand. A reader's own policy may demand more, not less.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -88,10 +89,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
     let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
     let signing = keys::generate(root.public().is_pair())?;
-    let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
+    let mut cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
 
     let validity = log_keys::Validity { serial, not_before: now, not_after };
     let policy = demanded_policy(&args)?;
+    if policy.as_ref().is_some_and(|policy| policy.policy().has_quorum()) {
+        cert = cert.witnessed(&root);
+    }
     let log = match &args.keep_log_key {
         Some(path) => {
             let kept = log_keys::read_cert(path)?;

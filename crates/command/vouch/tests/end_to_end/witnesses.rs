@@ -142,3 +142,112 @@ fn witnesses_of_the_publisher_alone() {
     let publish: Vec<&str> = line.split(' ').chain(["--witness", url]).collect();
     assert_contains!(site.run_err(2, publish), "there is no log to cosign");
 }
+
+/// Installs pinned programs by the go command.
+fn go_install(site: &TestSite, packages: &[&str]) -> PathBuf {
+    let mut go = Command::new("go");
+    go.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOWORK", "off")]).env("GOBIN", site.path("bin"));
+    let output = go.arg("install").args(packages).output().expect("go runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    site.path("bin")
+}
+
+struct Litewitness {
+    _agent: KillOnDrop,
+    _witness: KillOnDrop,
+    /// Key and URL, as in a policy.
+    line: String,
+}
+
+fn litewitness(site: &TestSite, bin: &Path, name: &str, log_key: &str) -> Litewitness {
+    let file = |suffix: &str| format!("{name}.{suffix}");
+    let run = |program: &Path, args: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(args).current_dir(site.path("")).env("SSH_AUTH_SOCK", site.path(file("sock")));
+        let output = command.output().expect("the program starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    run(Path::new("ssh-keygen"), &["-q", "-t", "ed25519", "-N", "", "-f", &file("key")]);
+    let mut agent = Command::new("ssh-agent");
+    agent.args(["-D", "-a", &file("sock")]).current_dir(site.path("")).stdout(Stdio::null());
+    let agent = KillOnDrop(agent.spawn().expect("ssh-agent starts"));
+    within(30, "no agent", || site.path(file("sock")).exists());
+    run(Path::new("ssh-add"), &["-q", &file("key")]);
+    let listed = run(Path::new("ssh-keygen"), &["-l", "-f", &file("key")]);
+    let fingerprint = listed.split(' ').nth(1).expect("a fingerprint");
+    let origin = log_key.split('+').next().expect("a name");
+    let (db, control) = (file("db"), bin.join("witnessctl"));
+    run(&control, &["add-log", "-db", &db, "-origin", origin]);
+    run(&control, &["add-key", "-db", &db, "-origin", origin, "-key", log_key]);
+    let address = format!("127.0.0.1:{}", free_port());
+    let log = fs::File::create(site.path(file("log"))).expect("a file");
+    let mut witness = Command::new(bin.join("litewitness"));
+    witness.args(["-name", &format!("{name}.example"), "-db", &db, "-key", fingerprint]);
+    witness.args(["-ssh-agent", &file("sock"), "-listen", &address]);
+    witness.current_dir(site.path("")).stderr(log);
+    let witness = KillOnDrop(witness.spawn().expect("litewitness starts"));
+    let key = || {
+        let log = fs::read_to_string(site.path(file("log"))).ok()?;
+        let (_, rest) = log.split_once("vkey=")?;
+        rest.split_whitespace().next().map(str::to_owned)
+    };
+    within(30, "litewitness does not start", || {
+        key().is_some() && TcpStream::connect(&address).is_ok()
+    });
+    let line = format!("{} http://{address}", key().expect("its key"));
+    Litewitness { _agent: agent, _witness: witness, line }
+}
+
+#[test]
+#[ignore = "needs Go and ssh-agent"]
+fn litewitness_cosigns_beside_a_dead_and_a_slow_witness() {
+    let site = TestSite::new();
+    site.small_tree();
+    let bin = go_install(
+        &site,
+        &[
+            "filippo.io/torchwood/cmd/litewitness@v0.10.0",
+            "filippo.io/torchwood/cmd/witnessctl@v0.10.0",
+        ],
+    );
+    let keys = fs::read_to_string(site.path("keys/log.pub")).expect("keygen writes it");
+    let log_key = keys.lines().next().expect("a key");
+    let one = litewitness(&site, &bin, "one", log_key);
+    let two = litewitness(&site, &bin, "two", log_key);
+    let slow = WitnessServer::silent();
+    site.write(
+        "policy",
+        format!(
+            "witness one {}\nwitness two {}\n{}{}group g 2 one two w3 w4\nquorum g\n",
+            one.line,
+            two.line,
+            line(3, &slow.url),
+            line(4, DEAD)
+        ),
+    );
+    site.run_ok("certify keys --policy policy --keep-log-key keys/log.cert");
+    let _replica = {
+        // Three revisions: from nothing, by a proof, and after a rollback.
+        site.publish_with(&["--witness-wait", "1h"]);
+        site.serve()
+    };
+    site.write("src/hello", "changed\n");
+    site.publish_with(&["--witness-wait", "1h"]);
+    site.run_ok("rollback --to 1 --db db --keys keys --witness-wait 1h");
+    let name = site.name("");
+    for (state, more) in [("first", &[][..]), ("second", &["--policy", "policy"])] {
+        assert_contains!(site.run_ok([&["ls", &name, "--state", state], more].concat()), "hello");
+    }
+    let report = site.run_ok("witness db --witness-wait 1h --json");
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["log_entries"], 3);
+    let missing: Vec<_> =
+        report["missing"].as_array().expect("a list").iter().map(|one| &one["witness"]).collect();
+    assert_eq!(missing, ["w3", "w4"]);
+    // One alone is no quorum.
+    drop(two);
+    let failed = site.run(&(site.publication() + " --witness-wait 2s --too-few fail"));
+    assert_eq!(failed.status.code(), Some(10));
+    assert_eq!(site.run_ok(["log", "--db", "db"]).lines().count(), 4);
+}

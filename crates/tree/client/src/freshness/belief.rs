@@ -44,12 +44,14 @@ pub(crate) struct BeliefRules {
 impl BeliefRules {
     /// `Ok`: the evidence to keep with the revision, and the serial number of its certificate.
     /// `None` if nothing is demanded and nothing usable is offered. Costs no signature check if
-    /// neither the tree nor the reader demands anything, except that of a certificate.
+    /// neither the tree nor the reader demands anything, except that of a certificate. `demand`: the
+    /// serial number of the signing certificate, if that demands witnesses.
     pub(crate) fn judge(
         &self,
         record: &SeenRecord,
         signed: &[u8],
         offered: Option<&[u8]>,
+        demand: Option<u64>,
         now: u64,
     ) -> std::result::Result<Option<(u64, Vec<u8>)>, String> {
         let offered = offered.filter(|bytes| !bytes.is_empty());
@@ -64,6 +66,17 @@ impl BeliefRules {
                 record.log_serial,
                 evidence.cert.serial()
             ),
+            // Root keys certify both keys in one step: an earlier certificate has another demand.
+            Some((_, Ok(evidence)))
+                if demand.is_some_and(|serial| {
+                    evidence.cert.serial() < serial || evidence.cert.policy().is_none()
+                }) =>
+            {
+                format!(
+                    "the signing key's certificate demands witnesses, and certificate {} of the log's key in its proof names none or is older",
+                    evidence.cert.serial()
+                )
+            }
             Some((bytes, Ok(evidence))) => {
                 if evidence.cert.policy().is_some() || !self.policies.is_empty() {
                     evidence
@@ -73,7 +86,8 @@ impl BeliefRules {
                 return Ok(Some((evidence.cert.serial(), bytes.to_vec())));
             }
         };
-        if self.policies.is_empty() && !tree_demands(record) { Ok(None) } else { Err(problem) }
+        let is_demanded = demand.is_some() || !self.policies.is_empty() || tree_demands(record);
+        if !is_demanded { Ok(None) } else { Err(problem) }
     }
 }
 
@@ -86,6 +100,9 @@ fn tree_demands(record: &SeenRecord) -> bool {
 }
 
 #[cfg(test)]
+mod hostile;
+
+#[cfg(test)]
 mod tests {
     use vouch_log::append::Appender;
     use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
@@ -96,16 +113,16 @@ mod tests {
 
     use super::*;
 
-    const NOW: u64 = 1_800_000_000;
+    pub(super) const NOW: u64 = 1_800_000_000;
     const SIGNED: &[u8] = b"a signed fsinfo";
 
-    fn witness(seed: u8) -> Signer {
+    pub(super) fn witness(seed: u8) -> Signer {
         let name = format!("w{seed}.example");
         Signer::from_seed(&name, Algorithm::CosignatureEd25519, &[seed; 32]).unwrap()
     }
 
     /// Two of the witnesses 1, 2 and 3.
-    fn two_of_three() -> Vec<u8> {
+    pub(super) fn two_of_three() -> Vec<u8> {
         let key = |seed| format!("witness w{seed} {}\n", witness(seed).verifier().to_text());
         let witnesses: String = (1..=3).map(key).collect();
         format!("{witnesses}group g 2 w1 w2 w3\nquorum g\n").into_bytes()
@@ -140,7 +157,7 @@ mod tests {
     #[test]
     fn quorum_of_reader_is_demanded() {
         let (rules, none) = (rules(Some(&two_of_three())), SeenRecord::default());
-        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, NOW);
+        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, None, NOW);
         assert!(judge(Some(&evidence(1, None, &[(1, NOW), (3, NOW)]))).is_ok());
         // None, too few, an unknown one, two times the same, a time in the future, no evidence.
         for cosigned in [
@@ -156,7 +173,7 @@ mod tests {
         judge(Some(b"vouch log proof v1\n\0")).unwrap_err();
         // Evidence about another revision.
         let good = evidence(1, None, &[(1, NOW), (3, NOW)]);
-        rules.judge(&none, b"of a thief", Some(&good), NOW).unwrap_err();
+        rules.judge(&none, b"of a thief", Some(&good), None, NOW).unwrap_err();
     }
 
     #[test]
@@ -164,17 +181,18 @@ mod tests {
         let (rules, demand) = (rules(None), two_of_three());
         let none = SeenRecord::default();
         let few = evidence(2, Some(&demand), &[(1, NOW)]);
-        rules.judge(&none, SIGNED, Some(&few), NOW).unwrap_err();
+        rules.judge(&none, SIGNED, Some(&few), None, NOW).unwrap_err();
         let good = evidence(2, Some(&demand), &[(1, NOW), (2, NOW)]);
-        let (log_serial, kept) = rules.judge(&none, SIGNED, Some(&good), NOW).unwrap().unwrap();
+        let (log_serial, kept) =
+            rules.judge(&none, SIGNED, Some(&good), None, NOW).unwrap().unwrap();
         let seen = SeenRecord { log_serial, evidence: kept, ..SeenRecord::default() };
         // A thief leaves the evidence out, or brings an earlier certificate.
-        rules.judge(&seen, b"of a thief", None, NOW).unwrap_err();
+        rules.judge(&seen, b"of a thief", None, None, NOW).unwrap_err();
         let earlier = evidence(1, None, &[]);
-        rules.judge(&seen, SIGNED, Some(&earlier), NOW).unwrap_err();
+        rules.judge(&seen, SIGNED, Some(&earlier), None, NOW).unwrap_err();
         let ended = evidence(3, None, &[]);
-        assert!(rules.judge(&seen, SIGNED, Some(&ended), NOW).is_ok());
-        assert!(rules.judge(&none, b"of a tree without a log", None, NOW).unwrap().is_none());
+        assert!(rules.judge(&seen, SIGNED, Some(&ended), None, NOW).is_ok());
+        assert!(rules.judge(&none, b"of a tree without a log", None, None, NOW).unwrap().is_none());
     }
 
     #[test]
@@ -182,6 +200,23 @@ mod tests {
         let strict = two_of_three();
         let lax = rules(Some(b"quorum none\n"));
         let few = evidence(1, Some(&strict), &[(1, NOW)]);
-        lax.judge(&SeenRecord::default(), SIGNED, Some(&few), NOW).unwrap_err();
+        lax.judge(&SeenRecord::default(), SIGNED, Some(&few), None, NOW).unwrap_err();
+    }
+
+    #[test]
+    fn signing_certificate_demands_witnesses_of_readers_that_come_first() {
+        let (rules, none, demand) = (rules(None), SeenRecord::default(), two_of_three());
+        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, Some(5), NOW);
+        let cosigned = [(1, NOW), (2, NOW)];
+        assert!(judge(Some(&evidence(5, Some(&demand), &cosigned))).is_ok());
+        // A mirror drops the evidence, or a thief brings another certificate of the root key.
+        for offered in [
+            None,
+            Some(evidence(5, Some(&demand), &[(1, NOW)])),
+            Some(evidence(5, None, &cosigned)),
+            Some(evidence(4, Some(b"quorum none\n"), &cosigned)),
+        ] {
+            judge(offered.as_deref()).unwrap_err();
+        }
     }
 }

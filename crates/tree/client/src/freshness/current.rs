@@ -266,7 +266,8 @@ impl Freshness {
             }
         };
         // Before the record moves on: a thief's revision must not make honest ones look old.
-        let believed = match self.belief.judge(&record, signed, evidence, now) {
+        let demand = verified.is_witnessed.then_some(verified.seen.cert_serial);
+        let believed = match self.belief.judge(&record, signed, evidence, demand, now) {
             Ok(believed) => believed,
             Err(why) => {
                 let revision = verified.fsinfo.revision;
