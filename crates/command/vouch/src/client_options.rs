@@ -14,6 +14,7 @@ use vouch_tree_client::{
     Client, ClientOptions, DiskCacheOptions, FaultObserver, HttpConnector, HttpOptions, ReplicaTls,
     Tree, TreeOptions,
 };
+use vouch_tree_reader::STATEMENTS;
 
 use crate::config;
 use crate::exit::{At as _, Failure, Outcome};
@@ -123,13 +124,12 @@ impl ClientArgs {
     }
 
     pub(crate) fn state_directory(&self) -> Option<PathBuf> {
-        self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state"))
+        self.state.clone().or_else(vouch_tree_reader::state_directory)
     }
 
     /// The directory and its quota. None without a disk cache.
     pub(crate) fn cache_directory(&self) -> Option<(PathBuf, u64)> {
-        let directory =
-            || self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache"));
+        let directory = || self.cache.clone().or_else(vouch_tree_reader::cache_directory);
         (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
     }
 
@@ -240,18 +240,5 @@ static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
 }
-
-/// Root's directory, or the user's (XDG base directory specification); `None` without a home.
-fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Some(of_root.into());
-    }
-    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base =
-        named.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(below_home)));
-    base.map(|base| base.join("vouch"))
-}
-
-const STATEMENTS: &str = "/etc/vouch/statements";
 
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use vouch_tree_client::{Revision, Tree};
+use vouch_tree_reader::RevisionChoice;
 
 use crate::exit::{Failure, Outcome};
 use vouch_daemon::printable::printable;
@@ -25,13 +26,17 @@ impl RevisionArgs {
         self.revision.is_none() && self.tag.is_none()
     }
 
+    fn choice(&self) -> RevisionChoice {
+        match (self.revision, &self.tag) {
+            (Some(number), _) => RevisionChoice::Number(number),
+            (None, Some(tag)) => RevisionChoice::Tag(tag.clone()),
+            (None, None) => RevisionChoice::Newest,
+        }
+    }
+
     /// The newest one by default.
     pub(crate) async fn find(&self, tree: &Arc<Tree>) -> Outcome<Arc<Revision>> {
-        let found = match (self.revision, &self.tag) {
-            (Some(number), _) => tree.revision_at(number).await?,
-            (None, Some(tag)) => tree.revision_with_tag(tag).await?,
-            (None, None) => Some(tree.revision()?),
-        };
+        let found = self.choice().find(tree).await?;
         found.ok_or_else(|| {
             Failure::not_found(self, "no replica has it, or it never existed")
                 .cure("`vouch log` lists the available revisions")
@@ -41,10 +46,6 @@ impl RevisionArgs {
 
 impl fmt::Display for RevisionArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.revision, &self.tag) {
-            (Some(number), _) => write!(f, "revision {number}"),
-            (None, Some(tag)) => write!(f, "tag {}", printable(tag.as_bytes())),
-            (None, None) => f.write_str("the newest revision"),
-        }
+        f.write_str(&printable(self.choice().to_string().as_bytes()))
     }
 }

@@ -135,7 +135,8 @@ impl Tree {
         self.read_pieces(blob, offset, len).await.map(join)
     }
 
-    async fn read_pieces(&self, blob: &Blob, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+    /// As [`Tree::read`], in pieces that are not joined.
+    pub async fn read_pieces(&self, blob: &Blob, offset: u64, len: usize) -> Result<Vec<Bytes>> {
         let deadline = self.start_operation().await?;
         let Some(range) = clamp_range(blob, offset, len) else { return Ok(Vec::new()) };
         if let BlobBody::Inline(bytes) = &blob.body {

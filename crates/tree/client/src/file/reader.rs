@@ -51,6 +51,12 @@ impl FileReader {
         self.tree.read(&self.blob, offset, len).await
     }
 
+    /// As [`Tree::read_pieces`].
+    pub async fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Bytes>> {
+        self.note_read(offset, len);
+        self.tree.read_pieces(&self.blob, offset, len).await
+    }
+
     /// As [`Tree::try_read`]; may start read-ahead.
     pub fn try_read(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
         let answer = self.tree.try_read(&self.blob, offset, len);
