@@ -106,6 +106,10 @@ pub struct Export {
     pub locations: Locations,
     /// False with `no_delegations`.
     pub delegations: bool,
+    /// False with `no_acl`: the attributes of ACLs are not offered.
+    pub acls: bool,
+    /// False with `no_xattr`: extended attributes are not offered.
+    pub xattrs: bool,
     /// Servers of the same published tree, this one included, from which clients read in parallel
     /// (pNFS, RFC 8435). Empty: there are no layouts.
     pub data_servers: Vec<SocketAddr>,

@@ -61,6 +61,8 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         clients: Arc::new(AllowAll(Arc::new(access))),
         locations: crate::Locations::default(),
         delegations: true,
+        acls: true,
+        xattrs: true,
         data_servers: Vec::new(),
     }
 }

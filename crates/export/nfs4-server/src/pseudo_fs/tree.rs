@@ -99,7 +99,9 @@ impl Tree {
                 .attributes(&root, Blocking::Allowed)
                 .ok()
                 .map(|attributes| attributes.fsid);
-            let traits = export.file_system.traits();
+            let mut traits = export.file_system.traits();
+            traits.acls &= export.acls;
+            traits.xattrs &= export.xattrs;
             let quotas = export
                 .file_system
                 .space(&Caller::root(), &root, Blocking::Allowed)

@@ -30,6 +30,28 @@ fn every_supported_attribute_can_be_read() {
     }
 }
 
+// Options no_acl and no_xattr.
+#[test]
+fn acls_and_xattrs_that_an_export_hides_are_not_offered() {
+    const ACL_ATTRIBUTES: [u32; 3] = [12, 13, 58];
+    for offered in [true, false] {
+        let files = Arc::new(MemoryFs::new());
+        let plain = export(7, &["export"], &files, sys_access());
+        let fixture =
+            Fixture::with_exports(files, vec![Export { acls: offered, xattrs: offered, ..plain }]);
+        let mut client = Client::new(&fixture, "one", 0);
+        client.create("f");
+        let (_, list) = client.run_at(&["export", "f"], &[getattr(&[0, 12, 82])]);
+        let values = attributes(&list[0]);
+        let supported = values.supported_attrs.unwrap();
+        assert!(ACL_ATTRIBUTES.iter().all(|&acl| supported.has(acl) == offered), "{supported:?}");
+        assert_eq!((values.acl.is_some(), values.xattr_support), (offered, Some(offered)));
+        let names = Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(0), max_count: 1000 });
+        let (status, _) = client.run_at(&["export", "f"], &[names]);
+        assert_eq!(status, if offered { Status::OK } else { Status::NOTSUPP });
+    }
+}
+
 // RFC 8881 §18.30.
 #[test]
 fn setattr_values_are_returned_by_getattr() {

@@ -425,6 +425,8 @@ impl Sources {
             None => Known {
                 file_system: (self.open)(source, options)?,
                 mount_identity,
+                acls: !options.no_acl,
+                xattrs: !options.no_xattr,
                 is_in_maintenance: Arc::default(),
             },
         };
@@ -513,6 +515,9 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     for path in paths {
         let failed = |source| SourceError::File { path: path.clone(), source };
         // A missing /etc/exports.d has no files, as in exports(5).
+        // A file system offers the same attributes to all clients.
+        options.no_acl |= client.options.no_acl;
+        options.no_xattr |= client.options.no_xattr;
         if path.extension().is_some_and(|extension| extension == "d") && !path.exists() {
             continue;
         }

@@ -24,6 +24,8 @@ fn export(files: &Arc<MemoryFs>) -> Export {
         sync: true,
         clients: Arc::new(Nobody),
         delegations: true,
+        acls: true,
+        xattrs: true,
         data_servers: Vec::new(),
         locations: Default::default(),
     }

@@ -37,6 +37,10 @@ pub(crate) struct Options {
     pub(crate) data_servers: Option<Vec<SocketAddr>>,
     /// `no_delegations`, an extension.
     pub(crate) no_delegations: bool,
+    /// `no_acl`: clients see no ACLs, so they need not ask for them.
+    pub(crate) no_acl: bool,
+    /// `no_xattr`, an extension.
+    pub(crate) no_xattr: bool,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
     /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
@@ -88,6 +92,8 @@ impl Default for Options {
             locations: None,
             data_servers: None,
             no_delegations: false,
+            no_acl: false,
+            no_xattr: false,
             transport_min: Transport::Clear,
             snapshots: None,
             snapshots_visible: None,
@@ -248,9 +254,6 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
                      export a separate file system if that matters, and write no_subtree_check",
         ),
         ("nohide", None) => warning(option, "nested exports are always visible; remove it"),
-        ("no_acl", None) => {
-            warning(option, "it applies to NFSv3 only; in NFSv4 an ACL is an attribute; remove it")
-        }
         ("insecure_locks" | "secure_locks" | "auth_nlm" | "no_auth_nlm", None) => warning(
             option,
             "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it",

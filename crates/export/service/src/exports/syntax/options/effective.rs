@@ -37,7 +37,13 @@ impl Options {
                     + &super::locations::text(&locations.list),
             );
         }
-        list.extend(self.no_delegations.then(|| "no_delegations".into()));
+        for (is_set, name) in [
+            (self.no_delegations, "no_delegations"),
+            (self.no_acl, "no_acl"),
+            (self.no_xattr, "no_xattr"),
+        ] {
+            list.extend(is_set.then(|| name.into()));
+        }
         list.extend(self.snapshots.as_ref().map(|pattern| match pattern {
             Some(pattern) => format!("snapshots={}", pattern.text()),
             None => "snapshots".into(),

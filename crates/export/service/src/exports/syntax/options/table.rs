@@ -90,6 +90,9 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     // Extensions.
     flag("machine_writes", |options| options.machine_writes = true),
     flag("no_delegations", |options| options.no_delegations = true),
+    // exports(5) has it for NFSv3.
+    flag("no_acl", |options| options.no_acl = true),
+    flag("no_xattr", |options| options.no_xattr = true),
     optional("snapshots", "DIR|DIR/*/PATH", |options, written| {
         options.snapshots =
             Some(if written.option == written.name { None } else { Some(snapshots(written)?) });

@@ -84,7 +84,7 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
     for option in taken.split_ascii_whitespace() {
         assert_eq!(read(option).1, [], "{option}");
     }
-    let ignored = "no_wdelay subtree_check nohide no_acl insecure_locks secure_locks no_auth_nlm auth_nlm nordirplus rdirplus \
+    let ignored = "no_wdelay subtree_check nohide insecure_locks secure_locks no_auth_nlm auth_nlm nordirplus rdirplus \
                    pnfs security_label reexport=auto-fsidnum reexport=predefined-fsidnum squash_uids=0-15 squash_gids=1";
     for option in ignored.split_ascii_whitespace() {
         assert!(
@@ -96,7 +96,7 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
 
 #[test]
 fn options_of_our_own_cause_no_warning() {
-    let options = "machine_writes no_delegations snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
+    let options = "machine_writes no_delegations no_acl no_xattr snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
                    pnfs=192.0.2.1+[2001:db8::1]:2050";
     for option in options.split_ascii_whitespace() {
         assert_eq!(read(option).1, [], "{option}");
