@@ -9,6 +9,7 @@ use crate::identity::{GroupSource, IdentityLives, UnknownPrincipal};
 use crate::lease::SharedState;
 use crate::limits::Limits;
 use crate::tls::TlsConfig;
+use crate::transport::proxy_header::Balancers;
 
 #[derive(Clone, Debug)]
 pub struct ExportConfig {
@@ -41,6 +42,8 @@ pub struct ExportConfig {
     pub keytab: Option<PathBuf>,
     /// RPC-with-TLS (RFC 9289); `None` offers none.
     pub tls: Option<TlsConfig>,
+    /// Their connections begin with a header of the PROXY protocol.
+    pub balancers: Vec<Balancers>,
     pub resolve_every: Duration,
     pub limits: Limits,
     pub audit: Option<AuditConfig>,

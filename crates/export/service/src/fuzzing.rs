@@ -5,6 +5,7 @@ use crate::exports::syntax;
 use crate::identity::principal_map::PrincipalMap;
 use crate::lease::record::{LeaseRecord, is_head_name};
 use crate::tls::certificate_map::CertificateMap;
+use crate::transport::proxy_header::{HEADER_LEN_MAX, Header};
 
 /// A record of a shared state directory's lease has one form, and the next head can claim the epoch
 /// after it.
@@ -28,6 +29,13 @@ pub fn principal_map(input: &[u8]) {
             !faults.is_empty() && faults.iter().all(|fault| fault.to_string().starts_with("line "))
         ),
     }
+}
+
+/// A header has one length, and each part of it is incomplete.
+pub fn proxy_header(input: &[u8]) {
+    let Ok(Header::Complete(len, _)) = Header::parse(input) else { return };
+    assert!(len <= input.len().min(HEADER_LEN_MAX));
+    assert_eq!(Header::parse(&input[..len - 1]), Ok(Header::Incomplete));
 }
 
 /// Every list of exports is accepted, possibly with warnings, or refused with faults that name their

@@ -70,3 +70,4 @@ pub use server::Server;
 pub use state_directory::{StateError, control_path};
 pub use tls::{TlsConfig, TlsServiceError};
 pub use vouch_rpc_tls::credentials::ServerFiles as TlsFiles;
+pub use transport::proxy_header::Balancers;

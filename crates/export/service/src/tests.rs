@@ -112,6 +112,7 @@ impl Running {
             keytab: None,
             tls: None,
             resolve_every: Duration::from_secs(1),
+            balancers: Vec::new(),
             limits: Limits::default(),
             audit: None,
             runtime_directory: None,

@@ -12,9 +12,9 @@ use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
 use vouch_export::{
-    AuditConfig, ExportConfig, ExportError, ExportList, GroupSource, HeldLease, IdentityLives,
-    Limits, Server, SharedState, Source, TlsConfig, TlsFiles, UnknownPrincipal, admit,
-    ignore_attempts, option_forms, wait_for_lease,
+    AuditConfig, Balancers, ExportConfig, ExportError, ExportList, GroupSource, HeldLease,
+    IdentityLives, Limits, Server, SharedState, Source, TlsConfig, TlsFiles, UnknownPrincipal,
+    admit, ignore_attempts, option_forms, wait_for_lease,
 };
 
 use vouch_krb5_seal::Kernels;
@@ -165,6 +165,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "tls_cert", help_heading = "TLS")]
     kernel_tls: bool,
     /// Interval for resolving the host names in the list again.
+    /// Address or network of balancers whose connections begin with a PROXY header, version 2, which
+    /// names the client; may be repeated. Connections of others have none.
+    #[arg(long, value_name = "ADDR[/BITS]")]
+    proxy_from: Vec<Balancers>,
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
     resolve_every: Duration,
     /// Most connections.
@@ -377,6 +381,7 @@ fn greeting(server: &Server) -> String {
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
         text.push_str(&format!(
+        balancers: args.proxy_from,
             "  {}  {}\n",
             vouch_daemon::printable::printable(place.as_bytes()),
             vouch_daemon::printable::printable(source.as_bytes())

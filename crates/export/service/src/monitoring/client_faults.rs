@@ -86,6 +86,8 @@ client_faults! {
         "none needed if another client removed the file; after a move of the server, filehandle.key must move along"
     AddressRefused "address-refused" Warn "refused a client whose address no export names (ACCESS, STALE)"
         "add its address or name to the list of exports, then vouch export reload"
+    ProxyHeader "proxy-header" Warn "refused a connection of a balancer: it has no valid PROXY header of version 2"
+        "let the balancer send it (send-proxy-v2 of HAProxy), or remove it from --proxy-from"
     PortRefused "port-refused" Warn "refused a client that calls from a port above 1023 (ACCESS)"
         "mount without noresvport, or export with insecure"
     TransportTooWeak "transport-too-weak" Warn "refused a client whose connection lacks the demanded TLS or certificate (WRONGSEC, AUTH_TOOWEAK)"

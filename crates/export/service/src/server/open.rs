@@ -30,6 +30,7 @@ use crate::tls::Tls;
 use crate::transport::inbox::{Inbox, Message};
 use crate::worker::WAKE;
 use crate::{audit, clock, limits, privileges};
+use crate::transport::proxy_header::Balancers;
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_server::StatusListeners;
 use vouch_daemon::status_socket::StatusSocket;
@@ -54,6 +55,7 @@ pub(super) struct Sockets {
     pub(super) status: StatusListeners,
 }
 
+    pub(super) balancers: Vec<Balancers>,
 impl Sockets {
     fn open(config: &ExportConfig) -> Result<Self, ExportError> {
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -84,7 +86,7 @@ impl Sockets {
         let sockets =
             [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
-        Ok(Sockets { listeners, addresses, status })
+        Ok(Sockets { listeners, addresses, status, balancers: config.balancers.clone() })
     }
 }
 

@@ -81,9 +81,15 @@ impl Server {
             let worker = Worker::new(number, poll, self.driver.clone());
             threads.push(spawn(format!("export-{number}"), Box::new(move || worker.run()))?);
         }
-        let (listeners, driver) =
-            (std::mem::take(&mut self.sockets.listeners), self.driver.clone());
-        threads.push(spawn("accept".into(), Box::new(move || accept::run(listeners, &driver)))?);
+        let (listeners, balancers, driver) = (
+            std::mem::take(&mut self.sockets.listeners),
+            std::mem::take(&mut self.sockets.balancers),
+            self.driver.clone(),
+        );
+        threads.push(spawn(
+            "accept".into(),
+            Box::new(move || accept::run(listeners, balancers, &driver)),
+        )?);
         let (listeners, report, stop) =
             (std::mem::take(&mut self.sockets.status), self.report.clone(), page_stop.clone());
         threads.push(spawn(

@@ -193,7 +193,8 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
         ClientFault::ClientsFull => ended(ClientEnd::TableFull),
         // They take TLS, a directory or a quota. The table maps their answers exhaustively, and its
         // tests have their lines.
-        ClientFault::TransportTooWeak
+        ClientFault::ProxyHeader
+        | ClientFault::TransportTooWeak
         | ClientFault::CallerRefused
         | ClientFault::NameServiceSilent
         | ClientFault::QuotaExceeded => {

@@ -1,6 +1,7 @@
 //! To the worker with the fewest connections.
 
-use std::io;
+use std::collections::HashMap;
+use std::io::{self, Read as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +19,13 @@ use crate::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_
 use crate::monitoring::client_faults::ClientFault;
 use crate::thread_pool::TaskOrigin;
 use crate::transport::inbox::Message;
+use crate::transport::proxy_header::{Balancers, HEADER_LEN_MAX, Header};
 
-pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Result<()> {
+pub(crate) fn run(
+    listeners: Vec<TcpListener>,
+    balancers: Vec<Balancers>,
+    driver: &Arc<Driver>,
+) -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut sockets = Vec::new();
     for (i, listener) in listeners.into_iter().enumerate() {
@@ -28,6 +34,8 @@ pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
         sockets.push(socket);
     }
     let mut events = Events::with_capacity(64);
+    let first = sockets.len();
+    let mut proxied = Proxied { balancers, first, next: first, waiting: HashMap::new() };
     let mut paused = false;
     while !driver.stop.load(Ordering::Acquire) {
         match poll.poll(&mut events, Some(if paused { ACCEPT_PAUSE } else { STOP_STEP })) {
@@ -38,16 +46,102 @@ pub(crate) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
         let all = std::mem::take(&mut paused);
         for (i, socket) in sockets.iter().enumerate() {
             if all || events.iter().any(|event| event.token() == Token(i)) {
-                paused |= !take_all(socket, driver);
+                paused |= !take_all(socket, poll.registry(), &mut proxied, driver);
             }
         }
+        events.iter().for_each(|event| proxied.readable(event.token(), poll.registry(), driver));
+        proxied.expire(driver);
     }
     Ok(())
 }
 
-fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
+/// Connections of balancers whose header is not complete.
+struct Proxied {
+    balancers: Vec<Balancers>,
+    first: usize,
+    next: usize,
+    waiting: HashMap<usize, (mio::net::TcpStream, SocketAddr, u64)>,
+}
+
+impl Proxied {
+    fn enter(
+        &mut self,
+        mut socket: mio::net::TcpStream,
+        balancer: SocketAddr,
+        registry: &mio::Registry,
+        driver: &Arc<Driver>,
+    ) {
+        if self.waiting.len() >= PROXIED_WAITING_MAX {
+            return refuse_proxied(balancer, "too many wait for their header", driver);
+        }
+        let token = Token(self.next);
+        if registry.register(&mut socket, token, Interest::READABLE).is_ok() {
+            self.waiting.insert(token.0, (socket, balancer, clock::mono_ms()));
+            self.next = self.next.checked_add(1).unwrap_or(self.first);
+        }
+    }
+
+    fn readable(&mut self, token: Token, registry: &mio::Registry, driver: &Arc<Driver>) {
+        let Some((mut socket, balancer, since)) = self.waiting.remove(&token.0) else { return };
+        let mut bytes = [0; HEADER_LEN_MAX];
+        let header = match socket.peek(&mut bytes) {
+            Ok(0) => return,
+            Ok(len) => Header::parse(&bytes[..len]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Header::Incomplete),
+            Err(_) => return,
+        };
+        match header {
+            Ok(Header::Incomplete) => {
+                self.waiting.insert(token.0, (socket, balancer, since));
+            }
+            Ok(Header::Complete(len, client)) => {
+                // The bytes were seen, so they are read at once.
+                let is_read = socket.read_exact(&mut bytes[..len]).is_ok();
+                if is_read && registry.deregister(&mut socket).is_ok() {
+                    admit(socket.into(), client.unwrap_or(balancer), driver);
+                }
+            }
+            Err(fault) => refuse_proxied(balancer, &fault.to_string(), driver),
+        }
+    }
+
+    fn expire(&mut self, driver: &Arc<Driver>) {
+        let now_ms = clock::mono_ms();
+        self.waiting.retain(|_, (_, balancer, since)| {
+            let is_late = now_ms.saturating_sub(*since) >= PROXY_HEADER_MS_MAX;
+            if is_late {
+                refuse_proxied(*balancer, "none came in time", driver);
+            }
+            !is_late
+        });
+    }
+}
+
+fn refuse_proxied(balancer: SocketAddr, why: &str, driver: &Arc<Driver>) {
+    driver.traffic.refused.add(1);
+    let refused = Refused { detail: "no PROXY header", ..Refused::from(Refusal::Client, balancer) };
+    driver.audit.iter().for_each(|audit| audit.refuse(&refused));
+    driver.client_faults.note(
+        ClientFault::ProxyHeader,
+        None,
+        balancer.ip(),
+        format_args!("why={why:?}"),
+    );
+}
+
+fn take_all(
+    listener: &mio::net::TcpListener,
+    registry: &mio::Registry,
+    proxied: &mut Proxied,
+    driver: &Arc<Driver>,
+) -> bool {
     loop {
         match listener.accept() {
+            Ok((socket, peer))
+                if proxied.balancers.iter().any(|all| all.has(canonical(peer).ip())) =>
+            {
+                proxied.enter(socket, canonical(peer), registry, driver)
+            }
             Ok((socket, peer)) => admit(socket.into(), peer, driver),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
             Err(error)
@@ -166,5 +260,10 @@ fn assign(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
 fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
+
+/// Beside the limits of connections, which count from the header on.
+const PROXIED_WAITING_MAX: usize = 1024;
+
+const PROXY_HEADER_MS_MAX: u64 = 5000;
 
 const STOP_STEP: Duration = Duration::from_millis(100);

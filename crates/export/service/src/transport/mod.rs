@@ -4,6 +4,7 @@ pub(crate) mod connection;
 pub(crate) mod connection_quota;
 pub(crate) mod inbox;
 pub(crate) mod output;
+pub(crate) mod proxy_header;
 pub(crate) mod receive;
 pub(crate) mod rpc_call;
 pub(crate) mod send;

@@ -16,7 +16,7 @@ pub(crate) enum MachineName {
 }
 
 impl MachineName {
-    pub(super) fn parse(
+    pub(crate) fn parse(
         text: &str,
     ) -> Result<(MachineName, Option<Flavour>), (String, &'static str)> {
         let flavour = match text {
