@@ -83,6 +83,8 @@ pub enum Act {
     TicketRefused = 13,
     /// A node has removed the tickets of a job, or they have ended.
     TicketWithdrawn = 14,
+    /// An administrator gave an order to the running service.
+    Managed = 15,
 }
 
 macro_rules! numbered {
@@ -107,7 +109,7 @@ macro_rules! numbered {
 }
 
 numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", Many "many", }
-numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", Revision "revision", JobBegun "job-begin", JobEnded "job-end", TicketMinted "ticket-minted", TicketRefused "ticket-refused", TicketWithdrawn "ticket-withdrawn", }
+numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", Revision "revision", JobBegun "job-begin", JobEnded "job-end", TicketMinted "ticket-minted", TicketRefused "ticket-refused", TicketWithdrawn "ticket-withdrawn", Managed "managed", }
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 

@@ -2,7 +2,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -64,6 +64,32 @@ pub fn reload(socket: &Path) -> Result<Vec<String>, ReloadError> {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    /// The daemon does not run, does not answer in time, or takes no orders.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The order names something that does not exist.
+    #[error("{0}")]
+    NotFound(String),
+    /// Nothing has changed.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Sends an order and returns the answer, both in JSON.
+pub fn order(socket: &Path, order: Vec<u8>) -> Result<Vec<u8>, OrderError> {
+    let (status, body) =
+        blocking(request_with(socket, Method::POST, "/order", order, RELOAD_WAIT_MAX))?;
+    let text = || String::from_utf8_lossy(&body).trim().to_owned();
+    match status {
+        StatusCode::OK => Ok(body),
+        StatusCode::UNPROCESSABLE_ENTITY => Err(OrderError::NotFound(text())),
+        StatusCode::CONFLICT => Err(OrderError::Refused(text())),
+        status => Err(io::Error::other(format!("the daemon answered {status}: {}", text())).into()),
+    }
+}
+
 async fn status(socket: &Path) -> io::Result<DaemonStatus> {
     let (status, body) = request(socket, Method::GET, "/status", STATUS_WAIT_MAX).await?;
     if status != StatusCode::OK {
@@ -78,6 +104,16 @@ async fn request(
     path: &str,
     wait_max: Duration,
 ) -> io::Result<(StatusCode, Vec<u8>)> {
+    request_with(socket, method, path, Vec::new(), wait_max).await
+}
+
+async fn request_with(
+    socket: &Path,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+    wait_max: Duration,
+) -> io::Result<(StatusCode, Vec<u8>)> {
     let exchange = async {
         let stream = UnixStream::connect(socket).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -88,7 +124,7 @@ async fn request(
             .method(method)
             .uri(path)
             .header("Host", "vouch")
-            .body(Empty::<Bytes>::new());
+            .body(Full::new(Bytes::from(body)));
         let response = sender
             .send_request(request.map_err(io::Error::other)?)
             .await

@@ -1,5 +1,5 @@
 //! Over HTTP/1.1: `/metrics` for Prometheus and `/healthz` for load balancers over TCP and the
-//! status socket; `/status` and `/reload` over the status socket only.
+//! status socket; `/status`, `/reload` and `/order` over the status socket only.
 //!
 //! There is no authentication: bind TCP to a protected address. Permissions protect the status
 //! socket.
@@ -11,7 +11,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::status::DaemonStatus;
+use crate::status_client::OrderError;
 use crate::status_socket::StatusSocket;
 
 /// The server's own thread calls these.
@@ -35,6 +36,12 @@ pub trait StatusSource: Send + Sync + 'static {
     /// Returns warnings, or the reason why the old configuration stays. `None` if the daemon has
     /// none. May block.
     fn reload(&self) -> Option<Result<Vec<String>, String>> {
+        None
+    }
+
+    /// An order of an administrator, with the user id of the process that sent it. `None` if the
+    /// daemon takes none. May block.
+    fn order(&self, _order: &[u8], _by: u32) -> Option<Result<Vec<u8>, OrderError>> {
         None
     }
 }
@@ -91,19 +98,23 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Listener {
-    async fn accept(&self) -> io::Result<Box<dyn Connection>> {
+    /// With the user of the peer, if it is a process of this machine.
+    async fn accept(&self) -> io::Result<(Box<dyn Connection>, Option<u32>)> {
         Ok(match self {
-            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+            Self::Tcp(listener) => (Box::new(listener.accept().await?.0), None),
+            Self::Unix(listener) => {
+                let stream = listener.accept().await?.0;
+                let user = stream.peer_cred()?.uid();
+                (Box::new(stream), Some(user))
+            }
         })
     }
 }
 
 async fn serve<S: StatusSource>(listener: Listener, source: Arc<S>) {
-    let is_local = matches!(listener, Listener::Unix(_));
     let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(connection) = listener.accept().await else {
+        let Ok((connection, user)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -117,7 +128,7 @@ async fn serve<S: StatusSource>(listener: Listener, source: Arc<S>) {
         let connection = tokio::spawn(async move {
             let service = hyper::service::service_fn(|request| {
                 let source = source.clone();
-                async move { Ok::<_, Infallible>(respond(&request, source, is_local).await) }
+                async move { Ok::<_, Infallible>(respond(request, source, user).await) }
             });
             let mut http = hyper::server::conn::http1::Builder::new();
             http.timer(TokioTimer::new())
@@ -135,14 +146,22 @@ async fn serve<S: StatusSource>(listener: Listener, source: Arc<S>) {
 }
 
 async fn respond<S: StatusSource>(
-    request: &Request<Incoming>,
+    request: Request<Incoming>,
     source: Arc<S>,
-    is_local: bool,
+    user: Option<u32>,
 ) -> Response<Full<Bytes>> {
+    let is_local = user.is_some();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     match request.uri().path() {
         "/reload" if is_local && *request.method() == Method::POST => reload(source).await,
         "/reload" if is_local => not_allowed("POST"),
+        "/order"
+            if *request.method() == Method::POST
+                && let Some(user) = user =>
+        {
+            order(request.into_body(), source, user).await
+        }
+        "/order" if is_local => not_allowed("POST"),
         _ if !is_read => not_allowed("GET, HEAD"),
         "/metrics" => response(StatusCode::OK, "text/plain; version=0.0.4", source.metrics()),
         "/health" | "/healthz" => {
@@ -185,6 +204,31 @@ async fn reload<S: StatusSource>(source: Arc<S>) -> Response<Full<Bytes>> {
     }
 }
 
+async fn order<S: StatusSource>(
+    body: Incoming,
+    source: Arc<S>,
+    user: u32,
+) -> Response<Full<Bytes>> {
+    let Ok(body) = Limited::new(body, ORDER_LEN_MAX).collect().await else {
+        return response(StatusCode::PAYLOAD_TOO_LARGE, "text/plain", "too long\n".into());
+    };
+    let body = body.to_bytes();
+    match tokio::task::spawn_blocking(move || source.order(&body, user)).await {
+        Ok(Some(Ok(answer))) => {
+            let answer = String::from_utf8_lossy(&answer).into_owned();
+            response(StatusCode::OK, "application/json", answer)
+        }
+        Ok(Some(Err(OrderError::NotFound(why)))) => {
+            response(StatusCode::UNPROCESSABLE_ENTITY, "text/plain", why)
+        }
+        Ok(Some(Err(error))) => response(StatusCode::CONFLICT, "text/plain", error.to_string()),
+        Ok(None) => {
+            response(StatusCode::NOT_FOUND, "text/plain", "this daemon takes no orders".into())
+        }
+        Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
+    }
+}
+
 fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
     let mut response =
         response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", format!("use {allowed}\n"));
@@ -202,6 +246,9 @@ fn response(status: StatusCode, kind: &'static str, body: String) -> Response<Fu
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
+
+/// Clients of one export may be many.
+const ORDER_LEN_MAX: usize = 1 << 20;
 
 const REQUEST_LEN_MAX: usize = 8 * 1024;
 

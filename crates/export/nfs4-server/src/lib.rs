@@ -59,11 +59,15 @@ pub use observer::interface::{
 };
 pub use observer::name_order::NameOrder;
 pub use request::{Reply, ReplyKind, Request};
+pub use server::administration::HeldState;
 pub use server::export_change::Replaced;
 pub use server::status::{ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
 pub use state::ClientEnd;
-pub use state::{ClientPrincipal, Family, Loss, Network, RecoveryRecord, Totals as StateTotals};
+pub use state::{
+    ClientPrincipal, Family, HeldKind, LockedRange, Loss, Network, RecoveryRecord,
+    Totals as StateTotals,
+};
 pub use time::Now;
 pub use transport::{ClientCertificate, TlsPeer, Transport};
 

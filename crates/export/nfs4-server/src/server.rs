@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_nfs4::Verifier;
 
+pub(crate) mod administration;
 pub(crate) mod export_change;
 pub(crate) mod status;
 pub(crate) mod write_verifier;

@@ -35,6 +35,7 @@ mod hosts;
 mod identity;
 mod lease;
 mod limits;
+pub mod management;
 mod memory_quota;
 mod monitoring;
 mod privileges;
@@ -53,6 +54,7 @@ pub use audit::AuditConfig;
 pub use config::ExportConfig;
 pub use error::ExportError;
 pub use exports::Source;
+pub use exports::changes::{Origin, path_word};
 pub use exports::list_check::{
     CheckedList, CheckedTls, EffectiveExport, check_principal_map, system_keytab,
 };
@@ -69,5 +71,5 @@ pub use recovery::RecoveryError;
 pub use server::Server;
 pub use state_directory::{StateError, control_path};
 pub use tls::{TlsConfig, TlsServiceError};
-pub use vouch_rpc_tls::credentials::ServerFiles as TlsFiles;
 pub use transport::proxy_header::Balancers;
+pub use vouch_rpc_tls::credentials::ServerFiles as TlsFiles;

@@ -196,6 +196,11 @@ pub fn control_path(state: &Path, head: Option<&str>) -> PathBuf {
     }
 }
 
+/// Exports that administrators added to the running server, to be kept.
+pub(crate) fn kept_exports_path(state: &Path) -> PathBuf {
+    state.join("exports")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

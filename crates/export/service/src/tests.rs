@@ -26,6 +26,7 @@ mod contexts;
 mod lease_end;
 mod load;
 mod lost_access;
+mod management;
 mod remote;
 
 pub(super) fn engine() -> vouch_nfs4_server::Server {
@@ -111,8 +112,8 @@ impl Running {
             unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,
             tls: None,
-            resolve_every: Duration::from_secs(1),
             balancers: Vec::new(),
+            resolve_every: Duration::from_secs(1),
             limits: Limits::default(),
             audit: None,
             runtime_directory: None,

@@ -20,6 +20,7 @@ use vouch_export::{
 use vouch_krb5_seal::Kernels;
 
 mod check;
+mod manage;
 mod reload;
 mod status;
 
@@ -164,11 +165,11 @@ pub(crate) struct Args {
     /// sendfile(2). Measure before you use it.
     #[arg(long, requires = "tls_cert", help_heading = "TLS")]
     kernel_tls: bool,
-    /// Interval for resolving the host names in the list again.
     /// Address or network of balancers whose connections begin with a PROXY header, version 2, which
     /// names the client; may be repeated. Connections of others have none.
     #[arg(long, value_name = "ADDR[/BITS]")]
     proxy_from: Vec<Balancers>,
+    /// Interval for resolving the host names in the list again.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
     resolve_every: Duration,
     /// Most connections.
@@ -200,6 +201,27 @@ enum Command {
     Check(Box<check::Args>),
     Reload(reload::Args),
     Status(status::Args),
+    List(manage::ListArgs),
+    Add(manage::SetArgs),
+    /// Replace the clients of an export and their options.
+    ///
+    /// Clients keep their state unless they lose their access.
+    Set(manage::SetArgs),
+    Remove(manage::RemoveArgs),
+    #[command(subcommand)]
+    Client(manage::ClientCommand),
+    #[command(subcommand)]
+    State(manage::StateCommand),
+    Unlock(manage::UnlockArgs),
+    Drain(manage::DrainArgs),
+}
+
+/// How a command finds the server that it talks to.
+#[derive(Clone, Copy)]
+struct Running<'a> {
+    state: Option<&'a std::path::Path>,
+    /// One of several that share the state directory on this machine.
+    head: Option<&'a str>,
 }
 
 /// With the options that the parser of the lists has.
@@ -217,7 +239,8 @@ const EXAMPLES: &str = "Examples:\n  vouch export --dir /srv/data --listen 127.0
                   vouch export --exports /etc/exports --listen '[::]:2049'  what exports(5) lists\n  \
                   vouch export check                                       a dry run: faults of the lists, and each client's options\n  \
                   vouch export reload                                      read the list anew, no client notices\n  \
-                  vouch export status                                      clients, opens, locks, recent errors\n\n\
+                  vouch export status                                      clients, opens, locks, recent errors\n  \
+                  vouch export add /srv/new '192.0.2.0/24(rw)'              export it at once, until the server stops\n\n\
                   It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.";
 
 impl Args {
@@ -227,14 +250,19 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let running = Running { state: args.state.as_deref(), head: args.head.as_deref() };
     match args.command {
-        Some(Command::Check(args)) => return check::run(*args),
-        Some(Command::Reload(_)) => {
-            return reload::run(args.state.as_deref(), args.head.as_deref());
-        }
-        Some(Command::Status(status)) => {
-            return status::run(&status, args.state.as_deref(), args.head.as_deref());
-        }
+        Some(Command::Check(check)) => return check::run(*check, running.state),
+        Some(Command::Reload(args)) => return reload::run(&args, running),
+        Some(Command::Status(status)) => return status::run(&status, running),
+        Some(Command::List(list)) => return manage::list(&list, running),
+        Some(Command::Add(add)) => return manage::add(add, running),
+        Some(Command::Set(set)) => return manage::set(set, running),
+        Some(Command::Remove(remove)) => return manage::remove(&remove, running),
+        Some(Command::Client(command)) => return manage::client(&command, running),
+        Some(Command::State(command)) => return manage::state(command, running),
+        Some(Command::Unlock(unlock)) => return manage::unlock(&unlock, running),
+        Some(Command::Drain(drain)) => return manage::drain(&drain, running),
         None => {}
     }
     let state = match &args.state {
@@ -353,6 +381,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
             certificate_map: args.certificate_map,
             by_kernel: args.kernel_tls,
         }),
+        balancers: args.proxy_from,
         resolve_every: args.resolve_every,
         limits: Limits {
             connections_max: args.connections_max,
@@ -381,7 +410,6 @@ fn greeting(server: &Server) -> String {
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
         text.push_str(&format!(
-        balancers: args.proxy_from,
             "  {}  {}\n",
             vouch_daemon::printable::printable(place.as_bytes()),
             vouch_daemon::printable::printable(source.as_bytes())

@@ -24,6 +24,7 @@ mod csi_exports;
 mod export;
 mod export_audit;
 mod export_check;
+mod export_management;
 mod export_tls;
 mod failover;
 mod gateway;

@@ -45,7 +45,9 @@ pub(crate) fn open_for(
         }
     });
     let granted = granted.map_err(|status| match status {
-        Status::BAD_STATEID | Status::DELEG_REVOKED => stale_or(status, file, context.blocking),
+        Status::BAD_STATEID | Status::DELEG_REVOKED | Status::ADMIN_REVOKED => {
+            stale_or(status, file, context.blocking)
+        }
         status => status.into(),
     })?;
     let delegated = matches!(granted, IoGrant::Delegated(_));

@@ -10,7 +10,7 @@ use vouch_vfs::FileId;
 use super::Server;
 use crate::files::file_ref::FileRef;
 use crate::pseudo_fs::{Site, Tree};
-use crate::state::{ClientKey, HOLDINGS_AT_ONCE, Holding, Terms};
+use crate::state::{ClientEnd, ClientKey, HOLDINGS_AT_ONCE, Holding, Terms};
 use crate::{Effect, ExportId, Exports};
 
 #[must_use]
@@ -49,7 +49,7 @@ impl Server {
         };
         if tree.sites().any(|site| reopened(&site)) {
             let mut hidden: HashMap<(ExportId, FileId), bool> = HashMap::new();
-            self.end_where(&mut replaced, |held, _| {
+            self.end_where(&mut replaced, access_lost, |held, _| {
                 let (Some(site), Some(before)) =
                     (tree.site(held.export()), before.site(held.export()))
                 else {
@@ -83,7 +83,7 @@ impl Server {
         let Some(_turn) = self.ending.try_lock() else { return replaced };
         let tree = self.tree();
         if tree.sites().any(|site| site.export.file_system.has_removed_files()) {
-            self.end_where(&mut replaced, |held, _| {
+            self.end_where(&mut replaced, access_lost, |held, _| {
                 tree.site(held.export())
                     .is_some_and(|site| site.export.file_system.is_removed(&held.file.file))
             });
@@ -93,7 +93,7 @@ impl Server {
 
     fn end_by(&self, tree: &Tree, gone: &[ExportId], replaced: &mut Replaced) {
         let mut admitted: HashMap<(ClientKey, ExportId, Terms), bool> = HashMap::new();
-        self.end_where(replaced, |held, peers| {
+        self.end_where(replaced, access_lost, |held, peers| {
             let known = (held.client, held.export(), held.terms);
             let admits =
                 || tree.site(held.export()).is_none_or(|site| site.admits(peers, held.terms));
@@ -102,9 +102,10 @@ impl Server {
     }
 
     /// Calls `is_lost` outside the state's lock, for a part at a time.
-    fn end_where(
+    pub(super) fn end_where(
         &self,
         replaced: &mut Replaced,
+        why: impl Fn(usize) -> ClientEnd,
         mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool,
     ) {
         let now_ms = self.now.lock().mono_ms;
@@ -129,7 +130,7 @@ impl Server {
         }
         for part in lost.chunks(ENDED_AT_ONCE) {
             replaced.ended += self.with_state(&mut replaced.effects, now_ms, |state| {
-                state.end_holdings(part, now_ms)
+                state.end_holdings(part, now_ms, &why)
             });
         }
     }
@@ -172,6 +173,10 @@ impl Server {
         };
         (tree.generation, ask())
     }
+}
+
+fn access_lost(ended: usize) -> ClientEnd {
+    ClientEnd::AccessLost { ended }
 }
 
 const ENDED_AT_ONCE: usize = 128;

@@ -19,6 +19,8 @@ pub enum ClientEnd {
     TableFull,
     /// A new list of exports, or the end of a file system, took its access away.
     AccessLost { ended: usize },
+    /// An administrator ended the client, or state of it.
+    ByAdministrator,
 }
 
 #[derive(Debug)]

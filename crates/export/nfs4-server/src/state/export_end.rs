@@ -75,7 +75,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    pub(crate) fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
+    /// `why`: from the number of a client's ended states.
+    pub(crate) fn end_holdings(
+        &mut self,
+        lost: &[Holding],
+        now: u64,
+        why: impl Fn(usize) -> ClientEnd,
+    ) -> usize {
         self.latest_ms = now;
         let mut ended: BTreeMap<ClientKey, usize> = BTreeMap::new();
         for held in lost {
@@ -86,7 +92,7 @@ impl<F: Clone> State<F> {
             match &entry.kind {
                 Kind::Open(open) => {
                     let owner = open.owner;
-                    self.drop_open(key, Ended::Freed, Some(Loss::Revoked));
+                    self.drop_open(key, Ended::Revoked, Some(Loss::Revoked));
                     self.remove_owner_if_idle(owner);
                 }
                 Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
@@ -98,11 +104,7 @@ impl<F: Clone> State<F> {
         for (&key, &ended) in &ended {
             let Some(client) = self.clients.get(key) else { continue };
             let (owner, address) = (client.owner.clone(), client.address);
-            self.effects.push_back(StateEffect::ClientEnded {
-                owner,
-                address,
-                why: ClientEnd::AccessLost { ended },
-            });
+            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: why(ended) });
         }
         ended.values().sum()
     }

@@ -66,6 +66,8 @@ pub(super) const COPY_MEMORY_MS: u64 = 600_000;
 pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
 pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
+/// Of one lock owner on one file, in a list of states.
+pub(super) const RANGES_SHOWN_MAX: usize = 64;
 /// Above this number, the client gets no new delegations.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
 pub(super) const RECALL_ANY_ROOM: usize = 8;

@@ -1,6 +1,11 @@
 use vouch_nfs4::ClientId;
 
-use super::limits::REPORT_ROWS_MAX;
+use super::export_end::HOLDINGS_AT_ONCE;
+use super::id::FileKey;
+use super::limits::{RANGES_SHOWN_MAX, REPORT_ROWS_MAX};
+use super::lock::range::{Mode, Range};
+use super::open::share::{READ, WRITE};
+use super::stateid::entry::{Entry, Kind};
 use super::tables::State;
 use crate::ConnectionId;
 use crate::state::client::record::{Lease, VersionState};
@@ -42,7 +47,73 @@ pub struct Totals {
     pub delegations_revoked: u64,
 }
 
+/// A state that a client holds on a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldKind {
+    Open { reads: bool, writes: bool, denies_reads: bool, denies_writes: bool },
+    Lock { ranges: Vec<LockedRange> },
+    Delegation { writes: bool, is_recalled: bool },
+    Copy,
+}
+
+/// `length`: `u64::MAX` reaches the end of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockedRange {
+    pub offset: u64,
+    pub length: u64,
+    pub is_exclusive: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct StateRow {
+    pub client: ClientId,
+    pub file: FileKey,
+    pub kind: HeldKind,
+}
+
 impl<F: Clone> State<F> {
+    /// A part of all states. `None` behind the last.
+    pub(crate) fn rows(&self, from: usize) -> Option<Vec<StateRow>> {
+        let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
+        Some(part.filter_map(|(_, entry)| self.row(entry)).collect())
+    }
+
+    fn row(&self, entry: &Entry<F>) -> Option<StateRow> {
+        let (kind, file) = match &entry.kind {
+            Kind::Open(open) => {
+                let has = |bits: u8, bit| bits & bit != 0;
+                let kind = HeldKind::Open {
+                    reads: has(open.access, READ),
+                    writes: has(open.access, WRITE),
+                    denies_reads: has(open.deny, READ),
+                    denies_writes: has(open.deny, WRITE),
+                };
+                (kind, open.key)
+            }
+            Kind::Lock(lock) if lock.ranges.is_empty() => return None,
+            Kind::Lock(lock) => {
+                let range = |(range, mode): (Range, Mode)| LockedRange {
+                    offset: range.offset(),
+                    length: range.length(),
+                    is_exclusive: mode == Mode::Exclusive,
+                };
+                let ranges = lock.ranges.iter().take(RANGES_SHOWN_MAX).map(range).collect();
+                (HeldKind::Lock { ranges }, *self.states.get(lock.open)?.held()?)
+            }
+            Kind::Delegation(delegation) => {
+                let is_recalled = delegation.recalled_ms.is_some();
+                (HeldKind::Delegation { writes: delegation.write, is_recalled }, delegation.key)
+            }
+            Kind::Copy(copy) => (HeldKind::Copy, *copy.file()),
+            Kind::Revoked | Kind::Closed(_) => return None,
+        };
+        Some(StateRow { client: self.clients[entry.client].id, file, kind })
+    }
+
+    pub(crate) fn set_draining(&mut self, is_draining: bool) {
+        self.is_draining = is_draining;
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             clients: self.clients.len(),

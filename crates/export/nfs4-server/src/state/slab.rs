@@ -51,6 +51,7 @@ pub(super) use slab_key;
 pub(super) enum Ended {
     Freed,
     Expired,
+    Revoked,
 }
 
 struct SlabEntry<T> {

@@ -218,7 +218,7 @@ fn removed_files_lose_their_state_and_are_stale() {
     let replaced = fixture.server.end_state_of_removed_files();
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
     assert_eq!(client.run(&[putfh(handle), read(removed, 0, 1)]).0, Status::STALE);
-    assert_eq!(client.run(&[putfh(handle), close(removed)]).0, Status::BAD_STATEID);
+    assert_eq!(client.run(&[putfh(handle), close(removed)]).0, Status::ADMIN_REVOKED);
     assert_eq!(fixture.server.end_state_of_removed_files().ended, 0);
     assert_eq!(client.status(&["export", "kept"], &[read(kept, 0, 1), close(kept)]), Status::OK);
 }

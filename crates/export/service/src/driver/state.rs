@@ -52,6 +52,7 @@ pub(crate) struct Driver {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) record_len_max: usize,
     pub(crate) stop: AtomicBool,
+    pub(crate) is_draining: AtomicBool,
     /// None without a shared state directory.
     pub(crate) right: Option<Arc<ServingRight>>,
 }
@@ -113,6 +114,7 @@ impl Driver {
             hosts,
             record_len_max,
             stop: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             right,
             limits,
         }

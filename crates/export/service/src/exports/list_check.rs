@@ -14,11 +14,13 @@ use vouch_vfs::FileSystem;
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs_posix::{ExportError, PosixFs};
 
+use super::changes::Changes;
 use super::client_matcher::{ClientRule, ClientRules};
-use super::sources::{ExportList, ListedEntries, SourceError, Sources, first};
+use super::sources::{ExportList, ListedEntries, ListedRules, SourceError, Sources, first};
 use super::syntax::{Options, Source};
 use crate::hosts::Hosts;
 use crate::hosts::resolver;
+use crate::state_directory::kept_exports_path;
 use crate::tls::{TlsConfig, TlsServiceError, check_files};
 
 /// A rule of the list with the options in force, as `exportfs -v` shows it.
@@ -40,20 +42,24 @@ pub struct CheckedList {
 
 impl ExportList {
     /// Reads the list, resolves its hosts and opens its directories, as a server with these
-    /// TLS files does. `client`: show only the rules that count for this address. Blocks.
+    /// TLS files does. `state`: the directory whose kept changes count too. `client`: show only the
+    /// rules that count for this address. Blocks.
     pub fn check(
         &self,
+        state: Option<&Path>,
         tls: Option<&TlsConfig>,
         client: Option<IpAddr>,
     ) -> Result<CheckedList, SourceError> {
         let hosts = Arc::new(Hosts::new(Arc::new(resolver::System)));
-        self.check_by(hosts, Box::new(open), tls, client)
+        let changes = state.map(|state| Changes::read(&kept_exports_path(state))).transpose()?;
+        self.check_by(hosts, Box::new(open), &changes.unwrap_or_default(), tls, client)
     }
 
     fn check_by(
         &self,
         hosts: Arc<Hosts>,
         open: super::sources::OpenFileSystem,
+        changes: &Changes,
         tls: Option<&TlsConfig>,
         client: Option<IpAddr>,
     ) -> Result<CheckedList, SourceError> {
@@ -64,9 +70,10 @@ impl ExportList {
         };
         let sources = Sources::new(self.clone(), hosts.clone(), open).offering(offered);
         let mut warnings = Vec::new();
-        let entries = sources.entries(&mut warnings)?;
+        let entries = sources.entries(changes, &mut warnings)?;
         client.into_iter().for_each(|client| hosts.look_up_if_stale(client));
-        let exports = effective(&entries, &hosts, client);
+        let exports =
+            effective(&entries, &hosts, client).into_iter().map(|(_, rule)| rule).collect();
         let loaded = sources.load_entries(entries, warnings)?;
         Ok(CheckedList {
             exports,
@@ -77,11 +84,11 @@ impl ExportList {
     }
 }
 
-fn effective(
+pub(super) fn effective(
     entries: &ListedEntries,
     hosts: &Arc<Hosts>,
     client: Option<IpAddr>,
-) -> Vec<EffectiveExport> {
+) -> ListedRules {
     let mut all = Vec::new();
     for (entry, _) in entries {
         let shared = first(entry);
@@ -90,10 +97,13 @@ fn effective(
             Some(client) => rules.rule_for(SocketAddr::new(client, 0)).into_iter().collect(),
             None => rules.all().iter().collect(),
         };
-        all.extend(shown.into_iter().map(|(machine, access)| EffectiveExport {
-            path: printable(entry.source.to_string().as_bytes()),
-            client: machine.to_string(),
-            options: shared.effective(access),
+        all.extend(shown.into_iter().map(|(machine, access)| {
+            let rule = EffectiveExport {
+                path: printable(entry.source.to_string().as_bytes()),
+                client: machine.to_string(),
+                options: shared.effective(access),
+            };
+            (entry.source.clone(), rule)
         }));
     }
     all
@@ -165,8 +175,14 @@ mod tests {
             _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
         };
         let hosts = Arc::new(Hosts::new(Arc::new(Nobody)));
-        list.check_by(hosts, Box::new(open), None, client.map(|client| client.parse().unwrap()))
-            .map_err(|error| error.to_string())
+        list.check_by(
+            hosts,
+            Box::new(open),
+            &Changes::default(),
+            None,
+            client.map(|client| client.parse().unwrap()),
+        )
+        .map_err(|error| error.to_string())
     }
 
     fn lines(checked: &CheckedList) -> Vec<String> {
@@ -244,8 +260,8 @@ mod tests {
             pseudo: "/x".into(),
             options: "rw".into(),
         };
-        let checked = list(root.path()).check(None, None).unwrap();
+        let checked = list(root.path()).check(None, None, None).unwrap();
         assert_eq!((checked.exports.len(), fs::read_dir(root.path()).unwrap().count()), (1, 0));
-        assert!(list(&root.path().join("none")).check(None, None).is_err());
+        assert!(list(&root.path().join("none")).check(None, None, None).is_err());
     }
 }

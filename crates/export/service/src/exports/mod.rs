@@ -1,3 +1,4 @@
+pub(crate) mod changes;
 pub(crate) mod client_matcher;
 pub(crate) mod list_check;
 mod mount_identity;

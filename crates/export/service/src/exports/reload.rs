@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::driver::Driver;
 use crate::error::ExportError;
-use crate::exports::sources::{self, Sources};
+use crate::exports::changes::Changes;
+use crate::exports::sources::{self, ListedRules, Sources};
 use crate::identity::{Accounts, NameService, PrincipalMap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
@@ -19,6 +20,9 @@ pub(crate) struct Reloader {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) accounts: Arc<Accounts<Arc<dyn NameService>>>,
     pub(crate) principal_map: Option<PathBuf>,
+    pub(crate) rules: Mutex<ListedRules>,
+    /// File of the changes that administrators keep.
+    pub(crate) kept: PathBuf,
     pub(crate) turn: Mutex<()>,
 }
 
@@ -27,7 +31,7 @@ impl Reloader {
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
-        let outcome = self.load();
+        let outcome = self.load(self.sources.changes());
         vouch_daemon::service_manager::ready(match &outcome {
             Ok(_) => "exports reloaded",
             Err(error) => error,
@@ -43,7 +47,8 @@ impl Reloader {
             .when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
     }
 
-    fn load(&self) -> Result<Vec<String>, String> {
+    /// With these changes to the lists. The caller has the turn.
+    pub(crate) fn load(&self, changes: Changes) -> Result<Vec<String>, String> {
         let map =
             read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
@@ -59,11 +64,13 @@ impl Reloader {
             ))
         });
         let loaded = rules.and_then(|(map, rules, fresh)| {
-            Ok((map, rules, fresh, self.sources.load().map_err(|error| error.to_string())?))
+            Ok((map, rules, fresh, self.sources.load(&changes).map_err(|error| error.to_string())?))
         });
+        let loaded = loaded.and_then(|loaded| self.keep(&changes).map(|()| loaded));
         match loaded {
             Ok((map, rules, fresh, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
+                *self.rules.lock() = loaded.rules.clone();
                 let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = list(&exports);
                 self.metrics.name_exports(
@@ -89,7 +96,7 @@ impl Reloader {
                 }
                 let replaced = self.driver.engine.replace_exports(exports);
                 self.driver.apply_replaced(replaced);
-                self.sources.commit();
+                self.sources.commit(changes);
                 warnings.extend(sources::exports_without_directory(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports reloaded");
@@ -103,6 +110,15 @@ impl Reloader {
                 Err(format!("{error}; the old list stays in force"))
             }
         }
+    }
+}
+
+impl Reloader {
+    fn keep(&self, changes: &Changes) -> Result<(), String> {
+        if changes.has_same_kept(&self.sources.changes()) {
+            return Ok(());
+        }
+        changes.keep(&self.kept).map_err(|error| format!("{}: {error}", self.kept.display()))
     }
 }
 

@@ -16,7 +16,9 @@ use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError, Transport};
 use vouch_vfs::FileSystem;
 use vouch_vfs_posix::SnapshotOptions;
 
+use super::changes::Changes;
 use super::client_matcher::ClientRules;
+use super::list_check::{EffectiveExport, effective};
 use super::mount_identity::MountIdentity;
 use super::syntax::{
     self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates,
@@ -87,11 +89,15 @@ pub(crate) struct Sources {
     open: OpenFileSystem,
     transport_max: Transport,
     known: Mutex<HashMap<SourceKey, Known>>,
+    changes: Mutex<Changes>,
     /// Hosts and netgroups of the last loaded list, and its need for client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
 pub(super) type ListedEntries = Vec<(Entry, Option<String>)>;
+
+/// Rules with the options in force, by the source of their export.
+pub(crate) type ListedRules = Vec<(Source, EffectiveExport)>;
 
 #[derive(Clone)]
 struct Known {
@@ -131,6 +137,7 @@ impl Drop for EndOfMaintenance {
 
 pub(crate) struct Loaded {
     pub(crate) exports: Exports,
+    pub(crate) rules: ListedRules,
     pub(crate) warnings: Vec<String>,
     /// Listed sources that cannot be exported now.
     pub(crate) left_out: Vec<String>,
@@ -177,6 +184,7 @@ impl Sources {
             open,
             transport_max: Transport::Clear,
             known: Mutex::default(),
+            changes: Mutex::default(),
             named: Mutex::default(),
         }
     }
@@ -186,20 +194,48 @@ impl Sources {
         self
     }
 
+    pub(crate) fn with_changes(self, changes: Changes) -> Self {
+        *self.changes.lock() = changes;
+        self
+    }
+
+    /// Those in force.
+    pub(crate) fn changes(&self) -> Changes {
+        self.changes.lock().clone()
+    }
+
+    /// The lists alone hold an export of this source.
+    pub(crate) fn lists(&self, source: &Source) -> Result<bool, SourceError> {
+        let entries = self.listed(&mut Vec::new())?;
+        Ok(entries.iter().any(|(entry, _)| entry.source == *source))
+    }
+
     pub(crate) fn maintain(&self) {
         let known: Vec<_> = self.known.lock().values().cloned().collect();
         known.iter().for_each(Known::maintain);
     }
 
     /// Blocks on disks and name services. An error changes nothing.
-    pub(crate) fn load(&self) -> Result<Loaded, SourceError> {
+    pub(crate) fn load(&self, changes: &Changes) -> Result<Loaded, SourceError> {
         let mut warnings = Vec::new();
-        let entries = self.entries(&mut warnings)?;
+        let entries = self.entries(changes, &mut warnings)?;
         self.load_entries(entries, warnings)
     }
 
-    /// Entries of the list, each with its path for clients if that is not its own.
-    pub(super) fn entries(&self, warnings: &mut Vec<String>) -> Result<ListedEntries, SourceError> {
+    /// Entries of the list with its changes, each with its path for clients if that is not its own.
+    pub(super) fn entries(
+        &self,
+        changes: &Changes,
+        warnings: &mut Vec<String>,
+    ) -> Result<ListedEntries, SourceError> {
+        let mut entries = self.listed(warnings)?;
+        changes.apply(&mut entries, warnings)?;
+        self.check_transports(&entries)?;
+        self.resolve(&entries, warnings);
+        Ok(entries)
+    }
+
+    fn listed(&self, warnings: &mut Vec<String>) -> Result<ListedEntries, SourceError> {
         let mut entries: ListedEntries = Vec::new();
         match &self.list {
             ExportList::Files(paths) => {
@@ -270,8 +306,6 @@ impl Sources {
                 ));
             }
         }
-        self.check_transports(&entries)?;
-        self.resolve(&entries, warnings);
         Ok(entries)
     }
 
@@ -290,8 +324,9 @@ impl Sources {
             .find(|(entry, _)| proven(entry))
             .map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
         let mut left_out = Vec::new();
+        let rules = effective(&entries, &self.hosts, None);
         let exports = self.build(entries, &mut warnings, &mut left_out)?;
-        Ok(Loaded { exports, warnings, left_out, kerberos })
+        Ok(Loaded { exports, rules, warnings, left_out, kerberos })
     }
 
     fn check_transports(&self, entries: &[(Entry, Option<String>)]) -> Result<(), SourceError> {
@@ -332,7 +367,8 @@ impl Sources {
         *self.named.lock() = (names, groups, wanted);
     }
 
-    pub(crate) fn commit(&self) {
+    pub(crate) fn commit(&self, changes: Changes) {
+        *self.changes.lock() = changes;
         let (names, groups, wanted) = &*self.named.lock();
         self.hosts.retain_named(names, groups, *wanted);
     }
@@ -389,6 +425,8 @@ impl Sources {
                 clients: Arc::new(ClientRules::new(&entry.clients, self.hosts.clone())),
                 locations: options.locations.unwrap_or_default(),
                 delegations: !options.no_delegations,
+                acls: !options.no_acl,
+                xattrs: !options.no_xattr,
                 data_servers: options.data_servers.unwrap_or_default(),
             });
         }
@@ -425,8 +463,6 @@ impl Sources {
             None => Known {
                 file_system: (self.open)(source, options)?,
                 mount_identity,
-                acls: !options.no_acl,
-                xattrs: !options.no_xattr,
                 is_in_maintenance: Arc::default(),
             },
         };
@@ -479,6 +515,9 @@ pub(super) fn first(entry: &Entry) -> Options {
         options.sync |= client.options.sync;
         // Clients share the files, so one that forbids delegations decides for all.
         options.no_delegations |= client.options.no_delegations;
+        // A file system offers the same attributes to all clients.
+        options.no_acl |= client.options.no_acl;
+        options.no_xattr |= client.options.no_xattr;
         options.data_servers =
             options.data_servers.take().or_else(|| client.options.data_servers.clone());
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());
@@ -515,9 +554,6 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
     for path in paths {
         let failed = |source| SourceError::File { path: path.clone(), source };
         // A missing /etc/exports.d has no files, as in exports(5).
-        // A file system offers the same attributes to all clients.
-        options.no_acl |= client.options.no_acl;
-        options.no_xattr |= client.options.no_xattr;
         if path.extension().is_some_and(|extension| extension == "d") && !path.exists() {
             continue;
         }

@@ -74,6 +74,8 @@ client_faults! {
         "the client came back after the grace period: look at the network, or use a longer --lease"
     AccessLost "access-lost" Warn "a reload of the exports ended opens, locks or delegations of a client that lost its access"
         "correct the list of exports if this was not wanted"
+    StateRemoved "state-removed" Info "an administrator ended a client, or state of it"
+        "none needed: the client introduces itself again, and its programs may get EIO for what they had open"
     ClientEvicted "client-evicted" Warn "removed the record of a client to make room for others"
         "look for a machine that introduces many clients"
     ClientsFull "clients-full" Warn "cannot take a new client now (DELAY)"
@@ -84,10 +86,10 @@ client_faults! {
         "look for a machine that opens many connections; LimitNOFILE= of the unit"
     HandleGone "handle-gone" Info "a client used a file, a directory or an export that is gone (STALE, BADHANDLE)"
         "none needed if another client removed the file; after a move of the server, filehandle.key must move along"
-    AddressRefused "address-refused" Warn "refused a client whose address no export names (ACCESS, STALE)"
-        "add its address or name to the list of exports, then vouch export reload"
     ProxyHeader "proxy-header" Warn "refused a connection of a balancer: it has no valid PROXY header of version 2"
         "let the balancer send it (send-proxy-v2 of HAProxy), or remove it from --proxy-from"
+    AddressRefused "address-refused" Warn "refused a client whose address no export names (ACCESS, STALE)"
+        "add its address or name to the list of exports, then vouch export reload"
     PortRefused "port-refused" Warn "refused a client that calls from a port above 1023 (ACCESS)"
         "mount without noresvport, or export with insecure"
     TransportTooWeak "transport-too-weak" Warn "refused a client whose connection lacks the demanded TLS or certificate (WRONGSEC, AUTH_TOOWEAK)"
@@ -146,6 +148,7 @@ impl ClientFault {
             ClientEnd::Evicted => Self::ClientEvicted,
             ClientEnd::TableFull => Self::ClientsFull,
             ClientEnd::AccessLost { .. } => Self::AccessLost,
+            ClientEnd::ByAdministrator => Self::StateRemoved,
         }
     }
 

@@ -13,15 +13,19 @@ use crate::tls::Tls;
 
 use crate::clock;
 use crate::driver::Driver;
+use crate::management::manager::Manager;
+use crate::management::{ManageError, Order};
 use crate::monitoring::operation_metrics::Metrics;
 use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
+use vouch_daemon::status_client::OrderError;
 use vouch_daemon::status_server::StatusSource;
 
 pub(crate) struct Report {
     pub(crate) driver: Arc<Driver>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) manager: Manager,
     pub(crate) site: SiteStatus,
     /// Name and epoch of this head of a shared state directory.
     pub(crate) head: Option<(String, u64)>,
@@ -41,6 +45,7 @@ impl Report {
             site: self.site.clone(),
             head: self.head(),
             grace_left_ms: report.grace_left_ms,
+            draining: self.driver.is_draining.load(Ordering::Relaxed),
             connections: self.open(),
             waiting_calls,
             waiting_threads,
@@ -299,15 +304,15 @@ impl StatusSource for Report {
     }
 
     fn health(&self, _: u64) -> (bool, String) {
-        let healthy = !self.driver.stop.load(Ordering::Relaxed);
-        (
-            healthy,
-            format!(
-                "{{\"status\":\"{}\",\"connections\":{}}}\n",
-                if healthy { "ok" } else { "stopping" },
-                self.open()
-            ),
-        )
+        let status = if self.driver.stop.load(Ordering::Relaxed) {
+            "stopping"
+        } else if self.driver.is_draining.load(Ordering::Relaxed) {
+            "draining"
+        } else {
+            "ok"
+        };
+        let json = format!("{{\"status\":\"{status}\",\"connections\":{}}}\n", self.open());
+        (status == "ok", json)
     }
 
     fn status(&self) -> DaemonStatus {
@@ -316,6 +321,19 @@ impl StatusSource for Report {
 
     fn reload(&self) -> Option<Result<Vec<String>, String>> {
         Some(self.reloader.reload())
+    }
+
+    fn order(&self, order: &[u8], by: u32) -> Option<Result<Vec<u8>, OrderError>> {
+        let order: Order = match serde_json::from_slice(order) {
+            Ok(order) => order,
+            Err(error) => return Some(Err(OrderError::Refused(format!("not an order: {error}")))),
+        };
+        let answer = match self.manager.carry_out(order, &format!("uid {by}")) {
+            Ok(answer) => answer,
+            Err(ManageError::NotFound(why)) => return Some(Err(OrderError::NotFound(why))),
+            Err(error) => return Some(Err(OrderError::Refused(error.to_string()))),
+        };
+        Some(Ok(serde_json::to_vec(&answer).unwrap_or_default()))
     }
 }
 

@@ -10,6 +10,9 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<HeadStatus>,
     pub grace_left_ms: u64,
+    /// New clients have to wait.
+    #[serde(default)]
+    pub draining: bool,
     pub connections: usize,
     pub waiting_calls: usize,
     pub waiting_threads: usize,

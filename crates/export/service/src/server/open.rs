@@ -14,23 +14,25 @@ use vouch_nfs4_server::Transport;
 use crate::config::ExportConfig;
 use crate::driver::{Driver, DriverParts};
 use crate::error::ExportError;
+use crate::exports::changes::Changes;
 use crate::exports::opener::FileSystemOpener;
 use crate::exports::reload::{Reloader, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::identity::{AccountRules, Accounts, Idmap, NameService};
 use crate::lease::{GuardedDisk, HeldLease};
+use crate::management::manager::Manager;
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::status::SiteStatus;
 use crate::recovery::RecoveryStore;
-use crate::state_directory::{StateDirectory, control_path};
+use crate::state_directory::{StateDirectory, control_path, kept_exports_path};
 use crate::system_hooks::{SystemHooks, keytab_path, open_gss};
 use crate::tls::Tls;
 use crate::transport::inbox::{Inbox, Message};
+use crate::transport::proxy_header::Balancers;
 use crate::worker::WAKE;
 use crate::{audit, clock, limits, privileges};
-use crate::transport::proxy_header::Balancers;
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_server::StatusListeners;
 use vouch_daemon::status_socket::StatusSocket;
@@ -53,9 +55,9 @@ pub(super) struct Sockets {
     pub(super) listeners: Vec<TcpListener>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) status: StatusListeners,
+    pub(super) balancers: Vec<Balancers>,
 }
 
-    pub(super) balancers: Vec<Balancers>,
 impl Sockets {
     fn open(config: &ExportConfig) -> Result<Self, ExportError> {
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -134,8 +136,11 @@ impl Server {
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
         let (tls, offered) = open_tls(&mut config, &domain)?;
-        let sources =
-            Sources::new(config.exports.clone(), hosts.clone(), hooks.opener).offering(offered);
+        let kept = kept_exports_path(&config.state);
+        let changes = Changes::read(&kept)?;
+        let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener)
+            .offering(offered)
+            .with_changes(changes.clone());
         let sockets = Sockets::open(&config)?;
         let rights = privileges::reduce()
             .map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
@@ -149,14 +154,14 @@ impl Server {
             .transpose()?
             .map(Arc::new);
         audit.iter().for_each(|audit| hooks.replica_faults.attach(audit));
-        let loaded = sources.load()?;
+        let loaded = sources.load(&changes)?;
         let to_wake = inboxes.clone();
         let on_room = move || to_wake.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
         let gss = open_gss(hooks.acceptor, config.keytab.as_deref(), on_room.clone())?;
         let keytab = gss.as_ref().and_then(|_| keytab_path(config.keytab.take()));
         keytab.iter().for_each(|keytab| vouch_trust::warn_if_exposed(keytab));
         keytab.iter().zip(&audit).for_each(|(keytab, audit)| audit.watch_keytab(keytab.clone()));
-        let left_out = loaded.left_out.clone();
+        let (left_out, rules) = (loaded.left_out.clone(), Mutex::new(loaded.rules.clone()));
         let (exports, mut warnings) = loaded.into_parts(gss.as_deref());
         let listed = list(&exports);
         if let Some(path) =
@@ -215,6 +220,8 @@ impl Server {
             metrics: metrics.clone(),
             accounts,
             principal_map: config.principal_map,
+            rules,
+            kept,
             turn: Mutex::new(()),
         });
         let site = site_status(&config.state, &sockets, keytab);
@@ -222,6 +229,7 @@ impl Server {
         let report = Arc::new(Report {
             driver: driver.clone(),
             metrics,
+            manager: Manager { driver: driver.clone(), reloader: reloader.clone() },
             reloader: reloader.clone(),
             site,
             head,

@@ -189,6 +189,7 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
             apply(Effect::AddressMismatch { name: owner.clone(), address, from });
         }
         ClientFault::LeaseEnded => ended(ClientEnd::Expired { silent_ms: 1 }),
+        ClientFault::StateRemoved => ended(ClientEnd::ByAdministrator),
         ClientFault::ClientEvicted => ended(ClientEnd::Evicted),
         ClientFault::ClientsFull => ended(ClientEnd::TableFull),
         // They take TLS, a directory or a quota. The table maps their answers exhaustively, and its

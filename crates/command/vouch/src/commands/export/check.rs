@@ -1,7 +1,7 @@
 //! The dry run of an export list.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vouch_config::Value;
@@ -19,8 +19,8 @@ use crate::{config, output};
 /// Reads the lists as a server would at its start or reload, resolves their hosts and opens their
 /// directories. Then checks the TLS files, the keytab and the principal map. Prints the options in
 /// force for each client, as `exportfs -v` does. Files that are not given are those of [export] in
-/// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Published trees
-/// are not opened. Nothing is written, and a running server is not told.
+/// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Exports that were
+/// added with --keep count too. Published trees are not opened. Nothing is written, and a running server is not told.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
@@ -68,14 +68,15 @@ struct Report {
     findings: Findings,
 }
 
-pub(super) fn run(args: Args) -> Outcome {
+pub(super) fn run(args: Args, state: Option<&Path>) -> Outcome {
     let mut findings = Findings::default();
     let tls = tls(&args);
     if let Some(tls) = &tls {
         add_tls(tls, &mut findings);
     }
     let mut lists_kerberos = false;
-    let exports = match list(&args).check(tls.as_ref(), args.client) {
+    let state = state.map(Path::to_owned).or_else(|| super::default_state().ok());
+    let exports = match list(&args).check(state.as_deref(), tls.as_ref(), args.client) {
         Ok(checked) => {
             lists_kerberos = checked.lists_kerberos;
             findings

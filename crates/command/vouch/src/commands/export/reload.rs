@@ -1,5 +1,4 @@
-use std::path::Path;
-
+use super::{Running, manage};
 use crate::exit::{Failure, Outcome};
 use crate::output;
 use vouch_daemon::status_client::{self, ReloadError};
@@ -9,10 +8,17 @@ use vouch_daemon::status_client::{self, ReloadError};
 /// Clients stay connected. If the new list has errors, they are printed and the old list stays in
 /// force.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// First end all changes by `vouch export add`, `set` and `remove` that are not kept.
+    #[arg(long)]
+    discard: bool,
+}
 
-pub(super) fn run(state: Option<&Path>, head: Option<&str>) -> Outcome {
-    let socket = super::status::socket(state, head)?;
+pub(super) fn run(args: &Args, running: Running<'_>) -> Outcome {
+    if args.discard {
+        return manage::discard(running);
+    }
+    let socket = super::status::socket(running)?;
     match status_client::reload(&socket) {
         Ok(warnings) => {
             output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>())

@@ -1,6 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::Running;
 use crate::exit::{Code, Failure, Outcome};
 use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
@@ -21,14 +22,17 @@ pub(crate) struct Args {
     is_active: bool,
 }
 
-pub(super) fn run(args: &Args, state: Option<&Path>, head: Option<&str>) -> Outcome {
-    let socket = socket(state, head)?;
+pub(super) fn ask(socket: &Path) -> Outcome<Status> {
     let status =
-        status_client::ask(&socket).map_err(|error| Failure::new(socket.display(), error))?;
-    let status: Status = serde_json::from_value(status.detail).map_err(|error| {
+        status_client::ask(socket).map_err(|error| Failure::new(socket.display(), error))?;
+    serde_json::from_value(status.detail).map_err(|error| {
         Failure::input("server", format_args!("cannot read its answer: {error}"))
             .cure("is it of another version?")
-    })?;
+    })
+}
+
+pub(super) fn run(args: &Args, running: Running<'_>) -> Outcome {
+    let status = ask(&socket(running)?)?;
     if args.is_active {
         let is_standby = status.head.is_some_and(|head| head.role == HeadRole::Standby);
         return if is_standby { Err(Failure::silent(Code::Differs)) } else { Ok(()) };
@@ -36,8 +40,8 @@ pub(super) fn run(args: &Args, state: Option<&Path>, head: Option<&str>) -> Outc
     if args.json { output::json(&status) } else { output::text(&table(&status)) }
 }
 
-/// `head`: one of several that share the state directory on this machine.
-pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBuf> {
+pub(super) fn socket(running: Running<'_>) -> Outcome<PathBuf> {
+    let Running { state, head } = running;
     if let Some(state) = state {
         let own = control_path(state, Some(head.unwrap_or(&super::host_name())));
         let path = if head.is_some() || own.exists() { own } else { control_path(state, None) };
@@ -65,7 +69,7 @@ pub(super) fn socket(state: Option<&Path>, head: Option<&str>) -> Outcome<PathBu
         .map(|(socket, _)| socket)
         .collect();
     if let ([], Ok(default_state)) = (&*servers, super::default_state()) {
-        return socket(Some(&default_state), head);
+        return socket(Running { state: Some(&default_state), head });
     }
     match servers.len() {
         1 => Ok(servers.remove(0)),
@@ -91,7 +95,7 @@ fn head_line(head: &HeadStatus) -> String {
 
 fn table(status: &Status) -> String {
     let mut text = format!(
-        "vouch {}: {} connections, {} clients, {} calls waiting{}\n\n",
+        "vouch {}: {} connections, {} clients, {} calls waiting{}{}\n\n",
         status.version,
         status.connections,
         status.clients.len(),
@@ -101,6 +105,7 @@ fn table(status: &Status) -> String {
         } else {
             String::new()
         },
+        if status.draining { ", draining: new clients wait" } else { "" },
     );
     text.extend(status.head.as_ref().map(head_line));
     if let Some(tls) = &status.tls {
@@ -145,22 +150,8 @@ fn table(status: &Status) -> String {
     }));
     text.push_str(&output::table(&rows, &[]));
     if !status.clients.is_empty() {
-        let mut rows = vec![row([
-            "CLIENT ID",
-            "ADDRESS",
-            "NFS",
-            "LAST CALL",
-            "SESSIONS",
-            "OPENS",
-            "LOCKS",
-            "DELEGATIONS",
-            "CALLBACKS",
-            "XPRTSEC",
-            "CLIENT NAME",
-        ])];
-        rows.extend(status.clients.iter().map(client));
         text.push('\n');
-        text.push_str(&output::table(&rows, &[3, 4, 5, 6, 7]));
+        text.push_str(&clients(&status.clients));
     }
     if !status.recent_errors.is_empty() {
         let mut rows = vec![row(["TIME", "CLIENT ADDRESS", "OPERATION", "NFS STATUS", "ERROR"])];
@@ -198,6 +189,24 @@ fn xprtsec(client: &ClientStatus) -> String {
     }
 }
 
+pub(super) fn clients(clients: &[ClientStatus]) -> String {
+    let mut rows = vec![row([
+        "CLIENT ID",
+        "ADDRESS",
+        "NFS",
+        "LAST CALL",
+        "SESSIONS",
+        "OPENS",
+        "LOCKS",
+        "DELEGATIONS",
+        "CALLBACKS",
+        "XPRTSEC",
+        "CLIENT NAME",
+    ])];
+    rows.extend(clients.iter().map(client));
+    output::table(&rows, &[3, 4, 5, 6, 7])
+}
+
 fn client(client: &ClientStatus) -> Vec<String> {
     row([
         &client.id,
@@ -228,6 +237,6 @@ fn error(error: &ErrorStatus) -> Vec<String> {
     ])
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }

@@ -197,14 +197,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    #[cfg(test)]
+    /// The client may return with a new id. False for an unknown id.
     pub(crate) fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
-        match self.client_by_id(id) {
-            Some(key) => {
-                self.expire_for(key, Loss::Revoked);
-                true
-            }
-            None => false,
-        }
+        let Some(key) = self.client_by_id(id) else { return false };
+        let client = &self.clients[key];
+        let (owner, address) = (client.owner.clone(), client.address);
+        let why = ClientEnd::ByAdministrator;
+        self.effects.push_back(StateEffect::ClientEnded { owner, address, why });
+        self.expire_for(key, Loss::Revoked);
+        true
     }
 }

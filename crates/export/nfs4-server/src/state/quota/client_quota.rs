@@ -42,7 +42,8 @@ impl Client {
 }
 
 impl<F: Clone> State<F> {
-    /// DELAY if the table is full or the source is over its quota, and nothing can be evicted.
+    /// DELAY while the server is drained, or if the table is full or the source is over its quota, and
+    /// nothing can be evicted.
     pub(in crate::state) fn make_room_for_client(
         &mut self,
         source: &Source,
@@ -50,6 +51,9 @@ impl<F: Clone> State<F> {
         address: IpAddr,
         now: u64,
     ) -> Result<(), Status> {
+        if self.is_draining {
+            return Err(Status::DELAY);
+        }
         let clients_max = self.config.limits.clients_max;
         let own = self.sources.key_of(source);
         // Anybody can introduce any number of names.

@@ -186,6 +186,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn status_of_removed(&self, key: StateKey) -> Status {
         match self.states.how_ended(key) {
             Some(Ended::Expired) => Status::EXPIRED,
+            Some(Ended::Revoked) => Status::ADMIN_REVOKED,
             Some(Ended::Freed) | None => Status::BAD_STATEID,
         }
     }

@@ -414,7 +414,10 @@ fn ends_of_clients_are_reported() {
     fixture.open(&b, 1, 3, 3).unwrap();
     report(&mut fixture);
     let held = fixture.state.holdings(0).unwrap();
-    assert_eq!(fixture.state.end_holdings(&held, fixture.now), 1);
+    assert_eq!(
+        fixture.state.end_holdings(&held, fixture.now, |ended| ClientEnd::AccessLost { ended }),
+        1
+    );
     report(&mut fixture);
     let expected = [
         (b"a".to_vec(), ClientEnd::Expired { silent_ms: LEASE_MS }),

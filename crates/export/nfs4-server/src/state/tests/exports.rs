@@ -97,14 +97,20 @@ fn removed_export_ends_only_its_own_state() {
         .collect();
     assert!(fixture.state.holdings(HOLDINGS_AT_ONCE).is_none());
     fixture.state.end_waits(&dropped, fixture.now);
-    assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 3);
-    assert_eq!(fixture.state.end_holdings(&dropped, fixture.now), 0);
+    assert_eq!(
+        fixture.state.end_holdings(&dropped, fixture.now, |_| ClientEnd::ByAdministrator),
+        3
+    );
+    assert_eq!(
+        fixture.state.end_holdings(&dropped, fixture.now, |_| ClientEnd::ByAdministrator),
+        0
+    );
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
     fixture.lock(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive).unwrap();
     let io_through = |fixture: &mut Fixture, client, stateid: &Stateid, number| {
         fixture.state.io(Some(client), stateid, &file(number), Io::Read, 0)
     };
-    assert!(matches!(io_through(&mut fixture, a.client, &first, 1), Err(Status::BAD_STATEID)));
+    assert!(matches!(io_through(&mut fixture, a.client, &first, 1), Err(Status::ADMIN_REVOKED)));
     assert!(matches!(
         io_through(&mut fixture, c.client, &delegation, 2),
         Err(Status::DELEG_REVOKED)

@@ -34,9 +34,9 @@ fn places(loaded: &Loaded) -> Vec<String> {
 #[test]
 fn exports_appear_at_their_pseudo_paths() {
     let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
-    assert_eq!(places(&sources(list).load().unwrap()), ["", "/a", "/other"]);
+    assert_eq!(places(&sources(list).load(&Changes::default()).unwrap()), ["", "/a", "/other"]);
     let (_file, list) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
-    let loaded = sources(list).load().unwrap();
+    let loaded = sources(list).load(&Changes::default()).unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/srv/b", "/tree/db/x"]);
     let all = loaded.exports.all();
     assert_eq!((all[1].id, all[1].fsid), (ExportId(7), Some((7, 0))));
@@ -65,7 +65,7 @@ fn crossmnt_needs_all_clients_of_the_path() {
         };
         let (_file, list) = file(&format!("/srv {clients}\n"));
         let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
-            .load()
+            .load(&Changes::default())
             .unwrap();
         assert_eq!(*opened_with.lock(), Some(crosses), "{clients}");
         let warned =
@@ -84,8 +84,8 @@ fn clients_of_a_path_share_its_snapshots() {
             Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
         };
         let (_file, list) = file(&format!("/srv {clients}\n"));
-        let loaded =
-            Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load();
+        let loaded = Sources::new(list, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
+            .load(&Changes::default());
         loaded.map(|_| opened_with.lock().clone()).map_err(|error| error.to_string())
     };
     let at = |path: &str, is_visible| {
@@ -120,7 +120,7 @@ fn clients_of_a_path_share_its_snapshots() {
 #[test]
 fn root_export_moves_others_below_it() {
     let (_file, list) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
-    let loaded = sources(list).load().unwrap();
+    let loaded = sources(list).load(&Changes::default()).unwrap();
     assert_eq!(places(&loaded), ["", "/a", "/other"]);
 }
 
@@ -128,13 +128,13 @@ fn root_export_moves_others_below_it() {
 fn reload_keeps_file_systems_open_and_rejects_faulty_list() {
     let (file, list) = file("/srv/a *(ro)\n");
     let sources = sources(list);
-    let before = sources.load().unwrap().exports.all()[0].clone();
+    let before = sources.load(&Changes::default()).unwrap().exports.all()[0].clone();
     fs::write(file.path(), "/srv/a *(rw,nonsense)\n").unwrap();
     assert!(
-        matches!(sources.load(), Err(SourceError::Lines(text)) if text.contains("line 1") && text.contains("nonsense"))
+        matches!(sources.load(&Changes::default()), Err(SourceError::Lines(text)) if text.contains("line 1") && text.contains("nonsense"))
     );
     fs::write(file.path(), "/srv/a *(rw)\n/srv/b *\n").unwrap();
-    let loaded = sources.load().unwrap();
+    let loaded = sources.load(&Changes::default()).unwrap();
     assert!(Arc::ptr_eq(&before.file_system, &loaded.exports.all()[0].file_system));
     assert_eq!(before.id, loaded.exports.all()[0].id);
 }
@@ -143,12 +143,12 @@ fn reload_keeps_file_systems_open_and_rejects_faulty_list() {
 fn unusable_export_is_skipped_with_warning() {
     let (_file, list) =
         file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
-    let loaded = sources(list).load().unwrap();
+    let loaded = sources(list).load(&Changes::default()).unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
     assert_eq!(loaded.warnings.len(), 3);
     assert_eq!(loaded.summary(), "2 exports; not exported: /srv/missing, /proc/self");
     let (_file, list) = file("/srv/missing *\n");
-    assert!(matches!(sources(list).load(), Err(SourceError::Open { .. })));
+    assert!(matches!(sources(list).load(&Changes::default()), Err(SourceError::Open { .. })));
 }
 
 fn directory(files: &[(&str, &str)]) -> Loaded {
@@ -156,7 +156,7 @@ fn directory(files: &[(&str, &str)]) -> Loaded {
     for (name, text) in files {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    sources(ExportList::Files(vec![directory.path().to_owned()])).load().unwrap()
+    sources(ExportList::Files(vec![directory.path().to_owned()])).load(&Changes::default()).unwrap()
 }
 
 fn is_read_only(loaded: &Loaded, export: usize, last: u8) -> bool {
@@ -196,7 +196,9 @@ fn missing_directory_of_lists_is_empty_and_missing_list_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let list = directory.path().join("exports");
     fs::write(&list, "/a *\n").unwrap();
-    let load = |paths: Vec<std::path::PathBuf>| sources(ExportList::Files(paths)).load();
+    let load = |paths: Vec<std::path::PathBuf>| {
+        sources(ExportList::Files(paths)).load(&Changes::default())
+    };
     assert_eq!(places(&load(vec![list, directory.path().join("exports.d")]).unwrap()), ["/a"]);
     assert!(matches!(load(vec![directory.path().join("missing")]), Err(SourceError::File { .. })));
 }
@@ -206,7 +208,8 @@ fn command_line_directory_is_one_export() {
     let directory = tempfile::tempdir().unwrap();
     let one = |pseudo: &str, options: &str| {
         let source = directory.path().as_os_str().as_encoded_bytes().to_vec();
-        sources(ExportList::One { source, pseudo: pseudo.into(), options: options.into() }).load()
+        sources(ExportList::One { source, pseudo: pseudo.into(), options: options.into() })
+            .load(&Changes::default())
     };
     assert_eq!(places(&one("/export/x", "rw,async").unwrap()), ["/export/x"]);
     assert_eq!(one("/", "rw,no_wdelay").unwrap().warnings.len(), 1);
@@ -218,7 +221,7 @@ fn command_line_directory_is_one_export() {
 fn kerberos_without_keytab_is_reported() {
     let (_file, list) = file("/srv/a *(ro)\n/srv/b 192.0.2.1(sec=sys) *(sec=sys:krb5p)\n");
     let sources = sources(list);
-    let said = |gss| sources.load().unwrap().into_parts(gss).1;
+    let said = |gss| sources.load(&Changes::default()).unwrap().into_parts(gss).1;
     let (gss, _) = crate::gss::tests::context(vouch_rpcsec_gss::Service::None);
     assert!(said(Some(&gss)).is_empty());
     let [line] = &said(None)[..] else { panic!("one line") };
@@ -251,7 +254,7 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
     }
     let (_file, list) = file(&format!("{} *(rw)\n{} *(rw)\n", a.display(), b.display()));
     let (sources, opened) = counting(list);
-    let loaded = || sources.load().unwrap();
+    let loaded = || sources.load(&Changes::default()).unwrap();
     let first = loaded().exports;
     loaded();
     assert_eq!(opened.lock().len(), 2, "unchanged databases are not reopened");
@@ -272,7 +275,7 @@ fn replaced_directory_is_reopened_and_missing_one_skipped() {
 fn conflicting_exports_are_rejected_with_remedy() {
     let fault = |text: &str| {
         let (_file, list) = file(text);
-        sources(list).load().err().expect("the call is refused").to_string()
+        sources(list).load(&Changes::default()).err().expect("the call is refused").to_string()
     };
     let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
     assert!(same_number.ends_with("give each a different fsid="), "{same_number}");
@@ -288,7 +291,7 @@ fn conflicting_exports_are_rejected_with_remedy() {
 #[test]
 fn path_cannot_forge_lines_in_messages() {
     let (_file, list) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
-    let loaded = sources(list).load().unwrap();
+    let loaded = sources(list).load(&Changes::default()).unwrap();
     assert_eq!(loaded.warnings.len(), 2);
     assert!(
         loaded.warnings.iter().all(|warning| !warning.contains('\n') && warning.contains("\\x0a")),
@@ -301,8 +304,8 @@ fn path_cannot_forge_lines_in_messages() {
 fn names_of_list_in_force_survive_rejected_list() {
     let (file, list) = file("/srv/a 192.0.2.1(rw) @group(ro)\n");
     let sources = sources(list);
-    let clients = sources.load().unwrap().exports.all()[0].clients.clone();
-    sources.commit();
+    let clients = sources.load(&Changes::default()).unwrap().exports.all()[0].clients.clone();
+    sources.commit(Changes::default());
     let [here, stranger] = [1, 7].map(|last| SocketAddr::from(([192, 0, 2, last], 700)));
     let is_known = || {
         sources.hosts.look_up_if_stale(stranger.ip());
@@ -310,21 +313,21 @@ fn names_of_list_in_force_survive_rejected_list() {
     };
     assert_eq!(is_known(), (true, true));
     fs::write(file.path(), "/srv/missing 192.0.2.9\n").unwrap();
-    assert!(sources.load().is_err());
+    assert!(sources.load(&Changes::default()).is_err());
     sources.hosts.look_up(stranger.ip());
     assert_eq!(is_known(), (true, true));
     fs::write(file.path(), "/srv/a 192.0.2.9(rw)\n").unwrap();
-    drop(sources.load().unwrap());
+    drop(sources.load(&Changes::default()).unwrap());
     sources.hosts.look_up(stranger.ip());
     assert_eq!(is_known(), (true, true));
-    sources.commit();
+    sources.commit(Changes::default());
     assert!(clients.access_for(here).is_none());
 }
 
 #[test]
 fn only_trees_have_data_servers() {
     let (_file, list) = file("tree:/db a(pnfs=192.0.2.1+192.0.2.2:7) b(ro)\n/srv *\n");
-    let loaded = sources(list).load().unwrap();
+    let loaded = sources(list).load(&Changes::default()).unwrap();
     let servers =
         loaded.exports.all().iter().map(|export| export.data_servers.len()).collect::<Vec<_>>();
     assert_eq!(servers, [2, 0]);
@@ -333,7 +336,7 @@ fn only_trees_have_data_servers() {
         ("tree:/db a(pnfs=192.0.2.1) b(pnfs=192.0.2.2)\n", "more than one pnfs="),
     ] {
         let (_file, list) = file(text);
-        let error = sources(list).load().err().unwrap().to_string();
+        let error = sources(list).load(&Changes::default()).err().unwrap().to_string();
         assert!(error.contains(what), "{error}");
     }
 }

@@ -1,0 +1,6 @@
+//! Orders of administrators to a running server, over its control socket.
+
+pub(crate) mod manager;
+pub(crate) mod order;
+
+pub use order::{Answer, ExportRule, LockStatus, ManageError, Order, StateKind, StateStatus, send};
