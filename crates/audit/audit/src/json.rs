@@ -216,7 +216,8 @@ fn time(ns: u64) -> String {
         .map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
 }
 
-fn action(record: &Record<'_>) -> String {
+/// The action's name in JSON: `read`, `expired`, `start`, `host-1300`.
+pub fn action(record: &Record<'_>) -> String {
     match record.class {
         Class::Operation => operations::name(record.operation).to_ascii_lowercase(),
         Class::Refusal => Refusal::from_number(record.operation)

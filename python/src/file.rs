@@ -1,0 +1,110 @@
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use vouch_tree_reader::ReadFile;
+
+use crate::errors::blocking;
+use crate::stat::text_of;
+
+/// An open file. Threads may share it.
+///
+/// `seek` and `read` are here and not in Python: DuckDB shares one file among its threads and calls
+/// both with the interpreter lock held, which the interpreter keeps only between native functions.
+#[pyclass(frozen, module = "vouch._vouch")]
+pub(crate) struct File {
+    file: ReadFile,
+    /// `None`: closed. Not locked while a read waits.
+    position: Mutex<Option<u64>>,
+}
+
+impl File {
+    pub(crate) fn new(file: ReadFile) -> Self {
+        Self { file, position: Mutex::new(Some(0)) }
+    }
+
+    fn position(&self) -> PyResult<u64> {
+        let closed = || PyValueError::new_err("I/O operation on closed file");
+        (*self.position.lock()).ok_or_else(closed)
+    }
+
+    /// Leaves a closed file closed.
+    fn move_to(&self, position: u64) {
+        if let Some(current) = self.position.lock().as_mut() {
+            *current = position;
+        }
+    }
+}
+
+#[pymethods]
+impl File {
+    #[getter]
+    fn path(&self) -> std::ffi::OsString {
+        text_of(self.file.path())
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    /// `len` bytes from `offset`; fewer only at the end of the file.
+    fn pread<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        len: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.position()?;
+        let pieces = blocking(py, |interrupt| self.file.read(offset, len, interrupt))?;
+        joined(py, &pieces)
+    }
+
+    fn tell(&self) -> PyResult<u64> {
+        self.position()
+    }
+
+    #[pyo3(signature = (offset, whence=0, /))]
+    fn seek(&self, offset: i128, whence: u32) -> PyResult<u64> {
+        let current = self.position()?;
+        let base = match whence {
+            0 => 0,
+            1 => current,
+            2 => self.file.size(),
+            _ => return Err(PyValueError::new_err(format!("invalid whence ({whence})"))),
+        };
+        let position = u64::try_from(i128::from(base).saturating_add(offset))
+            .map_err(|_| PyValueError::new_err("the position would be negative or too large"))?;
+        self.move_to(position);
+        Ok(position)
+    }
+
+    /// All bytes that are asked for, except at the end; `None` and negative sizes ask for the rest.
+    #[pyo3(signature = (size=None, /))]
+    fn read<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let start = self.position()?;
+        let rest = self.file.size().saturating_sub(start);
+        let len =
+            size.and_then(|size| u64::try_from(size).ok()).map_or(rest, |size| size.min(rest));
+        let data = self.pread(py, start, usize::try_from(len)?)?;
+        self.move_to(start + data.as_bytes().len() as u64);
+        Ok(data)
+    }
+
+    fn close(&self) {
+        self.position.lock().take();
+    }
+}
+
+/// Copies once.
+pub(crate) fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, pieces.iter().map(Bytes::len).sum(), |mut target| {
+        for piece in pieces {
+            let (now, later) = target.split_at_mut(piece.len());
+            now.copy_from_slice(piece);
+            target = later;
+        }
+        Ok(())
+    })
+}
