@@ -20,7 +20,7 @@ use vouch_log::witness::{
 
 use crate::http::{chain, plain_client};
 
-/// After the quorum, the other witnesses get as much time again, within these bounds.
+/// After the quorum, witnesses that have not answered get as much time again, within these bounds.
 const GRACE_MIN: Duration = Duration::from_millis(100);
 const GRACE_MAX: Duration = Duration::from_millis(500);
 
@@ -158,14 +158,14 @@ impl Run<'_> {
         let begun = Instant::now();
         let mut until = begun + self.request.wait;
         let mut proofs = BTreeMap::new();
-        let (mut waiting, mut has_quorum) = (0, false);
-        for number in 0..self.request.targets.len() {
+        let (mut waiting, mut has_quorum) = (vec![false; self.errors.len()], false);
+        for (number, is_waiting) in waiting.iter_mut().enumerate() {
             // Most witnesses have seen the head before; 409 corrects a wrong guess.
             let guess = self.size() - u64::from(!self.has_cosigned(number)).min(self.size());
             let attempt = Attempt { number, old_size: guess, ..Attempt::default() };
-            waiting += usize::from(self.ask(network, attempt, &mut proofs, proof));
+            *is_waiting = self.ask(network, attempt, &mut proofs, proof);
         }
-        while waiting > 0 {
+        while self.is_worth_waiting(&waiting, has_quorum) {
             let left = until.saturating_duration_since(Instant::now());
             let (attempt, answer) = match network.answers.recv_timeout(left) {
                 Ok(answered) => answered,
@@ -175,17 +175,17 @@ impl Run<'_> {
             match self.take(&attempt, answer) {
                 Next::Done => {
                     self.errors[number] = None;
-                    waiting -= 1;
+                    waiting[number] = false;
                 }
                 Next::Failed(why) => {
                     self.errors[number] = Some(why);
-                    waiting -= 1;
+                    waiting[number] = false;
                 }
                 Next::Again(next, why) => {
                     if let Some(why) = why {
                         self.errors[number] = Some(why);
                     }
-                    waiting -= usize::from(!self.ask(network, next, &mut proofs, proof));
+                    waiting[number] = self.ask(network, next, &mut proofs, proof);
                 }
             }
             if !has_quorum && self.request.shortfall_of(&self.fresh).is_none() {
@@ -194,6 +194,15 @@ impl Run<'_> {
                 until = until.min(Instant::now() + grace);
             }
         }
+    }
+
+    /// After the quorum, a witness that has failed is not waited for.
+    fn is_worth_waiting(&self, waiting: &[bool], has_quorum: bool) -> bool {
+        let has_failed = |error: &Option<String>| error.as_ref().is_some_and(|why| !why.is_empty());
+        waiting
+            .iter()
+            .zip(&self.errors)
+            .any(|(is, error)| *is && !(has_quorum && has_failed(error)))
     }
 
     fn size(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! Cosignatures of witnesses, honest and otherwise.
 
 mod server;
+mod sigsum;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use server::{Answer, HonestWitness, WitnessServer, refused, signer};
 use vouch_log::append::Appender;
 use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
-use vouch_log::key::{Algorithm, Signer};
+use vouch_log::key::{Algorithm, Signer, VerifierKey};
 use vouch_log::merkle::Hash;
 use vouch_log::policy::Policy;
 use vouch_log::reader::{LogReader, TileSource};
@@ -35,22 +36,27 @@ fn log_key() -> Signer {
 struct Log {
     files: Files,
     checkpoint: SignedCheckpoint,
+    key: VerifierKey,
 }
 
 impl Log {
     fn new(size: u64) -> Self {
+        Self::signed_by(&log_key(), size)
+    }
+
+    fn signed_by(signer: &Signer, size: u64) -> Self {
         let mut tree = Appender::new();
         for number in 0..size {
             tree.push(&number.to_be_bytes()).unwrap();
         }
-        let head = Checkpoint::new(ORIGIN, tree.size(), tree.root());
+        let head = Checkpoint::new(signer.verifier().name(), tree.size(), tree.root());
         let mut files = Files::default();
         for file in tree.finish() {
             files.0.insert(file.id.path(), file.bytes);
         }
         let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
-        checkpoint.note_mut().sign(&log_key(), NOW).unwrap();
-        Self { files, checkpoint }
+        checkpoint.note_mut().sign(signer, NOW).unwrap();
+        Self { files, checkpoint, key: signer.verifier().clone() }
     }
 
     fn ask(&self, policy: &str, wait_ms: u64) -> Cosigning {
@@ -59,7 +65,7 @@ impl Log {
         let request = CosignRequest {
             targets: &WitnessTarget::of_policies(&policies),
             policies: &policies,
-            log_keys: &[log_key().verifier().clone()],
+            log_keys: std::slice::from_ref(&self.key),
             checkpoint: &self.checkpoint,
             checkpoint_len_max: 32 << 10,
             wait: Duration::from_millis(wait_ms),
