@@ -14,6 +14,7 @@ use crate::{MachineStatus, bytes};
 pub fn all(machine: &MachineStatus, now_s: u64) -> String {
     let tables = [
         ("MOUNTS", mounts(machine, now_s)),
+        ("WITNESSES OF MOUNTS", witnesses(machine, now_s)),
         ("REPLICAS OF MOUNTS", replicas(machine)),
         ("CACHES", caches(machine)),
         ("SERVED TREES", served(machine, now_s)),
@@ -91,6 +92,24 @@ fn tree_cells(tree: &TreeStatus, now_s: u64) -> (String, String, String, String)
         valid,
         hit_rate(tree.frames_from_memory + tree.frames_from_disk, tree.frames_from_network),
     )
+}
+
+fn witnesses(machine: &MachineStatus, now_s: u64) -> String {
+    let mut rows = Vec::new();
+    for (_, mount) in machine.mounts() {
+        for tree in &mount.trees {
+            let Some(found) = &tree.witnesses else { continue };
+            rows.push(vec![
+                text(&mount.point.to_string_lossy()),
+                text(&tree.name),
+                format!("{} of {}", found.cosigned, found.witnesses),
+                until(found.quorum_time, now_s),
+                until(found.oldest, now_s),
+                until(found.newest, now_s),
+            ]);
+        }
+    }
+    table(&["MOUNT POINT", "TREE", "COSIGNED", "QUORUM", "OLDEST", "NEWEST"], rows, &[])
 }
 
 fn replicas(machine: &MachineStatus) -> String {

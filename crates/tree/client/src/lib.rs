@@ -70,6 +70,7 @@ mod directory; // Directories: lookups and listings.
 mod disk_cache; // Frames and whole files on disk, within a quota.
 mod error; // Errors, their classes and errno values.
 mod file; // File content: reads, holes, read-ahead, whole files.
+pub mod fork; // Evidence of two contradicting signatures.
 mod frame;
 mod freshness; // The usable revision: refresh, rollback protection, key statements.
 #[doc(hidden)]
@@ -85,8 +86,8 @@ mod replica_fault; // Observer of replicas that send wrong or old data.
 mod replica_tls; // TLS to replicas.
 mod revision; // Revisions: history, differences, full check.
 mod traversal; // Visits every frame below some inodes, many at a time.
-mod tree;
-mod witnesses; // Cosignatures of witnesses for the head of a log. // Tree: one open tree, and frames from memory, disk or network.
+mod tree; // Tree: one open tree, and frames from memory, disk or network.
+mod witnesses; // Cosignatures of witnesses for the head of a log.
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
@@ -95,6 +96,7 @@ pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
 pub use file::{FileReader, Seek, WholeFile};
+pub use fork::check_log_head;
 pub use freshness::belief::{read_policies, read_policy};
 pub use freshness::statement_files::local_statements;
 pub use http::url::without_userinfo;
@@ -106,8 +108,7 @@ pub use local_connector::LocalConnector;
 pub use mirrors::location_of_name;
 pub use path::ResolvedPath;
 pub use pull::{
-    PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, check_log_head, pull,
-    pull_watch,
+    PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch,
 };
 pub use replica::{Counters, ReplicaState, ReplicaStatus};
 pub use replica_fault::{FaultKind, FaultObserver, ReplicaFault};
@@ -117,4 +118,5 @@ pub use revision::{
     VerifyEvent,
 };
 pub use tree::Tree;
+pub use vouch_log::evidence::Witnessing;
 pub use witnesses::{CosignRequest, Cosigning, WitnessFailure, WitnessTarget};

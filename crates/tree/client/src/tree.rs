@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
+use vouch_log::evidence::Witnessing;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, HostId, Iv, TreeName, frame};
 
 use crate::client::{Client, TreeOptions};
@@ -161,6 +162,11 @@ impl Tree {
     /// Even if expired.
     pub fn newest(&self) -> Arc<Revision> {
         self.freshness.newest().expect("`start` needs a revision, and none is ever removed")
+    }
+
+    /// The cosignatures of [`Tree::newest`]; `None` if no policy demands any.
+    pub fn witnessing(&self) -> Option<Witnessing> {
+        self.freshness.witnessing()
     }
 
     /// Notifies of each newer [`Tree::newest`].

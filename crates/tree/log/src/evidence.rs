@@ -5,7 +5,7 @@ use vouch_tree::HostId;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::merkle::{Hash, ProofError, verify_inclusion};
-use crate::policy::{Belief, CLOCK_SKEW_S_MAX, Disbelief, Policy};
+use crate::policy::{CLOCK_SKEW_S_MAX, Disbelief, Policy};
 use crate::proof::TlogProof;
 use crate::revision::{LogCert, origin, revision_entry};
 
@@ -39,18 +39,32 @@ pub enum EvidenceError {
     Disbelief { whose: &'static str, error: Disbelief },
 }
 
+/// The cosignatures that the policies count. Times are seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Witnessing {
+    /// Witnesses that the policies name.
+    pub witnesses: usize,
+    /// Those of them that have cosigned.
+    pub cosigned: usize,
+    /// Of the oldest cosignature that counts.
+    pub oldest: Option<u64>,
+    /// Of the newest one.
+    pub newest: Option<u64>,
+    /// The quorum of the strictest policy had seen no larger tree by then. `None`: none is demanded.
+    pub quorum_time: Option<u64>,
+}
+
 impl LogEvidence {
     /// Verifies everything: the certificate, the log's signatures, the proof, and the quorums of
     /// the tree's own policy and of `policies`, the reader's: all must hold. `signed_fsinfo`: the
-    /// XDR of the revision. `now`: seconds since 1970. The belief is that of the strictest policy:
-    /// with the earliest time of a quorum.
+    /// XDR of the revision. `now`: seconds since 1970.
     pub fn verify(
         &self,
         hostid: &HostId,
         signed_fsinfo: &[u8],
         policies: &[Policy],
         now: u64,
-    ) -> Result<Belief, EvidenceError> {
+    ) -> Result<Witnessing, EvidenceError> {
         if !self.cert.is_signed_by(hostid) {
             return Err(EvidenceError::Uncertified);
         }
@@ -65,18 +79,35 @@ impl LogEvidence {
         }
         let leaf = Hash::leaf(&revision_entry(signed_fsinfo));
         verify_inclusion(leaf, self.proof.index, head.size, &self.proof.hashes, head.root)?;
-        let keys = self.cert.keys().all();
-        let check = |policy: &Policy, whose| {
-            policy
+        let (keys, none) = (self.cert.keys().all(), Policy::without_witnesses());
+        let of_tree = self.cert.policy().map(|demanded| (demanded.policy(), "the tree's"));
+        let of_reader = policies.iter().map(|policy| (policy, "the reader's"));
+        let mut all: Vec<_> = of_tree.into_iter().chain(of_reader).collect();
+        if all.is_empty() {
+            all.push((&none, "the log's"));
+        }
+        // A policy may name witnesses of another one.
+        let (mut witnesses, mut quorum_times) = (Vec::new(), Vec::new());
+        for (policy, whose) in all {
+            let belief = policy
                 .check(&self.proof.checkpoint, &keys, now)
-                .map_err(|error| EvidenceError::Disbelief { whose, error })
-        };
-        let of_tree = self.cert.policy().map(|demanded| check(demanded.policy(), "the tree's"));
-        let of_reader = policies.iter().map(|policy| check(policy, "the reader's"));
-        let beliefs = of_tree.into_iter().chain(of_reader).collect::<Result<Vec<_>, _>>()?;
-        let strictest =
-            beliefs.into_iter().min_by_key(|belief| belief.quorum_time.unwrap_or(u64::MAX));
-        strictest.map_or_else(|| check(&Policy::without_witnesses(), "the log's"), Ok)
+                .map_err(|error| EvidenceError::Disbelief { whose, error })?;
+            quorum_times.extend(belief.quorum_time);
+            for (number, witness) in policy.witnesses().iter().enumerate() {
+                if witnesses.iter().all(|(key, _)| *key != &witness.key) {
+                    let found = belief.cosigned.iter().find(|found| found.witness == number);
+                    witnesses.push((&witness.key, found.map(|found| found.time)));
+                }
+            }
+        }
+        let times: Vec<_> = witnesses.iter().filter_map(|(_, time)| *time).collect();
+        Ok(Witnessing {
+            witnesses: witnesses.len(),
+            cosigned: times.len(),
+            oldest: times.iter().copied().min(),
+            newest: times.iter().copied().max(),
+            quorum_time: quorum_times.into_iter().min(),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! One tree: its rounds.
 
+use std::cmp::Ordering;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use vouch_log::reader::{LogReader, ReadError, TileSource};
 use vouch_log::revision::parse_revision_entry;
 use vouch_log_directory::LogDirectory;
 use vouch_tree::TreeName;
+use vouch_tree_client::fork::{CONSISTENCY_FILE, consistency_file};
 use vouch_tree_client::{
     Client, DatabaseFiles, HttpOptions, RemoteLog, Tree, TreeOptions, location_of_name,
 };
@@ -182,18 +184,8 @@ impl TreeMonitor {
         if !options.tree.only_replicas {
             locations.push(location_of_name(&options.name));
         }
-        for replica in self.tree.iter().flat_map(|tree| tree.replicas()) {
-            let has_url = replica.host.contains("://") && !replica.host.starts_with("tls://");
-            locations.push(match (has_url, replica.host.strip_prefix("tls://")) {
-                (true, _) => replica.host,
-                (false, Some(_)) => format!("{}:{}", replica.host, replica.address.port()),
-                (false, None) if options.http.tls.is_required() => {
-                    TreeName::new(&replica.host, *options.name.hostid())
-                        .map_or_else(|_| replica.host.clone(), |name| name.location())
-                }
-                (false, None) => replica.address.to_string(),
-            });
-        }
+        let replicas = self.tree.iter().flat_map(|tree| tree.replicas());
+        locations.extend(replicas.map(|replica| replica.location(&options.http)));
         let mut seen = std::collections::BTreeSet::new();
         locations.retain(|location| seen.insert(location.clone()));
         locations
@@ -369,12 +361,22 @@ impl TreeMonitor {
             ours.checkpoint().size,
             seen.evidence.proof.checkpoint.checkpoint().size
         );
+        let known = self.state.evidence();
         if let Some((begin, mut remote)) = other {
             text += &format!("; they differ from entry {begin} on");
+            let size = |evidence: &LogEvidence| evidence.proof.checkpoint.checkpoint().size;
+            let known = known.as_ref().and_then(|bytes| LogEvidence::from_xdr(bytes).ok());
+            let (known, theirs) = (known.as_ref().map_or(0, size), size(seen.evidence));
+            let consistency = match known.cmp(&theirs) {
+                Ordering::Less => consistency_file(&mut remote, known).ok(),
+                Ordering::Greater => consistency_file(&mut self.log.open(ours)?, theirs).ok(),
+                Ordering::Equal => None,
+            };
             files = self.named_entries(seen, &mut remote, begin, expected)?;
+            files.extend(consistency.map(|bytes| (CONSISTENCY_FILE.to_owned(), bytes)));
         }
         files.push(("ours.checkpoint".to_owned(), ours.to_text().into_bytes()));
-        files.extend(self.state.evidence().map(|bytes| ("ours.evidence".to_owned(), bytes)));
+        files.extend(known.map(|bytes| ("ours.evidence".to_owned(), bytes)));
         self.raise_about(AlarmKind::SplitView, seen, files, text)
     }
 

@@ -193,7 +193,7 @@ fn replica_label(replica: &ReplicaReport) -> String {
 
 type TreeSample = (&'static str, Metric, &'static str, fn(&TreeStatus) -> f64);
 
-const TREE_SAMPLES: [TreeSample; 7] = [
+const TREE_SAMPLES: [TreeSample; 8] = [
     ("vouch_mount_tree_revision", Metric::Gauge, "Revision that is shown.", |tree| {
         tree.revision as f64
     }),
@@ -205,6 +205,12 @@ const TREE_SAMPLES: [TreeSample; 7] = [
         Metric::Gauge,
         "Whether the tree can be read; 0 if it has expired or was revoked.",
         |tree| f64::from(u8::from(tree.served)),
+    ),
+    (
+        "vouch_mount_tree_quorum_timestamp_seconds",
+        Metric::Gauge,
+        "Time of its witnesses' quorum; 0 if no witnesses are demanded.",
+        |tree| tree.witnesses.as_ref().map_or(0.0, |found| found.quorum_time as f64),
     ),
     (
         "vouch_mount_received_bytes_total",

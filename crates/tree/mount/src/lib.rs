@@ -76,6 +76,7 @@ pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, 
 pub use session::{Mounted, mount_namespace, mount_tree};
 pub use status::{
     DiskCacheStatus, MountMonitor, MountStatus, ReplicaReport, RequestCount, TreeStatus,
+    WitnessReport,
 };
 pub use take_over::{
     MountHandle, Predecessor, TakeOver, create_journal, take_over_namespace, take_over_tree,

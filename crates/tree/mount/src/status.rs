@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
-use vouch_tree_client::{Client, ReplicaState};
+use vouch_tree_client::{Client, ReplicaState, Tree};
 
 use crate::observer::Operation;
 use crate::state::{MountKind, MountState};
@@ -46,6 +46,9 @@ pub struct TreeStatus {
     pub served: bool,
     /// Reason if the tree is not served.
     pub trouble: Option<String>,
+    /// Of the newest revision, if a policy demands witnesses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub witnesses: Option<WitnessReport>,
     pub frames_from_memory: u64,
     pub frames_from_disk: u64,
     pub frames_from_network: u64,
@@ -54,6 +57,30 @@ pub struct TreeStatus {
     pub hedges: u64,
     pub refreshes: u64,
     pub replicas: Vec<ReplicaReport>,
+}
+
+/// Times are seconds since 1970, of the cosignatures that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WitnessReport {
+    pub cosigned: usize,
+    pub witnesses: usize,
+    pub oldest: u64,
+    pub newest: u64,
+    /// The quorum of the strictest policy had seen no larger log by then.
+    pub quorum_time: u64,
+}
+
+impl WitnessReport {
+    fn of(tree: &Tree) -> Option<Self> {
+        let found = tree.witnessing()?;
+        Some(Self {
+            cosigned: found.cosigned,
+            witnesses: found.witnesses,
+            oldest: found.oldest?,
+            newest: found.newest?,
+            quorum_time: found.quorum_time?,
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -130,6 +157,7 @@ fn tree_status(volume: &Volume) -> TreeStatus {
         expires: shown.expires(),
         served: volume.is_fresh(),
         trouble: tree.revision().err().map(|error| error.to_string()),
+        witnesses: WitnessReport::of(tree),
         frames_from_memory: counters.memory_frames,
         frames_from_disk: counters.disk_frames,
         frames_from_network: counters.network_frames,

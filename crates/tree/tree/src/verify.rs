@@ -1,6 +1,8 @@
 //! Verifies a signed fsinfo: signatures, revocation, rollback and expiry. The time, the newest
 //! revision seen and the statements are parameters. Callers keep [`NewestSeen`] outside every cache.
 
+use std::path::PathBuf;
+
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::fsinfo::{CertCache, SignatureError};
@@ -88,9 +90,15 @@ pub enum Refusal {
     #[error("signed under certificate {offered}, but certificate {seen} has replaced it")]
     Superseded { offered: u64, seen: u64 },
     #[error(
-        "another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right"
+        "another revision {revision} was seen before, also signed by the publisher; ask the publisher which one is right{}",
+        evidence_in(.kept)
     )]
-    Forked { revision: u64 },
+    Forked { revision: u64, kept: Option<PathBuf> },
+    #[error(
+        "the log's keys have signed another head of {size} entries, which was seen before: they are stolen, or the publisher has lost its database; ask the publisher{}",
+        evidence_in(.kept)
+    )]
+    ForkedLog { size: u64, kept: Option<PathBuf> },
     /// Signed by the publisher, and not seen by the witnesses that a policy demands.
     #[error("revision {revision} is not believed: {why}")]
     Unwitnessed { revision: u64, why: String },
@@ -100,6 +108,11 @@ pub enum Refusal {
     NotYetValid { start: u64, now: u64 },
     #[error("signed on {}, outside the validity of its certificate ({} to {})", Utc(*start), Utc(*not_before), Utc(*not_after))]
     OutsideCertificate { start: u64, not_before: u64, not_after: u64 },
+}
+
+fn evidence_in(dir: &Option<PathBuf>) -> String {
+    let text = |dir: &PathBuf| format!(", and show the evidence in {}", dir.display());
+    dir.as_ref().map(text).unwrap_or_default()
 }
 
 impl Refusal {
@@ -152,7 +165,7 @@ pub fn verify_fsinfo_with<'a>(
             return Err(Refusal::Rollback { offered: fsinfo.revision, seen: seen.revision });
         }
         if fsinfo.revision == seen.revision && hash != seen.fsinfo_hash {
-            return Err(Refusal::Forked { revision: fsinfo.revision });
+            return Err(Refusal::Forked { revision: fsinfo.revision, kept: None });
         }
     }
     if fsinfo.start < cert.not_before || fsinfo.start >= cert.not_after {
@@ -270,7 +283,7 @@ mod tests {
         );
         assert_eq!(
             p.verify_fsinfo(&p.offer(3, NOW + 1), NOW, &seen),
-            Err(Refusal::Forked { revision: 3 })
+            Err(Refusal::Forked { revision: 3, kept: None })
         );
         assert!(p.verify_fsinfo(&p.offer(4, NOW), NOW, &seen).is_ok());
     }

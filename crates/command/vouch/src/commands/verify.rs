@@ -1,10 +1,12 @@
+mod fork;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
 use vouch_tree::statement::revocation_reason;
-use vouch_tree_client::VerifyEvent;
+use vouch_tree_client::{Tree, VerifyEvent};
 use vouch_tree_store::{Database, Progress};
 
 use crate::cli::Global;
@@ -21,18 +23,25 @@ use vouch_daemon::printable::printable;
 /// instead: it hashes every frame, and checks that all data of the kept revisions is there. Exits
 /// with 1 if anything is wrong, and with 5 if the database is sound but its key is revoked. If replicas stop answering, it prints what it has found so far, and
 /// exits like other commands.
+///
+/// With --fork it checks, offline, evidence that the keys of the tree have signed two statements that
+/// contradict each other. Exits with 1 if the evidence proves nothing.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch verify @pub.example.org,HOSTID\n  vouch verify --replica mirror.example --only-replicas --no-cache @pub.example.org,HOSTID   check one mirror\n  \
-                  vouch verify --db /srv/db"
+                  vouch verify --db /srv/db\n  vouch verify --fork /var/lib/vouch/fork/HOSTID HOSTID"
 )]
 pub(crate) struct Args {
-    /// The tree, or a path in it to a symbolic link that leads to the tree.
+    /// The tree, or a path in it to a symbolic link that leads to the tree. With --fork, a HOSTID
+    /// suffices.
     #[arg(value_name = "NAME[/PATH]", required_unless_present = "db")]
     name: Option<OsString>,
     /// A database, a directory or s3://BUCKET/PREFIX.
     #[arg(long, value_name = "DB", conflicts_with = "name")]
     db: Option<PathBuf>,
+    /// Evidence of a fork, which `vouch pull`, `vouch monitor` and all readers keep.
+    #[arg(long, value_name = "DIR", requires = "name", conflicts_with = "db")]
+    fork: Option<PathBuf>,
     #[command(flatten)]
     revision: RevisionArgs,
     /// Print the result as JSON.
@@ -43,6 +52,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    if let (Some(dir), Some(name)) = (&args.fork, &args.name) {
+        return fork::run(dir, name, args.json);
+    }
     let started = Instant::now();
     let (mut report, end) = match (&args.db, &args.name) {
         (Some(_), _) if !args.revision.is_newest() => {
@@ -62,6 +74,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     } else {
         let mut text: String =
             report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+        text.extend(report.witnesses.as_ref().map(Witnesses::text));
         text.push_str(&report.summary());
         output::text(&text)?;
     }
@@ -104,6 +117,7 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Repo
         ..Report::default()
     };
     report.valid_until = u64::try_from(open.revision.expires()).ok().map(when::utc);
+    report.witnesses = args.revision.is_newest().then(|| Witnesses::of(&open.tree)).flatten();
     let mut events = open.tree.verify_all(&open.revision);
     let mut end = Ok(());
     while let Some(event) = events.next().await {
@@ -175,6 +189,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     valid_until: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    witnesses: Option<Witnesses>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     revisions: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     log_entries: Option<u64>,
@@ -188,6 +204,36 @@ struct Report {
     problem_count: u64,
     problems: Vec<String>,
     seconds: f64,
+}
+
+/// Of the newest revision, by the policies of the tree and the reader.
+#[derive(Serialize)]
+struct Witnesses {
+    cosigned: usize,
+    witnesses: usize,
+    oldest: String,
+    newest: String,
+    quorum_time: String,
+}
+
+impl Witnesses {
+    fn of(tree: &Tree) -> Option<Self> {
+        let found = tree.witnessing()?;
+        Some(Self {
+            cosigned: found.cosigned,
+            witnesses: found.witnesses,
+            oldest: when::utc(found.oldest?),
+            newest: when::utc(found.newest?),
+            quorum_time: when::utc(found.quorum_time?),
+        })
+    }
+
+    fn text(&self) -> String {
+        let Self { cosigned, witnesses, oldest, newest, quorum_time } = self;
+        format!(
+            "cosigned by {cosigned} of {witnesses} witnesses, from {oldest} to {newest}; quorum at {quorum_time}\n"
+        )
+    }
 }
 
 impl Report {

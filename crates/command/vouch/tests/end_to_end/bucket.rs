@@ -1,15 +1,15 @@
 use crate::prelude::*;
 
-const DB: &str = "s3://trees/group/tools";
+pub(crate) const DB: &str = "s3://trees/group/tools";
 
-struct BucketSite {
-    site: TestSite,
+pub(crate) struct BucketSite {
+    pub(crate) site: TestSite,
     server: KillOnDrop,
     port: u16,
 }
 
 impl BucketSite {
-    fn new() -> BucketSite {
+    pub(crate) fn new() -> BucketSite {
         require_program("versitygw");
         let (mut site, port) = (TestSite::new(), free_port());
         std::fs::create_dir_all(site.path("objects/trees")).expect("a bucket");
@@ -61,6 +61,16 @@ impl BucketSite {
         let args = [&words(&args)[..], &["-H", unsigned, "--data-binary", policy]].concat();
         self.site.run_tool("curl", &args);
         format!("http://127.0.0.1:{}/trees/group/tools", self.port)
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill_server(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+
+    pub(crate) fn restart_server(&mut self) {
+        self.server = start_server(&self.site, self.port);
     }
 
     fn assert_sound(&self) {
@@ -302,10 +312,9 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
-        let _ = bucket.server.kill();
-        let _ = bucket.server.wait();
+        bucket.kill_server();
         std::thread::sleep(Duration::from_millis(200));
-        bucket.server = start_server(&bucket.site, bucket.port);
+        bucket.restart_server();
         let output = child.wait_with_output().expect("it ends");
         assert!(matches!(output.status.code(), Some(0 | 6 | 8)), "{}", text(&output));
         bucket.assert_sound();

@@ -174,6 +174,13 @@ fn split_view_is_found_with_both_heads() {
     };
     assert_eq!(size("ours.checkpoint").as_deref(), Some("2"));
     assert_eq!(size("theirs.checkpoint").as_deref(), Some("3"));
+    let shown = site.run_ok([
+        "verify",
+        "--fork",
+        evidence.to_str().expect("text"),
+        site.name("").rsplit_once(',').expect("a name").1,
+    ]);
+    assert_contains!(shown, "PROVEN: the log of 3 entries does not continue that of 2");
     // Our copy goes on with the publisher's history.
     site.publish();
     assert_eq!(of_kind(&watched.look(1, &[]), "revision").len(), 1);

@@ -210,6 +210,23 @@ fn cache_serves_the_log_of_its_origin() {
 }
 
 #[test]
+fn log_is_pulled_from_a_mirror_that_the_tree_names() {
+    let site = TestSite::new();
+    site.small_tree();
+    let mirror_port = free_port();
+    site.write("src/.vouch-mirrors", format!("127.0.0.1:{mirror_port}\n"));
+    site.publish();
+    site.publish();
+    // The host in the name has lost the log's files.
+    site.run_tool("cp", &["-r", "db", "bare"]);
+    std::fs::remove_dir_all(site.path("bare/log/tile")).expect("the log");
+    let _bare = site.serve_db("bare", site.port);
+    let _mirror = site.serve_db("db", mirror_port);
+    site.run_ok(["pull", &site.name(""), "--db", "copy"]);
+    assert_eq!(site.run_ok("log --entries --db copy --json").lines().count(), 2);
+}
+
+#[test]
 fn fork_of_the_log_is_refused_with_evidence() {
     let site = TestSite::published();
     site.run_tool("cp", &["-r", "db", "thief"]);
@@ -231,6 +248,64 @@ fn fork_of_the_log_is_refused_with_evidence() {
     }
     assert_contains!(site.run_ok("verify --db mirror"), "sound");
     assert_eq!(site.run_ok("log --db mirror --json").lines().count(), 1);
+    // The heads have different sizes: the third file shows that one does not continue the other.
+    let hostid = name.rsplit_once(',').expect("a name").1;
+    let verify = |hostid: &str| ["verify", "--fork", "mirror/fork", hostid].map(str::to_owned);
+    let shown = site.run_ok(verify(hostid));
+    assert_contains!(shown, "PROVEN: the log of 3 entries does not continue that of 2");
+    std::fs::remove_file(site.path("mirror/fork/consistency")).expect("a file");
+    let without = site.run(verify(hostid));
+    assert_eq!(without.status.code(), Some(1));
+    assert_contains!(String::from_utf8_lossy(&without.stdout), "nothing is proven");
+}
+
+/// The thief has all keys, and shows one revision to one victim.
+#[test]
+fn victim_of_a_thief_keeps_evidence_for_a_third_party() {
+    let site = TestSite::published();
+    ["thief", "old"].iter().for_each(|copy| site.run_tool("cp", &["-r", "db", copy]));
+    let (name, location) = (site.name(""), site.location());
+    let hostid = name.rsplit_once(',').expect("a name").1.to_owned();
+    site.write("src/hello", "of the thief\n");
+    site.run_ok(["publish", "src", "--db", "thief", "--keys", "keys", "--location", &location]);
+    let victim = |path: &str| ["cat", &site.name(path), "--state", "victim"].map(str::to_owned);
+    {
+        let _thief = site.serve_db("thief", site.port);
+        assert_eq!(site.run_ok(victim("/hello")), "of the thief\n");
+        site.run_tool("cp", &["-a", "victim", "second"]);
+    }
+    site.write("src/hello", "of the publisher\n");
+    site.publish();
+    let replica = site.serve();
+    // The client keeps the revision that it has, and warns.
+    let error = site.run(victim("/hello")).stderr;
+    let error = String::from_utf8_lossy(&error);
+    let kept = format!("show the evidence in victim/fork/{hostid}");
+    assert_contains!(error, "another revision 2 was seen before", &kept);
+    let evidence = site.path(format!("victim/fork/{hostid}"));
+
+    // The third party has the directory and the HOSTID alone.
+    let third = TestSite::new();
+    let evidence = evidence.to_str().expect("text");
+    let verify = |hostid: &str| ["verify", "--fork", evidence, hostid].map(str::to_owned);
+    let shown = third.run_ok(verify(&hostid));
+    assert_contains!(shown, "PROVEN: two revisions 2 are signed", "PROVEN: two heads of 2 entries");
+    assert_contains!(third.run_ok(verify(&name)), "PROVEN");
+    let other = third.run_ok("name keys --location x.example");
+    let other_hostid = other.trim().rsplit_once(',').expect("a name").1;
+    assert_eq!(third.run(verify(other_hostid)).status.code(), Some(1));
+
+    // A new signing key, certified by the root key, decides. The log's head is still evidence.
+    drop(replica);
+    site.run_ok("certify keys --keep-log-key keys/log.cert");
+    site.run_ok(["publish", "src", "--db", "old", "--keys", "keys", "--location", &location]);
+    let _replica = site.serve_db("old", site.port);
+    let read = site.run(["cat", &site.name("/hello"), "--state", "second"]);
+    assert_eq!(read.stdout, b"of the publisher\n");
+    assert_contains!(String::from_utf8_lossy(&read.stderr), "another head of 2 entries");
+    let evidence = format!("second/fork/{hostid}");
+    let shown = site.run_ok(["verify", "--fork", &evidence, &hostid]);
+    assert_contains!(shown, "PROVEN: two heads of 2 entries");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use vouch_log::key::VerifierKey;
 
+use crate::litewitness::{self, Litewitness};
 use crate::prelude::*;
 
 #[allow(dead_code, reason = "shared with the tests of the client")]
@@ -50,6 +51,15 @@ fn quorum_of_the_root_key_is_collected_and_believed() {
         let ls = [&["ls", &name, "--state", state], more].concat();
         assert_contains!(site.run_ok(ls), "hello");
     }
+    assert_contains!(
+        site.run_ok(["verify", &name]),
+        "cosigned by 2 of 3 witnesses, from 20",
+        "quorum at 20"
+    );
+    let verified: Value =
+        serde_json::from_str(&site.run_ok(["verify", &name, "--json"])).expect("JSON");
+    assert_eq!(verified["witnesses"]["cosigned"], 2);
+    assert!(verified["witnesses"]["quorum_time"].is_string());
     site.run_ok(["pull", &name, "--db", "mirror", "--state", "third"]);
     let output = site.run("witness mirror --witness-wait 1s --json");
     assert!(output.status.success());
@@ -143,60 +153,65 @@ fn witnesses_of_the_publisher_alone() {
     assert_contains!(site.run_err(2, publish), "there is no log to cosign");
 }
 
-/// Installs pinned programs by the go command.
-fn go_install(site: &TestSite, packages: &[&str]) -> PathBuf {
-    let mut go = Command::new("go");
-    go.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOWORK", "off")]).env("GOBIN", site.path("bin"));
-    let output = go.arg("install").args(packages).output().expect("go runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    site.path("bin")
+/// Requests that a replica answers while a client without state and cache opens the tree and reads a
+/// file.
+fn requests_of_cold_client(site: &TestSite, policy: &[&str]) -> u64 {
+    use std::io::{Read as _, Write as _};
+    let replica = site.serve();
+    let path = site.name("/hello");
+    let args = [&["cat", &path, "--no-cache", "--state", "none"], policy].concat();
+    assert_eq!(site.run_ok(args), "hello world\n");
+    fs::remove_dir_all(site.path("none")).expect("a directory");
+    let mut stream = TcpStream::connect(&replica.page).expect("the page");
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("the metrics");
+    let counts = page.lines().filter(|line| line.starts_with("vouch_requests_total{"));
+    let counts = counts.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    counts.sum()
 }
 
-struct Litewitness {
-    _agent: KillOnDrop,
-    _witness: KillOnDrop,
-    /// Key and URL, as in a policy.
-    line: String,
+#[test]
+fn witnesses_cost_a_cold_reader_no_request() {
+    let site = TestSite::published();
+    let before = requests_of_cold_client(&site, &[]);
+    assert!(before > 0);
+    let servers = [witness(&site, 1), witness(&site, 2), witness(&site, 3)];
+    demand(&site, [&servers[0].url, &servers[1].url, &servers[2].url]);
+    site.publish();
+    site.run_ok("witness db --witness-wait 60s");
+    assert_eq!(requests_of_cold_client(&site, &["--policy", "policy"]), before);
 }
 
-fn litewitness(site: &TestSite, bin: &Path, name: &str, log_key: &str) -> Litewitness {
-    let file = |suffix: &str| format!("{name}.{suffix}");
-    let run = |program: &Path, args: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(args).current_dir(site.path("")).env("SSH_AUTH_SOCK", site.path(file("sock")));
-        let output = command.output().expect("the program starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
+#[test]
+#[ignore = "needs FUSE"]
+fn mount_shows_cosignatures_that_come_later() {
+    let mut site = TestSite::new();
+    site.environment.push(("VOUCH_RUNTIME_DIR", site.path("run").display().to_string()));
+    site.small_tree();
+    let servers = [witness(&site, 1), witness(&site, 2), witness(&site, 3)];
+    demand(&site, [&servers[0].url, &servers[1].url, DEAD]);
+    site.publish();
+    let _replica = site.serve();
+    let mount = Mount::new(&site, "mnt", &[&site.name("")]);
+    let cosigned = || {
+        let status: Value = serde_json::from_str(&site.run_ok("status --json")).expect("JSON");
+        let daemons = status["daemons"].as_array().expect("a list").iter();
+        let mount = daemons.into_iter().find(|daemon| daemon["kind"] == "mount");
+        mount.expect("the mount answers")["detail"]["trees"][0]["witnesses"].clone()
     };
-    run(Path::new("ssh-keygen"), &["-q", "-t", "ed25519", "-N", "", "-f", &file("key")]);
-    let mut agent = Command::new("ssh-agent");
-    agent.args(["-D", "-a", &file("sock")]).current_dir(site.path("")).stdout(Stdio::null());
-    let agent = KillOnDrop(agent.spawn().expect("ssh-agent starts"));
-    within(30, "no agent", || site.path(file("sock")).exists());
-    run(Path::new("ssh-add"), &["-q", &file("key")]);
-    let listed = run(Path::new("ssh-keygen"), &["-l", "-f", &file("key")]);
-    let fingerprint = listed.split(' ').nth(1).expect("a fingerprint");
-    let origin = log_key.split('+').next().expect("a name");
-    let (db, control) = (file("db"), bin.join("witnessctl"));
-    run(&control, &["add-log", "-db", &db, "-origin", origin]);
-    run(&control, &["add-key", "-db", &db, "-origin", origin, "-key", log_key]);
-    let address = format!("127.0.0.1:{}", free_port());
-    let log = fs::File::create(site.path(file("log"))).expect("a file");
-    let mut witness = Command::new(bin.join("litewitness"));
-    witness.args(["-name", &format!("{name}.example"), "-db", &db, "-key", fingerprint]);
-    witness.args(["-ssh-agent", &file("sock"), "-listen", &address]);
-    witness.current_dir(site.path("")).stderr(log);
-    let witness = KillOnDrop(witness.spawn().expect("litewitness starts"));
-    let key = || {
-        let log = fs::read_to_string(site.path(file("log"))).ok()?;
-        let (_, rest) = log.split_once("vkey=")?;
-        rest.split_whitespace().next().map(str::to_owned)
-    };
-    within(30, "litewitness does not start", || {
-        key().is_some() && TcpStream::connect(&address).is_ok()
+    let before = cosigned();
+    assert_eq!((&before["cosigned"], &before["witnesses"]), (&2.into(), &3.into()));
+    assert_contains!(site.run_ok("status"), "WITNESSES OF MOUNTS", "2 of 3");
+    // The next second, so that the quorum has a later time.
+    within(30, "the clock stands", || now() > before["newest"].as_u64().expect("a time"));
+    site.run_ok(["witness", "db", "--witness", &servers[2].url, "--witness-wait", "60s"]);
+    within(30, "the mount does not take the third cosignature", || {
+        site.run_ok("refresh mnt");
+        cosigned()["cosigned"] == 3
     });
-    let line = format!("{} http://{address}", key().expect("its key"));
-    Litewitness { _agent: agent, _witness: witness, line }
+    assert!(cosigned()["quorum_time"].as_u64() > before["quorum_time"].as_u64());
+    assert_eq!(mount.terminate(), Some(0));
 }
 
 #[test]
@@ -204,17 +219,9 @@ fn litewitness(site: &TestSite, bin: &Path, name: &str, log_key: &str) -> Litewi
 fn litewitness_cosigns_beside_a_dead_and_a_slow_witness() {
     let site = TestSite::new();
     site.small_tree();
-    let bin = go_install(
-        &site,
-        &[
-            "filippo.io/torchwood/cmd/litewitness@v0.10.0",
-            "filippo.io/torchwood/cmd/witnessctl@v0.10.0",
-        ],
-    );
-    let keys = fs::read_to_string(site.path("keys/log.pub")).expect("keygen writes it");
-    let log_key = keys.lines().next().expect("a key");
-    let one = litewitness(&site, &bin, "one", log_key);
-    let two = litewitness(&site, &bin, "two", log_key);
+    litewitness::install(&site);
+    let one = Litewitness::new(&site, "one");
+    let mut two = Litewitness::new(&site, "two");
     let slow = WitnessServer::silent();
     site.write(
         "policy",
@@ -246,7 +253,7 @@ fn litewitness_cosigns_beside_a_dead_and_a_slow_witness() {
         report["missing"].as_array().expect("a list").iter().map(|one| &one["witness"]).collect();
     assert_eq!(missing, ["w3", "w4"]);
     // One alone is no quorum.
-    drop(two);
+    two.kill();
     let failed = site.run(&(site.publication() + " --witness-wait 2s --too-few fail"));
     assert_eq!(failed.status.code(), Some(10));
     assert_eq!(site.run_ok(["log", "--db", "db"]).lines().count(), 4);

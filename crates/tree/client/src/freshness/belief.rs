@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use vouch_log::evidence::LogEvidence;
+use vouch_log::evidence::{LogEvidence, Witnessing};
 use vouch_log::policy::{POLICY_LEN_MAX, Policy};
 use vouch_tree::HostId;
 use vouch_xdr::Xdr as _;
@@ -34,6 +34,17 @@ pub fn read_policy(path: &Path) -> Result<Policy> {
     Policy::parse(&bytes).map_err(|error| invalid(error.to_string()))
 }
 
+/// Evidence that a reader keeps with a revision.
+#[derive(Debug)]
+pub(crate) struct Believed {
+    /// Of the log's certificate.
+    pub(crate) log_serial: u64,
+    /// XDR of a [`LogEvidence`].
+    pub(crate) evidence: Vec<u8>,
+    /// `None` if nothing is demanded, so that no cosignature was verified.
+    pub(crate) witnessing: Option<Witnessing>,
+}
+
 /// Conditions beside those of [`vouch_tree::verify`].
 pub(crate) struct BeliefRules {
     pub(crate) hostid: HostId,
@@ -42,8 +53,7 @@ pub(crate) struct BeliefRules {
 }
 
 impl BeliefRules {
-    /// `Ok`: the evidence to keep with the revision, and the serial number of its certificate.
-    /// `None` if nothing is demanded and nothing usable is offered. Costs no signature check if
+    /// `Ok(None)` if nothing is demanded and nothing usable is offered. Costs no signature check if
     /// neither the tree nor the reader demands anything, except that of a certificate. `demand`: the
     /// serial number of the signing certificate, if that demands witnesses.
     pub(crate) fn judge(
@@ -53,7 +63,7 @@ impl BeliefRules {
         offered: Option<&[u8]>,
         demand: Option<u64>,
         now: u64,
-    ) -> std::result::Result<Option<(u64, Vec<u8>)>, String> {
+    ) -> std::result::Result<Option<Believed>, String> {
         let offered = offered.filter(|bytes| !bytes.is_empty());
         let problem = match offered.map(|bytes| (bytes, LogEvidence::from_xdr(bytes))) {
             None => "no proof comes with it that witnesses have seen it".to_owned(),
@@ -78,12 +88,14 @@ impl BeliefRules {
                 )
             }
             Some((bytes, Ok(evidence))) => {
-                if evidence.cert.policy().is_some() || !self.policies.is_empty() {
-                    evidence
-                        .verify(&self.hostid, signed, &self.policies, now)
-                        .map_err(|error| error.to_string())?;
-                }
-                return Ok(Some((evidence.cert.serial(), bytes.to_vec())));
+                let is_demanded = evidence.cert.policy().is_some() || !self.policies.is_empty();
+                let verify = || evidence.verify(&self.hostid, signed, &self.policies, now);
+                let witnessing = is_demanded.then(verify).transpose();
+                return Ok(Some(Believed {
+                    log_serial: evidence.cert.serial(),
+                    evidence: bytes.to_vec(),
+                    witnessing: witnessing.map_err(|error| error.to_string())?,
+                }));
             }
         };
         let is_demanded = demand.is_some() || !self.policies.is_empty() || tree_demands(record);
@@ -183,8 +195,8 @@ mod tests {
         let few = evidence(2, Some(&demand), &[(1, NOW)]);
         rules.judge(&none, SIGNED, Some(&few), None, NOW).unwrap_err();
         let good = evidence(2, Some(&demand), &[(1, NOW), (2, NOW)]);
-        let (log_serial, kept) =
-            rules.judge(&none, SIGNED, Some(&good), None, NOW).unwrap().unwrap();
+        let found = rules.judge(&none, SIGNED, Some(&good), None, NOW).unwrap().unwrap();
+        let Believed { log_serial, evidence: kept, .. } = found;
         let seen = SeenRecord { log_serial, evidence: kept, ..SeenRecord::default() };
         // A thief leaves the evidence out, or brings an earlier certificate.
         rules.judge(&seen, b"of a thief", None, None, NOW).unwrap_err();
@@ -201,6 +213,26 @@ mod tests {
         let lax = rules(Some(b"quorum none\n"));
         let few = evidence(1, Some(&strict), &[(1, NOW)]);
         lax.judge(&SeenRecord::default(), SIGNED, Some(&few), None, NOW).unwrap_err();
+    }
+
+    #[test]
+    fn times_of_all_counted_cosignatures_are_told() {
+        // The reader wants the witness 4 beside those of the tree.
+        let own = format!("witness w {}\nquorum w\n", witness(4).verifier().to_text());
+        let (rules, tree) = (rules(Some(own.as_bytes())), two_of_three());
+        let cosigned = [(1, NOW - 9), (3, NOW - 5), (4, NOW - 20), (5, NOW - 99)];
+        let offered = evidence(1, Some(&tree), &cosigned);
+        let found = rules.judge(&SeenRecord::default(), SIGNED, Some(&offered), None, NOW);
+        assert_eq!(
+            found.unwrap().unwrap().witnessing,
+            Some(Witnessing {
+                witnesses: 4,
+                cosigned: 3,
+                oldest: Some(NOW - 20),
+                newest: Some(NOW - 5),
+                quorum_time: Some(NOW - 20),
+            })
+        );
     }
 
     #[test]

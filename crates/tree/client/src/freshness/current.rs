@@ -1,6 +1,7 @@
 //! The revision in force. Stores the newest revision seen, and checks expiry at each use. Does no
 //! network I/O.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,15 +10,17 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::Instant;
-use vouch_log::evidence::is_evidence;
+use vouch_log::evidence::{LogEvidence, Witnessing, is_evidence};
 use vouch_log::policy::Policy;
 use vouch_tree::fsinfo::CertCache;
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
 use vouch_tree::verify::{Refusal, verify_fsinfo_with};
 use vouch_tree::{HostId, TreeName};
+use vouch_xdr::Xdr as _;
 
 use crate::clock::Clock;
+use crate::fork::{Contradiction, Fork, ForkSide};
 use crate::freshness::belief::BeliefRules;
 use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
@@ -43,6 +46,8 @@ pub(crate) struct Freshness {
     record: Mutex<SeenRecord>,
     cert_cache: Mutex<CertCache>,
     current: RwLock<Option<Arc<Revision>>>,
+    /// Of `current`.
+    witnessing: RwLock<Option<Witnessing>>,
     expires: AtomicI64,
     floor: RwLock<TimeFloor>,
     blocked: RwLock<Option<Error>>,
@@ -75,6 +80,7 @@ impl Freshness {
             record: Mutex::new(record),
             cert_cache: Mutex::default(),
             current: RwLock::new(None),
+            witnessing: RwLock::default(),
             expires: AtomicI64::new(i64::MIN),
             floor: RwLock::new(floor),
             blocked: RwLock::new(None),
@@ -105,6 +111,11 @@ impl Freshness {
 
     pub(crate) fn newest(&self) -> Option<Arc<Revision>> {
         self.current.read().clone()
+    }
+
+    /// `None` if nobody demands witnesses.
+    pub(crate) fn witnessing(&self) -> Option<Witnessing> {
+        *self.witnessing.read()
     }
 
     pub(crate) fn revision(&self) -> Result<Arc<Revision>> {
@@ -247,6 +258,7 @@ impl Freshness {
         if let Some(current) = current.as_deref().filter(|c| c.signed == signed) {
             let end = u64::try_from(current.expires()).unwrap_or(u64::MAX);
             self.record_time(&mut record, self.now(), end);
+            self.take_later_cosignatures(&mut record, signed, evidence);
             return Ok(OfferVerdict::Current(current.number()));
         }
         let now = self.now();
@@ -257,6 +269,10 @@ impl Freshness {
         let verified = match verified {
             Ok(verified) => verified,
             Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
+            Err(Refusal::Forked { revision, .. }) => {
+                let kept = self.find_fork(&record, signed, evidence).and_then(|(_, kept)| kept);
+                return Ok(OfferVerdict::Refused(Refusal::Forked { revision, kept }, false));
+            }
             Err(refusal) => {
                 if let Refusal::Expired { expires, now } = refusal {
                     self.record_time(&mut record, now, expires);
@@ -274,6 +290,17 @@ impl Freshness {
                 return Ok(OfferVerdict::Refused(Refusal::Unwitnessed { revision, why }, false));
             }
         };
+        if let Some((Contradiction::Heads { size, .. }, kept)) =
+            self.find_fork(&record, signed, evidence)
+        {
+            let refusal = Refusal::ForkedLog { size, kept };
+            // The root key decides between two publishers, as for numbers of revisions.
+            if verified.seen.cert_serial == record.seen.cert_serial {
+                return Ok(OfferVerdict::Refused(refusal, false));
+            }
+            tracing::warn!(tree = %self.hostid, "{refusal}");
+        }
+        let witnessing = believed.as_ref().and_then(|believed| believed.witnessing);
         let time_seen = if now >= record.time_seen.saturating_add(TIME_STEP_S) {
             now
         } else {
@@ -284,8 +311,8 @@ impl Freshness {
             time_seen,
             signed: signed.to_vec(),
             statements: record.statements.clone(),
-            log_serial: believed.as_ref().map_or(record.log_serial, |(serial, _)| *serial),
-            evidence: believed.map_or_else(|| record.evidence.clone(), |(_, evidence)| evidence),
+            log_serial: believed.as_ref().map_or(record.log_serial, |found| found.log_serial),
+            evidence: believed.map_or_else(|| record.evidence.clone(), |found| found.evidence),
         };
         *record = self.store.advance(&self.hostid, newer)?;
         if record.seen.order() > verified.seen.order() {
@@ -316,8 +343,58 @@ impl Freshness {
             self.expires.store(i64::MIN, Ordering::Release);
         }
         *self.current.write() = Some(revision);
+        *self.witnessing.write() = witnessing.filter(|found| found.quorum_time.is_some());
         self.changes.send_replace(());
         Ok(OfferVerdict::Newer)
+    }
+
+    /// `signed`: the revision in force. Witnesses may cosign its head again.
+    fn take_later_cosignatures(
+        &self,
+        record: &mut SeenRecord,
+        signed: &[u8],
+        evidence: Option<&[u8]>,
+    ) {
+        let known = self.witnessing();
+        if known.is_none() || evidence.is_none_or(|evidence| evidence == record.evidence) {
+            return;
+        }
+        let judged = self.belief.judge(record, signed, evidence, None, self.now());
+        let Ok(Some(believed)) = judged else { return };
+        let time = |found: Option<Witnessing>| found.and_then(|found| found.quorum_time);
+        if time(believed.witnessing) > time(known) {
+            record.log_serial = believed.log_serial;
+            record.evidence = believed.evidence;
+            self.store_record(record);
+            *self.witnessing.write() = believed.witnessing;
+        }
+    }
+
+    /// What contradicts the record, and the directory where both are kept, for a third party.
+    fn find_fork(
+        &self,
+        record: &SeenRecord,
+        signed: &[u8],
+        evidence: Option<&[u8]>,
+    ) -> Option<(Contradiction, Option<PathBuf>)> {
+        let side = |signed: &[u8], evidence: &[u8]| ForkSide {
+            signed: signed.to_vec(),
+            evidence: LogEvidence::from_xdr(evidence).ok(),
+        };
+        let ours = side(&record.signed, &record.evidence);
+        let theirs = side(signed, evidence.unwrap_or_default());
+        let fork = Fork { ours, theirs, consistency: Vec::new() };
+        let found = fork.contradictions(&self.hostid).into_iter().next()?;
+        let kept = self.store.fork_directory(&self.hostid);
+        let kept = kept.filter(|dir| {
+            let saved = fork.save(dir, &self.hostid);
+            saved
+                .inspect_err(|error| {
+                    tracing::warn!(tree = %self.hostid, "keep evidence of a fork in {}: {error}", dir.display());
+                })
+                .is_ok()
+        });
+        Some((found, kept))
     }
 }
 

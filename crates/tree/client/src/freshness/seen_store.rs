@@ -236,6 +236,11 @@ impl SeenStore {
         }
     }
 
+    /// For evidence that the keys of the tree have signed a contradiction.
+    pub(crate) fn fork_directory(&self, hostid: &HostId) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join("fork").join(hostid.to_string()))
+    }
+
     fn file(&self, hostid: &HostId) -> Option<PathBuf> {
         self.dir.as_ref().map(|dir| dir.join(hostid.to_string()))
     }

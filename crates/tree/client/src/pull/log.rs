@@ -1,20 +1,19 @@
 //! Copies the log of revisions, and verifies that it continues the one in the database.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use vouch_log::append::LogFile;
 use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_log::merkle::{Hash, verify_inclusion};
-use vouch_log::revision::{origin, revision_entry};
+use vouch_log::revision::revision_entry;
 use vouch_log::tile::new_files;
-use vouch_tree::HostId;
 use vouch_tree_store::{Writer, open_log};
 use vouch_xdr::Xdr as _;
 
 use super::PullOptions;
 use super::database::blocking;
+use crate::fork::{Fork, ForkSide, check_log_head, consistency_file};
 use crate::http::DatabaseFiles;
 use crate::http::url::is_url;
 use crate::revision::Revision;
@@ -36,6 +35,13 @@ pub(super) async fn pull_log(
     let mut locations = options.tree.replicas.clone();
     if !options.tree.only_replicas {
         locations.push(crate::mirrors::location_of_name(tree.name()));
+    }
+    tree.learn_mirrors(false).await;
+    for replica in tree.replicas() {
+        let location = replica.location(http);
+        if !locations.contains(&location) {
+            locations.push(location);
+        }
     }
     let mut failure = None;
     for location in locations {
@@ -113,27 +119,6 @@ fn is_better(theirs: &LogEvidence, ours: &LogEvidence) -> bool {
     rank(theirs) > rank(ours)
 }
 
-/// The root key has certified the log, and all of the log's keys have signed its head.
-pub fn check_log_head(
-    evidence: &LogEvidence,
-    hostid: &HostId,
-) -> std::result::Result<(), &'static str> {
-    let (cert, proof) = (&evidence.cert, &evidence.proof);
-    let keys = cert.keys().all();
-    let keys: Vec<_> = keys.iter().collect();
-    let is_signed = proof.checkpoint.note().verify(&keys).is_ok_and(|found| {
-        keys.iter().all(|key| found.iter().any(|found| std::ptr::eq(*key, found.key)))
-    });
-    let is_of_log = proof.checkpoint.checkpoint().origin == origin(cert.log());
-    if !cert.is_signed_by(hostid) || !is_of_log {
-        Err("the root key has not certified the log")
-    } else if !is_signed {
-        Err("the log's keys have not signed its head")
-    } else {
-        Ok(())
-    }
-}
-
 fn check_evidence(
     evidence: &LogEvidence,
     writer: &Writer,
@@ -159,17 +144,21 @@ fn verify_log(
     let known = ours.as_ref().map(|ours| ours.proof.checkpoint.checkpoint().clone());
     if let (Some(ours), Some(known)) = (&ours, &known) {
         // The longer log has the shorter one, or the log's key has signed two.
-        let is_fork = if head.size <= known.size {
-            let mut log = open_log(files.clone(), &ours.proof.checkpoint)
+        let (mut longer, short) = if head.size <= known.size {
+            let log = open_log(files.clone(), &ours.proof.checkpoint)
                 .map_err(|error| Error::Damaged { what: error.to_string() })?;
-            log.root_at(head.size).map_err(|error| lied(&error))? != head.root
+            (log, head)
         } else {
-            let mut log =
+            let log =
                 open_log(files.clone(), &theirs.proof.checkpoint).map_err(|error| lied(&error))?;
-            log.root_at(known.size).map_err(|error| lied(&error))? != known.root
+            (log, known)
         };
-        if is_fork {
-            return Err(save_fork(writer, ours, &theirs)?);
+        if longer.root_at(short.size).map_err(|error| lied(&error))? != short.root {
+            let consistency = match head.size == known.size {
+                true => Vec::new(),
+                false => consistency_file(&mut longer, short.size).map_err(|error| lied(&error))?,
+            };
+            return Err(save_fork(writer, ours, &theirs, consistency)?);
         }
         if head.size < known.size {
             return Ok(Found::Nothing);
@@ -185,17 +174,17 @@ fn verify_log(
 }
 
 /// Both signed heads, for a third party.
-fn save_fork(writer: &Writer, ours: &LogEvidence, theirs: &LogEvidence) -> Result<Error> {
-    let dir: PathBuf = writer.path().join("fork");
-    let failed = |error| Error::local("write", &dir, error);
-    std::fs::create_dir_all(&dir).map_err(failed)?;
-    for (name, evidence) in [("ours", ours), ("theirs", theirs)] {
-        let write = |suffix: &str, bytes: &[u8]| {
-            std::fs::write(dir.join(format!("{name}.{suffix}")), bytes).map_err(failed)
-        };
-        write("checkpoint", evidence.proof.checkpoint.to_text().as_bytes())?;
-        write("evidence", &evidence.to_xdr())?;
-    }
+fn save_fork(
+    writer: &Writer,
+    ours: &LogEvidence,
+    theirs: &LogEvidence,
+    consistency: Vec<u8>,
+) -> Result<Error> {
+    let dir = writer.path().join("fork");
+    let side =
+        |evidence: &LogEvidence| ForkSide { signed: Vec::new(), evidence: Some(evidence.clone()) };
+    let fork = Fork { ours: side(ours), theirs: side(theirs), consistency };
+    fork.save(&dir, &writer.hostid()).map_err(|error| Error::local("write", &dir, error))?;
     let size = |evidence: &LogEvidence| evidence.proof.checkpoint.checkpoint().size;
     Ok(Error::ForkedLog { dir, ours: size(ours), theirs: size(theirs) })
 }

@@ -6,6 +6,5 @@ mod run;
 mod statements;
 mod visitor;
 
-pub use log::check_log_head;
 pub use options::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport};
 pub use run::{pull, pull_watch};

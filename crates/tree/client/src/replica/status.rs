@@ -3,6 +3,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::http::HttpOptions;
+
 /// What the client thinks of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReplicaState {
@@ -54,6 +56,24 @@ pub struct ReplicaStatus {
     pub lied: u64,
     /// Text for people.
     pub last_error: Option<String>,
+}
+
+impl ReplicaStatus {
+    /// For [`crate::DatabaseFiles`]: a URL, or an address. A certificate has the name of the host.
+    pub fn location(&self, http: &HttpOptions) -> String {
+        let (host, port) = (&self.host, self.address.port());
+        if host.starts_with("tls://") {
+            format!("{host}:{port}")
+        } else if host.contains("://") {
+            host.clone()
+        } else if !http.tls.is_required() {
+            self.address.to_string()
+        } else if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        }
+    }
 }
 
 macro_rules! counters {

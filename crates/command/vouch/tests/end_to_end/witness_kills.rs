@@ -1,0 +1,165 @@
+//! Publisher, witnesses and store are killed at seeded random instants. Revisions and log never
+//! differ, and no witness has cosigned a head that is gone.
+//!
+//! `VOUCH_WITNESS_KILLS` sets the number of rounds.
+
+use crate::bucket::{BucketSite, DB};
+use crate::litewitness::{self, Litewitness};
+use crate::prelude::*;
+
+const ROUNDS_DEFAULT: u64 = 5;
+
+fn rounds() -> u64 {
+    let text = std::env::var("VOUCH_WITNESS_KILLS").ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// Three witnesses, of which the root key demands two.
+fn witnesses(site: &TestSite) -> Vec<Litewitness> {
+    litewitness::install(site);
+    let witnesses: Vec<_> =
+        ["w1", "w2", "w3"].iter().map(|name| Litewitness::new(site, name)).collect();
+    let line =
+        |(number, witness): (u32, &Litewitness)| format!("witness w{number} {}\n", witness.line);
+    let lines: String = (1..).zip(&witnesses).map(line).collect();
+    site.write("policy", format!("{lines}group two 2 w1 w2 w3\nquorum two\n"));
+    site.write("all", format!("{lines}group all all w1 w2 w3\nquorum all\n"));
+    site.run_ok("certify keys --policy policy --keep-log-key keys/log.cert");
+    witnesses
+}
+
+/// Numbers of the revisions that readers see, and of those in the log, newest last.
+fn revisions(site: &TestSite, db: &str) -> (Vec<u64>, Vec<u64>) {
+    let numbers = |args: &[&str]| {
+        let text = site.run_ok(args);
+        let row = |line: &str| serde_json::from_str::<Value>(line).expect("JSON");
+        let mut numbers: Vec<_> =
+            text.lines().filter_map(|line| row(line)["revision"].as_u64()).collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    (numbers(&["log", "--db", db, "--json"]), numbers(&["log", "--entries", "--db", db, "--json"]))
+}
+
+/// The parts that are killed beside the publisher and the witnesses.
+trait Store {
+    fn site(&self) -> &TestSite;
+    fn kill(&mut self);
+    fn restart(&mut self);
+}
+
+/// A directory: nothing to kill.
+struct Directory(TestSite);
+
+impl Store for Directory {
+    fn site(&self) -> &TestSite {
+        &self.0
+    }
+
+    fn kill(&mut self) {}
+
+    fn restart(&mut self) {}
+}
+
+impl Store for BucketSite {
+    fn site(&self) -> &TestSite {
+        &self.site
+    }
+
+    fn kill(&mut self) {
+        self.kill_server();
+    }
+
+    fn restart(&mut self) {
+        self.restart_server();
+    }
+}
+
+fn campaign(mut store: impl Store, db: &str, seed: u64) {
+    store.site().small_tree();
+    let mut witnesses = witnesses(store.site());
+    let publisher = |store: &dyn Store| {
+        let location = store.site().location();
+        let line = format!(
+            "publish src --db {db} --keys keys --location {location} --witness-wait 2s --too-few hold"
+        );
+        let mut command = store.site().command(&line);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        KillOnDrop(child.expect("the binary starts"))
+    };
+    assert!(publisher(&store).wait().expect("it ends").success());
+    let begun = Instant::now();
+    assert!(publisher(&store).wait().expect("it ends").success());
+    let undisturbed_us = begun.elapsed().as_micros() as u64;
+    let (mut random, mut before, mut killed) = (Random(seed), 2, [0_u64; 3]);
+    for round in 0..rounds() {
+        store.site().write("src/round", format!("{round}\n"));
+        let mut child = publisher(&store);
+        std::thread::sleep(Duration::from_micros(random.roll(undisturbed_us)));
+        // At least one of them.
+        let victims = 1 + random.roll(31);
+        let mut order = [0, 1, 2, 3, 4];
+        order.rotate_left(random.roll(5) as usize);
+        for victim in order.into_iter().filter(|victim| victims & (1 << victim) != 0) {
+            std::thread::sleep(Duration::from_micros(random.roll(undisturbed_us / 10)));
+            match victim {
+                0 => {
+                    let _ = child.kill();
+                    killed[0] += u64::from(!child.wait().expect("it ends").success());
+                }
+                1 => {
+                    store.kill();
+                    killed[1] += 1;
+                }
+                number => {
+                    witnesses[number - 2].kill();
+                    killed[2] += 1;
+                }
+            }
+        }
+        std::thread::sleep(Duration::from_micros(random.roll(undisturbed_us / 2)));
+        store.restart();
+        let _ = child.wait();
+        let site = store.site();
+        witnesses.iter_mut().for_each(|witness| witness.start(site));
+        // Each witness refuses a head that does not continue the last one that it has cosigned.
+        let ask_all = format!("witness {db} --policy all --wait 60s --witness-wait 60s --json");
+        let asked = site.run(&ask_all);
+        let error = String::from_utf8_lossy(&asked.stderr);
+        assert!(asked.status.success(), "seed {seed}, round {round}: {error}");
+        let report: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
+        assert_eq!(report["missing"], serde_json::json!([]), "seed {seed}, round {round}");
+        assert_eq!(report["cosigned"].as_array().map(Vec::len), Some(3));
+        let (seen, logged) = revisions(site, db);
+        assert_eq!(seen, logged, "seed {seed}, round {round}");
+        let newest = *seen.last().expect("a revision");
+        assert!(newest == before || newest == before + 1, "round {round}: {newest} after {before}");
+        assert_eq!(report["revision"], newest);
+        assert_contains!(site.run_ok(["verify", "--db", db]), "sound");
+        before = newest;
+    }
+    let names = ["publishers", "stores", "witnesses"];
+    println!("{} rounds, {} revisions, killed {names:?}: {killed:?}", rounds(), before);
+}
+
+#[test]
+#[ignore = "needs Go and ssh-agent"]
+fn kills_leave_revision_and_log_of_a_directory_the_same() {
+    campaign(Directory(TestSite::new()), "db", 37);
+}
+
+#[test]
+#[ignore = "needs Go, ssh-agent and versitygw"]
+fn kills_leave_revision_and_log_of_a_bucket_the_same() {
+    campaign(BucketSite::new(), DB, 38);
+}
