@@ -5,6 +5,7 @@
 //! - `seal`: message protection, compared with libipsec-mb
 //! - `audit`: the audit trail without a server
 //! - `authority`: verified look-ups of names, beside a DNS server
+//! - `key_pairs`: opening of trees with Ed25519 keys, beside trees with key pairs
 //! - `tls`: handshakes beside nginx, and memory of idle connections
 
 #![allow(missing_docs, reason = "documents say what names do not")]
