@@ -1,0 +1,3 @@
+module example.org/vouch
+
+go 1.21
