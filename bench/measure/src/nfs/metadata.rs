@@ -14,7 +14,8 @@ use super::{CallResult, CallSource, small_files};
 use crate::content::mix;
 
 /// The attributes that Linux requests for stat.
-const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
+pub(super) const WANTED: Bitmap =
+    Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
 
 #[derive(Debug)]
 pub(super) struct GitMetadata {

@@ -3,6 +3,7 @@
 mod block_reads;
 mod calls;
 mod context_retry;
+mod fairness;
 mod file_operations;
 mod large_file;
 mod load;
@@ -14,6 +15,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
+pub use fairness::{Fairness, FairnessOptions, Greed, QuietLatency, measure as measure_fairness};
 pub(crate) use load::{CallResult, CallSource, Pace, Tally};
 pub(crate) use session::Session;
 pub use subject::{NfsOptions, NfsSubject};
@@ -36,5 +38,6 @@ pub fn credentials(
         tls: tls.cloned(),
         connections: 1,
         slots: 1,
+        source: None,
     })
 }

@@ -1,5 +1,6 @@
 //! Driven by one thread. Calls without an answer count as errors, and the run goes on.
 
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -28,6 +29,8 @@ pub(crate) struct SessionOptions {
     pub tls: Option<TlsFiles>,
     pub connections: usize,
     pub slots: usize,
+    /// Address of this machine to connect from.
+    pub source: Option<IpAddr>,
 }
 
 pub(crate) struct Session {
@@ -275,6 +278,7 @@ fn pipeline(options: &SessionOptions, owner: Vec<u8>) -> Result<Pipeline, Error>
     let (tls, protection) = credentials(options)?;
     let identity = Identity {
         slots: options.slots.max(8) as u32,
+        source: options.source,
         ..Identity::new(owner, Verifier(random()?))
     };
     Pipeline::connect_with(address, tls.as_ref(), 1, options.connections, &identity, protection)

@@ -69,6 +69,7 @@ impl NfsSubject {
             tls: options.tls.clone(),
             connections: options.connections.max(1),
             slots: options.slots,
+            source: None,
         };
         let mut sessions = (0..options.sessions.max(1))
             .map(|_| Session::connect(session.clone(), stop))

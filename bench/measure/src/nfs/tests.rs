@@ -30,6 +30,7 @@ fn session(address: SocketAddr, slots: usize) -> Session {
         tls: None,
         connections: 1,
         slots,
+        source: None,
     };
     Session::connect(options, &StopFlag::default()).expect("a session")
 }
@@ -379,6 +380,7 @@ fn stop_request_does_not_wait_for_silent_server() {
         tls: None,
         connections: 1,
         slots: 8,
+        source: None,
     };
     assert!(
         matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))),

@@ -509,7 +509,7 @@ pub(super) const METHOD: &str = "Subjects are measured in turn, round after roun
          the wait for a slow server counts as latency. Data read is compared with data written, with two exceptions. For loads by fio on mounts, fio compares a checksum in each \
          page, which does not detect a lost write. HTTPS responses are only counted. CPU time is that of processes, user and system. The time of kernel threads that work for a \
          mount (NFS: rpciod, kworkers) is not included; the description of that subject says so.";
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881 §18.35, 18.36 and 18.51), or SETCLIENTID
 //! and SETCLIENTID_CONFIRM (RFC 7530 §16.33). No I/O.
 
+use std::net::IpAddr;
+
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs,
     CreateSessionFlags, CreateSessionOk, ExchangeIdArgs, ExchangeIdFlags, Op, ReclaimCompleteArgs,
@@ -36,6 +38,8 @@ pub struct Identity {
     pub callback_security: Option<CallbackSecurity>,
     /// Ends reclaims during the handshake (4.1), for a client without state to reclaim.
     pub reclaim_complete: bool,
+    /// Address of this machine from which a [`Pipeline`](crate::Pipeline) connects.
+    pub source: Option<IpAddr>,
 }
 
 impl Identity {
@@ -52,6 +56,7 @@ impl Identity {
             callback_address: ("tcp".into(), "0.0.0.0.0.0".into()),
             callback_security: None,
             reclaim_complete: true,
+            source: None,
         }
     }
 }

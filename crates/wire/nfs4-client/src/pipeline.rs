@@ -172,7 +172,7 @@ impl Pipeline {
             identity.callback_security = core.callback_security();
         }
         back.set_security(identity.callback_security.clone());
-        let mut streams = vec![connect_with(address, tls)?];
+        let mut streams = vec![connect_with(address, identity.source, tls)?];
         let mut handshake = Handshake::new(minor)
             .with_state_protection(core.has_integrity())
             .callback_security_optional(optional);
@@ -198,7 +198,7 @@ impl Pipeline {
             back.set_security(None);
         }
         for _ in 1..connections.max(1) {
-            let mut stream = connect_with(address, tls)?;
+            let mut stream = connect_with(address, identity.source, tls)?;
             if let Some(session) = core.session() {
                 let mut w = Writer::new();
                 let mut call = core.begin(0, CallKind::Sessionless, &mut w)?.ok_or(Error::Lost)?;

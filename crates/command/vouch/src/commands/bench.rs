@@ -4,6 +4,7 @@ use crate::exit::Outcome;
 mod after;
 mod agent;
 mod consistency;
+mod fairness;
 mod local;
 mod measure;
 mod null;
@@ -45,6 +46,7 @@ enum What {
     Audit(Box<local::Audit>),
     All(Box<workloads::All>),
     Consistency(Box<consistency::Args>),
+    Fairness(Box<fairness::Args>),
     Null(Box<null::Args>),
     Agent(Box<agent::Args>),
     Compare(Box<after::Compare>),
@@ -64,6 +66,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         What::Agent(args) => agent::run(&args),
         What::Work(args) => args.run(),
         What::Consistency(args) => args.run(),
+        What::Fairness(args) => args.run(),
         What::Null(args) => null::run(&args),
         What::Compare(args) => args.run(),
         What::Report(args) => args.run(),

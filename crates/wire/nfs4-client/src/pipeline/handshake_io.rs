@@ -1,8 +1,10 @@
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 use vouch_xdr::Writer;
 
@@ -14,20 +16,41 @@ use crate::{Error, TlsClient};
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 const OTHER_RECORDS_MAX: usize = 256;
 
-pub(super) fn connect_with(address: SocketAddr, tls: Option<&TlsClient>) -> Result<Stream, Error> {
-    let stream = connect(address, HANDSHAKE_TIMEOUT)?;
+pub(super) fn connect_with(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    tls: Option<&TlsClient>,
+) -> Result<Stream, Error> {
+    let stream = connect(address, source, HANDSHAKE_TIMEOUT)?;
     match tls {
         None => Ok(Stream::Plain(stream)),
         Some(tls) => tls.upgrade(stream),
     }
 }
 
-fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Error> {
-    let stream = TcpStream::connect_timeout(&address, timeout)?;
+fn connect(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    timeout: Duration,
+) -> Result<TcpStream, Error> {
+    let stream = match source {
+        None => TcpStream::connect_timeout(&address, timeout)?,
+        Some(source) => connect_from(source, address, timeout)?,
+    };
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
+}
+
+/// The standard library cannot bind a socket before it connects.
+fn connect_from(source: IpAddr, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::bind(&socket, &SocketAddr::new(source, 0))?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    net::connect(&socket, &address)?;
+    Ok(socket.into())
 }
 
 /// Reads no byte after the reply: a call of the server may follow it. `answer_call` appends the
@@ -89,8 +112,9 @@ mod tests {
     #[test]
     fn exchange_times_out_when_server_is_silent() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut stream = connect(listener.local_addr().expect("a port"), Duration::from_millis(50))
-            .expect("the system accepts the connection");
+        let mut stream =
+            connect(listener.local_addr().expect("a port"), None, Duration::from_millis(50))
+                .expect("the system accepts the connection");
         let silent = exchange(&mut stream, b"a call", 4096, |_, _| {});
         assert!(
             matches!(&silent, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut),

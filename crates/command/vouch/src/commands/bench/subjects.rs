@@ -93,8 +93,8 @@ pub(super) struct Subjects {
 
 #[derive(Debug, Clone)]
 pub(super) struct Labelled<T> {
-    label: Option<String>,
-    value: T,
+    pub(super) label: Option<String>,
+    pub(super) value: T,
 }
 
 #[derive(Debug, Clone)]
