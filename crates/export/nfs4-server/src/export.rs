@@ -41,6 +41,27 @@ pub struct FlavourAccess {
 pub struct ClientAccess {
     /// Accepted flavours, best first (RFC 8881 §18.29.3). Not empty, no duplicates.
     pub flavours: Vec<FlavourAccess>,
+    /// The driver enforces it.
+    pub qos: Option<Qos>,
+}
+
+/// `qos=` of an export list: what each of its clients may use, and all of them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Qos {
+    pub by_principal: bool,
+    pub client: Rates,
+    pub all: Rates,
+    /// A client that was idle may use this much of its rate at once.
+    pub burst_ms: u32,
+    /// Share of the server's threads beside other clients.
+    pub weight: u32,
+}
+
+/// In a second; `None` is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rates {
+    pub ops: Option<u64>,
+    pub bytes: Option<u64>,
 }
 
 impl ClientAccess {
@@ -82,6 +103,11 @@ pub trait ClientMatcher: Send + Sync {
 
     /// If false, transports are not checked.
     fn demands_tls(&self) -> bool {
+        false
+    }
+
+    /// If false, no client has limits.
+    fn has_qos(&self) -> bool {
         false
     }
 

@@ -49,7 +49,7 @@ pub use connection::Connection;
 pub use effect::{Effect, Recovered, Unreachable};
 pub use export::{
     ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Location,
-    Locations, Squash, SquashWho,
+    Locations, Qos, Rates, Squash, SquashWho,
 };
 pub use limits::Limits;
 pub use observer::event::{CallOrigin, CompletedOp, OpDetails};

@@ -47,7 +47,7 @@ pub fn flavour_access(flavour: Flavour) -> FlavourAccess {
 }
 
 pub fn sys_access() -> ClientAccess {
-    ClientAccess { flavours: vec![flavour_access(Flavour::Sys)] }
+    ClientAccess { flavours: vec![flavour_access(Flavour::Sys)], qos: None }
 }
 
 pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {

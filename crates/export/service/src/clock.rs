@@ -13,6 +13,11 @@ pub(super) fn now() -> Now {
     }
 }
 
+pub(super) fn mono_ns() -> u64 {
+    let mono = clock_gettime(ClockId::Monotonic);
+    mono.tv_sec.unsigned_abs() * 1_000_000_000 + mono.tv_nsec.unsigned_abs()
+}
+
 pub(super) fn mono_ms() -> u64 {
     let mono = clock_gettime(ClockId::MonotonicCoarse);
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000

@@ -28,6 +28,7 @@ mod config;
 mod driver;
 mod error;
 mod exports;
+mod fair_queue;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gss;
@@ -39,6 +40,7 @@ pub mod management;
 mod memory_quota;
 mod monitoring;
 mod privileges;
+mod qos;
 mod recovery;
 mod server;
 mod state_directory;
@@ -64,7 +66,7 @@ pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, loo
 pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};
 pub use limits::Limits;
 pub use monitoring::status::{
-    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus,
+    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus, QosStatus,
     RefusalStatus, SiteStatus, Status, TlsStatus,
 };
 pub use recovery::RecoveryError;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -91,6 +91,8 @@ pub(crate) struct AddressShares {
     pub(crate) calls: AddressShare,
     pub(crate) waiting_len: AddressShare,
     held: AddressShare,
+    /// Time of all workers.
+    pub(crate) worked_ns: AtomicU64,
 }
 
 pub(crate) struct Quotas {
@@ -138,6 +140,7 @@ impl Quotas {
             calls: self.calls.share(),
             waiting_len: self.waiting_len.share(),
             held: self.held.share(),
+            worked_ns: AtomicU64::new(0),
         });
         of.insert(address, Arc::downgrade(&shares));
         shares

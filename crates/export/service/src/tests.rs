@@ -27,6 +27,7 @@ mod lease_end;
 mod load;
 mod lost_access;
 mod management;
+mod qos;
 mod remote;
 
 pub(super) fn engine() -> vouch_nfs4_server::Server {

@@ -1,21 +1,24 @@
-//! Tasks that may block. Origins take turns, and one gets at most four times the threads that it
-//! leaves free. Check [`Pool::is_crowded`] before starting more work.
+//! Tasks that may block. Origins share the threads' time by weight, and one gets at most four times
+//! the threads that it leaves free. Check [`Pool::is_crowded`] before starting more work.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::fair_queue::FairQueue;
 use crate::limits::{SHARE, WAITING_THREAD_IDLE};
 use crate::memory_quota::quota_address;
 
 type Task = Box<dyn FnOnce() + Send>;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum TaskOrigin {
     /// Tasks of the server itself are never limited.
     Server,
@@ -49,20 +52,13 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    work: HashMap<TaskOrigin, Work>,
-    turns: VecDeque<TaskOrigin>,
-    waiting: usize,
+    waiting: FairQueue<TaskOrigin, Task>,
+    running_of: HashMap<TaskOrigin, usize>,
     running: usize,
     ended: u64,
     threads: usize,
     idle: usize,
     stopped: bool,
-}
-
-#[derive(Default)]
-struct Work {
-    tasks: VecDeque<Task>,
-    running: usize,
 }
 
 impl Pool {
@@ -87,18 +83,27 @@ impl Pool {
     }
 
     pub(crate) fn submit(&self, origin: TaskOrigin, task: impl FnOnce() + Send + 'static) {
+        self.submit_weighted(origin, 1, task);
+    }
+
+    pub(crate) fn submit_weighted(
+        &self,
+        origin: TaskOrigin,
+        weight: u32,
+        task: impl FnOnce() + Send + 'static,
+    ) {
         let mut state = self.shared.state.lock();
         if state.stopped {
             return;
         }
-        state.put(origin, Box::new(task));
-        if state.waiting >= self.shared.waiting_max {
+        state.waiting.push(origin, weight, Box::new(task));
+        if state.waiting.len() >= self.shared.waiting_max {
             self.shared.crowded.store(true, Ordering::Release);
         }
         if !state.may_run(origin, self.shared.threads_max) {
             return;
         }
-        if state.idle >= state.waiting {
+        if state.idle >= state.waiting.len() {
             drop(state);
             self.shared.wake_up.notify_one();
         } else if state.threads < self.shared.threads_max {
@@ -121,13 +126,12 @@ impl Pool {
         if !self.shared.crowded.load(Ordering::Acquire) {
             return false;
         }
-        let waiting = self.shared.state.lock().work.get(&origin).map_or(0, |work| work.tasks.len());
-        waiting > self.shared.waiting_max / CROWD_PART
+        self.shared.state.lock().waiting.len_of(origin) > self.shared.waiting_max / CROWD_PART
     }
 
     pub(crate) fn load(&self) -> (usize, usize) {
         let state = self.shared.state.lock();
-        (state.waiting, state.threads)
+        (state.waiting.len(), state.threads)
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -140,62 +144,67 @@ impl Pool {
 
     /// Tasks that run are not interrupted.
     pub(crate) fn stop(&self) {
-        let work = {
+        let waiting = {
             let mut state = self.shared.state.lock();
             state.stopped = true;
-            (state.waiting, state.turns) = (0, VecDeque::new());
-            std::mem::take(&mut state.work)
+            std::mem::take(&mut state.waiting)
         };
-        drop(work);
+        drop(waiting);
         self.shared.wake_up.notify_all();
     }
 }
+
+/// Charged before a task runs, so that an origin does not take all threads at once.
+const TASK_COST_MIN: Duration = Duration::from_micros(50);
 
 /// In a crowded pool, an origin with more than this part of the tasks waits.
 const CROWD_PART: usize = 16;
 
 impl State {
-    fn put(&mut self, origin: TaskOrigin, task: Task) {
-        let work = self.work.entry(origin).or_default();
-        if work.tasks.is_empty() {
-            self.turns.push_back(origin);
-        }
-        work.tasks.push_back(task);
-        self.waiting += 1;
-    }
-
     fn may_run(&self, origin: TaskOrigin, threads_max: usize) -> bool {
-        let mine = self.work.get(&origin).map_or(0, |work| work.running);
-        // Each origin gets one thread even in a small pool.
-        origin == TaskOrigin::Server
-            || mine == 0
-            || mine < threads_max.saturating_sub(self.running + 1).saturating_mul(SHARE)
+        may_run(&self.running_of, self.running, origin, threads_max)
     }
 
     fn take(&mut self, threads_max: usize) -> Option<(TaskOrigin, Task)> {
-        let at = self.turns.iter().position(|&origin| self.may_run(origin, threads_max))?;
-        let origin = self.turns.remove(at).expect("the position was just found");
-        let work = self.work.get_mut(&origin).expect("an origin in the queue has work");
-        let task = work.tasks.pop_front().expect("an origin in the queue has a task");
-        work.running += 1;
-        if !work.tasks.is_empty() {
-            self.turns.push_back(origin);
-        }
-        self.waiting -= 1;
+        let (running_of, running) = (&self.running_of, self.running);
+        let (origin, task) =
+            self.waiting.next(|origin| may_run(running_of, running, origin, threads_max))?;
+        self.charge(origin, TASK_COST_MIN);
+        *self.running_of.entry(origin).or_default() += 1;
         self.running += 1;
         Some((origin, task))
     }
 
-    fn done(&mut self, origin: TaskOrigin) {
+    fn done(&mut self, origin: TaskOrigin, took: Duration) {
         self.running -= 1;
         self.ended += 1;
-        if let Some(work) = self.work.get_mut(&origin) {
-            work.running = work.running.saturating_sub(1);
-            if work.running == 0 && work.tasks.is_empty() {
-                self.work.remove(&origin);
+        if let Entry::Occupied(mut running) = self.running_of.entry(origin) {
+            *running.get_mut() -= 1;
+            if *running.get() == 0 {
+                running.remove();
             }
         }
+        self.charge(origin, took.saturating_sub(TASK_COST_MIN));
     }
+
+    fn charge(&mut self, origin: TaskOrigin, took: Duration) {
+        if origin != TaskOrigin::Server {
+            self.waiting.charge(origin, took);
+        }
+    }
+}
+
+fn may_run(
+    running_of: &HashMap<TaskOrigin, usize>,
+    running: usize,
+    origin: TaskOrigin,
+    threads_max: usize,
+) -> bool {
+    let own = running_of.get(&origin).copied().unwrap_or(0);
+    // Each origin gets one thread even in a small pool.
+    origin == TaskOrigin::Server
+        || own == 0
+        || own < threads_max.saturating_sub(running + 1).saturating_mul(SHARE)
 }
 
 impl Shared {
@@ -203,10 +212,10 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some((origin, task)) = state.take(self.threads_max) {
-                let relieved = state.waiting <= self.waiting_max / 2
+                let relieved = state.waiting.len() <= self.waiting_max / 2
                     && self.crowded.swap(false, Ordering::AcqRel);
                 if state.idle > 0
-                    && state.turns.iter().any(|&origin| state.may_run(origin, self.threads_max))
+                    && state.waiting.any(|origin| state.may_run(origin, self.threads_max))
                 {
                     self.wake_up.notify_one();
                 }
@@ -214,9 +223,11 @@ impl Shared {
                 if relieved {
                     catch_panic(&*self.on_room);
                 }
+                let began = Instant::now();
                 catch_panic(task);
+                let took = began.elapsed();
                 state = self.state.lock();
-                state.done(origin);
+                state.done(origin, took);
                 continue;
             }
             if state.stopped {
@@ -225,7 +236,7 @@ impl Shared {
             state.idle += 1;
             let timed_out = self.wake_up.wait_for(&mut state, WAITING_THREAD_IDLE).timed_out();
             state.idle -= 1;
-            if timed_out && state.waiting == 0 {
+            if timed_out && state.waiting.is_empty() {
                 break;
             }
         }
@@ -368,12 +379,11 @@ mod tests {
     }
 
     #[test]
-    fn origins_take_turns() {
-        assert_eq!(
-            service_order(TaskOrigin::call, &[(1, 5), (2, 2), (3, 1)]),
-            [1, 2, 3, 1, 2, 1, 1, 1]
-        );
-        assert_eq!(service_order(TaskOrigin::job, &[(1, 5), (2, 1)]), [1, 2, 1, 1, 1, 1]);
+    fn origin_with_many_tasks_goes_behind_others() {
+        for origin in [TaskOrigin::call, TaskOrigin::job] {
+            let order = service_order(origin, &[(1, 5), (2, 2), (3, 1)]);
+            assert_eq!((&order[..3], order.len()), (&[1, 2, 3][..], 8));
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::error::OpError;
 use crate::files::file_ref::Object;
 use crate::observer::event::{CallOrigin, CompletedOp, OpDetails};
 use crate::state::FileKey;
-use crate::{Effect, ExportId, Now, Reply, ReplyKind, Request, Server};
+use crate::{Effect, Export, ExportId, Now, Principal, Reply, ReplyKind, Request, Server};
 
 /// Must run to its end even without its connection: the session's slot waits for it.
 pub struct Compound {
@@ -146,6 +146,14 @@ impl Compound {
 
     pub fn body_len(&self) -> usize {
         self.body.len()
+    }
+
+    /// The caller and the export of the current filehandle, for the driver's accounts.
+    pub fn account(&self) -> Option<(&Principal, &Export)> {
+        match self.call.current.object.as_ref()? {
+            Object::File(file) => Some((&self.call.origin.principal, &file.grant.site.export)),
+            Object::Pseudo(_) => None,
+        }
     }
 
     pub fn resume_at(&mut self, now: Now) {

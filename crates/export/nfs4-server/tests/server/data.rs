@@ -215,7 +215,7 @@ fn lock_conflicts_with_lock_of_other_client() {
 #[test]
 fn export_options_limit_access() {
     let files = Arc::new(MemoryFs::new());
-    let single = |under| ClientAccess { flavours: vec![under] };
+    let single = |under| ClientAccess { flavours: vec![under], qos: None };
     let read_only = single(FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) });
     let squash = Squash { who: SquashWho::Root, anonymous_uid: 65534, anonymous_gid: 65534 };
     let squashed = single(FlavourAccess { squash, ..flavour_access(Flavour::Sys) });

@@ -11,7 +11,10 @@ pub(crate) fn gss(name: &str) -> Principal {
 }
 
 pub(crate) fn flavours_access(flavours: &[Flavour]) -> ClientAccess {
-    ClientAccess { flavours: flavours.iter().map(|&flavour| flavour_access(flavour)).collect() }
+    ClientAccess {
+        flavours: flavours.iter().map(|&flavour| flavour_access(flavour)).collect(),
+        qos: None,
+    }
 }
 
 fn gss_info(service: GssService) -> SecInfo<'static> {
@@ -69,7 +72,7 @@ fn access_rights_differ_by_flavour() {
         flavour_access(Flavour::Krb5p),
         FlavourAccess { read_only: true, ..flavour_access(Flavour::Sys) },
     ];
-    let fixture = Fixture::exporting(&["e"], ClientAccess { flavours });
+    let fixture = Fixture::exporting(&["e"], ClientAccess { flavours, qos: None });
     let mut client = Client::new(&fixture, "one", 0);
     let attrs = mode(0o666);
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&attrs))]), Status::ROFS);
@@ -193,7 +196,8 @@ fn unanswered_name_lookup_returns_delay() {
 #[test]
 fn kerberos_callers_may_use_any_port() {
     let secured = |flavour| FlavourAccess { secure_port: true, ..flavour_access(flavour) };
-    let secure = ClientAccess { flavours: vec![secured(Flavour::Sys), secured(Flavour::Krb5)] };
+    let secure =
+        ClientAccess { flavours: vec![secured(Flavour::Sys), secured(Flavour::Krb5)], qos: None };
     let fixture = Fixture::exporting(&["e"], secure);
     let mut client = Client::new(&fixture, "one", 0);
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);

@@ -33,6 +33,7 @@ fn fixture(machine_writes: bool) -> Fixture {
     let files = Arc::new(MemoryFs::new());
     let private = ClientAccess {
         flavours: vec![FlavourAccess { machine_writes, ..flavour_access(Flavour::Krb5p) }],
+        qos: None,
     };
     let shared = flavours_access(&[Flavour::Sys, Flavour::Krb5p]);
     let strict = flavours_access(&[Flavour::Krb5p]);

@@ -54,7 +54,7 @@ fn state_ends_when_export_requires_secure_port() {
     let insecure = || vec![export(7, &["export"], &files, sys_access())];
     let secure = || {
         let flavours = vec![FlavourAccess { secure_port: true, ..flavour_access(Flavour::Sys) }];
-        vec![export(7, &["export"], &files, ClientAccess { flavours })]
+        vec![export(7, &["export"], &files, ClientAccess { flavours, qos: None })]
     };
     for (port, disconnected, ended) in
         [(700, false, 0), (700, true, 0), (50_000, false, 1), (50_000, true, 1)]

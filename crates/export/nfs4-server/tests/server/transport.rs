@@ -14,6 +14,7 @@ pub(crate) fn demanding(
 ) -> Export {
     let access = ClientAccess {
         flavours: vec![FlavourAccess { transport_min, ..flavour_access(Flavour::Sys) }],
+        qos: None,
     };
     export(id, &[name], files, access)
 }

@@ -202,7 +202,7 @@ impl Driver {
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
         let place = job.remote_system().map_or(BlockedOn::Disk, BlockedOn::Remote);
-        self.submit(place, TaskOrigin::job(job.address()), move || {
+        self.submit(place, TaskOrigin::job(job.address()), 1, move || {
             if !driver.may_serve() {
                 return;
             }

@@ -46,7 +46,9 @@ impl Driver {
             });
         }
         let driver = self.clone();
-        self.submit(place, waiting.connection.origin(), move || {
+        let connection = &waiting.connection;
+        let (origin, weight) = (connection.origin(), connection.qos().weight());
+        self.submit(place, origin, weight, move || {
             let connection = waiting.connection.clone();
             let _at_work = ActiveCall(&connection);
             if let Some(outgoing) = driver.finish(waiting, place) {
@@ -59,12 +61,15 @@ impl Driver {
         &self,
         place: BlockedOn,
         origin: TaskOrigin,
+        weight: u32,
         task: impl FnOnce() + Send + 'static,
     ) {
         match place {
-            BlockedOn::Disk => self.pool.submit(origin, task),
-            BlockedOn::NameService => self.names.submit(origin, task),
-            BlockedOn::Remote(system) => self.remote.of(system).submit(origin, task),
+            BlockedOn::Disk => self.pool.submit_weighted(origin, weight, task),
+            BlockedOn::NameService => self.names.submit_weighted(origin, weight, task),
+            BlockedOn::Remote(system) => {
+                self.remote.of(system).submit_weighted(origin, weight, task)
+            }
         }
     }
 
@@ -91,7 +96,10 @@ impl Driver {
             };
             let run = compound.run_catching_panics(&self.engine, may_block);
             match run.progress {
-                Progress::Done(reply) => break (run.effects, reply),
+                Progress::Done(reply) => {
+                    self.qos.charge(&connection, &compound, reply.as_ref());
+                    break (run.effects, reply);
+                }
                 Progress::Blocked(next) => on = next,
             }
             records |= self.apply_early(run.effects);

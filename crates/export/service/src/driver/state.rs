@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{ConnectionId, Server};
+use vouch_nfs4_server::{ConnectionId, Exports, Server};
 
 use super::blocked_call::CommitQueue;
 use super::remote_pools::RemotePools;
@@ -21,12 +21,13 @@ use crate::memory_quota::Quotas;
 use crate::monitoring::client_faults::ClientFaults;
 use crate::monitoring::status::ExportStatus;
 use crate::monitoring::traffic::Traffic;
+use crate::qos::QosLimits;
 use crate::recovery::RecoveryStore;
 use crate::thread_pool::Pool;
 use crate::tls::Tls;
 use crate::transport::callback_dialer::CallbackDialers;
 use crate::transport::connection::Connection;
-use crate::transport::inbox::Inbox;
+use crate::transport::inbox::{Inbox, Message};
 
 pub(crate) struct Driver {
     pub(crate) engine: Server,
@@ -37,6 +38,7 @@ pub(crate) struct Driver {
     pub(crate) remote: RemotePools,
     pub(crate) commit_queue: CommitQueue,
     pub(crate) quotas: Quotas,
+    pub(crate) qos: QosLimits,
     pub(crate) host_lookups: LookupQueue<(TcpStream, SocketAddr)>,
     pub(crate) audit_lookups: LookupQueue<()>,
     pub(crate) callback_dialers: CallbackDialers,
@@ -98,6 +100,7 @@ impl Driver {
             remote: RemotePools::new(limits.waiting_threads_max),
             commit_queue: CommitQueue::default(),
             quotas: Quotas::new(&limits, HELD_LEN_MAX, on_room.clone()),
+            qos: QosLimits::default(),
             host_lookups: LookupQueue::default(),
             audit_lookups: LookupQueue::default(),
             callback_dialers: CallbackDialers::new(),
@@ -128,6 +131,13 @@ impl Driver {
     /// Operations that a pool carries out. They may hang in the kernel.
     pub(crate) fn running_operations(&self) -> usize {
         self.pool.running() + self.names.running() + self.remote.running()
+    }
+
+    /// Clients meet new limits at once.
+    pub(crate) fn apply_qos(&self, exports: &Exports) {
+        self.qos.set_exports(exports);
+        self.connections.lock().values().for_each(|connection| connection.qos().release());
+        self.inboxes.iter().for_each(|inbox| inbox.post(Message::RoomFreed));
     }
 
     pub(crate) fn connection(&self, id: ConnectionId) -> Option<Arc<Connection>> {

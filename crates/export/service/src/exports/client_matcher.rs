@@ -31,6 +31,7 @@ impl ClientRules {
             // In the old syntax each entry names one flavour: `gss/krb5(ro) gss/krb5p(rw)`.
             if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.machine) {
                 let known = Arc::make_mut(rule);
+                known.qos = known.qos.or(client.options.qos);
                 known.flavours.extend(
                     access
                         .into_iter()
@@ -39,7 +40,8 @@ impl ClientRules {
                 );
                 continue;
             }
-            rules.push((client.machine.clone(), Arc::new(ClientAccess { flavours: access })));
+            let qos = client.options.qos;
+            rules.push((client.machine.clone(), Arc::new(ClientAccess { flavours: access, qos })));
         }
         ClientRules { rules, hosts }
     }
@@ -54,6 +56,10 @@ impl ClientMatcher for ClientRules {
         self.rules.iter().any(|(_, access)| {
             access.flavours.iter().any(|under| under.transport_min > Transport::Clear)
         })
+    }
+
+    fn has_qos(&self) -> bool {
+        self.rules.iter().any(|(_, access)| access.qos.is_some())
     }
 
     fn is_undecided(&self, peer: SocketAddr) -> bool {

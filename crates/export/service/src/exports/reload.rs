@@ -94,7 +94,9 @@ impl Reloader {
                         audit.record_missing_deny_export(path);
                     }
                 }
+                let limits = exports.clone();
                 let replaced = self.driver.engine.replace_exports(exports);
+                self.driver.apply_qos(&limits);
                 self.driver.apply_replaced(replaced);
                 self.sources.commit(changes);
                 warnings.extend(sources::exports_without_directory(&self.driver.engine));

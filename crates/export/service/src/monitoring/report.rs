@@ -60,6 +60,7 @@ impl Report {
             tls: self.tls_status(),
             name_service,
             refusals,
+            qos: self.driver.qos.status(),
             exports: self.driver.exports.lock().clone(),
             clients: report
                 .clients
@@ -292,6 +293,7 @@ impl StatusSource for Report {
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         self.write_totals(&totals, grace_left_ms > 0, &mut page);
         self.write_head(&mut page);
+        self.driver.qos.write(&mut page);
         if let Some(tls) = &self.driver.tls {
             self.write_tls(tls, &mut page);
         }

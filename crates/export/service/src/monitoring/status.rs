@@ -32,6 +32,9 @@ pub struct Status {
     pub name_service: NameServiceStatus,
     #[serde(default)]
     pub refusals: Vec<RefusalStatus>,
+    /// Limits of `qos=`, those that hold a client back first.
+    #[serde(default)]
+    pub qos: Vec<QosStatus>,
     pub exports: Vec<ExportStatus>,
     pub clients: Vec<ClientStatus>,
     pub recent_errors: Vec<ErrorStatus>,
@@ -63,6 +66,24 @@ pub struct ExportStatus {
     pub source: String,
     pub pseudo_path: String,
     pub id: u32,
+}
+
+/// What a client, or all together, used of its limits on an export.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct QosStatus {
+    pub export: String,
+    /// An address, a principal, or `all`.
+    pub client: String,
+    pub ops_per_second: Option<u64>,
+    pub bytes_per_second: Option<u64>,
+    pub weight: u32,
+    pub operations: u64,
+    pub bytes: u64,
+    /// Times that a connection was held back, and for how long in all.
+    pub held: u64,
+    pub held_ms: u64,
+    /// The limit that holds it back now: ops or bytes.
+    pub held_by: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

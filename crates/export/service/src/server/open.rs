@@ -186,7 +186,7 @@ impl Server {
         let seed = random_seed()?;
         let engine = vouch_nfs4_server::Server::new(
             engine_config,
-            exports,
+            exports.clone(),
             accounts.clone(),
             observer,
             recovered,
@@ -198,14 +198,13 @@ impl Server {
 
         let limits = config.limits;
         let client_faults = metrics.client_faults.clone();
-        let exports = listed;
         let parts = DriverParts {
             engine,
             tls,
             gss,
             audit,
             recovery,
-            exports,
+            exports: listed,
             hosts,
             inboxes,
             record_len_max,
@@ -214,6 +213,7 @@ impl Server {
             client_faults,
         };
         let driver = Arc::new(Driver::new(parts, on_room));
+        driver.apply_qos(&exports);
         let reloader = Arc::new(Reloader {
             sources,
             driver: driver.clone(),

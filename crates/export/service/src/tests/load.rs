@@ -22,7 +22,7 @@ fn client(server: &Running) -> Pipeline {
     Pipeline::connect(server.address, 1, 1, &identity, Box::new(Plain::sys(&root))).unwrap()
 }
 
-fn load(
+pub(super) fn load(
     pipeline: &mut Pipeline,
     count: u64,
     mut write: impl FnMut(u64, &mut CallBuilder, &mut Writer),
@@ -46,7 +46,7 @@ fn load(
     }
 }
 
-fn walk(path: &[&str], call: &mut CallBuilder, w: &mut Writer) {
+pub(super) fn walk(path: &[&str], call: &mut CallBuilder, w: &mut Writer) {
     call.op(w, &Args::Putrootfh);
     path.iter()
         .for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));

@@ -16,6 +16,7 @@ use crate::limits::{
     WAITING_PER_CONNECTION_MAX,
 };
 use crate::memory_quota::{AddressShares, BlockedCharge};
+use crate::qos::ConnectionQos;
 use crate::thread_pool::TaskOrigin;
 use crate::tls::TlsOutput;
 use crate::transport::inbox::{Inbox, Message};
@@ -47,6 +48,7 @@ pub(crate) struct Connection {
     callbacks: Mutex<Vec<Outstanding>>,
     has_sent_callbacks: AtomicBool,
     right: Option<Arc<ServingRight>>,
+    qos: ConnectionQos,
 }
 
 #[derive(Default)]
@@ -96,6 +98,7 @@ impl Connection {
             callbacks: Mutex::default(),
             has_sent_callbacks: AtomicBool::new(false),
             right,
+            qos: ConnectionQos::default(),
         }
     }
 
@@ -278,6 +281,14 @@ impl Connection {
         queue.bytes_len() > OUTPUT_BYTES_MAX
             || queue.spans_len() > OUTPUT_SPANS_MAX
             || queue.records() > OUTPUT_REPLIES_MAX
+    }
+
+    pub(crate) fn shares(&self) -> &Arc<AddressShares> {
+        &self.shares
+    }
+
+    pub(crate) fn qos(&self) -> &ConnectionQos {
+        &self.qos
     }
 
     pub(crate) fn origin(&self) -> TaskOrigin {

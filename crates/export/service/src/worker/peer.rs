@@ -1,5 +1,6 @@
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use vouch_audit::record::Refusal;
 use vouch_nfs4_server::{Now, Progress, Request, RunResult};
@@ -32,6 +33,9 @@ pub(super) struct Peer {
     pub(super) behind: bool,
     pub(super) awaits_contexts: bool,
     pub(super) queued: bool,
+    pub(super) hold_timer_ns: u64,
+    /// After one read or call at least.
+    pub(super) turn_ends: Instant,
     pub(super) record_began_ms: Option<u64>,
     pub(super) tls: PeerTls,
 }
@@ -41,6 +45,8 @@ pub(super) enum TurnEnd {
     Yield,
     VerifyBatch,
     Handshake,
+    /// A limit of `qos=` holds it back until this time.
+    Hold(u64),
     Close(CloseReason),
 }
 
@@ -73,6 +79,8 @@ impl Peer {
             behind: false,
             awaits_contexts: false,
             queued: false,
+            hold_timer_ns: 0,
+            turn_ends: Instant::now(),
             record_began_ms: None,
             tls: PeerTls::Fresh,
         }
@@ -87,9 +95,20 @@ impl Peer {
             };
         }
         let mut reads = 0;
+        let mut has_worked = false;
         loop {
             if self.connection.has_failed() {
                 return TurnEnd::Close(CloseReason::PeerClosed);
+            }
+            if (self.behind || self.readable)
+                && driver.qos.is_active()
+                && let Some(until_ns) = self.connection.qos().held_until_ns()
+            {
+                (self.behind, self.record_began_ms) = (self.behind || self.readable, None);
+                return TurnEnd::Hold(until_ns);
+            }
+            if has_worked && (self.behind || self.readable) && self.is_turn_over() {
+                return TurnEnd::Yield;
             }
             if (self.behind || self.readable)
                 && (self.connection.pause() || self.is_throttled(driver))
@@ -97,6 +116,7 @@ impl Peer {
                 self.behind |= self.readable;
                 return TurnEnd::Wait;
             }
+            has_worked = true;
             let resumed = if self.behind { self.input.resume() } else { None };
             self.behind = false;
             let batch = match resumed {
@@ -166,6 +186,10 @@ impl Peer {
         }
     }
 
+    pub(super) fn is_turn_over(&self) -> bool {
+        Instant::now() >= self.turn_ends
+    }
+
     /// Too many calls of the connection and its address wait. Other connections go on: their leases
     /// would expire.
     fn is_throttled(&mut self, driver: &Driver) -> bool {
@@ -217,7 +241,9 @@ impl Peer {
                 scratch.send_if_awaited(&self.connection);
             }
             if !batch.is_empty()
-                && (self.is_throttled(driver)
+                && (self.is_turn_over()
+                    || driver.qos.is_active() && self.connection.qos().held_until_ns().is_some()
+                    || self.is_throttled(driver)
                     || (calls % LIMIT_CHECK_CALLS == 0
                         || (scratch.ready.is_empty() && scratch.unsealed.is_empty()))
                         && self.connection.pause())
@@ -354,10 +380,13 @@ fn run_compound(
     let mut compound = driver.engine.begin(request, now);
     let RunResult { effects, progress } = compound.run(&driver.engine, Blocking::Forbidden);
     match progress {
-        Progress::Done(reply) => driver
-            .finish_call(connection, effects, reply, false, envelope)
-            .into_iter()
-            .for_each(|outgoing| scratch.push_for(connection, outgoing)),
+        Progress::Done(reply) => {
+            driver.qos.charge(connection, &compound, reply.as_ref());
+            driver
+                .finish_call(connection, effects, reply, false, envelope)
+                .into_iter()
+                .for_each(|outgoing| scratch.push_for(connection, outgoing))
+        }
         Progress::Blocked(place) => {
             // Earlier replies leave first: a client that compares their order sees them as older.
             scratch.flush(connection);

@@ -1,6 +1,7 @@
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +15,9 @@ use super::handshake_queue::HandshakeQueue;
 use super::peer::{CloseReason, Peer, TurnEnd};
 use crate::clock;
 use crate::driver::Driver;
+use crate::fair_queue::FairQueue;
 use crate::limits::{HANDSHAKE_MAX, HANDSHAKES_AT_ONCE, TICK};
+use crate::memory_quota::quota_address;
 use crate::tls::PeerTls;
 use crate::transport::connection::{Connection, Side};
 use crate::transport::inbox::{Inbox, Message};
@@ -27,7 +30,14 @@ pub(crate) struct Worker {
     pub(crate) driver: Arc<Driver>,
     pub(super) peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    again: VecDeque<usize>,
+    ready: FairQueue<IpAddr, usize>,
+    last_address: Option<IpAddr>,
+    /// When another address had the turn than before.
+    shared_at: Option<Instant>,
+    /// Time of verify batches, which is charged to the owners of their calls.
+    batch_time: Duration,
+    /// Connections that `qos=` holds back, by the time when they go on.
+    held: BinaryHeap<Reverse<(u64, usize)>>,
     handshakes: HandshakeQueue,
     pub(crate) scratch: WorkerScratch,
     draining: bool,
@@ -45,7 +55,11 @@ impl Worker {
             driver,
             peers: Vec::new(),
             free: Vec::new(),
-            again: VecDeque::new(),
+            ready: FairQueue::default(),
+            last_address: None,
+            shared_at: None,
+            batch_time: Duration::ZERO,
+            held: BinaryHeap::new(),
             handshakes: HandshakeQueue::default(),
             scratch,
             draining: false,
@@ -57,8 +71,8 @@ impl Worker {
         let mut tick_at = Instant::now() + TICK;
         let mut drain_until = None;
         loop {
-            let blocking = if self.again.is_empty() {
-                self.handshakes.due(tick_at).saturating_duration_since(Instant::now())
+            let blocking = if self.ready.is_empty() {
+                self.until_held(self.handshakes.due(tick_at))
             } else {
                 Duration::ZERO
             };
@@ -66,21 +80,15 @@ impl Worker {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            let mut is_busy = !self.again.is_empty();
+            let mut is_busy = !self.ready.is_empty();
             for event in &events {
                 is_busy |= self.take_event(event);
             }
             for message in self.inbox.take() {
                 self.receive(message);
             }
-            for _ in 0..self.again.len() {
-                if let Some(slot) = self.again.pop_front()
-                    && let Some(Some(peer)) = self.peers.get_mut(slot)
-                {
-                    peer.queued = false;
-                    self.turn(slot);
-                }
-            }
+            self.end_holds();
+            self.run_round();
             self.process_verify_batch();
             self.scratch.seal();
             self.run_handshakes(is_busy);
@@ -113,7 +121,7 @@ impl Worker {
             let scratch = &mut self.scratch;
             peer.connection.writable(|bytes| scratch.spare.give_back(bytes));
         }
-        self.turn(token);
+        self.queue(token);
         is_busy
     }
 
@@ -163,7 +171,7 @@ impl Worker {
             Message::RoomFreed => {
                 for slot in 0..self.peers.len() {
                     if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
-                        self.turn(slot);
+                        self.queue(slot);
                     }
                 }
             }
@@ -174,7 +182,7 @@ impl Worker {
                     .and_then(Option::as_ref)
                     .is_some_and(|peer| peer.connection.engine().id() == id)
                 {
-                    self.turn(slot);
+                    self.queue(slot);
                 }
             }
         }
@@ -223,8 +231,71 @@ impl Worker {
         ));
         self.driver.connections.lock().insert(id, connection.clone());
         self.peers[slot] = Some(Peer::new(connection.clone(), slot, shares));
-        self.turn(slot);
+        self.queue(slot);
         Some(connection)
+    }
+
+    /// Each waiting connection gets a turn at most, so that new events are seen soon.
+    fn run_round(&mut self) {
+        let began = Instant::now();
+        let mut at = began;
+        for _ in 0..self.ready.len() {
+            let Some((address, slot)) = self.ready.next(|_| true) else { break };
+            let quantum = if self.is_shared(address, at) { QUANTUM } else { QUANTUM_ALONE };
+            let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
+            peer.queued = false;
+            peer.turn_ends = at + quantum;
+            let shares = peer.connection.shares().clone();
+            self.batch_time = Duration::ZERO;
+            self.turn(slot);
+            let now = Instant::now();
+            let took = now.saturating_duration_since(at).saturating_sub(self.batch_time);
+            self.ready.charge_with_others(address, took, &shares.worked_ns);
+            at = now;
+            if at.saturating_duration_since(began) > quantum {
+                break;
+            }
+        }
+    }
+
+    /// Whether other addresses had work lately, so that turns must be short.
+    fn is_shared(&mut self, address: IpAddr, now: Instant) -> bool {
+        if self.last_address.replace(address).is_some_and(|last| last != address) {
+            self.shared_at = Some(now);
+        }
+        self.shared_at.is_some_and(|at| now.saturating_duration_since(at) < SHARED_FOR)
+    }
+
+    pub(super) fn charge(&mut self, slot: usize, took: Duration) {
+        if let Some(Some(peer)) = self.peers.get(slot) {
+            self.batch_time += took;
+            let (address, shares) = (peer.connection.peer().ip(), peer.connection.shares());
+            self.ready.charge_with_others(quota_address(address), took, &shares.worked_ns);
+        }
+    }
+
+    fn until_held(&self, tick_at: Instant) -> Duration {
+        let left = tick_at.saturating_duration_since(Instant::now());
+        match self.held.peek() {
+            Some(Reverse((at_ns, _))) => {
+                left.min(Duration::from_nanos(at_ns.saturating_sub(clock::mono_ns())))
+            }
+            None => left,
+        }
+    }
+
+    fn end_holds(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let now_ns = clock::mono_ns();
+        while let Some(&Reverse((at_ns, slot))) = self.held.peek()
+            && at_ns <= now_ns
+        {
+            self.held.pop();
+            // A new connection may have the slot: one turn in vain.
+            self.queue(slot);
+        }
     }
 
     fn turn(&mut self, slot: usize) {
@@ -237,6 +308,12 @@ impl Worker {
             TurnEnd::Wait => {}
             TurnEnd::Handshake => self.handshakes.push(slot, peer.connection.engine().id()),
             TurnEnd::Yield => self.queue(slot),
+            TurnEnd::Hold(until_ns) => {
+                if peer.hold_timer_ns != until_ns {
+                    peer.hold_timer_ns = until_ns;
+                    self.held.push(Reverse((until_ns, slot)));
+                }
+            }
             TurnEnd::VerifyBatch => {
                 self.process_verify_batch();
                 self.queue(slot);
@@ -267,17 +344,18 @@ impl Worker {
                 TurnEnd::Handshake => self.handshakes.push(slot, id),
                 TurnEnd::Close(why) => self.close(slot, why),
                 TurnEnd::Yield => self.queue(slot),
-                TurnEnd::Wait | TurnEnd::VerifyBatch => {}
+                TurnEnd::Wait | TurnEnd::Hold(_) | TurnEnd::VerifyBatch => {}
             }
         }
     }
 
-    fn queue(&mut self, slot: usize) {
+    pub(super) fn queue(&mut self, slot: usize) {
         if let Some(Some(peer)) = self.peers.get_mut(slot)
             && !peer.queued
         {
             peer.queued = true;
-            self.again.push_back(slot);
+            let weight = peer.connection.qos().weight();
+            self.ready.push(quota_address(peer.connection.peer().ip()), weight, slot);
         }
     }
 
@@ -331,7 +409,7 @@ impl Worker {
                 tracing::info!(peer = %peer.connection.peer(), "the peer neither completes its request nor takes its replies; closing the connection");
                 self.close(slot, CloseReason::TimedOut);
             } else if peer.behind {
-                self.turn(slot);
+                self.queue(slot);
             }
         }
         self.process_verify_batch();
@@ -340,5 +418,14 @@ impl Worker {
 }
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
+
+/// Longest turn beside other addresses, and time until new events are seen: some 30 short calls, so
+/// that their replies still leave together.
+const QUANTUM: Duration = Duration::from_micros(100);
+
+/// A call of another address waits for it.
+const QUANTUM_ALONE: Duration = Duration::from_micros(500);
+
+const SHARED_FOR: Duration = Duration::from_millis(20);
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use vouch_nfs4_server::ConnectionId;
 
@@ -52,7 +53,8 @@ impl Peer {
             fresh,
             found,
         });
-        match goes_on && scratch.verify_batch.len() < scratch.verify_batch_max {
+        let has_room = scratch.verify_batch.len() < scratch.verify_batch_max;
+        match goes_on && has_room && !self.is_turn_over() {
             true => NextRead::ReadMore,
             false => NextRead::VerifyBatch,
         }
@@ -64,18 +66,25 @@ impl Worker {
         if self.scratch.verify_batch.is_empty() {
             return;
         }
+        let mut began = Instant::now();
         let mut gathered = std::mem::take(&mut self.scratch.verify_batch);
         let found = gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found));
         gss::verify_all(found, self.driver.gss.as_ref(), clock::boot_ms());
+        let verification = began.elapsed() / u32::try_from(gathered.len()).unwrap_or(u32::MAX);
         for BatchedRead { slot, id, fresh, found } in gathered.drain(..) {
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             if peer.connection.engine().id() != id {
                 continue;
             }
             peer.is_batched = false;
+            began = Instant::now();
             if let Err(why) = peer.process(fresh.into_batch(found), &mut self.scratch, &self.driver)
             {
                 self.close(slot, why);
+            }
+            self.charge(slot, verification + began.elapsed());
+            if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
+                self.queue(slot);
             }
         }
         self.scratch.verify_batch = gathered;

@@ -7,7 +7,7 @@ use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
 use vouch_export::{
-    ClientStatus, ErrorStatus, HeadRole, HeadStatus, Status, TlsStatus, control_path,
+    ClientStatus, ErrorStatus, HeadRole, HeadStatus, QosStatus, Status, TlsStatus, control_path,
 };
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
@@ -153,6 +153,15 @@ fn table(status: &Status) -> String {
         text.push('\n');
         text.push_str(&clients(&status.clients));
     }
+    if !status.qos.is_empty() {
+        let mut rows = vec![row([
+            "EXPORT", "CLIENT", "OPS/S", "BYTES/S", "WEIGHT", "CALLS", "BYTES", "HELD", "HELD FOR",
+            "HELD BY",
+        ])];
+        rows.extend(status.qos.iter().map(account));
+        text.push('\n');
+        text.push_str(&output::table(&rows, &[2, 3, 4, 5, 6, 7, 8]));
+    }
     if !status.recent_errors.is_empty() {
         let mut rows = vec![row(["TIME", "CLIENT ADDRESS", "OPERATION", "NFS STATUS", "ERROR"])];
         rows.extend(status.recent_errors.iter().map(error));
@@ -224,6 +233,22 @@ fn client(client: &ClientStatus) -> Vec<String> {
         if client.callbacks { "yes" } else { "no" },
         &xprtsec(client),
         &vouch_daemon::printable::printable(client.owner.as_bytes()),
+    ])
+}
+
+fn account(account: &QosStatus) -> Vec<String> {
+    let rate = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+    row([
+        &vouch_daemon::printable::printable(account.export.as_bytes()),
+        &vouch_daemon::printable::printable(account.client.as_bytes()),
+        &rate(account.ops_per_second),
+        &rate(account.bytes_per_second),
+        &account.weight.to_string(),
+        &account.operations.to_string(),
+        &account.bytes.to_string(),
+        &account.held.to_string(),
+        &format!("{:.1} s", account.held_ms as f64 / 1000.0),
+        account.held_by.as_deref().unwrap_or("-"),
     ])
 }
 

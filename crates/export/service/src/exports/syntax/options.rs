@@ -1,13 +1,14 @@
 mod data_servers;
 mod effective;
 mod locations;
+mod qos;
 mod table;
 
 use std::net::SocketAddr;
 
 use table::How;
 pub use table::option_forms;
-use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Squash, SquashWho, Transport};
+use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Qos, Squash, SquashWho, Transport};
 use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) no_acl: bool,
     /// `no_xattr`, an extension.
     pub(crate) no_xattr: bool,
+    /// `qos=`, an extension.
+    pub(crate) qos: Option<Qos>,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
     /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
@@ -94,6 +97,7 @@ impl Default for Options {
             no_delegations: false,
             no_acl: false,
             no_xattr: false,
+            qos: None,
             transport_min: Transport::Clear,
             snapshots: None,
             snapshots_visible: None,

@@ -64,6 +64,7 @@ impl Options {
             list.extend(rights(first));
             rest = &rest[equal..];
         }
+        list.extend(access.qos.map(|qos| format!("qos={}", super::qos::text(&qos))));
         list.join(",")
     }
 }

@@ -4,7 +4,7 @@
 use vouch_nfs4_server::{Locations, SquashWho, Transport};
 use vouch_vfs_posix::SnapshotPattern;
 
-use super::{Fsid, OptionIssue, Options, Written, data_servers, locations, option_error};
+use super::{Fsid, OptionIssue, Options, Written, data_servers, locations, option_error, qos};
 
 pub(super) struct OptionRow {
     pub(super) name: &'static str,
@@ -93,6 +93,16 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     // exports(5) has it for NFSv3.
     flag("no_acl", |options| options.no_acl = true),
     flag("no_xattr", |options| options.no_xattr = true),
+    valued("qos", "ops:RATE+bytes:RATE+…", |options, written| {
+        options.qos = Some(qos::parse(written.value).ok_or_else(|| {
+            option_error(
+                written.option,
+                "is not a list of limits",
+                "write for example qos=ops:2000+bytes:100M+burst:500ms+weight:2; docs/fairness.md has all limits",
+            )
+        })?);
+        Ok(())
+    }),
     optional("snapshots", "DIR|DIR/*/PATH", |options, written| {
         options.snapshots =
             Some(if written.option == written.name { None } else { Some(snapshots(written)?) });
