@@ -79,6 +79,8 @@ pub(crate) fn dispatch(context: &mut CompoundContext<'_>, args: &Args<'_>) -> Op
         Args::Layoutreturn(args) if context.tree.has_layouts() => {
             layout::layoutreturn(context, args)
         }
+        Args::Layouterror(args) if context.tree.has_layouts() => layout::layouterror(context, args),
+        Args::Layoutstats(args) if context.tree.has_layouts() => layout::layoutstats(context, args),
         // RFC 8881, section 18.42.3: there are no layouts for writing.
         Args::Layoutcommit(_) if context.tree.has_layouts() => Err(Status::BADLAYOUT.into()),
         Args::Getdeviceinfo(_)

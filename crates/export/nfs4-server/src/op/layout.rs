@@ -1,5 +1,6 @@
-//! LAYOUTGET, LAYOUTRETURN and GETDEVICEINFO (RFC 8881, sections 18.43, 18.44 and 18.40) with
-//! flexible file layouts (RFC 8435), for reading only.
+//! LAYOUTGET, LAYOUTRETURN and GETDEVICEINFO (RFC 8881, sections 18.43, 18.44 and 18.40), LAYOUTERROR
+//! and LAYOUTSTATS (RFC 7862, sections 15.6 and 15.7) with flexible file layouts (RFC 8435), for
+//! reading only.
 //!
 //! All data servers have the whole file: each is a mirror. A layout covers one part of a file and
 //! names the servers in another order than the layout of the next part, so that a client reads the
@@ -9,7 +10,8 @@ use std::net::SocketAddr;
 
 use vouch_nfs4::op::{
     DeviceAddr, GetdeviceinfoArgs, GetdeviceinfoFailure, GetdeviceinfoOk, Layout, LayoutIoMode,
-    LayoutReturn, LayoutgetArgs, LayoutgetOk, LayoutreturnArgs, LayoutreturnOk, Results,
+    LayoutReturn, LayouterrorArgs, LayoutgetArgs, LayoutgetOk, LayoutreturnArgs, LayoutreturnOk,
+    LayoutstatsArgs, Op, Results,
 };
 use vouch_nfs4::{
     Bitmap, Bytes, DeviceId, List, NetAddr, Stateid, Status, Wire as _, flex_files,
@@ -161,6 +163,41 @@ pub(crate) fn layoutreturn(
     Ok(())
 }
 
+/// The client goes on with another data server; `vouch export status` shows the errors.
+pub(crate) fn layouterror(context: &mut CompoundContext<'_>, args: &LayouterrorArgs) -> OpResult {
+    check_layout(context, &args.stateid)?;
+    for error in args.errors.0.iter().take(ERRORS_SHOWN_MAX) {
+        let server = find_device(context, error.device)
+            .map_or_else(|| "an unknown data server".to_owned(), |server| server.to_string());
+        let failed = Op(error.op).name().unwrap_or("ILLEGAL");
+        let message = format!("{failed} at data server {server} failed");
+        let (origin, op) = (&context.origin, context.result.op);
+        context.server.note_failure(origin, context.now, op, None, error.status, message);
+    }
+    Results::Layouterror(Ok(())).encode(context.out);
+    Ok(())
+}
+
+/// The metrics of each data server say more.
+pub(crate) fn layoutstats(
+    context: &mut CompoundContext<'_>,
+    args: &LayoutstatsArgs<'_>,
+) -> OpResult {
+    check_layout(context, &args.stateid)?;
+    Results::Layoutstats(Ok(())).encode(context.out);
+    Ok(())
+}
+
+fn check_layout(context: &mut CompoundContext<'_>, stateid: &Stateid) -> OpResult {
+    let file = context.current_file(Status::INVAL)?;
+    if !file.grant.site.has_layouts() {
+        return Err(Status::NOTSUPP.into());
+    }
+    let (client, stateid) = (context.turn()?.client, context.substituted(stateid)?);
+    context.state(|state| state.returned_layout(client, &stateid, &file.key()))?;
+    Ok(())
+}
+
 pub(crate) fn getdeviceinfo(
     context: &mut CompoundContext<'_>,
     args: &GetdeviceinfoArgs,
@@ -210,6 +247,9 @@ fn device_id(address: &SocketAddr) -> DeviceId {
     let hash = blake3::hash(address.to_string().as_bytes());
     DeviceId(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes"))
 }
+
+/// Of one LAYOUTERROR, among the recent errors.
+const ERRORS_SHOWN_MAX: usize = 8;
 
 /// Odd and without pattern: spreads neighbouring file numbers over the servers.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

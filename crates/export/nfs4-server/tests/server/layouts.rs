@@ -181,6 +181,53 @@ fn layouts_that_cannot_be_granted_have_their_status() {
     assert_eq!(client.status(&["export", "f"], &[Args::Layoutcommit(commit)]), Status::BADLAYOUT);
 }
 
+// RFC 7862, sections 15.6 and 15.7.
+#[test]
+fn errors_and_statistics_of_data_servers_are_taken() {
+    let fixture = fixture();
+    let (mut client, open) = client(fixture);
+    let granted = layout_at(&mut client, layoutget(open, 0));
+    let (stateid, device) = (granted.stateid, devices(&granted)[0]);
+    let error = |stateid| {
+        let errors = vec![op::DeviceError { device, status: Status::NXIO, op: Op::READ.0 }];
+        let errors = vouch_nfs4::List(errors);
+        Args::Layouterror(op::LayouterrorArgs { offset: 0, length: TO_END, stateid, errors })
+    };
+    let io = op::IoInfo { count: 3, bytes: 4096 };
+    let statistics = |stateid| {
+        let update = op::DeviceAddr { kind: flex_files::LAYOUT_TYPE, body: Bytes(b"") };
+        Args::Layoutstats(op::LayoutstatsArgs {
+            offset: 0,
+            length: TO_END,
+            stateid,
+            read: io,
+            write: io,
+            device,
+            update,
+        })
+    };
+    let path = &["export", "f"];
+    for args in [error(stateid), statistics(stateid)] {
+        assert_eq!(client.status(path, &[args]), Status::OK);
+    }
+    let shown = fixture.server.status(fixture.now()).recent_errors;
+    let found = shown.iter().filter(|error| error.operation == "LAYOUTERROR").collect::<Vec<_>>();
+    let [found] = found[..] else { panic!("{shown:?}") };
+    assert_eq!(found.status, Status::NXIO.0);
+    assert!(
+        ["192.0.2.1:2049", "192.0.2.2:2049", "[2001:db8::3]:2050"]
+            .iter()
+            .any(|server| found.message == format!("READ at data server {server} failed")),
+        "{found:?}"
+    );
+    for args in [error(open), statistics(open)] {
+        assert_eq!(client.status(path, &[args]), Status::BAD_STATEID);
+    }
+    for args in [error(stateid), statistics(stateid)] {
+        assert_eq!(client.status(&["other"], &[args]), Status::NOTSUPP);
+    }
+}
+
 // RFC 8881, section 12.5.2.
 #[test]
 fn layout_stateid_ends_with_last_open() {
