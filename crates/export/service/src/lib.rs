@@ -57,10 +57,10 @@ pub use config::ExportConfig;
 pub use error::ExportError;
 pub use exports::Source;
 pub use exports::changes::{Origin, path_word};
-pub use exports::list_check::{
-    CheckedList, CheckedTls, EffectiveExport, check_principal_map, system_keytab,
-};
-pub use exports::sources::{ExportList, SourceError};
+pub use exports::effective::EffectiveExport;
+pub use exports::list_check::{CheckedList, CheckedTls, check_principal_map, system_keytab};
+pub use exports::source_error::SourceError;
+pub use exports::sources::ExportList;
 pub use exports::syntax::option_forms;
 pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, look_up_user};
 pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};

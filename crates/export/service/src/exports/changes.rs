@@ -9,7 +9,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use vouch_daemon::printable::printable;
 
-use super::sources::{ListedEntries, SourceError};
+use super::effective::ListedEntries;
+use super::source_error::SourceError;
 use super::syntax::{self, LineError, Source};
 
 /// Where an export comes from.

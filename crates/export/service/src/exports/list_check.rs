@@ -1,35 +1,26 @@
 //! A dry run of an export list: serves nothing, and writes nothing.
 
 use std::ffi::OsStr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use serde::Serialize;
-use vouch_daemon::printable::printable;
 use vouch_nfs4_server::Transport;
 use vouch_vfs::FileSystem;
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs_posix::{ExportError, PosixFs};
 
 use super::changes::Changes;
-use super::client_matcher::{ClientRule, ClientRules};
-use super::sources::{ExportList, ListedEntries, ListedRules, SourceError, Sources, first};
+use super::effective::{EffectiveExport, effective};
+use super::source_error::SourceError;
+use super::sources::{ExportList, Sources};
 use super::syntax::{Options, Source};
 use crate::hosts::Hosts;
 use crate::hosts::resolver;
 use crate::state_directory::kept_exports_path;
 use crate::tls::{TlsConfig, TlsServiceError, check_files};
-
-/// A rule of the list with the options in force, as `exportfs -v` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EffectiveExport {
-    pub path: String,
-    pub client: String,
-    pub options: String,
-}
 
 #[derive(Debug)]
 pub struct CheckedList {
@@ -82,31 +73,6 @@ impl ExportList {
             lists_kerberos: loaded.kerberos.is_some(),
         })
     }
-}
-
-pub(super) fn effective(
-    entries: &ListedEntries,
-    hosts: &Arc<Hosts>,
-    client: Option<IpAddr>,
-) -> ListedRules {
-    let mut all = Vec::new();
-    for (entry, _) in entries {
-        let shared = first(entry);
-        let rules = ClientRules::new(&entry.clients, hosts.clone());
-        let shown: Vec<&ClientRule> = match client {
-            Some(client) => rules.rule_for(SocketAddr::new(client, 0)).into_iter().collect(),
-            None => rules.all().iter().collect(),
-        };
-        all.extend(shown.into_iter().map(|(machine, access)| {
-            let rule = EffectiveExport {
-                path: printable(entry.source.to_string().as_bytes()),
-                client: machine.to_string(),
-                options: shared.effective(access),
-            };
-            (entry.source.clone(), rule)
-        }));
-    }
-    all
 }
 
 /// A published tree is not opened, because that fetches data. Neither is a store of names, which

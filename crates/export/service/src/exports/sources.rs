@@ -12,14 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError, Transport};
+use vouch_nfs4_server::{Export, Exports, Transport};
 use vouch_vfs::FileSystem;
 use vouch_vfs_posix::SnapshotOptions;
 
 use super::changes::Changes;
 use super::client_matcher::ClientRules;
-use super::list_check::{EffectiveExport, effective};
+use super::effective::{ListedEntries, ListedRules, effective, first};
 use super::mount_identity::MountIdentity;
+use super::placement::{number, place};
+use super::source_error::{SourceError, transport_remedy};
 use super::syntax::{
     self, At, Client, Entry, Fsid, LineError, MachineName, Options, Source, Warning, duplicates,
 };
@@ -32,48 +34,6 @@ use vouch_daemon::printable::printable;
 pub enum ExportList {
     Files(Vec<PathBuf>),
     One { source: Vec<u8>, pseudo: String, options: String },
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    #[error("{path}: {source}")]
-    File { path: PathBuf, source: io::Error },
-    #[error("{0}")]
-    Lines(String),
-    #[error("{}; {}", printable(.0.to_string().as_bytes()), conflict_remedy(.0))]
-    Conflict(#[from] ExportsError),
-    #[error("--pseudo {0}: not an absolute path; write / or /export")]
-    Pseudo(String),
-    #[error("{what}: {source}{}", open_remedy(source))]
-    Open { what: String, source: io::Error },
-    #[error("{path} demands xprtsec={demand}, which this server does not offer; {remedy}")]
-    Transport { path: String, demand: &'static str, remedy: &'static str },
-    #[error("nothing to export: {0}")]
-    Nothing(String),
-}
-
-fn conflict_remedy(error: &ExportsError) -> &'static str {
-    match error {
-        ExportsError::SameId(..) => "give each a different fsid=",
-        ExportsError::SamePath(..) => "remove one of them, or remove fsid=root",
-        ExportsError::BadPath(_) => "export it under a path whose names have at most 255 bytes",
-    }
-}
-
-fn transport_remedy(demand: Transport) -> &'static str {
-    match demand {
-        Transport::MutualTls => "start it with --tls-cert, --tls-key and --tls-client-ca",
-        _ => "start it with --tls-cert and --tls-key",
-    }
-}
-
-fn open_remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "; create it, or correct the path",
-        io::ErrorKind::NotADirectory => "; export its directory",
-        io::ErrorKind::PermissionDenied => "; give the user of this server read access",
-        _ => "",
-    }
 }
 
 pub(crate) type OpenFileSystem =
@@ -93,11 +53,6 @@ pub(crate) struct Sources {
     /// Hosts and netgroups of the last loaded list, and its need for client names.
     named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
-
-pub(super) type ListedEntries = Vec<(Entry, Option<String>)>;
-
-/// Rules with the options in force, by the source of their export.
-pub(crate) type ListedRules = Vec<(Source, EffectiveExport)>;
 
 #[derive(Clone)]
 struct Known {
@@ -504,30 +459,6 @@ pub(crate) fn exports_without_directory(engine: &vouch_nfs4_server::Server) -> V
     engine.exports_without_directory().iter().map(warning).collect()
 }
 
-/// Settings that all clients of a path share.
-pub(super) fn first(entry: &Entry) -> Options {
-    let mut options =
-        entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
-    for client in &entry.clients {
-        options.fsid = options.fsid.or(client.options.fsid);
-        // All clients share one file system, so all must be allowed to cross mounts.
-        options.cross_mounts &= client.options.cross_mounts;
-        options.sync |= client.options.sync;
-        // Clients share the files, so one that forbids delegations decides for all.
-        options.no_delegations |= client.options.no_delegations;
-        // A file system offers the same attributes to all clients.
-        options.no_acl |= client.options.no_acl;
-        options.no_xattr |= client.options.no_xattr;
-        options.data_servers =
-            options.data_servers.take().or_else(|| client.options.data_servers.clone());
-        options.locations = options.locations.take().or_else(|| client.options.locations.clone());
-        options.share_snapshots(&client.options);
-        options.mount_point =
-            options.mount_point.take().or_else(|| client.options.mount_point.clone());
-    }
-    options
-}
-
 impl ExportList {
     /// Faults of `options` for [`Self::One`], each with its cure.
     pub fn check_options(options: &str) -> Result<(), String> {
@@ -583,59 +514,6 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
     match (device(point), device(&point.join(".."))) {
         (Ok(here), Ok(above)) if here.0 != above.0 || here == above => None,
         _ => Some(format!("nothing is mounted on {}; reload when it is", point.display())),
-    }
-}
-
-/// From `fsid=`, the tree or the path, so equal at each start, and for a tree on each server. The
-/// highest bit marks identifiers that are not from `fsid=`.
-fn number(
-    source: &Source,
-    fsid: Option<Fsid>,
-    tree_number: Option<u64>,
-) -> (ExportId, Option<(u64, u64)>) {
-    let hashed = |bytes: &[u8]| {
-        let hash = blake3::hash(bytes);
-        let word = hash.as_bytes().first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
-        ExportId(word | 1 << 31)
-    };
-    match (fsid, source, tree_number) {
-        (Some(Fsid::Number(number)), ..) => {
-            (ExportId(number & !(1 << 31)), Some((number.into(), 0)))
-        }
-        (Some(Fsid::Root), ..) => (ExportId(0), Some((0, 0))),
-        (Some(Fsid::Uuid(uuid)), ..) => {
-            let half =
-                |at: usize| uuid[at..].first_chunk().map_or(0, |half| u64::from_be_bytes(*half));
-            (hashed(&uuid), Some((half(0), half(8))))
-        }
-        (None, _, Some(tree)) => (hashed(&tree.to_be_bytes()), None),
-        (None, Source::Directory(path), None) => (hashed(path), None),
-        (None, Source::Tree(tree), None) => (hashed(&[b"tree:", &tree[..]].concat()), None),
-    }
-}
-
-/// The export's path, or its path below the root export (`fsid=root`), as in the kernel's server.
-fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Vec<u8>> {
-    let parts = |path: &[u8]| {
-        path.split(|&byte| byte == b'/')
-            .filter(|part| !part.is_empty())
-            .map(<[u8]>::to_vec)
-            .collect::<Vec<_>>()
-    };
-    if let Some(pseudo) = pseudo {
-        return parts(pseudo.as_bytes());
-    }
-    match source {
-        Source::Directory(path) => {
-            let own = parts(path);
-            match root {
-                Some(Source::Directory(root)) => {
-                    own.strip_prefix(&parts(root)[..]).map_or(own.clone(), <[Vec<u8>]>::to_vec)
-                }
-                _ => own,
-            }
-        }
-        Source::Tree(tree) => [vec![b"tree".to_vec()], parts(tree)].concat(),
     }
 }
 

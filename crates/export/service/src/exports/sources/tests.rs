@@ -1,6 +1,7 @@
 use super::*;
 use crate::tests::blocking::Nobody;
 use std::net::SocketAddr;
+use vouch_nfs4_server::ExportId;
 use vouch_vfs::memory::MemoryFs;
 
 fn sources(list: ExportList) -> Sources {
