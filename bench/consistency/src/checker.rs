@@ -72,14 +72,18 @@ pub(crate) enum Search {
 
 /// Searches an order of `operations` of one object that respects real time and the model.
 pub(crate) fn linearize(operations: &[Operation], limit: usize) -> Search {
-    let Some(mut state) = operations.iter().find_map(|op| State::of(&op.call)) else {
-        return Search::Found;
-    };
+    match operations.iter().find_map(|op| State::of(&op.call)) {
+        Some(state) => linearize_from(state, operations, limit),
+        None => Search::Found,
+    }
+}
+
+pub(crate) fn linearize_from(mut state: State, operations: &[Operation], limit: usize) -> Search {
     let mut ops: Vec<&Operation> = operations
         .iter()
         .filter(|op| !matches!(op.call, Call::Change | Call::List))
         // Without a reply, an observer observes nothing.
-        .filter(|op| op.outcome != Outcome::Unknown || !op.call.is_observer())
+        .filter(|op| op.outcome != Outcome::Unknown || !op.is_observer())
         .collect();
     ops.sort_by_key(|op| (op.start, op.id));
     let required = ops.iter().filter(|op| op.end.is_some()).count();

@@ -1,14 +1,19 @@
-//! One client of the workload: its calls, with retries, and its recovery after a restart.
+//! Single calls of the workload, and what their statuses mean.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use vouch_bench::Error;
 use vouch_bench::target::{NfsTarget, Sec, TlsFiles};
 use vouch_nfs4::attr::ChangeAttrType;
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Attributes, Bitmap, Bytes, Filehandle, Name, Stateid, Status, Verifier};
+use vouch_nfs4::{
+    Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bitmap, Bytes, Filehandle, Name, Stateid,
+    Status, Verifier, cb,
+};
 use vouch_nfs4_client::{Client, Config, Error as CallError, Identity, Reply};
 
 use crate::history::Outcome;
@@ -22,12 +27,16 @@ pub struct Server {
     pub minor: u32,
 }
 
+/// Stateids that the server has recalled.
+pub type Recalls = Arc<Mutex<HashSet<[u8; 12]>>>;
+
 impl Server {
     pub(crate) async fn connect(
         &self,
         address: SocketAddr,
         name: &str,
         instance: u64,
+        recalls: Recalls,
     ) -> Result<Client, Error> {
         let server = self.clone();
         let credentials = move || {
@@ -36,16 +45,53 @@ impl Server {
         };
         let made = tokio::task::spawn_blocking(credentials.clone()).await;
         let (tls, protection) = made.map_err(|error| Error::Program(error.to_string()))??;
-        let identity = Identity::new(name, Verifier(instance.to_be_bytes()));
-        let mut config =
-            Config::new(address, self.minor, identity, vouch_nfs4_client::Plain::none());
+        let mut config = config(address, self.minor, name, instance, recalls);
         config.protection = protection;
         config.tls = tls;
         if self.sec.service().is_some() {
             config.renewal =
                 Some(Arc::new(move || Ok(credentials().map(|(_, protection)| protection)?)));
         }
-        Client::connect(config).await.map_err(Error::nfs(self.target.to_string()))
+        connect(config).await.map_err(Error::nfs(self.target.to_string()))
+    }
+}
+
+/// Of a client of the workload, with AUTH_SYS.
+pub fn config(
+    address: SocketAddr,
+    minor: u32,
+    name: &str,
+    instance: u64,
+    recalls: Recalls,
+) -> Config {
+    let mut identity = Identity::new(name, Verifier(instance.to_be_bytes()));
+    // After a restart, the worker reclaims its locks first.
+    identity.reclaim_complete = false;
+    let mut config = Config::new(address, minor, identity, vouch_nfs4_client::Plain::none());
+    config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
+        cb::Args::Recall(args) => {
+            recalls.lock().insert(args.stateid.other);
+            cb::Results::Recall(Ok(()))
+        }
+        args => cb::Results::failure(args.op(), Status::NOTSUPP),
+    });
+    config
+}
+
+pub async fn connect(config: Config) -> Result<Client, CallError> {
+    let client = Client::connect(config).await?;
+    // In a grace period the server may refuse it; then new state waits for the end.
+    let _ = end_reclaims(&client).await;
+    Ok(client)
+}
+
+pub(crate) async fn end_reclaims(client: &Client) -> Result<(), CallError> {
+    if client.minor() == 0 {
+        return Ok(());
+    }
+    match client.reclaim_complete().await {
+        Err(CallError::Refused { status: Status::COMPLETE_ALREADY, .. }) => Ok(()),
+        result => result,
     }
 }
 
@@ -86,9 +132,9 @@ pub(crate) const fn is_later(status: Status) -> bool {
 
 pub(crate) fn refused(status: Status) -> Outcome {
     match status {
-        Status::NOENT => Outcome::NotFound,
+        Status::NOENT | Status::NOXATTR => Outcome::NotFound,
         Status::EXIST | Status::NOTDIR | Status::ISDIR | Status::NOTEMPTY => Outcome::Exists,
-        Status::DENIED | Status::SHARE_DENIED => Outcome::Denied,
+        Status::DENIED | Status::SHARE_DENIED | Status::LOCKED => Outcome::Denied,
         status => Outcome::Failed(status.to_string()),
     }
 }
@@ -147,10 +193,77 @@ pub(crate) async fn truncate(
     file: &Filehandle,
     size: u64,
 ) -> Result<(), CallError> {
-    let attributes = Attributes { size: Some(size), ..Attributes::default() };
+    set(client, file, &Attributes { size: Some(size), ..Attributes::default() }).await
+}
+
+async fn set(
+    client: &Client,
+    file: &Filehandle,
+    attributes: &Attributes<'_>,
+) -> Result<(), CallError> {
     let compound = client.compound().cached().putfh(file);
-    let reply = compound.setattr(Stateid::ANONYMOUS, &attributes).send().await?;
+    let reply = compound.setattr(Stateid::ANONYMOUS, attributes).send().await?;
     reply.results().skip(&[Op::PUTFH, Op::SETATTR])
+}
+
+pub(crate) async fn set_mode(
+    client: &Client,
+    file: &Filehandle,
+    mode: u64,
+) -> Result<(), CallError> {
+    set(client, file, &Attributes { mode: Some(mode as u32), ..Attributes::default() }).await
+}
+
+/// Sets a list with one named entry, of the user `uid`.
+pub(crate) async fn set_acl(client: &Client, file: &Filehandle, uid: u64) -> Result<(), CallError> {
+    let uid = uid.to_string();
+    let (read, both) = (AceMask::READ_DATA, AceMask::READ_DATA | AceMask::WRITE_DATA);
+    let entries = [("OWNER@", both), (&*uid, both), ("GROUP@", read), ("EVERYONE@", read)];
+    let entries = entries.map(|(who, mask)| Ace {
+        kind: AceType::ALLOW,
+        flags: AceFlags(0),
+        mask,
+        who: Bytes(who.as_bytes()),
+    });
+    let acl = Acl(entries.to_vec().into());
+    set(client, file, &Attributes { acl: Some(acl), ..Attributes::default() }).await
+}
+
+async fn get<T>(
+    client: &Client,
+    file: &Filehandle,
+    wanted: u32,
+    read: impl FnOnce(&Attributes<'_>) -> Option<T>,
+) -> Result<Option<T>, CallError> {
+    let reply = client.compound().putfh(file).getattr(Bitmap::of(&[wanted])).send().await?;
+    let mut results = reply.results();
+    results.skip(&[Op::PUTFH])?;
+    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
+        return Err(CallError::Mismatch("expected the result of GETATTR"));
+    };
+    Ok(read(&ok.attrs.attributes()?))
+}
+
+pub(crate) async fn mode(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
+    get(client, file, 33, |attributes| attributes.mode.map(u64::from)).await
+}
+
+/// The user of the only named entry.
+pub(crate) async fn acl(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
+    let user = |who: &[u8]| std::str::from_utf8(who).ok()?.split('@').next()?.parse().ok();
+    get(client, file, 12, |attributes| {
+        attributes.acl.as_ref()?.0.iter().find_map(|entry| user(entry.who.0))
+    })
+    .await
+}
+
+/// Names of the file.
+pub(crate) async fn links(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
+    get(client, file, 35, |attributes| attributes.numlinks.map(u64::from)).await
+}
+
+pub(crate) async fn lease_s(client: &Client, file: &Filehandle) -> Result<Option<u32>, CallError> {
+    get(client, file, 10, |attributes| attributes.lease_time_s).await
 }
 
 /// Change attribute and size.
@@ -223,11 +336,6 @@ pub(crate) async fn list(
 
 /// The server says that change attributes only grow.
 pub(crate) async fn changes_grow(client: &Client, file: &Filehandle) -> Result<bool, CallError> {
-    let reply = client.compound().putfh(file).getattr(Bitmap::of(&[79])).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
-        return Err(CallError::Mismatch("expected the result of GETATTR"));
-    };
-    Ok(ok.attrs.attributes()?.change_attr_type == Some(ChangeAttrType::MONOTONIC_INCR))
+    let kind = get(client, file, 79, |attributes| attributes.change_attr_type).await?;
+    Ok(kind == Some(ChangeAttrType::MONOTONIC_INCR))
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::NAMES;
+use crate::model::{CELLS, NAMES};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct History {
@@ -61,10 +61,22 @@ pub enum Call {
     Punch {
         cell: Cell,
     },
+    /// Of another file with these cells.
+    Clone {
+        values: [u64; CELLS],
+    },
+    Allocate {
+        cells: Cell,
+    },
     Size,
     Commit,
     /// The server's process ended: unstable data may be lost.
     Restart,
+    /// A name or a value whose change was not answered before a restart. The restart may undo the
+    /// change, also if others have seen it.
+    Undone {
+        key: u8,
+    },
     Create {
         name: u8,
     },
@@ -92,6 +104,10 @@ pub enum Call {
     },
     /// The whole listing.
     List,
+    /// Number of names of the file `file`, of which one is in another directory.
+    Links {
+        file: u64,
+    },
     Lock {
         owner: Owner,
         write: bool,
@@ -112,6 +128,10 @@ pub enum Call {
     Close {
         owner: Owner,
     },
+    /// READ or WRITE with the anonymous stateid.
+    Use {
+        access: u8,
+    },
     /// The state of a client or open owner has ended: its lease expired, it came back as a new
     /// instance, or it lost its state in a restart.
     Drop {
@@ -119,6 +139,28 @@ pub enum Call {
     },
     /// The change attribute alone.
     Change,
+    /// A mode, an access control list, or an extended attribute.
+    Set {
+        key: u8,
+        value: u64,
+        how: SetHow,
+    },
+    Get {
+        key: u8,
+    },
+    Unset {
+        key: u8,
+    },
+    /// The extended attributes that exist: a bit for each.
+    Keys,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SetHow {
+    Either,
+    Create,
+    Replace,
 }
 
 impl Call {
@@ -131,12 +173,23 @@ impl Call {
                 | Self::Lookup { .. }
                 | Self::Listed { .. }
                 | Self::List
+                | Self::Links { .. }
+                | Self::Use { .. }
+                | Self::Get { .. }
+                | Self::Keys
                 | Self::Change
         )
     }
 
     pub(crate) const fn changes_file(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Truncate { .. } | Self::Punch { .. })
+        matches!(
+            self,
+            Self::Write { .. }
+                | Self::Truncate { .. }
+                | Self::Punch { .. }
+                | Self::Clone { .. }
+                | Self::Allocate { .. }
+        )
     }
 
     pub(crate) const fn changes_names(&self) -> bool {
@@ -178,6 +231,17 @@ pub struct Fault {
 
 pub(crate) const RESTART: &str = "restart";
 
+impl Operation {
+    /// It changed nothing, so a history without it stays a possible history.
+    pub(crate) fn is_observer(&self) -> bool {
+        let is_refused = matches!(
+            self.outcome,
+            Outcome::NotFound | Outcome::Exists | Outcome::Denied | Outcome::Failed(_)
+        );
+        self.call.is_observer() || is_refused
+    }
+}
+
 impl History {
     /// All calls, and what follows from others: the server's restarts are calls of each file, and
     /// a listing is a look at each of its names, at any time within its interval.
@@ -206,6 +270,8 @@ impl History {
                 });
             }
         }
+        self.undo_unanswered(&mut all);
+        self.widen_attributes(&mut all);
         for op in &self.operations {
             if let Outcome::Names(names) = &op.outcome {
                 for name in 0..NAMES as u8 {
@@ -220,6 +286,62 @@ impl History {
             op.id = id;
         }
         all
+    }
+}
+
+impl History {
+    /// A call is durable when it is answered. Until then others may see its effect, and a power cut
+    /// may undo it.
+    fn undo_unanswered(&self, all: &mut Vec<Operation>) {
+        for fault in self.faults.iter().filter(|fault| fault.kind == RESTART) {
+            let runs = |op: &&Operation| {
+                op.start < fault.end && op.end.is_none_or(|end| end > fault.start)
+            };
+            for op in self.operations.iter().filter(runs) {
+                let keys = match op.call {
+                    Call::Create { name }
+                    | Call::Mkdir { name }
+                    | Call::Link { name, .. }
+                    | Call::Remove { name } => vec![name],
+                    Call::Rename { from, to } => vec![from, to],
+                    Call::Set { key, .. } | Call::Unset { key } => vec![key],
+                    _ => continue,
+                };
+                all.extend(keys.into_iter().map(|key| Operation {
+                    client: u16::MAX,
+                    start: fault.start,
+                    end: Some(fault.end),
+                    call: Call::Undone { key },
+                    outcome: Outcome::Done,
+                    change: None,
+                    verifier: None,
+                    ..op.clone()
+                }));
+            }
+        }
+    }
+
+    /// A server may change a link count or a size and then the name or the data, both while the call
+    /// runs. A look at the attribute in between counts as anywhere within that call.
+    fn widen_attributes(&self, all: &mut [Operation]) {
+        for op in all.iter_mut() {
+            let is_change = match op.call {
+                Call::Links { .. } => Call::changes_names,
+                Call::Size => Call::changes_file,
+                _ => continue,
+            };
+            let (start, end) = (op.start, op.end);
+            let changes = self.operations.iter().filter(|other| {
+                other.object == op.object
+                    && is_change(&other.call)
+                    && end.is_none_or(|end| other.start <= end)
+                    && other.end.is_none_or(|end| end >= start)
+            });
+            for change in changes {
+                op.start = op.start.min(change.start);
+                op.end = op.end.zip(change.end).map(|(one, other)| one.max(other));
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
 
 pub mod checker;
-mod client;
+pub mod client;
 pub mod history;
 mod model;
 mod relay;

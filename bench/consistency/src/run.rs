@@ -12,11 +12,13 @@ use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Filehandle};
 use vouch_nfs4_client::{Client, Error as CallError};
 
-use crate::client::{self, Server, is_later};
-use crate::history::{Fault, History, Operation, RESTART, STABLE_NAMES, stable_name};
+use crate::client::{self, Recalls, Server, is_later};
+use crate::history::{
+    Call, Fault, History, Operation, Outcome, RESTART, STABLE_NAMES, SetHow, stable_name,
+};
 use crate::relay::{Kind, Relay};
 use crate::rng::Rng;
-use crate::worker::{Objects, Worker, no_delegation};
+use crate::worker::{FIRST_MODE, HeldState, Objects, SOURCE, Worker, no_delegation};
 use crate::{Verdict, check};
 
 #[derive(Debug, Clone)]
@@ -62,18 +64,27 @@ pub fn run(
         let instance = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |now| now.as_nanos() as u64);
-        let admin = options.server.connect(address, &format!("admin {instance}"), instance).await?;
+        let name = format!("admin {instance}");
+        let admin = options.server.connect(address, &name, instance, Recalls::default()).await?;
+        let (server, relayed) = (options.server.clone(), relay.address);
+        let connect: Connect = Arc::new(move |_, name, instance, recalls| {
+            let server = server.clone();
+            Box::pin(async move { server.connect(relayed, &name, instance, recalls).await })
+        });
         let mut clients = Vec::new();
         for at in 0..options.clients {
             let name = format!("vouch consistency {instance} {at}");
-            clients.push(options.server.connect(relay.address, &name, instance).await?);
+            let recalls = Recalls::default();
+            let client = connect(at, name, instance, recalls.clone()).await?;
+            clients.push((client, recalls));
         }
         for number in 0..options.histories {
             if stop.is_set() {
                 break;
             }
             let seed = options.seed.wrapping_add(number);
-            let history = one_history(options, &admin, &clients, &relay, seed).await?;
+            let all = (&admin, &clients[..]);
+            let history = one_history(options, all, &relay, &connect, (instance, seed)).await?;
             summary.histories += 1;
             summary.calls += history.operations.len() as u64;
             summary.faults += history.faults.len() as u64;
@@ -88,7 +99,7 @@ pub fn run(
             progress(&summary);
         }
         let _ = admin.close().await;
-        for client in clients {
+        for (client, _) in clients {
             let _ = tokio::time::timeout(Duration::from_secs(2), client.close()).await;
         }
         Ok(())
@@ -114,6 +125,7 @@ async fn set_up<T, F: Future<Output = Result<T, CallError>>>(
             }
             Err(error) if error.status().is_none_or(client::is_recovery) => {
                 let _ = admin.renew().await;
+                let _ = client::end_reclaims(admin).await;
                 tokio::time::sleep(Duration::from_millis(100)).await
             }
             Err(error) => return Err(Error::nfs(what)(error)),
@@ -134,49 +146,76 @@ async fn make_file(
     Ok(handle)
 }
 
+/// Connects a client of a worker, by its number, with a name and an instance.
+pub type Connect =
+    Arc<dyn Fn(u16, String, u64, Recalls) -> BoxFuture<Result<Client, Error>> + Send + Sync>;
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// The new directory of one history, on the server.
 pub struct Place {
     root: Filehandle,
     name: String,
     objects: Objects,
     changes_grow: bool,
+    lease: Option<Duration>,
 }
 
 impl Place {
-    pub async fn make(options: &Options, admin: &Client, seed: u64) -> Result<Self, Error> {
+    /// `unique` makes its name.
+    pub async fn make(options: &Options, admin: &Client, unique: u64) -> Result<Self, Error> {
         let what = options.server.target.to_string();
         let path = options.server.target.path.join("/");
         let root = set_up(admin, &what, || admin.walk(path.as_bytes())).await?.handle;
-        let name = format!("vouch-consistency-{:016x}", Rng(seed ^ admin.id().0).next());
+        let name = format!("vouch-consistency-{:016x}", Rng(unique).next());
         let directory = set_up(admin, &what, || admin.mkdir(&root, name.as_bytes(), 0o777)).await?;
         let names = set_up(admin, &what, || admin.mkdir(&directory, b"names", 0o777)).await?;
         for name in (0..STABLE_NAMES).map(stable_name) {
             set_up(admin, &what, || make_file(admin, &names, &name)).await?;
         }
         let mut files = Vec::new();
-        for file in ["base", "file", "lock", "share"] {
+        for file in FILES {
             files.push(set_up(admin, &what, || make_file(admin, &directory, file)).await?);
         }
         let base_id = set_up(admin, &what, || client::lookup(admin, &directory, "base")).await?;
         let changes_grow = options.server.minor == 2
-            && set_up(admin, &what, || client::changes_grow(admin, &files[1])).await?;
-        let objects = Objects { names, base: files[0], base_id, file: files[1], directory };
-        Ok(Self { root, name, objects, changes_grow })
+            && set_up(admin, &what, || client::changes_grow(admin, &files[1]))
+                .await
+                .unwrap_or(false);
+        let source: Vec<u8> = SOURCE.iter().flat_map(|value| value.to_be_bytes()).collect();
+        let how = StableHow::FileSync;
+        set_up(admin, &what, || client::write(admin, &files[7], 0, &source, how)).await?;
+        set_up(admin, &what, || client::set_mode(admin, &files[5], FIRST_MODE)).await?;
+        let lease_s = set_up(admin, &what, || client::lease_s(admin, &directory)).await?;
+        let lease = lease_s.map(|s| Duration::from_secs(s.into()));
+        let objects = Objects {
+            names,
+            base: files[0],
+            base_id,
+            file: files[1],
+            shared: files[3],
+            delegated: files[4],
+            attributes: files[5],
+            listed: files[6],
+            directory,
+        };
+        Ok(Self { root, name, objects, changes_grow, lease })
     }
 
     /// The clients' calls beside `faults`, which returns those that it made.
     pub async fn history(
         &self,
         options: &Options,
-        clients: &[Client],
-        seed: u64,
-        start: Instant,
+        (admin, clients): (&Client, &[(Client, Recalls)]),
+        (seed, start): (u64, Instant),
+        connect: &Connect,
         faults: impl Future<Output = Result<Vec<Fault>, Error>>,
     ) -> Result<History, Error> {
-        let log = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::new(Mutex::new(vec![first_mode()]));
         let mut rng = Rng(seed);
         let mut tasks = Vec::new();
-        for (number, client) in clients.iter().enumerate() {
+        // Unlike a watch channel, it wakes the workers in their order.
+        let is_restarted = Arc::new(tokio::sync::SetOnce::new());
+        for (number, (client, recalls)) in clients.iter().enumerate() {
             let mut worker = Worker {
                 client: client.clone(),
                 id: client.id(),
@@ -185,21 +224,37 @@ impl Place {
                 objects: self.objects.clone(),
                 start,
                 log: log.clone(),
-                lock: None,
-                lock_file: None,
-                open: None,
+                state: HeldState::default(),
                 owners: number as u16,
                 stride: options.clients,
+                recalls: recalls.clone(),
+                connect: connect.clone(),
+                short_lease: self.lease.filter(|lease| *lease <= SHORT_LEASE),
+                lease: self.lease,
+                last_ok: Default::default(),
             };
-            let calls = options.calls;
+            let (calls, is_restarted) = (options.calls, is_restarted.clone());
             tasks.push(tokio::spawn(async move {
                 for _ in 0..calls {
                     worker.one_call().await;
+                }
+                // The server waits for the reclaims of each client that it knows.
+                if *is_restarted.wait().await {
+                    worker.notice_restart().await;
                 }
                 worker.finish().await;
             }));
         }
         let faults = faults.await?;
+        let restarts = faults.iter().any(|fault| fault.kind == RESTART);
+        is_restarted.set(restarts).expect("it is set once");
+        if restarts {
+            let reclaimed = async || {
+                admin.renew().await?;
+                client::end_reclaims(admin).await
+            };
+            set_up(admin, &options.server.target.to_string(), reclaimed).await?;
+        }
         for task in tasks {
             task.await.map_err(|error| Error::Program(error.to_string()))?;
         }
@@ -229,18 +284,40 @@ impl Place {
     }
 }
 
+/// Short enough to wait for its end.
+const SHORT_LEASE: Duration = Duration::from_secs(2);
+
+const FILES: [&str; 8] =
+    ["base", "file", "lock", "share", "delegated", "attributes", "listed", "source"];
+
+/// The set-up's, before all calls.
+fn first_mode() -> Operation {
+    Operation {
+        id: 0,
+        client: u16::MAX,
+        object: "mode".into(),
+        start: 0,
+        end: Some(0),
+        call: Call::Set { key: 0, value: FIRST_MODE, how: SetHow::Either },
+        outcome: Outcome::Done,
+        change: None,
+        verifier: None,
+    }
+}
+
 async fn one_history(
     options: &Options,
-    admin: &Client,
-    clients: &[Client],
+    (admin, clients): (&Client, &[(Client, Recalls)]),
     relay: &Relay,
-    seed: u64,
+    connect: &Connect,
+    (instance, seed): (u64, u64),
 ) -> Result<History, Error> {
-    let place = Place::make(options, admin, seed).await?;
+    let place = Place::make(options, admin, seed ^ instance).await?;
     let start = Instant::now();
     relay.begin(start.into_std(), seed);
     let restart = restart(options, seed, start);
-    let mut history = place.history(options, clients, seed, start, restart).await?;
+    let mut history =
+        place.history(options, (admin, clients), (seed, start), connect, restart).await?;
     history.faults.extend(relay.end());
     place.remove(admin).await;
     Ok(history)
@@ -248,7 +325,7 @@ async fn one_history(
 
 async fn restart(options: &Options, seed: u64, start: Instant) -> Result<Vec<Fault>, Error> {
     let Some(command) = &options.restart else { return Ok(Vec::new()) };
-    tokio::time::sleep(Duration::from_millis(Rng(seed).below(50))).await;
+    tokio::time::sleep(Duration::from_millis(Rng(seed).below(200))).await;
     let begun = start.elapsed();
     let shell = command.clone();
     let ended = tokio::task::spawn_blocking(move || {

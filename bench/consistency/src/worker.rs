@@ -1,18 +1,27 @@
 //! One client of a history: chooses its calls by the seed, sends them, and records each.
 
+mod attributes;
+mod delegations;
+mod state;
+
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use vouch_nfs4::op::*;
 use vouch_nfs4::{ClientId, Filehandle, Name, Verifier};
-use vouch_nfs4_client::{Client, Error as CallError, Lock, OpenFile};
+use vouch_nfs4_client::{Client, Error as CallError};
 
-use crate::client::{self, Answer, answer, is_later, refused};
+use crate::client::{self, Answer, Recalls, answer, is_later, refused};
 use crate::history::{Call, Operation, Outcome, volatile_name};
-use crate::model::{CELLS, LOCK_BYTES, NAMES};
+use crate::model::{CELLS, NAMES};
 use crate::rng::Rng;
+use crate::run::Connect;
+pub(crate) use attributes::{FIRST_MODE, SOURCE};
+pub(crate) use state::HeldState;
 
 #[derive(Clone)]
 pub(crate) struct Objects {
@@ -20,6 +29,10 @@ pub(crate) struct Objects {
     pub(crate) base: Filehandle,
     pub(crate) base_id: u64,
     pub(crate) file: Filehandle,
+    pub(crate) shared: Filehandle,
+    pub(crate) delegated: Filehandle,
+    pub(crate) attributes: Filehandle,
+    pub(crate) listed: Filehandle,
     pub(crate) directory: Filehandle,
 }
 
@@ -36,12 +49,17 @@ pub(crate) struct Worker {
     pub(crate) objects: Objects,
     pub(crate) start: Instant,
     pub(crate) log: Arc<Mutex<Vec<Operation>>>,
-    pub(crate) lock: Option<(u16, u8, u8, Lock)>,
-    pub(crate) lock_file: Option<OpenFile>,
-    pub(crate) open: Option<(u16, OpenFile)>,
+    pub(crate) state: HeldState,
     /// Next lock or open owner: no two clients use the same.
     pub(crate) owners: u16,
     pub(crate) stride: u16,
+    pub(crate) recalls: Recalls,
+    pub(crate) connect: Connect,
+    /// The lease of the server, if it is short enough to wait for its end.
+    pub(crate) short_lease: Option<Duration>,
+    pub(crate) lease: Option<Duration>,
+    /// Begin of the newest call that was answered, with the client id that the locks have.
+    pub(crate) last_ok: AtomicU64,
 }
 
 /// A call and its outcome, before its interval is known.
@@ -92,6 +110,9 @@ impl Worker {
             match answer(&self.client, send(self.client.clone()).await).await {
                 Answer::Ok(value) => {
                     self.record(object, start, true, read(value, call));
+                    if self.client.id() == self.id {
+                        self.last_ok.fetch_max(start, Relaxed);
+                    }
                     return true;
                 }
                 Answer::Status(status) if is_later(status) => {
@@ -113,77 +134,74 @@ impl Worker {
         }
     }
 
-    /// A server that restarted, or ended the lease, gives the client another id. The state of the
-    /// earlier one ended at an unknown time.
-    fn forget_lost_state(&mut self) {
-        let id = self.client.id();
-        if std::mem::replace(&mut self.id, id) == id {
-            return;
+    pub(crate) async fn one_call(&mut self) {
+        self.recover().await;
+        match self.rng.below(100) {
+            0..26 => self.file_call().await,
+            26..52 => self.names_call().await,
+            52..66 => self.lock_call().await,
+            66..78 => self.open_call().await,
+            78..87 => self.delegation_call().await,
+            87..92 if self.client.minor() == 2 => self.xattr_call().await,
+            87..96 => self.attribute_call().await,
+            96..99 if self.client.minor() == 2 => self.range_call().await,
+            96..99 => self.file_call().await,
+            _ if self.client.minor() > 0 => self.lost_client_call().await,
+            _ => {}
         }
-        if let Some((owner, ..)) = self.lock.take() {
-            self.drop_owner("lock", owner);
-        }
-        if let Some((owner, _)) = self.open.take() {
-            self.drop_owner("share", owner);
-        }
-        self.lock_file = None;
     }
 
-    pub(crate) async fn one_call(&mut self) {
-        self.forget_lost_state();
-        match self.rng.below(10) {
-            0..4 => self.file_call().await,
-            4..8 => self.names_call().await,
-            8 => self.lock_call().await,
-            _ => self.open_call().await,
-        }
+    async fn read_cell(&self, object: &str, file: Filehandle, cell: u8) -> bool {
+        let offset = u64::from(cell) * CELL_LEN;
+        let send = |client: Client| async move {
+            client::read(&client, &file, offset, CELL_LEN as u32).await
+        };
+        let call = Call::Read { cell, cached: false };
+        self.call(object, call, send, |data, call| Seen::new(call, content(&data))).await
+    }
+
+    async fn write_cell(&mut self, object: &str, file: Filehandle, cell: u8) {
+        let value = self.new_value();
+        let how = match self.rng.percent(50) {
+            true => StableHow::FileSync,
+            false => StableHow::Unstable,
+        };
+        let (offset, data) = (u64::from(cell) * CELL_LEN, value.to_be_bytes());
+        let send =
+            |client: Client| async move { client::write(&client, &file, offset, &data, how).await };
+        let call = Call::Write { cell, value, stable: false };
+        self.call(object, call, send, |(stable, verifier), _| Seen {
+            verifier: Some(verifier),
+            ..Seen::new(Call::Write { cell, value, stable }, Outcome::Done)
+        })
+        .await;
+    }
+
+    async fn truncate_file(&self, object: &str, file: Filehandle, cells: u8) {
+        let size = u64::from(cells) * CELL_LEN;
+        let send = |client: Client| async move { client::truncate(&client, &file, size).await };
+        let call = Call::Truncate { cells };
+        self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+    }
+
+    /// Unique in the history.
+    const fn new_value(&mut self) -> u64 {
+        self.rng.next() >> 16 | 1
     }
 
     async fn file_call(&mut self) {
         let file = self.objects.file;
         let cell = self.rng.below(CELLS as u64) as u8;
-        let offset = u64::from(cell) * CELL_LEN;
         match self.rng.below(10) {
             0..3 => {
-                // Unique in the history.
-                let value = self.rng.next() >> 16 | 1;
-                let how = match self.rng.percent(50) {
-                    true => StableHow::FileSync,
-                    false => StableHow::Unstable,
-                };
-                let data = value.to_be_bytes();
-                let send = |client: Client| async move {
-                    client::write(&client, &file, offset, &data, how).await
-                };
-                let call = Call::Write { cell, value, stable: false };
-                self.call("file", call, send, |(stable, verifier), _| Seen {
-                    verifier: Some(verifier),
-                    ..Seen::new(Call::Write { cell, value, stable }, Outcome::Done)
-                })
-                .await;
+                self.write_cell("file", file, cell).await;
             }
             3..7 => {
-                let send = |client: Client| async move {
-                    client::read(&client, &file, offset, CELL_LEN as u32).await
-                };
-                let call = Call::Read { cell, cached: false };
-                self.call("file", call, send, |data, call| {
-                    let outcome = match <[u8; 8]>::try_from(&data[..]) {
-                        Ok(data) => Outcome::Value(u64::from_be_bytes(data)),
-                        Err(_) if data.is_empty() => Outcome::Absent,
-                        Err(_) => Outcome::Value(PARTIAL),
-                    };
-                    Seen::new(call, outcome)
-                })
-                .await;
+                self.read_cell("file", file, cell).await;
             }
             7 => {
                 let cells = self.rng.below(CELLS as u64 + 1) as u8;
-                let size = u64::from(cells) * CELL_LEN;
-                let send =
-                    |client: Client| async move { client::truncate(&client, &file, size).await };
-                let call = Call::Truncate { cells };
-                self.call("file", call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+                self.truncate_file("file", file, cells).await;
             }
             8 => {
                 let send = |client: Client| async move { client::attributes(&client, &file).await };
@@ -209,7 +227,7 @@ impl Worker {
         let name = self.rng.below(NAMES as u64) as u8;
         let text = volatile_name(name);
         let bytes = text.as_bytes();
-        match self.rng.below(12) {
+        match self.rng.below(13) {
             0 | 1 => {
                 let how = CreateVerifier(self.rng.next());
                 let send =
@@ -262,6 +280,15 @@ impl Worker {
                 })
                 .await;
             }
+            11 => {
+                let base = self.objects.base;
+                let send = |client: Client| async move { client::links(&client, &base).await };
+                let call = Call::Links { file: self.objects.base_id };
+                self.call("names", call, send, |links, call| {
+                    Seen::new(call, links.map_or(Outcome::Unknown, Outcome::Value))
+                })
+                .await;
+            }
             _ => {
                 let send =
                     |client: Client| async move { client::attributes(&client, &directory).await };
@@ -274,130 +301,23 @@ impl Worker {
         }
     }
 
-    const fn next_owner(&mut self) -> u16 {
-        self.owners += self.stride;
-        self.owners
-    }
-
-    /// The state may be gone at the server, now or later.
-    fn drop_owner(&self, object: &str, owner: u16) {
-        let seen = Seen::new(Call::Drop { owner }, Outcome::Unknown);
-        self.record(object, 0, false, seen);
-    }
-
-    async fn lock_call(&mut self) {
-        if let Some((owner, first, len, mut lock)) = self.lock.take() {
-            let Some(file) = &self.lock_file else { return };
-            let start = self.now();
-            let sent = self.client.unlock(file, &mut lock, first.into(), len.into()).await;
-            let call = Call::Unlock { owner, first, len };
-            match answer(&self.client, sent).await {
-                Answer::Ok(()) => {
-                    self.record("lock", start, true, Seen::new(call, Outcome::Done));
-                }
-                Answer::Status(_) | Answer::Lost => {
-                    self.record("lock", start, false, Seen::new(call, Outcome::Unknown));
-                    self.drop_owner("lock", owner);
-                    self.lock_file = None;
-                }
-            }
-            return;
-        }
-        if self.lock_file.is_none() {
-            let access = no_delegation(&self.client, ShareAccess::BOTH);
-            let directory = self.objects.directory;
-            let opened = self.client.open(&directory, b"lock", access, None).await;
-            match answer(&self.client, opened).await {
-                Answer::Ok(file) => self.lock_file = Some(file),
-                Answer::Status(_) | Answer::Lost => return,
-            }
-        }
-        let owner = self.next_owner();
-        let first = self.rng.below(LOCK_BYTES as u64) as u8;
-        let len = 1 + self.rng.below(LOCK_BYTES as u64 - u64::from(first)) as u8;
-        let write = self.rng.percent(60);
-        let kind = if write { LockType::Write } else { LockType::Read };
-        let Some(file) = &mut self.lock_file else { return };
-        let start = self.start.elapsed().as_nanos() as u64;
-        let name = format!("lock {owner}");
-        let sent = self.client.lock(file, name.as_bytes(), kind, first.into(), len.into()).await;
-        let call = Call::Lock { owner, write, first, len, reclaim: false };
-        match answer(&self.client, sent).await {
-            Answer::Ok(Ok(lock)) => {
-                self.record("lock", start, true, Seen::new(call, Outcome::Done));
-                self.lock = Some((owner, first, len, lock));
-            }
-            Answer::Ok(Err(_)) => {
-                self.record("lock", start, true, Seen::new(call, Outcome::Denied));
-            }
-            Answer::Status(status) if is_later(status) => {}
-            Answer::Status(_) | Answer::Lost => {
-                self.record("lock", start, false, Seen::new(call, Outcome::Unknown));
-                self.drop_owner("lock", owner);
-                self.lock_file = None;
-            }
-        }
-    }
-
-    async fn open_call(&mut self) {
-        if let Some((owner, file)) = self.open.take() {
-            let start = self.now();
-            let sent = self.client.close_file(file).await;
-            let answered = answer(&self.client, sent).await;
-            let is_closed = matches!(answered, Answer::Ok(()));
-            let outcome = if is_closed { Outcome::Done } else { Outcome::Unknown };
-            self.record("share", start, is_closed, Seen::new(Call::Close { owner }, outcome));
-            if !is_closed {
-                // The server may have lost the open before.
-                self.drop_owner("share", owner);
-            }
-            return;
-        }
-        let owner = self.next_owner();
-        let access = 1 + self.rng.below(3) as u8;
-        let deny = self.rng.below(4) as u8;
-        let directory = self.objects.directory;
-        let start = self.now();
-        let wanted = match access {
-            1 => ShareAccess::READ,
-            2 => ShareAccess::WRITE,
-            _ => ShareAccess::BOTH,
-        };
-        let wanted = no_delegation(&self.client, wanted);
-        let claim = OpenClaim::Null(Name(b"share"));
-        let sent = self
-            .client
-            .open_with(&directory, wanted, ShareDeny(deny.into()), OpenHow::NoCreate, claim)
-            .await;
-        let call = Call::Open { owner, access, deny };
-        match answer(&self.client, sent).await {
-            Answer::Ok(file) => {
-                self.record("share", start, true, Seen::new(call, Outcome::Done));
-                self.open = Some((owner, file));
-            }
-            Answer::Status(status) if is_later(status) => {}
-            Answer::Status(status) => {
-                self.record("share", start, true, Seen::new(call, refused(status)));
-            }
-            Answer::Lost => {
-                self.record("share", start, false, Seen::new(call, Outcome::Unknown));
-                self.drop_owner("share", owner);
-            }
-        }
+    pub(crate) async fn notice_restart(&mut self) {
+        let sent = client::attributes(&self.client, &self.objects.file).await;
+        let _ = answer(&self.client, sent).await;
+        self.recover().await;
     }
 
     pub(crate) async fn finish(&mut self) {
-        self.forget_lost_state();
-        if self.lock.is_some() {
-            self.lock_call().await;
-        }
-        if self.open.is_some() {
-            self.open_call().await;
-        }
-        if let Some(file) = self.lock_file.take() {
-            let sent = self.client.close_file(file).await;
-            let _ = answer(&self.client, sent).await;
-        }
+        self.recover().await;
+        self.close_all().await;
+    }
+}
+
+fn content(data: &[u8]) -> Outcome {
+    match <[u8; 8]>::try_from(data) {
+        Ok(data) => Outcome::Value(u64::from_be_bytes(data)),
+        Err(_) if data.is_empty() => Outcome::Absent,
+        Err(_) => Outcome::Value(PARTIAL),
     }
 }
 

@@ -8,6 +8,8 @@ use crate::history::{Call, Outcome};
 pub(crate) const CELLS: usize = 4;
 /// Beyond the end of the file.
 const ABSENT: u64 = u64::MAX;
+/// Any content, or none.
+const ANY: u64 = u64::MAX - 2;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Content {
@@ -44,6 +46,13 @@ impl Content {
         }
     }
 
+    fn read(&mut self, value: u64) -> Option<()> {
+        if self.possible.contains(&ANY) {
+            self.possible = vec![value];
+        }
+        self.narrow(|possible| possible == value)
+    }
+
     fn narrow(&mut self, keep: impl Fn(u64) -> bool) -> Option<()> {
         self.possible.retain(|&value| keep(value));
         (!self.possible.is_empty()).then_some(())
@@ -51,32 +60,50 @@ impl Content {
 }
 
 impl File {
+    pub(super) fn unknown() -> Self {
+        let content = Content { possible: vec![ANY], undo: vec![ANY] };
+        Self(std::array::from_fn(|_| content.clone()))
+    }
+
+    /// Writes beyond the end make a hole.
+    fn fill(&mut self, cells: usize, stable: bool) {
+        for hole in &mut self.0[..cells] {
+            if hole.possible.contains(&ABSENT) {
+                hole.set(|old| if old == ABSENT { 0 } else { old }, stable);
+            }
+        }
+    }
+
     pub(super) fn step(&self, call: &Call, outcome: &Outcome) -> Option<Self> {
         let mut next = self.clone();
         match (call, outcome) {
             (Call::Write { cell, value, stable }, Outcome::Done | Outcome::Unknown) => {
                 let stable = *stable && *outcome == Outcome::Done;
                 let cell = usize::from(*cell);
-                for hole in &mut next.0[..cell] {
-                    if hole.possible.contains(&ABSENT) {
-                        hole.set(|old| if old == ABSENT { 0 } else { old }, stable);
-                    }
-                }
+                next.fill(cell, stable);
                 next.0[cell].set(|_| *value, stable);
             }
-            (Call::Truncate { cells }, Outcome::Done | Outcome::Unknown) => {
-                for (at, content) in next.0.iter_mut().enumerate() {
-                    match at < usize::from(*cells) {
-                        true if content.possible.contains(&ABSENT) => {
-                            content.set(|old| if old == ABSENT { 0 } else { old }, false)
-                        }
-                        true => {}
-                        false => content.set(|_| ABSENT, false),
-                    }
+            (Call::Clone { values }, Outcome::Done | Outcome::Unknown) => {
+                for (content, value) in next.0.iter_mut().zip(values) {
+                    content.set(|_| *value, false);
                 }
             }
+            (Call::Truncate { cells }, Outcome::Done | Outcome::Unknown) => {
+                next.fill(usize::from(*cells), false);
+                for content in &mut next.0[usize::from(*cells)..] {
+                    content.set(|_| ABSENT, false);
+                }
+            }
+            (Call::Allocate { cells }, Outcome::Done | Outcome::Unknown) => {
+                next.fill(usize::from(*cells), false);
+            }
             (Call::Punch { cell }, Outcome::Done | Outcome::Unknown) => {
-                next.0[usize::from(*cell)].set(|old| if old == ABSENT { ABSENT } else { 0 }, false)
+                let content = &mut next.0[usize::from(*cell)];
+                let was_any = content.possible.contains(&ANY);
+                content.set(|old| if old == ABSENT { ABSENT } else { 0 }, false);
+                if was_any {
+                    add(&mut content.possible, &[ABSENT]);
+                }
             }
             (Call::Commit, Outcome::Done) => next.0.iter_mut().for_each(|c| c.undo.clear()),
             (Call::Restart, _) => {
@@ -86,14 +113,18 @@ impl File {
                 }
             }
             (Call::Read { cell, .. }, Outcome::Value(value)) => {
-                next.0[usize::from(*cell)].narrow(|possible| possible == *value)?
+                next.0[usize::from(*cell)].read(*value)?
             }
             (Call::Read { cell, .. }, Outcome::Absent) => {
-                next.0[usize::from(*cell)].narrow(|possible| possible == ABSENT)?
+                next.0[usize::from(*cell)].read(ABSENT)?
             }
             (Call::Size, Outcome::Value(cells)) => {
                 for (at, content) in next.0.iter_mut().enumerate() {
-                    content.narrow(|value| (value != ABSENT) == ((at as u64) < *cells))?;
+                    let exists = (at as u64) < *cells;
+                    if !exists && content.possible.contains(&ANY) {
+                        content.possible = vec![ABSENT];
+                    }
+                    content.narrow(|value| (value != ABSENT) == exists)?;
                 }
             }
             _ => {}
@@ -104,6 +135,7 @@ impl File {
     pub(super) fn explain(&self) -> String {
         let name = |value: &u64| match *value {
             ABSENT => "beyond the end".to_owned(),
+            ANY => "not known".to_owned(),
             value => value.to_string(),
         };
         let cells = self.0.iter().enumerate().map(|(at, content)| {

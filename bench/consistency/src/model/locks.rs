@@ -8,33 +8,54 @@ use crate::history::{Call, Outcome, Owner};
 
 pub(crate) const LOCK_BYTES: usize = 8;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Held {
     No,
     Read,
     Write,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Locks(BTreeMap<Owner, [Held; LOCK_BYTES]>);
+impl Held {
+    const fn excludes(self, write: bool) -> bool {
+        match self {
+            Self::No => false,
+            Self::Read => write,
+            Self::Write => true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Locks {
+    held: BTreeMap<Owner, [Held; LOCK_BYTES]>,
+    /// The most that owners from before the history may hold.
+    unknown: [Held; LOCK_BYTES],
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self { held: BTreeMap::new(), unknown: [Held::No; LOCK_BYTES] }
+    }
+}
 
 impl Locks {
+    pub(super) fn unknown() -> Self {
+        Self { unknown: [Held::Write; LOCK_BYTES], ..Self::default() }
+    }
+
     fn conflicts(&self, owner: Owner, write: bool, first: u8, len: u8) -> bool {
         let range = usize::from(first)..usize::from(first + len);
-        self.0.iter().filter(|(other, _)| **other != owner).any(|(_, held)| {
-            held[range.clone()].iter().any(|held| match held {
-                Held::No => false,
-                Held::Read => write,
-                Held::Write => true,
-            })
-        })
+        self.held
+            .iter()
+            .filter(|(other, _)| **other != owner)
+            .any(|(_, held)| held[range.clone()].iter().any(|held| held.excludes(write)))
     }
 
     fn set(&mut self, owner: Owner, first: u8, len: u8, to: Held) {
-        let held = self.0.entry(owner).or_insert([Held::No; LOCK_BYTES]);
+        let held = self.held.entry(owner).or_insert([Held::No; LOCK_BYTES]);
         held[usize::from(first)..usize::from(first + len)].fill(to);
         if held.iter().all(|held| *held == Held::No) {
-            self.0.remove(&owner);
+            self.held.remove(&owner);
         }
     }
 
@@ -42,8 +63,15 @@ impl Locks {
         let mut next = self.clone();
         match *call {
             Call::Lock { owner, write, first, len, .. } => {
+                let range = usize::from(first)..usize::from(first + len);
+                let unknown = &mut next.unknown[range];
+                let may_conflict = unknown.iter().any(|held| held.excludes(write));
                 match (self.conflicts(owner, write, first, len), outcome) {
+                    (false, Outcome::Denied) if may_conflict => {}
+                    (false, Outcome::Unknown) if may_conflict => {}
                     (false, Outcome::Done | Outcome::Unknown) => {
+                        let others = if write { Held::No } else { Held::Read };
+                        unknown.iter_mut().for_each(|held| *held = others.min(*held));
                         let held = if write { Held::Write } else { Held::Read };
                         next.set(owner, first, len, held);
                     }
@@ -53,7 +81,7 @@ impl Locks {
             }
             Call::Unlock { owner, first, len } => next.set(owner, first, len, Held::No),
             Call::Drop { owner } => {
-                next.0.remove(&owner);
+                next.held.remove(&owner);
             }
             _ => {}
         }
@@ -61,10 +89,10 @@ impl Locks {
     }
 
     pub(super) fn explain(&self) -> String {
-        if self.0.is_empty() {
+        if self.held.is_empty() {
             return "no locks are held".into();
         }
-        let owners = self.0.iter().map(|(owner, held)| {
+        let owners = self.held.iter().map(|(owner, held)| {
             let bytes: String = held
                 .iter()
                 .map(|held| match held {

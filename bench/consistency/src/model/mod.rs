@@ -6,12 +6,14 @@ mod file;
 mod locks;
 mod names;
 mod opens;
+mod registers;
 
 use crate::history::{Call, Outcome};
 
 pub(crate) use file::CELLS;
 pub(crate) use locks::LOCK_BYTES;
 pub(crate) use names::NAMES;
+pub(crate) use registers::REGISTERS;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum State {
@@ -19,6 +21,7 @@ pub(crate) enum State {
     Names(names::Names),
     Locks(locks::Locks),
     Opens(opens::Opens),
+    Registers(registers::Registers),
 }
 
 impl State {
@@ -29,6 +32,8 @@ impl State {
             | Call::Read { .. }
             | Call::Truncate { .. }
             | Call::Punch { .. }
+            | Call::Clone { .. }
+            | Call::Allocate { .. }
             | Call::Size
             | Call::Commit
             | Call::Restart => Some(Self::File(file::File::default())),
@@ -38,10 +43,27 @@ impl State {
             | Call::Rename { .. }
             | Call::Remove { .. }
             | Call::Lookup { .. }
+            | Call::Links { .. }
             | Call::Listed { .. } => Some(Self::Names(names::Names::default())),
             Call::Lock { .. } | Call::Unlock { .. } => Some(Self::Locks(locks::Locks::default())),
-            Call::Open { .. } | Call::Close { .. } => Some(Self::Opens(opens::Opens::default())),
-            Call::Drop { .. } | Call::Change | Call::List => None,
+            Call::Open { .. } | Call::Close { .. } | Call::Use { .. } => {
+                Some(Self::Opens(opens::Opens::default()))
+            }
+            Call::Set { .. } | Call::Get { .. } | Call::Unset { .. } | Call::Keys => {
+                Some(Self::Registers(registers::Registers::default()))
+            }
+            Call::Drop { .. } | Call::Undone { .. } | Call::Change | Call::List => None,
+        }
+    }
+
+    /// Every state of this model: for the rest of a history whose beginning was left out.
+    pub(crate) fn unknown(&self) -> Self {
+        match self {
+            Self::File(_) => Self::File(file::File::unknown()),
+            Self::Names(_) => Self::Names(names::Names::unknown()),
+            Self::Locks(_) => Self::Locks(locks::Locks::unknown()),
+            Self::Opens(_) => Self::Opens(opens::Opens::unknown()),
+            Self::Registers(_) => Self::Registers(registers::Registers::unknown()),
         }
     }
 
@@ -54,6 +76,7 @@ impl State {
             Self::Names(state) => state.step(id, call, outcome).map(Self::Names),
             Self::Locks(state) => state.step(call, outcome).map(Self::Locks),
             Self::Opens(state) => state.step(call, outcome).map(Self::Opens),
+            Self::Registers(state) => state.step(call, outcome).map(Self::Registers),
         }
     }
 
@@ -64,6 +87,7 @@ impl State {
             Self::Names(state) => state.explain(),
             Self::Locks(state) => state.explain(),
             Self::Opens(state) => state.explain(),
+            Self::Registers(state) => state.explain(),
         }
     }
 }

@@ -182,11 +182,15 @@ impl World {
         let effects = {
             let machine = &mut *self.machine.lock();
             machine.connections.remove(&connection.id());
-            machine.fail_callbacks(connection.id());
             let now = machine.now();
             machine.server.as_ref().map(|server| server.connection_closed(connection, now))
         };
         self.apply_effects(effects.unwrap_or_default());
+        let unanswered: Vec<_> = {
+            let callbacks = &mut self.machine.lock().callbacks;
+            callbacks.extract_if(.., |(to, _), _| *to == connection.id()).collect()
+        };
+        unanswered.into_iter().for_each(|(_, id)| self.callback_failed(id));
     }
 
     /// Some connection breaks.
@@ -264,8 +268,8 @@ impl World {
     fn apply_effects(&self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Callback { id, to, xid, record, .. } => {
-                    self.send_callback(id, to, xid, record)
+                Effect::Callback { id, to, xid, record, timeout_ms, .. } => {
+                    self.send_callback(id, to, xid, record, Duration::from_millis(timeout_ms))
                 }
                 Effect::Persist { key, value, .. } => {
                     let machine = &mut *self.machine.lock();
@@ -290,17 +294,31 @@ impl World {
         }
     }
 
-    fn send_callback(&self, id: CallbackId, to: CallbackTo, xid: u32, record: Vec<u8>) {
+    fn send_callback(
+        &self,
+        id: CallbackId,
+        to: CallbackTo,
+        xid: u32,
+        record: Vec<u8>,
+        timeout: Duration,
+    ) {
         let machine = &mut *self.machine.lock();
+        let world = self.clone();
         if let CallbackTo::Connection(connection) = to
             && let Some(out) = machine.connections.get(&connection)
-            && out.send(record).is_ok()
         {
+            let mark = record.len() as u32 | 1 << 31;
+            let _ = out.send([&mark.to_be_bytes()[..], &record].concat());
             machine.callbacks.insert((connection, xid), id);
-            return;
+            self.spawn(async move {
+                tokio::time::sleep(timeout).await;
+                if world.machine.lock().callbacks.remove(&(connection, xid)).is_some() {
+                    world.callback_failed(id);
+                }
+            });
+        } else {
+            self.spawn(async move { world.callback_failed(id) });
         }
-        let world = self.clone();
-        self.spawn(async move { world.callback_failed(id) });
     }
 
     fn callback_failed(&self, id: CallbackId) {
@@ -392,9 +410,5 @@ impl Machine {
     fn now(&self) -> Now {
         let ms = 1_000 + self.start.elapsed().as_millis() as u64;
         Now { wall: time_at(ms + self.clock_offset_ms).wall, ..time_at(ms) }
-    }
-
-    fn fail_callbacks(&mut self, connection: ConnectionId) {
-        self.callbacks.retain(|(to, _), _| *to != connection);
     }
 }

@@ -9,12 +9,12 @@ mod network;
 
 use std::sync::Arc;
 
+use vouch_bench::Error;
 use vouch_bench::target::{NfsTarget, Sec};
-use vouch_consistency::run::{Options, Place};
+use vouch_consistency::client::{self, Recalls};
+use vouch_consistency::run::{Connect, Options, Place};
 use vouch_consistency::shrink::shrink;
 use vouch_consistency::{History, Rng, Server, Verdict, check, report};
-use vouch_nfs4::Verifier;
-use vouch_nfs4_client::{Client, Config, Identity, Plain};
 
 use machine::World;
 
@@ -39,13 +39,14 @@ fn options(seed: u64) -> Options {
     }
 }
 
-async fn connect(world: &World, minor: u32, number: u16) -> Client {
-    let identity =
-        Identity::new(format!("client {number}"), Verifier([number as u8, 0, 0, 0, 0, 0, 0, 1]));
-    let address = "192.0.2.1:2049".parse().expect("an address");
-    let mut config = Config::new(address, minor, identity, Plain::none());
-    config.connector = Some(network::connector(world.clone(), number));
-    Client::connect(config).await.expect("nothing fails before the history begins")
+fn connect(world: &World, minor: u32) -> Connect {
+    let world = world.clone();
+    Arc::new(move |number, name, instance, recalls| {
+        let address = "192.0.2.1:2049".parse().expect("an address");
+        let mut config = client::config(address, minor, &name, instance, recalls);
+        config.connector = Some(network::connector(world.clone(), number));
+        Box::pin(async { client::connect(config).await.map_err(Error::nfs("the world")) })
+    })
 }
 
 /// One run, which ends in the same history whenever the seed is the same.
@@ -59,16 +60,21 @@ fn history_of(seed: u64) -> History {
         let world = World::new(seed);
         let ticks = tokio::spawn(world.clone().ticks());
         let options = options(seed);
-        let admin = connect(&world, options.server.minor, u16::MAX).await;
+        let connect = connect(&world, options.server.minor);
+        let quiet = "nothing fails before the history begins";
+        let admin = connect(u16::MAX, "admin".into(), 1, Recalls::default()).await.expect(quiet);
         let mut clients = Vec::new();
         for number in 0..CLIENTS {
-            clients.push(connect(&world, options.server.minor, number).await);
+            let recalls = Recalls::default();
+            let name = format!("client {number}");
+            clients.push((connect(number, name, 1, recalls.clone()).await.expect(quiet), recalls));
         }
-        let place = Place::make(&options, &admin, seed).await.expect("a quiet server");
+        let place = Place::make(&options, &admin, seed).await.expect(quiet);
         let start = tokio::time::Instant::now();
         world.begin_faults();
         let faults = faults::run(world.clone(), options.server.minor, start, Rng::new(!seed));
-        let history = place.history(&options, &clients, seed, start, faults).await;
+        let all = (&admin, &clients[..]);
+        let history = place.history(&options, all, (seed, start), &connect, faults).await;
         world.stop().await;
         ticks.abort();
         history.expect("each client answers in the end")

@@ -8,7 +8,7 @@
 use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
-use vouch_vfs::{Attributes, Error, FileType, Result, Time};
+use vouch_vfs::{Attributes, Error, FileType, Result, Time, mutant};
 
 use crate::errno::OrError;
 use crate::mount::Mount;
@@ -44,6 +44,12 @@ impl Node {
 }
 
 fn change(stat: &Statx, changes: u64) -> u64 {
+    if mutant("change-id-by-coarse-ctime") {
+        return stat.stx_ctime.tv_sec as u64;
+    }
+    if mutant("change-id-repeats") {
+        return changed_ns(stat).wrapping_add(changes) & 7;
+    }
     changed_ns(stat).wrapping_add(changes)
 }
 
@@ -57,7 +63,11 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
     Ok(Attributes {
         file_type: file_type(stat).ok_or(Error::WrongType)?,
         mode: stat.stx_mode & 0o7777,
-        links: stat.stx_nlink,
+        links: if mutant("link-count-misses-one") {
+            stat.stx_nlink.saturating_sub(1).max(1)
+        } else {
+            stat.stx_nlink
+        },
         uid: stat.stx_uid,
         gid: stat.stx_gid,
         size: stat.stx_size,

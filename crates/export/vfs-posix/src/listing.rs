@@ -9,7 +9,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
-use vouch_vfs::{Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileType, Result};
+use vouch_vfs::{
+    Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileType, Result, mutant,
+};
 
 use crate::attributes::stat_name;
 use crate::directory_stream::{COOKIE_OFFSET, Entry, Stream};
@@ -98,9 +100,14 @@ impl Inner {
         with_files: bool,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
+        let mut shifts = stream.cookie != 0 && mutant("readdir-cookie-shifts");
         loop {
             if stream.given == stream.ahead.len() && !stream.read(node)? {
                 return Ok(true);
+            }
+            if std::mem::take(&mut shifts) {
+                stream.given += 1;
+                continue;
             }
             let group =
                 &stream.ahead[stream.given..(stream.given + GROUP_LEN).min(stream.ahead.len())];

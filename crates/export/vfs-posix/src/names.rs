@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use vouch_vfs::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error,
     FileId, FileType, Name, NewNode, OpenAccess, Renamed, Result, SetAttributes, SetTime, Time,
+    mutant,
 };
 
 use crate::attributes::{file_type, stat, stat_name};
@@ -169,6 +170,11 @@ impl Inner {
             CreateHow::Exclusive(verifier) => {
                 let attributes = node.attributes_of(&stat)?;
                 let retry = node.file_type == FileType::Regular && attributes.size == 0;
+                if mutant("exclusive-create-ignores-verifier") {
+                    let open =
+                        self.open_node(caller, &node, access, AccessOverride::Owner, false)?;
+                    return Ok((node, open));
+                }
                 if !retry
                     || (attributes.accessed, attributes.modified) != times_of(verifier)
                     || attributes.uid != caller.uid
@@ -204,6 +210,12 @@ impl Inner {
         let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
         let (node, change) = self.changing(&directory, || {
             identity::with_umask(set.umask, || match new {
+                NewNode::Directory if mutant("mkdir-accepts-existing-name") => {
+                    fs::mkdirat(&directory, &*name, mode).or_else(|errno| match errno {
+                        Errno::EXIST => Ok(()),
+                        errno => Err(errno),
+                    })
+                }
                 NewNode::Directory => fs::mkdirat(&directory, &*name, mode),
                 NewNode::Symlink(b"") => Err(Errno::INVAL),
                 NewNode::Symlink(target) => fs::symlinkat(target, &directory, &*name),
@@ -261,6 +273,9 @@ impl Inner {
         let (descriptors, number) = self.descriptor_name(node.as_fd());
         let ((), change) = self.changing(&directory, || {
             let _changing = node.changing();
+            if mutant("link-replaces-existing-name") {
+                let _ = fs::unlinkat(&directory, &*name, AtFlags::empty());
+            }
             fs::linkat(descriptors, number.as_c_str(), &directory, &*name, AtFlags::SYMLINK_FOLLOW)
                 .or_error()
         })?;
@@ -311,6 +326,18 @@ impl Inner {
             self.changing(&to, || {
                 let victim = self.file_losing_name(&to, &to_name)?;
                 let moved = self.file_losing_name(&from, &from_name)?.ok_or(Error::NotFound)?;
+                if mutant("rename-refuses-existing-name") && victim.is_some() {
+                    return Err(Error::Exists);
+                }
+                if mutant("rename-removes-target-first") && victim.is_some() {
+                    let _ = fs::unlinkat(&to, &*to_name, AtFlags::empty());
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+                if mutant("rename-keeps-old-name") && !moved.is_directory {
+                    let _ = fs::unlinkat(&to, &*to_name, AtFlags::empty());
+                    fs::linkat(&from, &*from_name, &to, &*to_name, AtFlags::empty()).or_error()?;
+                    return Ok(victim.filter(|victim| victim.id != moved.id));
+                }
                 fs::renameat(&from, &*from_name, &to, &*to_name).or_error()?;
                 if let Some(node) = self.nodes.get(&moved.id) {
                     node.note_change();

@@ -14,7 +14,7 @@ use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
     AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType,
-    OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId, Written,
+    OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId, Written, mutant,
 };
 
 use crate::attributes::stat;
@@ -337,6 +337,7 @@ impl OpenFile for PosixOpen {
         if !self.access.read {
             return Err(Error::Access);
         }
+        let offset = if mutant("read-ignores-offset") { 0 } else { offset };
         if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
             return Ok(Content::Bytes { len: 0, eof: true });
         }

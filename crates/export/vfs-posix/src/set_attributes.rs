@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::process::{Gid, Uid};
-use vouch_vfs::{Caller, Error, FileType, Result, SetAttributes, SetTime};
+use vouch_vfs::{Caller, Error, FileType, Result, SetAttributes, SetTime, mutant};
 
 use crate::attributes::stat;
 use crate::errno::OrError;
@@ -39,6 +39,7 @@ impl Inner {
                 None => mode,
                 Some(mask) => stat(node.as_fd()).or_error()?.stx_mode & !mask | mode & mask,
             };
+            let mode = if mutant("mode-loses-group-bits") { mode & !0o070 } else { mode };
             let (descriptors, number) = self.descriptor_name(node.as_fd());
             fs::chmodat(
                 descriptors,
@@ -78,6 +79,11 @@ impl Inner {
         if i64::try_from(size).is_err() {
             return Err(Error::TooLarge);
         }
+        let known = stat(node.as_fd()).or_error()?.stx_size;
+        if size > known && mutant("truncate-does-not-extend") {
+            return Ok(());
+        }
+        let size = if mutant("truncate-keeps-one-cell-more") { known.min(size + 8) } else { size };
         match open {
             Some(fd) => fs::ftruncate(fd, size),
             None => {

@@ -15,6 +15,7 @@ mod error;
 mod file_id;
 mod file_system;
 pub mod memory;
+mod mutant;
 mod name;
 mod open_file;
 
@@ -27,6 +28,7 @@ pub use file_system::{
     AccessOverride, CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode,
     Renamed, Space, Traits, XattrHow,
 };
+pub use mutant::mutant;
 pub use name::{NAME_LEN_MAX, Name};
 pub use open_file::{
     Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written,

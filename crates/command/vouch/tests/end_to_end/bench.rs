@@ -313,3 +313,11 @@ fn server_cpu_time_is_read_from_its_source() {
     );
     assert!(output_text.contains(&metrics), "{output_text}");
 }
+
+/// Those of script/mutants, which has a build of its own.
+#[test]
+fn program_contains_no_seeded_faults() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_vouch")).expect("the program");
+    let marker = b"VOUCH_MUTANT";
+    assert!(!program.windows(marker.len()).any(|part| part == marker));
+}

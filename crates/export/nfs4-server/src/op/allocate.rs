@@ -2,7 +2,7 @@
 
 use vouch_nfs4::op::{AllocateArgs, DeallocateArgs, Results};
 use vouch_nfs4::{Stateid, Status};
-use vouch_vfs::Blocking;
+use vouch_vfs::{Blocking, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
@@ -13,7 +13,7 @@ const LONG_LEN: u64 = 4 << 20;
 
 pub(crate) fn allocate(context: &mut CompoundContext<'_>, args: &AllocateArgs) -> OpResult {
     let (file, open) = opened(context, &args.stateid, args.offset, args.length)?;
-    if args.length > 0 {
+    if args.length > 0 && !mutant("allocate-does-not-extend") {
         open.file().allocate(args.offset, args.length)?;
     }
     context.must_sync(&file.grant, &[file.id]);
@@ -23,8 +23,9 @@ pub(crate) fn allocate(context: &mut CompoundContext<'_>, args: &AllocateArgs) -
 
 pub(crate) fn deallocate(context: &mut CompoundContext<'_>, args: &DeallocateArgs) -> OpResult {
     let (file, open) = opened(context, &args.stateid, args.offset, args.length)?;
-    if args.length > 0 {
-        open.file().deallocate(args.offset, args.length)?;
+    let more = if mutant("punch-overruns") { 8 } else { 0 };
+    if args.length > 0 && !mutant("punch-does-nothing") {
+        open.file().deallocate(args.offset, args.length + more)?;
     }
     context.must_sync(&file.grant, &[file.id]);
     Results::Deallocate(Ok(())).encode(context.out);

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloneArgs, Results};
-use vouch_vfs::Blocking;
+use vouch_vfs::{Blocking, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
@@ -27,6 +27,10 @@ pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpRe
     let end = args.source_offset.saturating_add(args.count);
     if end > size || (!args.count.is_multiple_of(block) && end != size) {
         return Err(Status::INVAL.into());
+    }
+    if mutant("clone-does-nothing") {
+        Results::Clone(Ok(())).encode(context.out);
+        return Ok(());
     }
     pair.destination.file().clone_range(
         pair.source.file(),

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CommitArgs, CommitOk, Results};
-use vouch_vfs::Blocking;
+use vouch_vfs::{Blocking, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
@@ -16,7 +16,10 @@ pub(crate) fn commit(context: &mut CompoundContext<'_>, args: &CommitArgs) -> Op
         return Err(Status::INVAL.into());
     }
     let open = open_file::open_to_commit(context, &file)?;
-    let commit = || open.file().commit(args.offset, args.count.into(), context.blocking);
+    let commit = || match mutant("commit-does-not-sync") {
+        true => Ok(()),
+        false => open.file().commit(args.offset, args.count.into(), context.blocking),
+    };
     match context.blocking {
         Blocking::Forbidden => context.server.sync_tracker().watched(commit())?,
         Blocking::Allowed => context.server.sync_tracker().alone(file.key(), commit)?,

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Op, Results, StableHow, WriteResponse};
 use vouch_nfs4::{Status, Verifier};
-use vouch_vfs::{Access, Blocking};
+use vouch_vfs::{Access, Blocking, mutant};
 
 use crate::background_job::{JobProgress, Steps};
 use crate::compound::context::CompoundContext;
@@ -42,8 +42,11 @@ pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> Op
         source: pair.source.clone(),
         destination: pair.destination.clone(),
         from: args.source_offset,
-        to: args.destination_offset,
-        len,
+        to: match mutant("copy-goes-to-source-offset") {
+            true => args.source_offset,
+            false => args.destination_offset,
+        },
+        len: if mutant("copy-overruns") { len + 8 } else { len },
         done: 0,
     };
     if !args.synchronous && len >= BACKGROUND_LEN {
@@ -51,7 +54,13 @@ pub(crate) fn copy(context: &mut CompoundContext<'_>, args: &CopyArgs<'_>) -> Op
     }
     let step = context.server.config().limits.copy_step_len_max;
     let verifier = context.server.write_verifier();
+    if mutant("copy-does-nothing") {
+        copying.done = len;
+    }
     while copying.done < copying.len.min(step) && copying.step()? {}
+    if mutant("copy-overruns") {
+        copying.done = len;
+    }
     context.details.bytes_read += copying.done;
     context.details.bytes_written += copying.done;
     let response = WriteResponse {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{Op, ReaddirArgs};
 use vouch_nfs4::{Attributes, Bitmap, Status};
-use vouch_vfs::{DirectoryEntry, Error, FileId, FileType, Time};
+use vouch_vfs::{DirectoryEntry, Error, FileId, FileType, Time, mutant};
 
 use crate::ExportId;
 use crate::attributes::source::PSEUDO_TRAITS;
@@ -73,7 +73,7 @@ pub(crate) fn readdir(context: &mut CompoundContext<'_>, args: &ReaddirArgs) -> 
         return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
     }
     context.out.bool(false);
-    context.out.bool(eof);
+    context.out.bool(eof || mutant("readdir-ends-early"));
     Ok(())
 }
 
@@ -335,7 +335,10 @@ impl Listing {
         }
         if context.out.len() + TAIL_LEN > self.end_max {
             context.out.truncate(start);
-            return ControlFlow::Break(());
+            return match mutant("readdir-drops-entry-at-page-end") {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            };
         }
         self.entries += 1;
         ControlFlow::Continue(())

@@ -1,7 +1,9 @@
 //! REMOVE (RFC 8881 §18.25).
 
-use vouch_nfs4::Status;
 use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
+use vouch_nfs4::{ChangeId, ChangeInfo, Status};
+
+use vouch_vfs::mutant;
 
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpResult;
@@ -17,6 +19,11 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
     crate::files::directory::require_no_junction(context, &directory, name)?;
     let found =
         directory.files().lookup(&directory.grant.caller, &directory.id, name, context.blocking);
+    if mutant("remove-of-missing-name-succeeds") && found.is_err() {
+        let change = ChangeInfo { atomic: false, before: ChangeId(0), after: ChangeId(1) };
+        Results::Remove(Ok(RemoveOk { change })).encode(context.out);
+        return Ok(());
+    }
     let (id, attributes) = found?;
     if attributes.links == 1 {
         crate::files::open_file::may_free(context, attributes.size)?;

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, StableHow, WriteArgs, WriteOk};
-use vouch_vfs::{Blocking, Stability};
+use vouch_vfs::{Blocking, Stability, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpResult;
@@ -23,14 +23,17 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
         return Err(Status::FBIG.into());
     }
     let stability = match args.stable {
+        _ if mutant("stable-write-is-not-synced") => Stability::Unstable,
         StableHow::Unstable => Stability::Unstable,
         StableHow::DataSync => Stability::DataSync,
         StableHow::FileSync => Stability::FileSync,
     };
+    let data = if mutant("write-loses-last-byte") { &data[..data.len().max(1) - 1] } else { data };
+    let offset = if mutant("write-goes-to-even-cell") { args.offset & !8 } else { args.offset };
     let verifier = context.server.write_verifier();
     let (mut len, mut committed) = (0, stability);
     if !data.is_empty() {
-        let write = || open.file().write(args.offset, data, stability, context.blocking);
+        let write = || open.file().write(offset, data, stability, context.blocking);
         let written = match (stability, context.blocking) {
             (Stability::Unstable, _) => write()?,
             (_, Blocking::Forbidden) => context.server.sync_tracker().watched(write())?,
@@ -43,6 +46,12 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
         Stability::Unstable => StableHow::Unstable,
         Stability::DataSync => StableHow::DataSync,
         Stability::FileSync => StableHow::FileSync,
+    };
+    let (committed, len) = match () {
+        () if mutant("stable-write-is-not-synced") => (args.stable, len),
+        () if mutant("write-claims-stability") => (StableHow::FileSync, len),
+        () if mutant("write-loses-last-byte") => (committed, args.data.0.len()),
+        () => (committed, len),
     };
     let count = u32::try_from(len).expect("a write is bounded by the limit of I/O");
     Results::Write(Ok(WriteOk { count, committed, verifier })).encode(context.out);

@@ -5,7 +5,7 @@ use vouch_nfs4::op::{
     SetxattrOption, XATTR_NAMES_MAX, XattrChange,
 };
 use vouch_nfs4::{Bytes, ChangeId, ChangeInfo, Cookie, List, Name, Status};
-use vouch_vfs::XattrHow;
+use vouch_vfs::{XattrHow, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
@@ -28,6 +28,7 @@ pub(crate) fn setxattr(context: &mut CompoundContext<'_>, args: &SetxattrArgs<'_
     file.writable()?;
     let how = match args.option {
         SetxattrOption::Either => XattrHow::Either,
+        SetxattrOption::Create if mutant("setxattr-create-replaces") => XattrHow::Either,
         SetxattrOption::Create => XattrHow::Create,
         SetxattrOption::Replace => XattrHow::Replace,
     };
@@ -52,7 +53,9 @@ pub(crate) fn removexattr(
     let name = name(args.name)?;
     delegation_conflict::recall_for_setattr(context, &file, false)?;
     let before = change(context, &file)?;
-    file.files().remove_xattr(&file.grant.caller, &file.id, name)?;
+    if !mutant("removexattr-keeps-value") {
+        file.files().remove_xattr(&file.grant.caller, &file.id, name)?;
+    }
     let info = changed(context, &file, before);
     Results::Removexattr(Ok(XattrChange { change: info })).encode(context.out);
     Ok(())
@@ -71,6 +74,9 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
         .checked_sub(16)
         .ok_or(Status::TOOSMALL)?;
     let mut listed = Vec::new();
+    if mutant("listxattrs-misses-last") {
+        rest.pop();
+    }
     for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
         let len = 4 + name.len() + vouch_xdr::pad_len(name.len());
         let Some(left) = room.checked_sub(len) else { break };

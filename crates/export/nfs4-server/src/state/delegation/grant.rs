@@ -3,6 +3,7 @@
 use super::record::{AccessWithoutOpen, Delegation, Granted, Holder, Want};
 use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
 use vouch_nfs4::{StateSeq, Stateid, Status};
+use vouch_vfs::mutant;
 
 use crate::state::DelegationPolicy;
 use crate::state::callback::record::Subject;
@@ -33,7 +34,8 @@ impl<F: Clone> State<F> {
         if access != AccessWithoutOpen::Read && self.config.delegations != DelegationPolicy::Never {
             self.files.note_change(file, by, now);
         }
-        if self.delegation_count == 0 {
+        let is_size = access == AccessWithoutOpen::Change;
+        if self.delegation_count == 0 || is_size && mutant("change-does-not-recall") {
             return Ok(());
         }
         self.recall_others(file, by, access == AccessWithoutOpen::Read, false, now)
@@ -74,7 +76,9 @@ impl<F: Clone> State<F> {
                 self.expire(client);
             } else {
                 self.recall(key, truncate, now);
-                outcome = Err(Status::DELAY);
+                if !mutant("recall-is-not-awaited") {
+                    outcome = Err(Status::DELAY);
+                }
             }
         }
         outcome
@@ -299,6 +303,7 @@ impl<F: Clone> State<F> {
         // §10.4: read delegations while nobody writes; a write delegation for the only client with
         // the file open.
         let free = match write {
+            false if mutant("delegation-beside-writers") => self.write_delegation(file).is_none(),
             false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
             true => {
                 state.delegations.is_empty()

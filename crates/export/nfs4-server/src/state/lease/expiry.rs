@@ -51,6 +51,9 @@ impl<F: Clone> State<F> {
             self.expire(key);
         } else {
             self.timers.set(now + lease_ms, Timer::Lease(key));
+            if vouch_vfs::mutant("state-of-expired-client-lives") {
+                return;
+            }
             match client.lease {
                 // A server may keep state without conflicts past the lease (§8.4.2.4).
                 Lease::Active => {

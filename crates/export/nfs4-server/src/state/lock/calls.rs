@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
+use vouch_vfs::mutant;
 
 use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use crate::state::limits::{EXPIRED_SCAN_CLIENTS_MAX, EXPIRED_SCAN_RANGES_MAX};
@@ -49,8 +50,10 @@ impl<F: Clone> State<F> {
             }
             (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
-        if let Err(denied) =
-            self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode)
+        let upgrades = existing.is_some() && mutant("lock-upgrade-ignores-others");
+        if !upgrades
+            && let Err(denied) =
+                self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode)
         {
             // Another client got the lock (§18.10.3).
             if call.reclaim {
@@ -176,6 +179,11 @@ impl<F: Clone> State<F> {
                     self.files[file].locks.conflict(range, mode, owner, after)
             {
                 let client = self.states[held.lock].client;
+                if mutant("locks-of-one-client-do-not-conflict")
+                    && owner.is_some_and(|owner| self.owners[owner].client == client)
+                {
+                    return Ok(());
+                }
                 if !self.is_courtesy(client) {
                     let owner = self.sent_owner_name(client, &self.owners[held.owner].name);
                     return Err(Denied {
@@ -285,7 +293,10 @@ impl<F: Clone> State<F> {
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }
-        self.set_range(key, range, None);
+        let released = if mutant("unlock-releases-all-ranges") { Range::ALL } else { range };
+        if !mutant("unlock-keeps-lock") {
+            self.set_range(key, released, None);
+        }
         self.states[key].seq = self.states[key].seq.next();
         let file = self.states[key].file;
         let stateid = self.states[key].stateid(self.boot, key);

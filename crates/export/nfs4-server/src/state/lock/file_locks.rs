@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use vouch_vfs::mutant;
+
 use crate::state::hash::Seed;
 use crate::state::id::{OwnerKey, StateKey};
 use crate::state::limits::LOCK_OWNERS_PER_FILE_MAX;
@@ -29,10 +31,15 @@ impl FileLocks {
         owner: Option<OwnerKey>,
         after: Option<Position>,
     ) -> Option<(Locked, Mode)> {
+        let range = match mutant("adjacent-locks-conflict") {
+            true => Range { last: range.last.saturating_add(1), ..range },
+            false => range,
+        };
         let search = Search { range, except: owner, after };
         let exclusive = self.exclusive.find(&search).map(|held| (held, Mode::Exclusive));
         let shared = match mode {
             Mode::Shared => None,
+            Mode::Exclusive if mutant("write-lock-ignores-read-locks") => None,
             Mode::Exclusive => self.shared.find(&search).map(|held| (held, Mode::Shared)),
         };
         exclusive.into_iter().chain(shared).min_by_key(|(held, _)| held.position())

@@ -335,6 +335,9 @@ impl<F: Clone> State<F> {
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
         let (file, export, terms, opener, other) =
             (entry.file, entry.export, entry.terms, entry.opener.clone(), stateid.other);
+        if vouch_vfs::mutant("close-keeps-share") {
+            return Ok(Stateid::INVALID);
+        }
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.remove_owner_if_idle(owner);

@@ -43,7 +43,8 @@ impl Share {
     }
 
     pub(in crate::state) fn conflicts(self, other: Share) -> bool {
-        self.access & other.deny != 0 || self.deny & other.access != 0
+        self.access & other.deny != 0
+            || self.deny & other.access != 0 && !vouch_vfs::mutant("deny-ignores-earlier-opens")
     }
 
     pub(in crate::state) fn or(self, other: Share) -> Share {
@@ -100,6 +101,9 @@ impl ShareCounts {
     }
 
     pub(in crate::state) fn conflicts(&self, wanted: Share) -> bool {
+        if vouch_vfs::mutant("share-reservations-are-ignored") {
+            return false;
+        }
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;
         wanted.access & bits(self.deny) != 0 || wanted.deny & bits(self.access) != 0
     }
@@ -109,6 +113,9 @@ impl ShareCounts {
     }
 
     pub(in crate::state) fn denies(&self, access: u8) -> bool {
+        if vouch_vfs::mutant("anonymous-io-ignores-deny") {
+            return false;
+        }
         access & READ != 0 && self.deny[0] > 0 || access & WRITE != 0 && self.deny[1] > 0
     }
 }

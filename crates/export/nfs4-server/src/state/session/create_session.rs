@@ -109,7 +109,10 @@ impl<F: Clone> State<F> {
         if !client.confirmed {
             let (family, owner) = (client.family(), client.owner.clone());
             if let NameRecords { confirmed: Some(old), .. } = self.named(family, &owner) {
-                self.replace(old);
+                match vouch_vfs::mutant("state-of-former-instance-lives") {
+                    true => self.names(family).entry(owner).or_default().confirmed = None,
+                    false => self.replace(old),
+                }
             }
             self.confirm_record(key);
             self.clients[key].lease = Lease::Active;

@@ -1,6 +1,7 @@
 //! Each request is executed once, and retries get the cached reply (RFC 8881 §2.10.6).
 
 use vouch_nfs4::{SlotId, SlotSeq, Status};
+use vouch_vfs::mutant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -82,6 +83,14 @@ impl SlotTable {
             } else {
                 Ok(Turn::New)
             };
+        }
+        let forgotten = match place.phase {
+            Phase::Busy => mutant("running-call-runs-again"),
+            Phase::Cached => mutant("reply-cache-forgets"),
+            Phase::Unused | Phase::Uncached => false,
+        };
+        if forgotten && seq == place.seq {
+            return Ok(Turn::New);
         }
         match place.phase {
             _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
@@ -276,6 +285,114 @@ mod tests {
             }
             prop_assert!(executed.values().all(|&count| count == 1));
             prop_assert_eq!(table.busy(), table.slots.iter().filter(|slot| slot.phase == Phase::Busy).count());
+        }
+    }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    #[derive(Clone, Copy)]
+    enum Step {
+        /// Slot, distance from the newest sequence number, fingerprint.
+        Begin(u32, u32, u64),
+        /// Slot, and whether the reply is kept.
+        Finish(u32, bool),
+    }
+
+    /// Of one slot by RFC 8881 §2.10.6: the newest request, its fingerprint, and its reply.
+    #[derive(Clone)]
+    struct Model {
+        seq: u32,
+        fingerprint: u64,
+        /// `None` before the first request.
+        reply: Option<SlotReply>,
+    }
+
+    #[derive(Clone, PartialEq)]
+    enum SlotReply {
+        Executing,
+        Kept(Vec<u8>),
+        NotKept,
+    }
+
+    impl Model {
+        fn begin(&mut self, seq: u32, fingerprint: u64) -> Result<SlotAnswer, Status> {
+            let is_next = seq == self.seq.wrapping_add(1);
+            match &self.reply {
+                Some(SlotReply::Executing) if seq == self.seq => Err(Status::DELAY),
+                Some(SlotReply::Executing) => Err(Status::SEQ_MISORDERED),
+                _ if is_next => {
+                    (self.seq, self.fingerprint) = (seq, fingerprint);
+                    self.reply = Some(SlotReply::Executing);
+                    Ok(SlotAnswer::New)
+                }
+                Some(_) if seq == self.seq && fingerprint != self.fingerprint => {
+                    Err(Status::SEQ_FALSE_RETRY)
+                }
+                Some(SlotReply::Kept(reply)) if seq == self.seq => {
+                    Ok(SlotAnswer::Replay(reply.clone()))
+                }
+                Some(SlotReply::NotKept) if seq == self.seq => Ok(SlotAnswer::Uncached),
+                _ => Err(Status::SEQ_MISORDERED),
+            }
+        }
+    }
+
+    /// All orders of requests, retries, false retries and ends on two slots, also where the numbers
+    /// wrap: each request is executed once, and a retry gets the reply of its execution.
+    #[test]
+    fn exhaustive_orders_execute_each_request_once() {
+        let mut steps = Vec::new();
+        for slot in 0..2 {
+            for distance in [0, 1, 2, u32::MAX] {
+                steps.push(Step::Begin(slot, distance, 1));
+            }
+            steps.push(Step::Begin(slot, 0, 2));
+            steps.extend([Step::Finish(slot, true), Step::Finish(slot, false)]);
+        }
+        let depth = bound(4, 6) as u32;
+        for (start, number) in [0, u32::MAX - 1]
+            .into_iter()
+            .flat_map(|start| (0..steps.len().pow(depth)).map(move |number| (start, number)))
+        {
+            let mut table = SlotTable::new(2);
+            let mut model = [(); 2].map(|()| Model {
+                seq: start,
+                fingerprint: 0,
+                reply: (start != 0).then_some(SlotReply::NotKept),
+            });
+            if start != 0 {
+                for slot in 0..2 {
+                    begin(&mut table, slot, 1).unwrap();
+                    table.finish(SlotId(slot), SlotSeq(1), None);
+                    let slot = &mut table.slots[slot as usize];
+                    (slot.seq, slot.fingerprint) = (SlotSeq(start), 0);
+                }
+            }
+            for at in 0..depth {
+                match steps[number / steps.len().pow(at) % steps.len()] {
+                    Step::Begin(slot, distance, fingerprint) => {
+                        let model = &mut model[slot as usize];
+                        let seq = model.seq.wrapping_add(distance);
+                        let found = table.begin(SlotId(slot), SlotSeq(seq), SlotId(1), fingerprint);
+                        assert_eq!(found, model.begin(seq, fingerprint), "{start} {number} {at}");
+                    }
+                    Step::Finish(slot, is_kept) => {
+                        let model = &mut model[slot as usize];
+                        let reply = [slot as u8, at as u8];
+                        let kept = is_kept.then_some(&reply[..]);
+                        table.finish(SlotId(slot), SlotSeq(model.seq), kept);
+                        if model.reply == Some(SlotReply::Executing) {
+                            model.reply = Some(match kept {
+                                Some(reply) => SlotReply::Kept(reply.to_vec()),
+                                None => SlotReply::NotKept,
+                            });
+                        }
+                    }
+                }
+            }
         }
     }
 }
