@@ -6,6 +6,7 @@ pub mod cephfs_cluster;
 pub mod kdc;
 pub mod kill_on_drop;
 pub mod ldap;
+pub mod memcheck;
 pub mod moving_address;
 
 /// The words of a line, as arguments of a command.

@@ -106,7 +106,11 @@ impl HandleCodec {
 }
 
 fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
-    std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
+    let same = std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0;
+    // The peer learns it.
+    #[cfg(test)]
+    let same = vouch_testkit::memcheck::published(same.into());
+    same
 }
 
 #[cfg(test)]
@@ -129,6 +133,29 @@ mod tests {
                 u64::MAX,
             ),
         ]
+    }
+
+    #[test]
+    #[ignore = "needs valgrind"]
+    fn authenticator_is_checked_in_constant_time() {
+        use vouch_testkit::memcheck::{hide, is_in_memcheck, publish};
+        if !is_in_memcheck("filehandle::tests::authenticator_is_checked_in_constant_time") {
+            return;
+        }
+        let mut key = [7; 32];
+        hide(&mut key);
+        let codec = HandleCodec::new(key);
+        for target in samples() {
+            let mut bytes = codec.seal(&target).as_bytes().to_vec();
+            publish(&mut bytes);
+            let handle = Filehandle::new(&bytes).unwrap();
+            assert_eq!(codec.open(&handle), Ok(target));
+            for at in 0..bytes.len() {
+                bytes[at] ^= 1;
+                assert!(codec.open(&Filehandle::new(&bytes).unwrap()).is_err());
+                bytes[at] ^= 1;
+            }
+        }
     }
 
     #[test]

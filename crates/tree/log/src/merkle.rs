@@ -191,3 +191,75 @@ pub(crate) fn fold_complete(hashes: &[Hash]) -> Hash {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// script/prove raises the bounds.
+    fn bound(small: u64, large: u64) -> u64 {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    /// RFC 6962 §2.1, literally.
+    fn root(leaves: &[Hash]) -> Hash {
+        match leaves {
+            [] => Hash::EMPTY_TREE,
+            [leaf] => *leaf,
+            _ => {
+                let (left, right) = leaves.split_at(split(leaves.len() as u64) as usize);
+                Hash::node(root(left), root(right))
+            }
+        }
+    }
+
+    /// RFC 6962 §2.1.1, literally.
+    fn path(index: usize, leaves: &[Hash]) -> Vec<Hash> {
+        if leaves.len() < 2 {
+            return Vec::new();
+        }
+        let half = split(leaves.len() as u64) as usize;
+        let (left, right) = leaves.split_at(half);
+        let (mut inner, sibling) = match index < half {
+            true => (path(index, left), root(right)),
+            false => (path(index - half, right), root(left)),
+        };
+        inner.push(sibling);
+        inner
+    }
+
+    /// All trees up to a size: the proof of an entry holds for it alone, at its place, with exactly
+    /// its hashes.
+    #[test]
+    fn exhaustive_inclusion_proofs_hold_for_their_entry_alone() {
+        let leaves: Vec<Hash> =
+            (0..bound(17, 70)).map(|at| Hash::leaf(&at.to_be_bytes())).collect();
+        for size in 1..=leaves.len() {
+            let (all, of_tree) = (&leaves[..size], root(&leaves[..size]));
+            for index in 0..size {
+                let proof = path(index, all);
+                let holds = |leaf: usize, index: usize, proof: &[Hash]| {
+                    verify_inclusion(leaves[leaf], index as u64, size as u64, proof, of_tree)
+                        .is_ok()
+                };
+                assert!(holds(index, index, &proof), "{index} of {size}");
+                for other in (0..size).filter(|other| *other != index) {
+                    assert!(!holds(other, index, &proof) && !holds(index, other, &proof));
+                }
+                for at in 0..proof.len() {
+                    let mut forged = proof.clone();
+                    forged[at].0[at] ^= 1;
+                    assert!(!holds(index, index, &forged));
+                    forged.remove(at);
+                    assert!(!holds(index, index, &forged));
+                    forged = proof.clone();
+                    forged.insert(at, proof[at]);
+                    assert!(!holds(index, index, &forged));
+                    forged = proof.clone();
+                    forged.swap(at, 0);
+                    assert!(at == 0 || !holds(index, index, &forged));
+                }
+            }
+        }
+    }
+}

@@ -238,4 +238,37 @@ mod tests {
         );
         assert_ne!(IV.handle_of(&[0]), iv.handle_of(&[0]));
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    /// All headers with all payloads of up to two bytes: raw ones come back, and nothing panics.
+    #[test]
+    fn exhaustive_short_frames_are_refused_or_opened() {
+        let kinds = [1, 2, 3, 4, 5].map(|kind| FrameKind::from_byte(kind).expect("a kind"));
+        for len in 0..=bound(2, 3) {
+            for number in 0..1_u32 << (8 * len) {
+                let bytes = &number.to_be_bytes()[4 - len..];
+                for kind in kinds {
+                    let found = payload(kind, bytes);
+                    match bytes {
+                        [] | [_] => assert_eq!(found, Err(Error::Length(len))),
+                        [found_kind, ..] if *found_kind != kind as u8 => {
+                            assert_eq!(
+                                found,
+                                Err(Error::WrongKind { expected: kind, found: *found_kind })
+                            );
+                        }
+                        [_, CODEC_RAW, rest @ ..] => assert_eq!(found.as_deref(), Ok(rest)),
+                        [_, CODEC_ZSTD, ..] => {
+                            assert!(found.is_err() || found.is_ok_and(|p| p.len() <= LEAF_LEN_MAX))
+                        }
+                        [_, codec, ..] => assert_eq!(found, Err(Error::UnknownCodec(*codec))),
+                    }
+                }
+            }
+        }
+    }
 }

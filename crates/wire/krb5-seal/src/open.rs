@@ -12,7 +12,7 @@ use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
 use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
 use crate::keys::ContextKeys;
-use crate::mic::{WrapCheck, check_wrap};
+use crate::mic::{WrapCheck, check_wrap, verdict};
 use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
@@ -195,7 +195,7 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         let mut mac = self.region.hashing.mac();
         self.region.hashing.wipe();
         let checksum = &self.job.token[self.job.token.len() - checksum_len..];
-        let holds = bool::from(mac[..checksum_len].ct_eq(checksum));
+        let holds = verdict(mac[..checksum_len].ct_eq(checksum));
         mac.zeroize();
         holds
     }
@@ -209,6 +209,11 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
 fn accept_or_wipe(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
     let end = job.token.len() - job.keys.enctype().checksum_len();
+    // Of a message that holds, it is what the peer sent in the clear.
+    #[cfg(test)]
+    if holds {
+        vouch_testkit::memcheck::publish(&mut job.token[end - TOKEN_HEADER_LEN..end]);
+    }
     if !holds || !header.equals_copy(&job.token[end - TOKEN_HEADER_LEN..end]) {
         job.token[TOKEN_HEADER_LEN..].fill(0);
         job.result = Err(TokenError::Checksum);
@@ -253,7 +258,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             let (job, _) = &mut waiting[at];
             let checksum_len = job.keys.enctype().checksum_len();
             let holds =
-                bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
+                verdict(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
             let header = *job.token.first_chunk().expect("prepared: longer than its header");
             accept_or_wipe(job, &header, holds);
         });

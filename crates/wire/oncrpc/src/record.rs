@@ -307,4 +307,52 @@ mod tests {
             }
         }
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    /// All streams of a few short fragments and a part of a mark, cut in all ways into three reads.
+    #[test]
+    fn exhaustive_streams_are_cut_at_their_marks() {
+        const LEN_MAX: usize = 3;
+        for count in 0..=bound(3, 5) {
+            for number in 0..6_usize.pow(count as u32) {
+                let (mut stream, mut expected, mut record) = (Vec::new(), Ok(vec![]), Some(vec![]));
+                for at in 0..count {
+                    let kind = number / 6_usize.pow(at as u32) % 6;
+                    let (len, is_last) = (kind % 3, kind >= 3);
+                    let mark = len as u32 | if is_last { LAST } else { 0 };
+                    stream.extend_from_slice(&mark.to_be_bytes());
+                    let bytes: Vec<u8> = (0..len).map(|_| stream.len() as u8).collect();
+                    stream.extend_from_slice(&bytes);
+                    let Some(whole) = &mut record else { continue };
+                    whole.extend_from_slice(&bytes);
+                    if whole.len() > LEN_MAX {
+                        let len = whole.len();
+                        (expected, record) =
+                            (Err(RecordError::TooLong { len, max: LEN_MAX }), None);
+                    } else if is_last {
+                        expected.as_mut().expect("no error before").push(std::mem::take(whole));
+                    }
+                }
+                stream.extend_from_slice(&[0x80, 0, 0][..number % 4]);
+                for first in 0..=stream.len() {
+                    for second in first..=stream.len() {
+                        let reads = [&stream[..first], &stream[first..second], &stream[second..]];
+                        let mut reader = RecordReader::new(LEN_MAX);
+                        let found: Result<Vec<_>, _> =
+                            reads.iter().map(|read| cut(&mut reader, read)).collect();
+                        assert_eq!(
+                            found.map(|found| found.concat()),
+                            expected,
+                            "{stream:x?} {first} {second}"
+                        );
+                        assert!(reader.held_len() <= 4 * LEN_MAX.max(2));
+                    }
+                }
+            }
+        }
+    }
 }

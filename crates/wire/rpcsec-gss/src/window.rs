@@ -129,4 +129,46 @@ mod tests {
             }
         }
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    fn each_next(window: &Window, model: &Model, depth: usize, taken: &mut Vec<(u32, bool)>) {
+        // Around the ends of words, of the window, and of all numbers.
+        const NUMBERS: [u32; 13] = [
+            0,
+            1,
+            63,
+            64,
+            65,
+            WINDOW_LEN - 1,
+            WINDOW_LEN,
+            WINDOW_LEN + 1,
+            WINDOW_LEN + 63,
+            2 * WINDOW_LEN - 1,
+            2 * WINDOW_LEN,
+            GssSeq::MAX.0 - 1,
+            GssSeq::MAX.0,
+        ];
+        for seq in NUMBERS {
+            let mut next =
+                (window.clone(), Model { newest: model.newest, seen: model.seen.clone() });
+            let found = next.0.take(GssSeq(seq));
+            assert_eq!(found, next.1.take(seq), "{seq} after {taken:?}");
+            assert!(!found || !taken.contains(&(seq, true)), "{seq} twice: {taken:?}");
+            if depth > 1 {
+                taken.push((seq, found));
+                each_next(&next.0, &next.1, depth - 1, taken);
+                taken.pop();
+            }
+        }
+    }
+
+    /// All orders of some numbers: each is taken once at most, and as the model says.
+    #[test]
+    fn exhaustive_orders_take_each_number_once() {
+        each_next(&Window::default(), &Model::default(), bound(4, 5), &mut Vec::new());
+    }
 }

@@ -196,4 +196,85 @@ mod tests {
             let _ = r.opaque_fixed::<5>();
         }
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    /// What the calls return by RFC 4506, with the position behind: written with indexes alone.
+    fn by_the_rfc(call: usize, input: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
+        let word = |at: usize| {
+            let bytes = input.get(at..at.checked_add(4)?)?;
+            Some(bytes.iter().fold(0_usize, |word, byte| word << 8 | usize::from(*byte)))
+        };
+        let opaque = |at: usize, len: usize| {
+            let end = at + len.div_ceil(4) * 4;
+            let bytes = input.get(at..at + len)?.to_vec();
+            let padding = input.get(at + len..end)?;
+            padding.iter().all(|byte| *byte == 0).then_some((bytes, end))
+        };
+        match call {
+            0 => Some((input.get(at..at + 4)?.to_vec(), at + 4)),
+            1 => Some((input.get(at..at + 8)?.to_vec(), at + 8)),
+            2 => (word(at)? < 2).then(|| (input[at + 3..at + 4].to_vec(), at + 4)),
+            3 => opaque(at + 4, word(at).filter(|len| *len <= 5)?),
+            4 => opaque(at, 3),
+            5 => opaque(at + 4, word(at).filter(|len| *len <= 2)?)
+                .filter(|(bytes, _)| std::str::from_utf8(bytes).is_ok()),
+            6 => word(at).filter(|len| *len <= 2).map(|len| (vec![len as u8], at + 4)),
+            7 => match word(at)? {
+                0 => Some((vec![], at + 4)),
+                1 => Some((input.get(at + 4..at + 8)?.to_vec(), at + 8)),
+                _ => None,
+            },
+            _ => Some((input.get(at..at + 5)?.to_vec(), at + 5)),
+        }
+    }
+
+    fn call(call: usize, r: &mut Reader<'_>) -> Option<Vec<u8>> {
+        match call {
+            0 => r.u32().ok().map(|word| word.to_be_bytes().to_vec()),
+            1 => r.u64().ok().map(|word| word.to_be_bytes().to_vec()),
+            2 => r.bool().ok().map(|value| vec![u8::from(value)]),
+            3 => r.opaque(5).ok().map(<[u8]>::to_vec),
+            4 => r.opaque_fixed::<3>().ok().map(|bytes| bytes.to_vec()),
+            5 => r.string(2).ok().map(|text| text.as_bytes().to_vec()),
+            6 => r.count(2).ok().map(|count| vec![count as u8]),
+            7 => r
+                .optional(Reader::u32)
+                .ok()
+                .map(|word| word.map_or(vec![], |word| word.to_be_bytes().to_vec())),
+            _ => r.take(5).ok().map(<[u8]>::to_vec),
+        }
+    }
+
+    /// All inputs up to a length from six bytes that matter, all pairs of calls.
+    #[test]
+    fn exhaustive_reads_follow_the_rfc_within_the_input() {
+        const BYTES: [u8; 6] = [0, 1, 2, 3, 0x80, 0xff];
+        for len in 0..=bound(6, 8) {
+            for number in 0..BYTES.len().pow(len as u32) {
+                let digit = |at| number / BYTES.len().pow(at) % BYTES.len();
+                let input: Vec<u8> = (0..len as u32).map(|at| BYTES[digit(at)]).collect();
+                for (first, second) in (0..81).map(|pair| (pair / 9, pair % 9)) {
+                    let mut r = Reader::new(&input);
+                    let mut at = 0;
+                    for which in [first, second] {
+                        let expected = by_the_rfc(which, &input, at);
+                        let found = call(which, &mut r);
+                        assert_eq!(
+                            found,
+                            expected.clone().map(|(bytes, _)| bytes),
+                            "{input:x?} {first} {second}"
+                        );
+                        assert!(input.ends_with(r.rest()));
+                        let Some((_, end)) = expected else { break };
+                        assert_eq!(r.remaining(), len - end);
+                        at = end;
+                    }
+                }
+            }
+        }
+    }
 }

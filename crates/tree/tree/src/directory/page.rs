@@ -235,4 +235,49 @@ mod tests {
         }
         assert!(InteriorPage::from_xdr(&page(&[1, 0])).is_err());
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    fn check<P: Xdr>(bytes: &[u8], is_sound: impl Fn(&P) -> bool) {
+        if let Ok(page) = P::from_xdr(bytes) {
+            assert!(is_sound(&page), "{bytes:x?}");
+            assert_eq!(page.to_xdr(), bytes, "one form");
+        }
+    }
+
+    /// All pages that differ from a right one in one byte, or in two (of those values that matter),
+    /// and all shorter ones.
+    fn check_near<P: Xdr>(right: &[u8], is_sound: impl Fn(&P) -> bool + Copy) {
+        assert!(P::from_xdr(right).is_ok());
+        let mut bytes = right.to_vec();
+        for at in 0..right.len() {
+            check(&right[..at], is_sound);
+            for value in 0..=255 {
+                bytes[at] = value;
+                check(&bytes, is_sound);
+                for other in at + 1..if value.is_power_of_two() { right.len() } else { 0 } {
+                    for value in [0, 1, 2, 0x2f, 0x80, 0xff] {
+                        bytes[other] = value;
+                        check(&bytes, is_sound);
+                    }
+                    bytes[other] = right[other];
+                }
+            }
+            bytes[at] = right[at];
+        }
+    }
+
+    #[test]
+    fn exhaustive_neighbours_of_pages_are_refused_or_sound() {
+        check_near(&page(&[1, 2, 3][..bound(2, 3)]), |page: &InteriorPage| {
+            let names = page.children.iter().map(|child| &child.first);
+            (1..=HEIGHT_MAX).contains(&page.height)
+                && names.is_sorted_by(|one, other| one < other)
+                && page.children.iter().map(|child| u128::from(child.entries)).sum::<u128>()
+                    <= u64::MAX.into()
+        });
+    }
 }

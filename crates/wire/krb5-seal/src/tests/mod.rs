@@ -1,3 +1,4 @@
+mod constant_time;
 mod kernels;
 mod tokens;
 mod vectors;

@@ -354,4 +354,62 @@ mod tests {
         assert!(steps < 8 * COUNT && overlaps.len() == COUNT / 4, "{steps}");
         check(&overlaps.root);
     }
+
+    /// script/prove raises the bounds.
+    fn bound(small: usize, large: usize) -> usize {
+        if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
+    }
+
+    /// All trees that a few steps make of three owners' ranges, and all searches in each.
+    #[test]
+    fn exhaustive_searches_agree_with_linear_scan() {
+        const END: u64 = 3;
+        let place = |at: u64| if at == END { u64::MAX } else { at };
+        let ranges: Vec<Range> = (0..=END)
+            .flat_map(|first| (first..=END).map(move |last| (first, last)))
+            .map(|(first, last)| Range { first: place(first), last: place(last) })
+            .collect();
+        let all: Vec<Locked> = ranges
+            .iter()
+            .flat_map(|&range| (0..3).map(move |owner| (range, owner)))
+            .map(|(range, owner)| Locked { range, ..held(owner, owner, 0, 1) })
+            .collect();
+        let searches: Vec<Search> = ranges
+            .iter()
+            .flat_map(|&range| [None, Some(0), Some(1), Some(2)].map(|except| (range, except)))
+            .flat_map(|(range, except)| {
+                let after = [None, Some((0, 0)), Some((0, 2)), Some((1, 1)), Some((2, 0))];
+                after.map(|after| Search {
+                    range,
+                    except: except.map(|owner| OwnerKey::new(owner, 0)),
+                    after: after.map(|(first, number)| (first, StateKey::new(number, 0))),
+                })
+            })
+            .collect();
+        for depth in 1..=bound(2, 3) as u32 {
+            for number in 0..all.len().pow(depth) {
+                let (mut tree, mut model) = (IntervalTree::default(), Vec::<Locked>::new());
+                for at in 0..depth {
+                    let new = all[number / all.len().pow(at) % all.len()];
+                    let is_of =
+                        |held: &Locked| held.lock == new.lock && held.range.overlaps(new.range);
+                    let mut gone: Vec<Range> =
+                        model.iter().filter(|held| is_of(held)).map(|held| held.range).collect();
+                    gone.sort();
+                    tree.remove(new.lock, &gone);
+                    model.retain(|held| !is_of(held));
+                    if gone.is_empty() {
+                        // The number makes the priorities: another shape for each.
+                        tree.add(new, Seed(number as u64));
+                        model.push(new);
+                    }
+                }
+                model.sort_by_key(Locked::position);
+                assert_eq!(check(&tree.root).0, model);
+                for search in &searches {
+                    assert_eq!(tree.find(search), model_of(&model, search), "{depth} {number}");
+                }
+            }
+        }
+    }
 }
