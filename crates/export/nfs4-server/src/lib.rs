@@ -61,7 +61,7 @@ pub use observer::name_order::NameOrder;
 pub use request::{Reply, ReplyKind, Request};
 pub use server::administration::HeldState;
 pub use server::export_change::Replaced;
-pub use server::status::{ClientReport, ErrorReport, StatusReport};
+pub use server::status::{AwaitedReport, ClientReport, ErrorReport, StatusReport};
 pub use server::{Server, Tick};
 pub use state::ClientEnd;
 pub use state::{

@@ -66,8 +66,8 @@ pub use identity::{GroupSource, IdentityLives, UnknownPrincipal, UserLookup, loo
 pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait_for_lease};
 pub use limits::Limits;
 pub use monitoring::status::{
-    ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, NameServiceStatus, QosStatus,
-    RefusalStatus, SiteStatus, Status, TlsStatus,
+    AwaitedStatus, ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus,
+    NameServiceStatus, QosStatus, RefusalStatus, SiteStatus, Status, TlsStatus,
 };
 pub use recovery::RecoveryError;
 pub use server::Server;

@@ -1,8 +1,9 @@
 use std::io::BufRead as _;
 use std::os::unix::process::CommandExt as _;
 
-use vouch_nfs4::Status;
-use vouch_nfs4_client::FileInfo;
+use vouch_nfs4::{Status, Verifier};
+use vouch_nfs4_client::{Config, FileInfo, Identity, Plain};
+use vouch_oncrpc::AuthSys;
 
 use crate::prelude::*;
 
@@ -324,5 +325,60 @@ fn ordinary_user_exports_own_files_with_a_notice() {
         let mut results = reply.results();
         results.next_ok().expect("the handle is good");
         results.next_ok().expect("getattr succeeds");
+    });
+}
+
+#[test]
+fn grace_ends_when_last_awaited_client_is_back() {
+    let site = TestSite::with_directories(&["data"]);
+    site.write("data/f", "x");
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let listen = address.to_string();
+    let start = || {
+        let fixed = words("export --dir data --options rw,insecure --state exporting --lease 600");
+        Export::spawn(&mut site.command([&fixed[..], &["--listen", &listen]].concat()), address)
+    };
+    let awaited = || -> Vec<(String, bool)> {
+        let status = site.run_ok(["export", "status", "--state", "exporting", "--json"]);
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        let mut awaited: Vec<_> = status["awaited"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|one| {
+                let owner = one["owner"].as_str().expect("a name");
+                (owner.to_owned(), one["is_back"].as_bool().expect("a flag"))
+            })
+            .collect();
+        awaited.sort();
+        awaited
+    };
+    let back = async |name: &str| {
+        let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
+        let identity = Identity { reclaim_complete: false, ..identity };
+        let user = Plain::sys(&AuthSys::default());
+        Client::connect(Config::new(address, 2, identity, user)).await.expect("the client connects")
+    };
+    let export = start();
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let mut files = Vec::new();
+        for name in ["one", "two"] {
+            let client = connect(address, 2, name, 0).await.expect("the client connects");
+            let root = client.walk(b"export").await.expect("the root").handle;
+            files.push(client.open(&root, b"f", ShareAccess::READ, None).await.expect("open"));
+        }
+        drop(export);
+        let _export = start();
+        assert_eq!(awaited(), [("one".to_owned(), false), ("two".to_owned(), false)]);
+        let (one, two) = (back("one").await, back("two").await);
+        one.reclaim_open(&mut files[0]).await.expect("reclaimed");
+        one.reclaim_complete().await.expect("complete");
+        assert_eq!(awaited(), [("two".to_owned(), true)]);
+        let root = one.walk(b"export").await.expect("the root").handle;
+        let early = one.open(&root, b"f", ShareAccess::READ, None).await;
+        assert_eq!(early.err().and_then(|error| error.status()), Some(Status::GRACE));
+        two.reclaim_complete().await.expect("complete");
+        assert!(awaited().is_empty());
+        one.open(&root, b"f", ShareAccess::READ, None).await.expect("grace has ended");
     });
 }

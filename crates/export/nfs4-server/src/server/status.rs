@@ -3,14 +3,26 @@
 use std::net::SocketAddr;
 
 use crate::ConnectionId;
-use crate::state::StateStatus;
+use crate::state::{Family, StateStatus};
 
 #[derive(Clone, Debug, Default)]
 pub struct StatusReport {
     pub grace_left_ms: u64,
+    pub awaited: Vec<AwaitedReport>,
     pub clients: Vec<ClientReport>,
     pub copies: usize,
     pub recent_errors: Vec<ErrorReport>,
+}
+
+/// A client that grace waits for.
+#[derive(Clone, Debug)]
+pub struct AwaitedReport {
+    pub owner: String,
+    /// Of the last start. `None` for a Kerberos client.
+    pub address: Option<String>,
+    /// NFSv4.0, which has no RECLAIM_COMPLETE: grace lasts its full time.
+    pub is_v40: bool,
+    pub is_back: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -57,8 +69,15 @@ pub(crate) fn of_state(
         delegations: client.delegations,
         callbacks: client.callbacks,
     });
+    let awaited = status.awaited.iter().map(|awaited| AwaitedReport {
+        owner: awaited.owner.escape_ascii().to_string(),
+        address: awaited.from.map(|from| from.to_string()),
+        is_v40: awaited.family == Family::V40,
+        is_back: awaited.is_back,
+    });
     StatusReport {
         grace_left_ms: 0,
+        awaited: awaited.collect(),
         clients: clients.collect(),
         copies: status.totals.copies,
         recent_errors: Vec::new(),

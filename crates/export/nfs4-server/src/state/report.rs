@@ -8,6 +8,8 @@ use super::open::share::{READ, WRITE};
 use super::stateid::entry::{Entry, Kind};
 use super::tables::State;
 use crate::ConnectionId;
+use crate::access::network::Network;
+use crate::state::client::credential::Family;
 use crate::state::client::record::{Lease, VersionState};
 
 #[derive(Clone, Debug)]
@@ -26,10 +28,21 @@ pub(crate) struct ClientStatus {
     pub callbacks: bool,
 }
 
+/// A client of the recovery records that grace waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AwaitedStatus {
+    pub owner: Vec<u8>,
+    pub family: Family,
+    /// `None` if the record has no address: a Kerberos client.
+    pub from: Option<Network>,
+    pub is_back: bool,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StateStatus {
     pub totals: Totals,
     pub clients: Vec<ClientStatus>,
+    pub awaited: Vec<AwaitedStatus>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +58,8 @@ pub struct Totals {
     pub clients_refused: u64,
     pub name_conflicts: u64,
     pub delegations_revoked: u64,
+    /// Clients that grace waits for.
+    pub awaited: usize,
 }
 
 /// A state that a client holds on a file.
@@ -127,6 +142,7 @@ impl<F: Clone> State<F> {
             clients_refused: self.clients_refused,
             name_conflicts: self.name_conflicts,
             delegations_revoked: self.delegations_revoked,
+            awaited: self.grace.awaited_count(),
         }
     }
 
@@ -142,7 +158,18 @@ impl<F: Clone> State<F> {
             .take(REPORT_ROWS_MAX)
             .map(|(key, _)| self.client_status(key, now))
             .collect();
-        StateStatus { totals: self.totals(), clients }
+        let awaited = self.grace.awaited().take(REPORT_ROWS_MAX).map(|one| self.return_of(one));
+        StateStatus { totals: self.totals(), clients, awaited: awaited.collect() }
+    }
+
+    fn return_of(&self, awaited: AwaitedStatus) -> AwaitedStatus {
+        let names = match awaited.family {
+            Family::V40 => &self.names_40,
+            Family::V41 => &self.names_41,
+        };
+        let named = names.get(awaited.owner.as_slice()).and_then(|named| named.confirmed);
+        let is_back = named.is_some_and(|key| self.clients[key].may_reclaim);
+        AwaitedStatus { is_back, ..awaited }
     }
 
     fn client_status(&self, key: super::ClientKey, now: u64) -> ClientStatus {

@@ -7,7 +7,7 @@ use vouch_nfs4_server::{StateTotals, Transport};
 
 use crate::exports::reload::Reloader;
 use crate::monitoring::status::{
-    ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus,
+    AwaitedStatus, ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus,
 };
 use crate::tls::Tls;
 
@@ -46,6 +46,16 @@ impl Report {
             head: self.head(),
             grace_left_ms: report.grace_left_ms,
             draining: self.driver.is_draining.load(Ordering::Relaxed),
+            awaited: report
+                .awaited
+                .into_iter()
+                .map(|awaited| AwaitedStatus {
+                    owner: awaited.owner,
+                    address: awaited.address,
+                    is_v40: awaited.is_v40,
+                    is_back: awaited.is_back,
+                })
+                .collect(),
             connections: self.open(),
             waiting_calls,
             waiting_threads,
@@ -229,6 +239,8 @@ impl Report {
                 "1 while look-ups of users and groups fail, else 0."
                 = usize::from(names.silent_ms.is_some());
             Gauge "vouch_export_grace" "1 during the grace period, else 0." = usize::from(is_grace);
+            Gauge "vouch_export_grace_awaited_clients"
+                "Clients that have not said that they are done with reclaiming." = totals.awaited;
             Counter "vouch_export_connections_accepted_total" "Connections accepted."
                 = traffic.accepted.get();
             Counter "vouch_export_connections_refused_total" "Connections refused by a limit."

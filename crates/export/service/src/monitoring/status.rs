@@ -13,6 +13,9 @@ pub struct Status {
     /// New clients have to wait.
     #[serde(default)]
     pub draining: bool,
+    /// Clients that grace waits for.
+    #[serde(default)]
+    pub awaited: Vec<AwaitedStatus>,
     pub connections: usize,
     pub waiting_calls: usize,
     pub waiting_threads: usize,
@@ -84,6 +87,17 @@ pub struct QosStatus {
     pub held_ms: u64,
     /// The limit that holds it back now: ops or bytes.
     pub held_by: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AwaitedStatus {
+    pub owner: String,
+    /// None for a Kerberos client.
+    pub address: Option<String>,
+    /// NFSv4.0 has no RECLAIM_COMPLETE: grace lasts its full time for such a client.
+    pub is_v40: bool,
+    /// The client is back, and has not said that it is done.
+    pub is_back: bool,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
 use vouch_export::{
-    ClientStatus, ErrorStatus, HeadRole, HeadStatus, QosStatus, Status, TlsStatus, control_path,
+    AwaitedStatus, ClientStatus, ErrorStatus, HeadRole, HeadStatus, QosStatus, Status, TlsStatus,
+    control_path,
 };
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
@@ -101,7 +102,11 @@ fn table(status: &Status) -> String {
         status.clients.len(),
         status.waiting_calls,
         if status.grace_left_ms > 0 {
-            format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000))
+            format!(
+                ", grace for {} s more, or until {} clients have reclaimed",
+                status.grace_left_ms.div_ceil(1000),
+                status.awaited.len()
+            )
         } else {
             String::new()
         },
@@ -152,6 +157,12 @@ fn table(status: &Status) -> String {
     if !status.clients.is_empty() {
         text.push('\n');
         text.push_str(&clients(&status.clients));
+    }
+    if !status.awaited.is_empty() {
+        let mut rows = vec![row(["AWAITED", "ADDRESS", "CLIENT NAME"])];
+        rows.extend(status.awaited.iter().map(awaited));
+        text.push('\n');
+        text.push_str(&output::table(&rows, &[]));
     }
     if !status.qos.is_empty() {
         let mut rows = vec![row([
@@ -233,6 +244,18 @@ fn client(client: &ClientStatus) -> Vec<String> {
         if client.callbacks { "yes" } else { "no" },
         &xprtsec(client),
         &vouch_daemon::printable::printable(client.owner.as_bytes()),
+    ])
+}
+
+fn awaited(awaited: &AwaitedStatus) -> Vec<String> {
+    row([
+        match (awaited.is_back, awaited.is_v40) {
+            (false, _) => "not back yet",
+            (true, false) => "reclaims",
+            (true, true) => "back (4.0: until the end)",
+        },
+        awaited.address.as_deref().unwrap_or("-"),
+        &vouch_daemon::printable::printable(awaited.owner.as_bytes()),
     ])
 }
 

@@ -66,12 +66,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Grace would wait its full time for an idle 4.0 client (RFC 7530 §9.6.2).
+    /// Grace would wait for a client that has nothing to reclaim: its full time for a 4.0 client
+    /// (RFC 7530 §9.6.2), and for a 4.1 client until its next call, which may be a lease away.
     fn forget_idle(&mut self, key: ClientKey) {
         let client = &mut self.clients[key];
-        if client.family() == Family::V40 && client.recorded && !client.has_state() {
+        if client.recorded && !client.has_state() {
             client.recorded = false;
-            let key = crate::state::RecoveryRecord::key(Family::V40, &client.owner);
+            let key = crate::state::RecoveryRecord::key(client.family(), &client.owner);
             self.effects.push_back(StateEffect::Forget { key });
         }
     }

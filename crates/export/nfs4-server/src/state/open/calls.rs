@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
-use crate::state::client::credential::Family;
 use crate::state::delegation::record::{AccessWithoutOpen, Granted};
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
@@ -143,10 +142,8 @@ impl<F: Clone> State<F> {
             }
             None => self.insert_open(call, owner, file, opened),
         };
-        // 4.1 clients get their record at RECLAIM_COMPLETE; an earlier reclaim must survive the end
-        // of grace.
-        let reclaimed = matches!(call.claim, Claim::Previous(_));
-        if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
+        // A reclaim must survive the end of grace.
+        if !self.clients[call.client].recorded {
             self.record(call.client, false);
         }
         let confirm = self.needs_confirmation(owner, call.claim);

@@ -4,7 +4,6 @@ use vouch_nfs4::Status;
 
 use crate::access::network::Network;
 use crate::state::client::credential::{Credential, Family};
-use crate::state::client::record::Client;
 use crate::state::effect::{Loss, StateEffect};
 use crate::state::hash::Map;
 use crate::state::id::{ClientKey, SessionKey};
@@ -137,17 +136,7 @@ impl<F: Clone> State<F> {
     pub(in crate::state) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
-            self.record_moved_clients();
             self.effects.push_back(StateEffect::GraceEnded);
         }
-    }
-
-    fn record_moved_clients(&mut self) {
-        let done = |client: &Client| {
-            client.has_other_address && client.v41().is_some_and(|v41| v41.reclaim_complete)
-        };
-        let keys: Vec<ClientKey> =
-            self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
-        keys.into_iter().for_each(|key| self.record(key, false));
     }
 }

@@ -7,6 +7,7 @@ use crate::state::client::credential::{Credential, Family};
 use crate::state::client::principal::ClientPrincipal;
 use crate::state::hash::Map;
 use crate::state::recovery::record::RecoveryRecord;
+use crate::state::report::AwaitedStatus;
 
 pub(in crate::state) struct Grace {
     pub(in crate::state) until_ms: Option<u64>,
@@ -84,6 +85,17 @@ impl Grace {
                 .waiting
                 .get(&RecoveryRecord::key(family, owner))
                 .is_some_and(|awaited| awaited.verifier == verifier)
+    }
+
+    pub(in crate::state) fn awaited_count(&self) -> usize {
+        if self.is_active() { self.waiting.len() } else { 0 }
+    }
+
+    pub(in crate::state) fn awaited(&self) -> impl Iterator<Item = AwaitedStatus> {
+        self.waiting.iter().filter(|_| self.is_active()).map(|(key, awaited)| {
+            let (family, owner) = RecoveryRecord::of_key(key);
+            AwaitedStatus { owner: owner.to_vec(), family, from: awaited.from, is_back: false }
+        })
     }
 
     pub(in crate::state) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {

@@ -29,6 +29,12 @@ impl RecoveryRecord {
         key
     }
 
+    /// The inverse of [`RecoveryRecord::key`].
+    pub fn of_key(key: &[u8]) -> (Family, &[u8]) {
+        let (&family, owner) = key.split_first().expect("a key begins with its family");
+        (if family == Family::V40 as u8 { Family::V40 } else { Family::V41 }, owner)
+    }
+
     pub fn to_bytes(&self) -> (Vec<u8>, Vec<u8>) {
         let mut w = Writer::new();
         w.u32(VERSION);

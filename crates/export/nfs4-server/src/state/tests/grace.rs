@@ -1,5 +1,7 @@
 //! RFC 8881 §8.4.
 
+mod awaited;
+
 use vouch_nfs4::op::DelegationType;
 
 use super::quota::address;
@@ -121,27 +123,6 @@ fn grace_allows_only_reclaims() {
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::NO_GRACE));
     reclaim_complete_for(&mut fixture, &b);
     assert!(fixture.open(&b, 2, 1, 0).is_ok());
-}
-
-#[test]
-fn v40_client_without_state_does_not_extend_grace() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let peer = v40::v40_client(&mut fixture, "old");
-    let stateid = v40::confirmed_open(&mut fixture, &peer);
-    let renew = |fixture: &mut Fixture| {
-        fixture.advance(LEASE_MS / 2);
-        fixture.state.renew(peer.id, None, fixture.now).unwrap();
-    };
-    (0..4).for_each(|_| renew(&mut fixture));
-    store.apply_effects(&mut fixture);
-    assert!(store.clone().restart(2).state.in_grace());
-    fixture.state.close(None, &stateid, &file(1), fixture.now).unwrap();
-    (0..4).for_each(|_| renew(&mut fixture));
-    store.apply_effects(&mut fixture);
-    assert!(store.records.is_empty() && !store.clone().restart(2).state.in_grace());
-    v40::open_next(&mut fixture, &peer, 3);
-    store.apply_effects(&mut fixture);
-    assert!(store.restart(2).state.in_grace());
 }
 
 #[test]
