@@ -186,11 +186,15 @@ impl World {
             machine.server.as_ref().map(|server| server.connection_closed(connection, now))
         };
         self.apply_effects(effects.unwrap_or_default());
-        let unanswered: Vec<_> = {
+        let unanswered = {
             let callbacks = &mut self.machine.lock().callbacks;
-            callbacks.extract_if(.., |(to, _), _| *to == connection.id()).collect()
+            let is_here = |(to, _): &(ConnectionId, u32)| *to == connection.id();
+            let (here, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                std::mem::take(callbacks).into_iter().partition(|(key, _)| is_here(key));
+            *callbacks = others;
+            here
         };
-        unanswered.into_iter().for_each(|(_, id)| self.callback_failed(id));
+        unanswered.into_values().for_each(|id| self.callback_failed(id));
     }
 
     /// Some connection breaks.

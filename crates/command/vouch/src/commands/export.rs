@@ -210,8 +210,7 @@ enum Command {
     Remove(manage::RemoveArgs),
     #[command(subcommand)]
     Client(manage::ClientCommand),
-    #[command(subcommand)]
-    State(manage::StateCommand),
+    States(manage::StatesArgs),
     Unlock(manage::UnlockArgs),
     Drain(manage::DrainArgs),
 }
@@ -260,7 +259,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         Some(Command::Set(set)) => return manage::set(set, running),
         Some(Command::Remove(remove)) => return manage::remove(&remove, running),
         Some(Command::Client(command)) => return manage::client(&command, running),
-        Some(Command::State(command)) => return manage::state(command, running),
+        Some(Command::States(states)) => return manage::states(states, running),
         Some(Command::Unlock(unlock)) => return manage::unlock(&unlock, running),
         Some(Command::Drain(drain)) => return manage::drain(&drain, running),
         None => {}

@@ -236,7 +236,7 @@ fn server_closes_files_of_removed_snapshot_that_clients_have_open() {
             }
             assert_eq!(
                 status(client.close_file(one).await),
-                Some(Status::BAD_STATEID),
+                Some(Status::ADMIN_REVOKED),
                 "4.{minor}"
             );
             assert_eq!(

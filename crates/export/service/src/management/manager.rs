@@ -295,7 +295,7 @@ fn describe(order: &Order) -> String {
     let kept = |keep: &bool| if *keep { " --keep" } else { "" };
     let text = match order {
         Order::ListExports => "export list".to_owned(),
-        Order::ListState { .. } => "state list".to_owned(),
+        Order::ListState { .. } => "states".to_owned(),
         Order::AddExport { path, clients, keep } => {
             format!("export add{} {path} {}", kept(keep), clients.join(" "))
         }

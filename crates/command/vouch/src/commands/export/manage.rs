@@ -74,21 +74,18 @@ pub(crate) enum ClientCommand {
     },
 }
 
-/// List opens, locks and delegations.
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum StateCommand {
-    /// List opens, locks and delegations with their clients and files.
-    List {
-        /// Only of this client: id or address.
-        #[arg(long, value_name = "CLIENT")]
-        client: Option<String>,
-        /// Only on this file, or on files below this directory.
-        #[arg(long, value_name = "PATH")]
-        path: Option<PathBuf>,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+/// List opens, locks and delegations with their clients and files.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatesArgs {
+    /// Only of this client: id or address.
+    #[arg(long, value_name = "CLIENT")]
+    client: Option<String>,
+    /// Only on this file, or on files below this directory.
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// End all opens, locks and delegations on a file, or on all files of an export.
@@ -171,8 +168,8 @@ pub(super) fn client(command: &ClientCommand, running: Running<'_>) -> Outcome {
     }
 }
 
-pub(super) fn state(command: StateCommand, running: Running<'_>) -> Outcome {
-    let StateCommand::List { client, path, json } = command;
+pub(super) fn states(args: StatesArgs, running: Running<'_>) -> Outcome {
+    let StatesArgs { client, path, json } = args;
     let mut answer = send(running, &Order::ListState { client })?;
     if let (Some(states), Some(path)) = (&mut answer.states, &path) {
         let wanted = printable(path.as_os_str().as_encoded_bytes());

@@ -26,7 +26,7 @@ fn grace_waits_only_for_clients_with_state() {
     reclaim_complete_for(&mut after, &back);
     assert!(!after.state.in_grace() && awaited(&after).is_empty());
     // Its record is made again with its next open.
-    fixture.open(&b, 1, 4, 0).unwrap();
+    fixture.open(&b, 2, 3, 0).unwrap();
     assert_eq!(awaited(&store.restart_after(&mut fixture, 2)).len(), 2);
 }
 
