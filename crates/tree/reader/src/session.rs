@@ -15,7 +15,7 @@ use vouch_tree_client::{
 use crate::directories::{STATEMENTS, cache_directory, state_directory};
 use crate::{Error, ReadTree, Result, TreeSelection};
 
-/// Asked every [`POLL_INTERVAL`] by the waiting thread; true ends the operation with
+/// Asked every 40 ms by the waiting thread; true ends the operation with
 /// [`Error::Interrupted`].
 pub type Interrupt<'a> = &'a dyn Fn() -> bool;
 
