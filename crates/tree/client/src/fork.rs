@@ -32,9 +32,9 @@ pub struct ForkSide {
 /// Both sides. Nothing in it is verified.
 #[derive(Debug, Clone, Default)]
 pub struct Fork {
-    /// What was seen first.
+    /// Seen first.
     pub ours: ForkSide,
-    /// What contradicts it.
+    /// Contradicts the first.
     pub theirs: ForkSide,
     /// Content of [`CONSISTENCY_FILE`], or empty.
     pub consistency: Vec<u8>,

@@ -33,7 +33,7 @@ pub enum Error {
     Threads(io::Error),
 }
 
-/// What went wrong, for exceptions and error codes.
+/// Kinds of errors, for exceptions and error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The signed tree proves that the name does not exist.

@@ -202,7 +202,7 @@ mod tests {
         if std::env::var_os("VOUCH_PROVE").is_some() { large } else { small }
     }
 
-    /// What the calls return by RFC 4506, with the position behind: written with indexes alone.
+    /// Results of the calls by RFC 4506, with the position behind: written with indexes alone.
     fn by_the_rfc(call: usize, input: &[u8], at: usize) -> Option<(Vec<u8>, usize)> {
         let word = |at: usize| {
             let bytes = input.get(at..at.checked_add(4)?)?;

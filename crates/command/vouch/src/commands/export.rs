@@ -215,7 +215,7 @@ enum Command {
     Drain(manage::DrainArgs),
 }
 
-/// How a command finds the server that it talks to.
+/// By these, a command finds the server that it talks to.
 #[derive(Clone, Copy)]
 struct Running<'a> {
     state: Option<&'a std::path::Path>,

@@ -71,7 +71,7 @@ pub struct ExportStatus {
     pub id: u32,
 }
 
-/// What a client, or all together, used of its limits on an export.
+/// Use of its limits on an export by a client, or by all together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct QosStatus {
     pub export: String,

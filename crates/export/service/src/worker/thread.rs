@@ -258,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Whether other addresses had work lately, so that turns must be short.
+    /// True if other addresses had work lately, so that turns must be short.
     fn is_shared(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.last_address.replace(address).is_some_and(|last| last != address) {
             self.shared_at = Some(now);

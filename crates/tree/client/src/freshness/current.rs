@@ -370,7 +370,7 @@ impl Freshness {
         }
     }
 
-    /// What contradicts the record, and the directory where both are kept, for a third party.
+    /// The contradiction to the record, and the directory where both are kept, for a third party.
     fn find_fork(
         &self,
         record: &SeenRecord,
