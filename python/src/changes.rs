@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use vouch_tree_client::{ChangeKind, ChangedFields, Diff, History, VerifyEvent};
+use vouch_tree_client::{ChangeKind, Diff, History, VerifyEvent};
 use vouch_tree_reader::{Error, ReadTree, Result};
 
 use crate::errors::blocking;
@@ -164,26 +164,11 @@ impl Changes {
         let (kind, fields) = match change.kind {
             ChangeKind::Added => ("added", Vec::new()),
             ChangeKind::Removed => ("removed", Vec::new()),
-            ChangeKind::Changed(fields) => ("changed", names(&fields)),
+            ChangeKind::Changed(fields) => ("changed", fields.names()),
         };
         let (old, new) = (stat(change.old)?, stat(change.new)?);
         Ok(Some(Change { path: text_of(&change.path), kind, fields, old, new }))
     }
-}
-
-fn names(fields: &ChangedFields) -> Vec<&'static str> {
-    [
-        (fields.file_type, "type"),
-        (fields.content, "content"),
-        (fields.mode, "mode"),
-        (fields.owner, "owner"),
-        (fields.mtime, "mtime"),
-        (fields.xattrs, "xattrs"),
-        (fields.links, "links"),
-    ]
-    .into_iter()
-    .filter_map(|(differs, name)| differs.then_some(name))
-    .collect()
 }
 
 /// Frames, bytes as stored, regular files, and bad paths with their reasons.

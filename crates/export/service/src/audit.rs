@@ -137,6 +137,11 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
+    /// `by`: the user id of the process that sent the order.
+    pub(super) fn ordered(&self, by: u32, is_done: bool, detail: &str) {
+        trail::ordered(&self.trail, by, is_done, detail);
+    }
+
     /// The exports of a call whose reply is repeated are unknown.
     pub(super) fn holds(&self, awaits_observer: bool, kind: ReplyKind) -> bool {
         (awaits_observer

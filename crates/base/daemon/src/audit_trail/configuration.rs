@@ -221,7 +221,8 @@ impl Account {
     }
 
     pub fn failed(&self, trail: &Trail, why: &str) {
-        record_act(trail, Act::Reload, INVAL, b"", why);
+        let own = rustix::process::getuid().as_raw();
+        record_act(trail, Act::Reload, (own, INVAL), b"", why);
     }
 
     fn save(&self, configuration: &Configuration) {
@@ -232,7 +233,7 @@ impl Account {
 }
 
 /// NFS4ERR_INVAL (RFC 8881 §15.1).
-const INVAL: u32 = 22;
+pub(super) const INVAL: u32 = 22;
 
 #[cfg(test)]
 mod tests {

@@ -86,16 +86,23 @@ pub fn begin(
 }
 
 pub fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
-    record_act(trail, what, 0, export, detail);
+    let own = rustix::process::getuid().as_raw();
+    record_act(trail, what, (own, 0), export, detail);
 }
 
-fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str) {
+/// An order that a process of the user `by` sent to the daemon.
+pub fn ordered(trail: &Trail, by: u32, is_done: bool, detail: &str) {
+    let result = if is_done { 0 } else { configuration::INVAL };
+    record_act(trail, Act::Managed, (by, result), b"", detail);
+}
+
+fn record_act(trail: &Trail, what: Act, (uid, result): (u32, u32), export: &[u8], detail: &str) {
     trail.record(&Record {
         time_ns: now_ns(),
         class: Class::Administrative,
         operation: what as u16,
         result,
-        uid: Some(rustix::process::getuid().as_raw()),
+        uid: Some(uid),
         export,
         detail: detail.as_bytes(),
         ..Record::default()

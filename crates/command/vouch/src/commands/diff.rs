@@ -2,7 +2,7 @@ use std::ffi::OsString;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
-use vouch_tree_client::{Change, ChangeKind, ChangedFields, Diff};
+use vouch_tree_client::{Change, ChangeKind, Diff};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -90,7 +90,7 @@ fn print(args: &Args, out: &mut impl io::Write, change: &Change) -> io::Result<(
     let (sign, word, fields) = match &change.kind {
         ChangeKind::Added => ("+", "added", Vec::new()),
         ChangeKind::Removed => ("-", "removed", Vec::new()),
-        ChangeKind::Changed(fields) => ("~", "changed", names(fields)),
+        ChangeKind::Changed(fields) => ("~", "changed", fields.names()),
     };
     if args.json {
         let row = Row {
@@ -109,21 +109,6 @@ fn print(args: &Args, out: &mut impl io::Write, change: &Change) -> io::Result<(
     } else {
         writeln!(out, "{sign} {path}  {}", fields.join(" "))
     }
-}
-
-fn names(fields: &ChangedFields) -> Vec<&'static str> {
-    [
-        (fields.file_type, "type"),
-        (fields.content, "content"),
-        (fields.mode, "mode"),
-        (fields.owner, "owner"),
-        (fields.mtime, "mtime"),
-        (fields.xattrs, "xattrs"),
-        (fields.links, "links"),
-    ]
-    .into_iter()
-    .filter_map(|(differs, name)| differs.then_some(name))
-    .collect()
 }
 
 #[derive(Serialize)]

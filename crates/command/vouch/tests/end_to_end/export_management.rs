@@ -64,6 +64,8 @@ async fn exports_are_added_kept_and_removed_and_audited() {
     };
     assert!(eventually(Duration::from_secs(30), || orders().len() == 8), "{:#?}", orders());
     assert!(orders()[0].contains("export add --keep"), "{:#?}", orders());
+    let refused = orders().iter().filter(|order| order.contains("\"failure\"")).count();
+    assert_eq!(refused, 2, "{:#?}", orders());
 }
 
 /// HAProxy connects from 127.0.0.2, with the header and without.
@@ -92,11 +94,12 @@ async fn clients_behind_a_balancer_keep_their_address() {
     let _haproxy = KillOnDrop(haproxy.spawn().expect("haproxy starts"));
     let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
     assert!(eventually(Duration::from_secs(30), || TcpStream::connect(at(without)).is_ok()));
-    walk(at(with), "behind", &data).await.expect("the client's own address has access");
+    let behind = connect(at(with), 1, "behind", 0).await.expect("the header is taken");
+    behind.walk(data.as_bytes()).await.expect("the client's own address has access");
     let status = site.run_ok("export status --json --state exporting");
     let status: Value = serde_json::from_str(&status).expect("JSON");
     let address = status["clients"][0]["address"].as_str();
-    assert!(address.is_none_or(|address| address.starts_with("127.0.0.1:")), "{status}");
+    assert!(address.is_some_and(|address| address.starts_with("127.0.0.1:")), "{status}");
     // A connection of the balancer without a header, and one of a client with access.
     let refused = tokio::time::timeout(WAIT_MAX, walk(at(without), "bare", &data)).await;
     assert!(!matches!(refused, Ok(Ok(()))), "no header, no service");

@@ -1,6 +1,7 @@
 //! Orders of an administrator to the running server: list state, end it, drain.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::ClientId;
@@ -46,6 +47,11 @@ impl Server {
             Some(HeldState { client: client.0, source: site.export.source.clone(), path, kind })
         };
         rows.into_iter().filter_map(shown).collect()
+    }
+
+    /// Ids of the clients that introduced themselves from this address. O(n) in clients.
+    pub fn clients_at(&self, address: IpAddr) -> Vec<u64> {
+        self.state.lock().clients_at(address)
     }
 
     /// Ends the client with all its state. It may return with a new id. `None` if the id is unknown.

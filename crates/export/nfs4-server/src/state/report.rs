@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use vouch_nfs4::ClientId;
 
 use super::export_end::HOLDINGS_AT_ONCE;
@@ -123,6 +125,11 @@ impl<F: Clone> State<F> {
             Kind::Revoked | Kind::Closed(_) => return None,
         };
         Some(StateRow { client: self.clients[entry.client].id, file, kind })
+    }
+
+    pub(crate) fn clients_at(&self, address: IpAddr) -> Vec<u64> {
+        let here = self.clients.iter().filter(|(_, client)| client.address == address);
+        here.map(|(_, client)| client.id.0).collect()
     }
 
     pub(crate) fn set_draining(&mut self, is_draining: bool) {

@@ -2,12 +2,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use vouch_audit::record::Act;
 use vouch_daemon::printable::printable;
+use vouch_daemon::status_client::OrderError;
 use vouch_nfs4_server::{ExportId, HeldKind, HeldState, LockedRange};
 
-use super::order::{Answer, ExportRule, LockStatus, ManageError, Order, StateKind, StateStatus};
-use crate::clock;
+use super::order::{Answer, ExportRule, LockStatus, Order, StateKind, StateStatus};
 use crate::driver::Driver;
 use crate::exports::changes::{self, Changes};
 use crate::exports::reload::Reloader;
@@ -19,11 +18,11 @@ pub(crate) struct Manager {
     pub(crate) reloader: Arc<Reloader>,
 }
 
-type Result<T> = std::result::Result<T, ManageError>;
+type Result<T> = std::result::Result<T, OrderError>;
 
 impl Manager {
-    /// `by`: the caller, for the audit trail. Blocks.
-    pub(crate) fn carry_out(&self, order: Order, by: &str) -> Result<Answer> {
+    /// `by`: the user id of the caller. Blocks.
+    pub(crate) fn carry_out(&self, order: Order, by: u32) -> Result<Answer> {
         let text = describe(&order);
         let answer = match order {
             Order::ListExports => return Ok(self.list_exports()),
@@ -53,7 +52,7 @@ impl Manager {
         };
         tracing::info!(by, order = text, outcome, "order of an administrator");
         if let Some(audit) = &self.driver.audit {
-            audit.act(Act::Managed, &format!("{by}: {text}: {outcome}"));
+            audit.ordered(by, answer.is_ok(), &format!("{text}: {outcome}"));
         }
         answer
     }
@@ -78,7 +77,7 @@ impl Manager {
     fn set_export(&self, path: &str, clients: &[String], keep: bool, is: bool) -> Result<Answer> {
         let source = source(path)?;
         if clients.is_empty() {
-            return Err(ManageError::Refused(
+            return Err(OrderError::Refused(
                 "no client is named; write at least one, such as 192.0.2.0/24(rw)".into(),
             ));
         }
@@ -86,12 +85,12 @@ impl Manager {
         // A client with line breaks could hold other exports.
         match changes::source_of(&line) {
             Ok(parsed) if parsed == source => {}
-            Ok(_) => return Err(ManageError::Refused(format!("{path} is not one path"))),
-            Err(fault) => return Err(ManageError::Refused(fault)),
+            Ok(_) => return Err(OrderError::Refused(format!("{path} is not one path"))),
+            Err(fault) => return Err(OrderError::Refused(fault)),
         }
         match (self.is_exported(&source), is) {
             (true, false) => {
-                return Err(ManageError::Refused(format!(
+                return Err(OrderError::Refused(format!(
                     "{} is exported already; `vouch export set` replaces its clients",
                     shown(&source)
                 )));
@@ -127,7 +126,7 @@ impl Manager {
     fn require_unlisted(&self, source: &Source) -> Result<()> {
         match self.reloader.sources.lists(source).map_err(refused)? {
             false => Ok(()),
-            true => Err(ManageError::Refused(format!(
+            true => Err(OrderError::Refused(format!(
                 "{} is in the lists of the server; change its line there and run `vouch export reload`, or leave out --keep",
                 shown(source)
             ))),
@@ -138,29 +137,21 @@ impl Manager {
         let _turn = self.reloader.turn.lock();
         let mut changes = self.reloader.sources.changes();
         edit(&mut changes)?;
-        let warnings = self.reloader.load(changes).map_err(ManageError::Refused)?;
+        let warnings = self.reloader.load(changes).map_err(OrderError::Refused)?;
         Ok(Answer { warnings, ..Answer::default() })
     }
 
     fn clients(&self, named: &str) -> Result<Vec<u64>> {
-        let clients = self.driver.engine.status(clock::now()).clients;
-        let id = u64::from_str_radix(named, 16).ok().filter(|_| named.len() == 16);
-        let address: Option<IpAddr> = named.parse().ok();
-        if id.is_none() && address.is_none() {
-            return Err(ManageError::Refused(format!(
+        if let Some(id) = u64::from_str_radix(named, 16).ok().filter(|_| named.len() == 16) {
+            return Ok(vec![id]);
+        }
+        let address: IpAddr = named.parse().map_err(|_| {
+            OrderError::Refused(format!(
                 "{} is neither an id of 16 digits nor an address; `vouch export client list` shows both",
                 printable(named.as_bytes())
-            )));
-        }
-        let is_named = |client: &&vouch_nfs4_server::ClientReport| {
-            Some(client.id) == id
-                || client.peer.is_some_and(|peer| Some(peer.ip().to_canonical()) == address)
-        };
-        let found: Vec<u64> = clients.iter().filter(is_named).map(|client| client.id).collect();
-        match found.is_empty() {
-            true => Err(ManageError::NotFound(format!("no client {named}"))),
-            false => Ok(found),
-        }
+            ))
+        })?;
+        Ok(self.driver.engine.clients_at(address.to_canonical()))
     }
 
     fn list_state(&self, client: Option<&str>) -> Result<Answer> {
@@ -186,7 +177,10 @@ impl Manager {
                 ended += 1;
             }
         }
-        Ok(Answer { ended: Some(ended), ..Answer::default() })
+        match ended {
+            0 => Err(OrderError::NotFound(format!("no client {named}"))),
+            _ => Ok(Answer { ended: Some(ended), ..Answer::default() }),
+        }
     }
 
     fn unlock(&self, path: &str) -> Result<Answer> {
@@ -198,7 +192,7 @@ impl Manager {
             .engine
             .end_state_on(export, &names)
             .ok_or_else(|| unknown(&source))?
-            .map_err(|error| ManageError::NotFound(format!("{}: {error}", shown(&source))))?;
+            .map_err(|error| OrderError::NotFound(format!("{}: {error}", shown(&source))))?;
         self.driver.apply(replaced.effects);
         Ok(Answer { ended: Some(replaced.ended), ..Answer::default() })
     }
@@ -274,20 +268,20 @@ fn state_status(held: &HeldState) -> StateStatus {
 
 /// Of a path in the form of exports(5).
 fn source(path: &str) -> Result<Source> {
-    changes::source_of(&format!("{path} *")).map_err(ManageError::Refused)
+    changes::source_of(&format!("{path} *")).map_err(OrderError::Refused)
 }
 
 fn shown(source: &Source) -> String {
     printable(source.to_string().as_bytes())
 }
 
-fn unknown(source: &Source) -> ManageError {
+fn unknown(source: &Source) -> OrderError {
     let why = format!("{} is not exported; `vouch export list` shows all exports", shown(source));
-    ManageError::NotFound(why)
+    OrderError::NotFound(why)
 }
 
-fn refused(error: impl std::fmt::Display) -> ManageError {
-    ManageError::Refused(error.to_string())
+fn refused(error: impl std::fmt::Display) -> OrderError {
+    OrderError::Refused(error.to_string())
 }
 
 /// For the log and the audit trail.

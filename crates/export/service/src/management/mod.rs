@@ -3,4 +3,5 @@
 pub(crate) mod manager;
 pub(crate) mod order;
 
-pub use order::{Answer, ExportRule, LockStatus, ManageError, Order, StateKind, StateStatus, send};
+pub use order::{Answer, ExportRule, LockStatus, Order, StateKind, StateStatus, send};
+pub use vouch_daemon::status_client::OrderError;

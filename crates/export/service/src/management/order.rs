@@ -115,26 +115,9 @@ pub struct LockStatus {
     pub exclusive: bool,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum ManageError {
-    /// The server does not run, or does not answer in time.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// No such client, export or file.
-    #[error("{0}")]
-    NotFound(String),
-    /// Nothing has changed.
-    #[error("{0}")]
-    Refused(String),
-}
-
 /// Sends an order to the server with this control socket. Blocks.
-pub fn send(socket: &Path, order: &Order) -> Result<Answer, ManageError> {
+pub fn send(socket: &Path, order: &Order) -> Result<Answer, OrderError> {
     let body = serde_json::to_vec(order).map_err(io::Error::from)?;
-    match status_client::order(socket, body) {
-        Ok(answer) => Ok(serde_json::from_slice(&answer).map_err(io::Error::from)?),
-        Err(OrderError::Io(error)) => Err(ManageError::Io(error)),
-        Err(OrderError::NotFound(why)) => Err(ManageError::NotFound(why)),
-        Err(OrderError::Refused(why)) => Err(ManageError::Refused(why)),
-    }
+    let answer = status_client::order(socket, body)?;
+    Ok(serde_json::from_slice(&answer).map_err(io::Error::from)?)
 }

@@ -13,8 +13,8 @@ use crate::tls::Tls;
 
 use crate::clock;
 use crate::driver::Driver;
+use crate::management::Order;
 use crate::management::manager::Manager;
-use crate::management::{ManageError, Order};
 use crate::monitoring::operation_metrics::Metrics;
 use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
@@ -342,12 +342,8 @@ impl StatusSource for Report {
             Ok(order) => order,
             Err(error) => return Some(Err(OrderError::Refused(format!("not an order: {error}")))),
         };
-        let answer = match self.manager.carry_out(order, &format!("uid {by}")) {
-            Ok(answer) => answer,
-            Err(ManageError::NotFound(why)) => return Some(Err(OrderError::NotFound(why))),
-            Err(error) => return Some(Err(OrderError::Refused(error.to_string()))),
-        };
-        Some(Ok(serde_json::to_vec(&answer).unwrap_or_default()))
+        let answer = self.manager.carry_out(order, by);
+        Some(answer.map(|answer| serde_json::to_vec(&answer).unwrap_or_default()))
     }
 }
 

@@ -5,9 +5,9 @@ use vouch_oncrpc::AuthSys;
 
 use super::*;
 use crate::exports::changes::Origin;
-use crate::management::{Answer, ManageError, Order, StateKind, send};
+use crate::management::{Answer, Order, OrderError, StateKind, send};
 
-type Outcome = Result<Answer, ManageError>;
+type Outcome = Result<Answer, OrderError>;
 
 fn order(server: &Running, order: Order) -> Outcome {
     send(&state_directory::control_path(&server.state, None), &order)

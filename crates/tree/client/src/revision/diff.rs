@@ -53,6 +53,22 @@ pub struct ChangedFields {
 }
 
 impl ChangedFields {
+    /// Of the fields that differ.
+    pub fn names(&self) -> Vec<&'static str> {
+        [
+            (self.file_type, "type"),
+            (self.content, "content"),
+            (self.mode, "mode"),
+            (self.owner, "owner"),
+            (self.mtime, "mtime"),
+            (self.xattrs, "xattrs"),
+            (self.links, "links"),
+        ]
+        .into_iter()
+        .filter_map(|(differs, name)| differs.then_some(name))
+        .collect()
+    }
+
     fn of(old: &Inode, new: &Inode) -> Self {
         let file_type = old.file_type() != new.file_type();
         let content = match (&old.content, &new.content) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use vouch_daemon::printable::printable;
 use vouch_export::Origin;
-use vouch_export::management::{self, Answer, ManageError, Order, StateKind, StateStatus};
+use vouch_export::management::{self, Answer, Order, OrderError, StateKind, StateStatus};
 use vouch_export::path_word;
 
 use super::Running;
@@ -256,9 +256,9 @@ fn warnings(all: &[String]) -> String {
 fn send(running: Running<'_>, order: &Order) -> Outcome<Answer> {
     let socket = status::socket(running)?;
     management::send(&socket, order).map_err(|error| match error {
-        ManageError::NotFound(why) => Failure::not_found("server", why),
-        ManageError::Refused(why) => Failure::input("server", why),
-        ManageError::Io(error) => Failure::new(socket.display(), error),
+        OrderError::NotFound(why) => Failure::not_found("server", why),
+        OrderError::Refused(why) => Failure::input("server", why),
+        OrderError::Io(error) => Failure::new(socket.display(), error),
     })
 }
 
