@@ -165,6 +165,7 @@ subcommands! {
     Ls => ls,
     Cat => cat,
     Get => get,
+    AptMethod => apt_method,
     Log => log,
     Diff => diff,
     Verify => verify,

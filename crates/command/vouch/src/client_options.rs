@@ -133,6 +133,19 @@ impl ClientArgs {
         (!self.no_cache).then(directory).flatten().map(|directory| (directory, self.cache_quota))
     }
 
+    pub(crate) fn use_no_cache_by_default(&mut self) {
+        self.no_cache |= self.cache.is_none();
+    }
+
+    /// Returns the directory unless another one is set.
+    pub(crate) fn use_state_by_default<'a>(&mut self, directory: &'a Path) -> Option<&'a Path> {
+        let is_set = self.state.is_some();
+        (!is_set).then(|| {
+            self.state = Some(directory.to_owned());
+            directory
+        })
+    }
+
     pub(crate) fn connector(&self) -> Outcome<Arc<HttpConnector>> {
         Ok(Arc::new(HttpConnector::new(self.http_options()?)?))
     }

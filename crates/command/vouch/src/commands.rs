@@ -1,3 +1,4 @@
+pub(crate) mod apt_method;
 pub(crate) mod audit;
 pub(crate) mod bench;
 pub(crate) mod bugreport;

@@ -7,7 +7,7 @@ use vouch_tree_reader::RevisionChoice;
 use crate::exit::{Failure, Outcome};
 use vouch_daemon::printable::printable;
 
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, clap::Args)]
 pub(crate) struct RevisionArgs {
     /// Read this older revision.
     #[arg(long, value_name = "N", conflicts_with = "tag")]

@@ -66,6 +66,7 @@ fn unknown(name: &str, config: &Config) -> Failure {
 
 const SHORT_NAMES_SHOWN: usize = 8;
 
+#[derive(Clone)]
 pub(crate) struct OpenTree {
     client: Arc<Client>,
     first: (Arc<Tree>, Arc<Revision>),

@@ -9,11 +9,12 @@ use hyper::HeaderMap;
 use hyper::header::{
     HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
 };
-use vouch_tree::Timestamp;
+use vouch_tree::{Blob, Content, Inode, Timestamp};
+use vouch_xdr::Xdr as _;
 
 /// The file's time, less up to a day by a hash of the content: other content has another date.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ContentDate(SystemTime);
+pub struct ContentDate(SystemTime);
 
 impl ContentDate {
     /// RFC 9110 §8.8.2.1: a time in the future is not sent.
@@ -26,6 +27,12 @@ impl ContentDate {
             .map_or(0, u64::from_le_bytes);
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(s.saturating_sub(hash % DAY_S)))?;
         (UNIX_EPOCH.checked_add(Duration::from_secs(s))? <= now).then_some(Self(at))
+    }
+
+    /// For protocols that compare dates as HTTP does, such as that of apt's methods.
+    pub fn of_file(inode: &Inode, now: SystemTime) -> Option<SystemTime> {
+        let Content::Regular { blob, .. } = &inode.content else { return None };
+        Self::of(inode.mtime, &EntityTag::of_file(blob), now).map(|date| date.0)
     }
 
     pub(crate) fn header(self) -> HeaderValue {
@@ -46,6 +53,10 @@ const DAY_S: u64 = 86_400;
 pub(crate) struct EntityTag(String);
 
 impl EntityTag {
+    pub(crate) fn of_file(blob: &Blob) -> Self {
+        Self::of("vouch gateway 2026 file", &[&blob.to_xdr()])
+    }
+
     /// `context` separates kinds of content.
     pub(crate) fn of(context: &'static str, parts: &[&[u8]]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(context);

@@ -33,7 +33,7 @@ impl Responder {
         blob: &Blob,
     ) -> Result<Response<Body>, Problem> {
         // A blob is its content or a hash of it.
-        let tag = EntityTag::of("vouch gateway 2026 file", &[&blob.to_xdr()]);
+        let tag = EntityTag::of_file(blob);
         let date = ContentDate::of(found.inode.mtime, &tag, SystemTime::now());
         let kind = self.content_type(found, blob).await?;
         if request.query.format == Some(Format::Json) {

@@ -36,7 +36,9 @@ mod stall;
 mod target;
 mod tls;
 
+pub use conditions::ContentDate;
 pub use limits::Limits;
 pub use report::{GatewayStatus, Report};
 pub use server::{Gateway, GatewayOptions};
+pub use target::{Page, PathTarget, Selector, TargetError};
 pub use tls::{TlsError, TlsFiles};

@@ -6,8 +6,9 @@ use vouch_tree::FileName;
 
 use crate::limits::TAG_QUERY_LEN_MAX;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Selector {
+/// The revision that an address names.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Selector {
     /// `explicit`: written as `/@/`.
     Newest {
         explicit: bool,
@@ -16,15 +17,16 @@ pub(crate) enum Selector {
     Tag(String),
 }
 
+/// The path of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Page {
+pub enum Page {
     Path(PathTarget),
     Revisions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PathTarget {
-    pub(crate) selector: Selector,
+pub struct PathTarget {
+    pub selector: Selector,
     /// Names from the root, without empty ones and `.`.
     pub(crate) names: Vec<Vec<u8>>,
     pub(crate) has_slash: bool,
@@ -48,7 +50,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TargetError {
+pub enum TargetError {
     #[error("the path has a % that is not followed by two hexadecimal digits")]
     Escape,
     #[error("'..' is not allowed in the path")]
@@ -64,7 +66,7 @@ pub(crate) enum TargetError {
 }
 
 impl Page {
-    pub(crate) fn parse(path: &str) -> Result<Self, TargetError> {
+    pub fn parse(path: &str) -> Result<Self, TargetError> {
         let path = path.strip_prefix('/').unwrap_or(path).as_bytes();
         let mut segments: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
         let last = segments.pop().unwrap_or_default();
@@ -169,7 +171,7 @@ impl PathTarget {
         format!("{above}{}{below}", encode(name))
     }
 
-    pub(crate) fn path(&self) -> Vec<u8> {
+    pub fn path(&self) -> Vec<u8> {
         self.names.join(&b'/')
     }
 }

@@ -1,5 +1,6 @@
 //! Each test has its own directory, keys, database, replicas on free ports, state and cache.
 
+mod apt;
 mod audit_commands;
 mod audit_crash;
 mod audit_log;
