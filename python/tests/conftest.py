@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from vouch import errors
+from vouch.export import Server
+
 PROGRAM = os.environ.get("VOUCH_PROGRAM", "vouch")
 
 
@@ -82,6 +85,30 @@ def empty_site(tmp_path):
     site = Site(tmp_path)
     yield site
     site.stop()
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A running export server."""
+    for name in ("first", "a b"):
+        (tmp_path / name).mkdir()
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    (tmp_path / "exports").write_text(f"{tmp_path}/first *(ro)\n")
+    command = [PROGRAM, "export", "--exports", "exports", "--state", str(state), "--listen", "127.0.0.1:0"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    server = Server(state)
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            server.status()
+            break
+        except errors.Unreachable:
+            assert running.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+    yield server
+    running.kill()
+    running.wait()
 
 
 def fill(source):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from conftest import PROGRAM
 DOCUMENT = Path(__file__).parents[2] / "docs/python.md"
 
 
-def test_examples_of_the_document_run(empty_site, monkeypatch):
+def test_examples_of_the_document_run(empty_site, server, monkeypatch):
     pytest.importorskip("duckdb")
     pandas = pytest.importorskip("pandas")
     (empty_site.source / "docs").mkdir()
@@ -32,7 +33,9 @@ def test_examples_of_the_document_run(empty_site, monkeypatch):
     (publisher / "site").mkdir(parents=True)
     monkeypatch.chdir(publisher)
     os.rename(empty_site.directory / "keys", "keys")
-    names = {"NAME": empty_site.name, "TRAIL": empty_site.directory / "trail"}
+    names = {"NAME": empty_site.name, "TRAIL": empty_site.directory / "trail", "STATE": server.state}
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "path_hooks", list(sys.path_hooks))
     for example in examples:
         exec(example, names)
     assert names["report"]["files"] == 3 and names["report"]["revision"] == 2

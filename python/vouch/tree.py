@@ -252,6 +252,9 @@ class Path:
     def __truediv__(self, part: StrPath) -> Path:
         return Path(self.tree, self.path, part)
 
+    def joinpath(self, *parts: StrPath) -> Path:
+        return Path(self.tree, self.path, *parts)
+
     @property
     def path(self) -> str:
         """From the root of the tree, without a leading slash."""
