@@ -25,7 +25,10 @@ pub struct Limits {
     pub owners_max: usize,
     pub locks_per_client_max: usize,
     pub locks_max: usize,
+    /// Of files. Each holds the file open.
     pub delegations_max: usize,
+    /// Each pins an inode of the kernel if local changes are watched.
+    pub directory_delegations_max: usize,
     pub copies_per_client_max: usize,
     pub acl_entries_max: usize,
     /// Bytes: Linux's own limit.
@@ -51,6 +54,7 @@ impl Default for Limits {
             locks_per_client_max: 100_000,
             locks_max: 4_000_000,
             delegations_max: 100_000,
+            directory_delegations_max: 50_000,
             copies_per_client_max: 16,
             acl_entries_max: 1024,
             xattr_len_max: 65_536,

@@ -9,6 +9,7 @@ use vouch_nfs4::Verifier;
 
 pub(crate) mod administration;
 pub(crate) mod export_change;
+pub(crate) mod local_changes;
 pub(crate) mod status;
 pub(crate) mod write_verifier;
 
@@ -19,12 +20,14 @@ use crate::filehandle::HandleCodec;
 use crate::files::open_handle::{AnonymousOpens, CloseQueue, LostOpen, OpenHandle, end_lost};
 use crate::pseudo_fs::Tree;
 use crate::state::{
-    ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals,
+    AccessWithoutOpen, ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig,
+    StateEffect, Totals,
 };
 use crate::{
     CallbackContexts, CallbackId, Config, Connection, ConnectionId, Effect, ErrorReport, Exports,
     Identity, Now, Observer, Principal, Recovered, StatusReport, Transport, Unreachable, callback,
 };
+use local_changes::LocalChanges;
 use write_verifier::SyncTracker;
 
 pub struct Server {
@@ -47,6 +50,7 @@ pub struct Server {
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     now: Mutex<Now>,
+    local_changes: Arc<LocalChanges>,
 }
 
 pub struct Tick {
@@ -107,6 +111,7 @@ impl Server {
             errors: Mutex::default(),
             callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
+            local_changes: Arc::default(),
             config,
         }
     }
@@ -186,6 +191,23 @@ impl Server {
             }
         };
         Tick { effects, next_due_ms }
+    }
+
+    /// Recalls the delegations of directories that local programs have changed. Call it often.
+    pub fn recall_locally_changed(&self, now: Now) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for directory in self.local_changes.take() {
+            self.with_state(&mut effects, now.mono_ms, |state| {
+                // Nobody waits for the answer.
+                let name = AccessWithoutOpen::Name;
+                let _ = state.recall_for_access(&directory, None, name, now.mono_ms);
+            });
+        }
+        effects
+    }
+
+    pub(crate) fn local_changes(&self) -> &Arc<LocalChanges> {
+        &self.local_changes
     }
 
     pub fn callback_reply(

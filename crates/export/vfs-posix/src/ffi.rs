@@ -111,6 +111,38 @@ fn try_open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// For [`mark_directory`]. Needs no capability: events have handles, and another process's number
+/// is 0.
+pub(crate) fn new_mark_group() -> Result<OwnedFd> {
+    let flags = libc::FAN_CLASS_NOTIF | libc::FAN_REPORT_FID | libc::FAN_CLOEXEC;
+    // SAFETY: takes and returns numbers.
+    let fd = unsafe { libc::fanotify_init(flags | libc::FAN_NONBLOCK, 0) };
+    check(fd.into())?;
+    // SAFETY: the call has just returned this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Changes of its names and attributes become events, or no longer.
+pub(crate) fn mark_directory(
+    group: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    is_marked: bool,
+) -> Result<()> {
+    let names = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_MOVED_FROM | libc::FAN_MOVED_TO;
+    let action = if is_marked { libc::FAN_MARK_ADD } else { libc::FAN_MARK_REMOVE };
+    // SAFETY: the path is a constant that ends in NUL.
+    let result = unsafe {
+        libc::fanotify_mark(
+            group.as_raw_fd(),
+            action | libc::FAN_MARK_ONLYDIR,
+            names | libc::FAN_ATTRIB | libc::FAN_ONDIR,
+            directory.as_raw_fd(),
+            c".".as_ptr(),
+        )
+    };
+    check(result.into()).map(drop)
+}
+
 /// The thread's user for file access. Returns the previous user; `u32::MAX` changes nothing.
 pub(crate) fn set_fs_uid(uid: u32) -> u32 {
     // SAFETY: takes and returns numbers; changes this thread alone.

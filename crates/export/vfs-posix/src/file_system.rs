@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
-    DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Name, NewNode, OpenAccess, OpenFile,
-    PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
+    Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes,
+    Space, SystemId, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -20,7 +21,7 @@ use crate::journal::Journal;
 use crate::mount::Mount;
 use crate::node::Node;
 use crate::open::PosixOpen;
-use crate::{access, identity, space};
+use crate::{access, identity, space, watch};
 
 const SWEEP_COUNT: usize = 1024;
 
@@ -386,6 +387,13 @@ impl FileSystem for PosixFs {
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
         self.inner.path_below(&*self.inner.node(id).ok()?)
+    }
+
+    fn watch_directory(&self, id: &FileId, changed: ChangeListener) -> Result<DirectoryWatch> {
+        match Covered::of(id) {
+            Some(_) => Err(Error::NotSupported),
+            None => watch::watch(&*self.inner.node(id)?, changed),
+        }
     }
 
     fn maintain(&self) {

@@ -38,6 +38,7 @@ mod set_attributes;
 mod snapshots;
 mod space;
 mod subtree;
+mod watch;
 mod write_throttle;
 mod xattr;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::runtime::Handle;
+use vouch_tree::fsinfo::MESSAGE_XATTR;
 use vouch_tree::inode_number::InodeNumbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
@@ -21,6 +22,7 @@ use crate::error::error;
 use crate::identity::Identities;
 use crate::node::{Node, Nodes, nodes};
 use crate::rights;
+use crate::watch::Watches;
 
 pub(crate) struct Core {
     pub(crate) tree: Arc<Tree>,
@@ -37,6 +39,7 @@ pub(crate) struct Core {
     /// Earliest time to ask replicas again for a newer revision after a missing frame.
     next_missing_request: Mutex<Option<Instant>>,
     began_s: u64,
+    pub(crate) watches: Arc<Watches>,
 }
 
 struct ServedRevision {
@@ -66,6 +69,7 @@ impl Core {
             used_names: Mutex::default(),
             next_missing_request: Mutex::default(),
             began_s: unix_seconds(),
+            watches: Arc::default(),
         }
     }
 
@@ -100,6 +104,30 @@ impl Core {
         })
     }
 
+    /// Sees a new revision without a call, and the end of the last one's validity: clients must not
+    /// go on with names that nobody vouches for.
+    pub(crate) fn check_revision(&self) {
+        match self.tree.revision() {
+            Ok(revision) => drop(self.enter(revision)),
+            Err(_) => self.watches.report(),
+        }
+    }
+
+    /// Extended attributes and ACLs: of any file but for the publisher's message on the root.
+    pub(crate) fn has_xattrs(&self) -> bool {
+        let newest = self.tree.newest();
+        let root = &newest.fsinfo.root;
+        let is_message = |pair: &(Vec<u8>, Vec<u8>)| pair.0 == MESSAGE_XATTR;
+        match newest.fsinfo.counts.with_xattrs {
+            0 => false,
+            1 if root.xattrs.size > 0 => match self.tree.try_xattrs(root) {
+                Some(Ok(set)) => !set.pairs().iter().all(is_message),
+                Some(Err(_)) | None => true,
+            },
+            _ => true,
+        }
+    }
+
     /// The revision's number, but grows also if a later certificate restarts below the numbers
     /// signed with a stolen key.
     fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
@@ -119,6 +147,8 @@ impl Core {
         let generation = revision.number().min(GENERATION_NUMBER_MAX).max(next);
         served.push_front(ServedRevision { revision: revision.clone(), generation });
         served.truncate(SERVED_MAX);
+        drop(served);
+        self.watches.report();
         (revision, generation)
     }
 

@@ -4,9 +4,10 @@ use tokio::runtime::Handle;
 use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
-    Error, FileId, FileSystem, Home, NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl,
-    PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
+    DirectoryChange, DirectoryWatch, Error, FileId, FileSystem, Home, NAME_LEN_MAX, Name, NewNode,
+    OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits,
+    XattrHow,
 };
 
 use crate::core::{CallContext, Core, split};
@@ -107,13 +108,14 @@ impl TreeFs {
 
 impl FileSystem for TreeFs {
     fn traits(&self) -> Traits {
+        let has_xattrs = self.core.has_xattrs();
         Traits {
             read_only: true,
             file_size_max: i64::MAX as u64,
             links_max: u32::MAX,
             name_len_max: NAME_LEN_MAX as u32,
-            xattrs: true,
-            acls: true,
+            xattrs: has_xattrs,
+            acls: has_xattrs,
             clone_block_len: 0,
             sparse: true,
             change_grows: false,
@@ -383,6 +385,17 @@ impl FileSystem for TreeFs {
 
     fn sync_metadata(&self, _ids: &[FileId], _blocking: Blocking) -> Result<()> {
         Ok(())
+    }
+
+    fn watch_directory(&self, id: &FileId, changed: ChangeListener) -> Result<DirectoryWatch> {
+        let watch = self.core.watches.add(changed);
+        // After the watch, so that no new revision is missed.
+        self.exists(id)?;
+        Ok(watch)
+    }
+
+    fn maintain(&self) {
+        self.core.check_revision();
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {

@@ -21,5 +21,6 @@ mod open;
 mod resolve;
 mod rights;
 mod search;
+mod watch;
 
 pub use file_system::TreeFs;

@@ -1,3 +1,4 @@
+use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -102,6 +103,11 @@ pub struct DirectoryEntry<'a> {
     pub file_number: u64,
     pub file: Option<Result<(FileId, Attributes)>>,
 }
+
+pub type ChangeListener = Arc<dyn Fn() + Send + Sync>;
+
+/// Ends when it is dropped, without blocking.
+pub type DirectoryWatch = Box<dyn Any + Send + Sync>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrHow {
@@ -310,6 +316,13 @@ pub trait FileSystem: Send + Sync {
     /// The file was in a removed part, so the state of clients for it ends. Never blocks.
     fn is_removed(&self, _id: &FileId) -> bool {
         false
+    }
+
+    /// Calls `changed` soon after others than callers of this file system have changed the names or
+    /// attributes of the directory, until the watch is dropped. `changed` must not block.
+    /// [`Error::NotSupported`](crate::Error::NotSupported) if such changes are not seen.
+    fn watch_directory(&self, _id: &FileId, _changed: ChangeListener) -> Result<DirectoryWatch> {
+        Err(crate::Error::NotSupported)
     }
 
     /// Housekeeping in bounded steps, every few seconds.

@@ -25,8 +25,8 @@ pub use caller::{Access, Caller};
 pub use error::{Error, Result};
 pub use file_id::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 pub use file_system::{
-    AccessOverride, CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode,
-    Renamed, Space, Traits, XattrHow,
+    AccessOverride, ChangeListener, CreateHow, Created, DirectoryChange, DirectoryEntry,
+    DirectoryWatch, FileSystem, NewNode, Renamed, Space, Traits, XattrHow,
 };
 pub use mutant::mutant;
 pub use name::{NAME_LEN_MAX, Name};

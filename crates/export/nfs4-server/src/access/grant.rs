@@ -134,6 +134,6 @@ impl Grant {
     }
 
     pub(crate) fn read_only(&self) -> bool {
-        self.read_only || self.site.traits.read_only
+        self.read_only || self.site.traits().read_only
     }
 }

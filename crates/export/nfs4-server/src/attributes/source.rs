@@ -51,7 +51,7 @@ impl CompoundContext<'_> {
             true => None,
             false => Some(file.files().space(&file.grant.caller, &file.id, self.blocking)?),
         };
-        let acl = match wanted.and(ACL).is_empty() || !site.traits.acls {
+        let acl = match wanted.and(ACL).is_empty() || !site.traits().acls {
             true => None,
             false => Some(entries(file, &attributes, self.blocking)?),
         };
@@ -60,7 +60,7 @@ impl CompoundContext<'_> {
             fsid: site.fsid(&attributes),
             attributes,
             mounted_on,
-            traits: site.traits,
+            traits: site.traits(),
             quotas: site.quotas,
             has_layouts: site.has_layouts(),
             handle: wanted
@@ -120,7 +120,7 @@ impl CompoundContext<'_> {
                 let site = &file.grant.site;
                 crate::attributes::supported(
                     self.origin.minor,
-                    &site.traits,
+                    &site.traits(),
                     site.quotas,
                     site.has_layouts(),
                 )

@@ -48,7 +48,7 @@ impl Pair {
         let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));
         let (Some(from_end), Some(to_end)) = ends else { return Err(Status::INVAL) };
-        if to_end > self.to.grant.site.traits.file_size_max {
+        if to_end > self.to.grant.site.traits().file_size_max {
             return Err(Status::FBIG);
         }
         let overlaps = from < to_end && to < from_end;

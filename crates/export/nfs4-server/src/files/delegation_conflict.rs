@@ -3,7 +3,7 @@
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
-use vouch_vfs::{Attributes, Blocking, Time};
+use vouch_vfs::{Access, Attributes, Blocking, Time, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
@@ -21,6 +21,26 @@ pub(crate) fn recall_for_change(
     file: &FileRef,
 ) -> Result<(), OpError> {
     recall_for_access(context, file, AccessWithoutOpen::Name)
+}
+
+/// Before a change of the directory's names. A caller who may not change them recalls nothing.
+pub(crate) fn recall_for_names(
+    context: &mut CompoundContext<'_>,
+    directory: &FileRef,
+) -> Result<(), OpError> {
+    const CHANGES: Access = Access(Access::MODIFY.0 | Access::EXTEND.0 | Access::DELETE.0);
+    let key = directory.key();
+    if context.state(|state| state.is_delegated(&key)) {
+        let (caller, files) = (&directory.grant.caller, directory.files());
+        let granted = files.access(caller, &directory.id, CHANGES, context.blocking)?;
+        if granted.0 & CHANGES.0 == 0 {
+            return Ok(());
+        }
+    }
+    match recall_for_change(context, directory) {
+        Err(_) if mutant("directory-recall-is-not-awaited") => Ok(()),
+        recalled => recalled,
+    }
 }
 
 pub(crate) fn recall_for_setattr(

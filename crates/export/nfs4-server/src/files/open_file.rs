@@ -6,7 +6,7 @@ use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, AccessOverride, Blocking, Error, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
-use super::open_handle::{CloseQueue, FREED_LEN_LONG, OpenHandle, OpenState, UsedBy};
+use super::open_handle::{CloseQueue, FREED_LEN_LONG, Held, OpenHandle, OpenState, UsedBy};
 use crate::compound::context::CompoundContext;
 use crate::error::OpError;
 use crate::observer::interface::Opener;
@@ -162,7 +162,7 @@ fn anonymous(
         .open(caller, &file.id, access, AccessOverride::Owner, context.blocking)
         .map_err(|error| wrong_type(context.origin.minor, error))?;
     let open = Arc::new(OpenState::new(
-        opened,
+        Held::File(opened),
         caller,
         context.origin.connection.peer().ip(),
         context.now.mono_ms,
@@ -207,6 +207,10 @@ pub(crate) fn handle_of(
     context: &CompoundContext<'_>,
     file: &FileRef,
 ) -> OpenHandle {
+    held_by(Held::File(open), context, file)
+}
+
+pub(crate) fn held_by(open: Held, context: &CompoundContext<'_>, file: &FileRef) -> OpenHandle {
     let by = &context.origin;
     let opener = || Opener {
         connection: by.connection.id(),

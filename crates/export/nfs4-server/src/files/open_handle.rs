@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use vouch_vfs::{Caller, OpenAccess, OpenFile};
+use vouch_vfs::{Caller, DirectoryWatch, OpenAccess, OpenFile};
 
 use super::file_ref::FileRef;
 use crate::background_job::{JobProgress, Steps};
@@ -15,11 +15,34 @@ use crate::{Effect, ExportId, Job, Now, Observer, Server};
 pub(crate) type OpenHandle = Arc<OpenState>;
 
 pub(crate) struct OpenState {
-    open: Arc<dyn OpenFile>,
+    open: Held,
     opener: Arc<Caller>,
     tally: Arc<UsageCounter>,
     address: IpAddr,
     origin: Option<Arc<(Opener, FileRef)>>,
+}
+
+pub(crate) enum Held {
+    File(Arc<dyn OpenFile>),
+    /// By a directory delegation, for as long as it lasts.
+    #[expect(dead_code, reason = "dropped at the end")]
+    Directory(DirectoryWatch),
+}
+
+impl Held {
+    fn remote_system(&self) -> Option<vouch_vfs::SystemId> {
+        match self {
+            Held::File(file) => file.remote_system(),
+            Held::Directory(_) => None,
+        }
+    }
+
+    fn frees_when_closed(&self) -> u64 {
+        match self {
+            Held::File(file) => file.frees_when_closed(),
+            Held::Directory(_) => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +89,7 @@ impl UsageCounter {
 
 impl OpenState {
     pub(crate) fn new(
-        open: Arc<dyn OpenFile>,
+        open: Held,
         opener: &Arc<Caller>,
         address: IpAddr,
         since_ms: u64,
@@ -87,7 +110,8 @@ impl OpenState {
         before: &OpenState,
     ) -> OpenHandle {
         let (tally, origin) = (before.tally.clone(), before.origin.clone());
-        Arc::new(OpenState { open, opener: opener.clone(), tally, address: before.address, origin })
+        let (open, address) = (Held::File(open), before.address);
+        Arc::new(OpenState { open, opener: opener.clone(), tally, address, origin })
     }
 
     fn report_lost(&self, lost: &LostOpen, may_block: bool) {
@@ -114,7 +138,10 @@ impl OpenState {
     }
 
     pub(crate) fn file(&self) -> &dyn OpenFile {
-        &*self.open
+        match &self.open {
+            Held::File(file) => &**file,
+            Held::Directory(_) => unreachable!("the state grants no I/O under such a delegation"),
+        }
     }
 }
 

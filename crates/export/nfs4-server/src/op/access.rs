@@ -23,7 +23,7 @@ pub(crate) fn access(context: &mut CompoundContext<'_>, args: &AccessArgs) -> Op
                 FileType::Directory => on_directory,
                 _ => plain | Access::EXECUTE,
             };
-            if context.origin.minor >= 2 && file.grant.site.traits.xattrs {
+            if context.origin.minor >= 2 && file.grant.site.traits().xattrs {
                 supported |= XATTRS;
             }
             let requested = vouch_vfs::Access((args.access & supported).0);

@@ -41,7 +41,7 @@ fn opened(
     let file = context.current_file(Status::ISDIR)?;
     file.writable()?;
     let end = offset.checked_add(length).ok_or(Status::INVAL)?;
-    if end > file.grant.site.traits.file_size_max {
+    if end > file.grant.site.traits().file_size_max {
         return Err(Status::FBIG.into());
     }
     let open = open_file::open_for(context, &file, stateid, IoPurpose::Write)?;

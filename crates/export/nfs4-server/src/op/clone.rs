@@ -10,7 +10,7 @@ use crate::files::copy_pair::Pair;
 
 pub(crate) fn clone(context: &mut CompoundContext<'_>, args: &CloneArgs) -> OpResult {
     let pair = Pair::open(context, &args.source, &args.destination)?;
-    let block = u64::from(pair.to.grant.site.traits.clone_block_len);
+    let block = u64::from(pair.to.grant.site.traits().clone_block_len);
     // §15.13.3.
     if block == 0 {
         return Err(Status::NOTSUPP.into());

@@ -8,6 +8,7 @@ use vouch_vfs::{Blocking, Error, NewNode};
 use crate::attributes::settings;
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::{OpError, OpResult};
+use crate::files::delegation_conflict;
 use crate::files::file_ref::Object;
 use crate::observer::interface::NameChange;
 use crate::observer::name_order::Turn;
@@ -44,6 +45,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     {
         return Err(OpError::WouldBlock);
     }
+    delegation_conflict::recall_for_names(context, &directory)?;
     let mut named = directory.id;
     let made = context.change_names(
         &directory,

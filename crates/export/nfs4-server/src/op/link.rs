@@ -24,6 +24,7 @@ pub(crate) fn link(context: &mut CompoundContext<'_>, args: &LinkArgs<'_>) -> Op
     directory.writable()?;
     crate::files::directory::require_no_junction(context, &directory, name)
         .map_err(|_| OpError::Status(Status::EXIST))?;
+    delegation_conflict::recall_for_names(context, &directory)?;
     // §10.4: delegation holders cache the link count.
     delegation_conflict::recall_for_change(context, &file)?;
     let change = context.change_names(

@@ -17,7 +17,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
     let open = open_file::open_for(context, &file, &args.stateid, IoPurpose::Read)?;
     let size = open.file().attributes()?.size;
     if context.blocking == Blocking::Forbidden
-        && file.grant.site.traits.sparse
+        && file.grant.site.traits().sparse
         && size.saturating_sub(args.offset) >= SEARCH_LEN_LONG
     {
         return Err(OpError::WouldBlock);
@@ -28,7 +28,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
     let (mut at, mut segments) = (args.offset, 0);
     while at < end && segments < SEGMENTS_MAX {
         segments += 1;
-        let data_at = match file.grant.site.traits.sparse && segments < SEGMENTS_MAX {
+        let data_at = match file.grant.site.traits().sparse && segments < SEGMENTS_MAX {
             true => next(open.file(), at, SeekTarget::Data)?.unwrap_or(end).min(end),
             false => at,
         };
@@ -37,7 +37,7 @@ pub(crate) fn read_plus(context: &mut CompoundContext<'_>, args: &ReadPlusArgs) 
             at = data_at;
             continue;
         }
-        let hole_at = match file.grant.site.traits.sparse && segments < SEGMENTS_MAX {
+        let hole_at = match file.grant.site.traits().sparse && segments < SEGMENTS_MAX {
             true => next(open.file(), at, SeekTarget::Hole)?.unwrap_or(end).clamp(at, end),
             false => end,
         };

@@ -3,7 +3,7 @@
 use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
 use vouch_nfs4::{ChangeId, ChangeInfo, Status};
 
-use vouch_vfs::mutant;
+use vouch_vfs::{FileType, mutant};
 
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpResult;
@@ -28,6 +28,7 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
     if attributes.links == 1 {
         crate::files::open_file::may_free(context, attributes.size)?;
     }
+    delegation_conflict::recall_for_names(context, &directory)?;
     // §10.4.
     delegation_conflict::recall_for_change(context, &directory.with(id))?;
     let (change, gone) = context.change_names(
@@ -37,7 +38,11 @@ pub(crate) fn remove(context: &mut CompoundContext<'_>, args: &RemoveArgs<'_>) -
         |_, _| NameChange::Removed(&id, (&directory.id, args.name.0)),
     )?;
     if gone.is_some() {
-        context.server.forget_anonymous(&directory.with(id).key());
+        let removed = directory.with(id).key();
+        context.server.forget_anonymous(&removed);
+        if attributes.file_type == FileType::Directory {
+            context.state(|state| state.end_delegations_of_removed(&removed));
+        }
     }
     context.must_sync(&directory.grant, &[directory.id]);
     Results::Remove(Ok(RemoveOk { change: change_info(change) })).encode(context.out);

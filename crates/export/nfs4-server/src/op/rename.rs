@@ -38,6 +38,8 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         Results::Rename(Ok(RenameOk { source, target })).encode(context.out);
         return Ok(());
     }
+    delegation_conflict::recall_for_names(context, &from)?;
+    delegation_conflict::recall_for_names(context, &to)?;
     recall_before_rename(context, &from.with(moved), &to, replaced)?;
     let blocking = context.blocking;
     let mut named = moved;
@@ -63,7 +65,9 @@ pub(crate) fn rename(context: &mut CompoundContext<'_>, args: &RenameArgs<'_>) -
         error => error.into(),
     })?;
     if let Some(id) = renamed.replaced {
-        context.server.forget_anonymous(&to.with(id).key());
+        let replaced = to.with(id).key();
+        context.server.forget_anonymous(&replaced);
+        context.state(|state| state.end_delegations_of_removed(&replaced));
     }
     context.must_sync(&to.grant, &[from.id, to.id]);
     Results::Rename(Ok(RenameOk {

@@ -18,7 +18,7 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
     if args
         .offset
         .checked_add(data.len() as u64)
-        .is_none_or(|end| end > file.grant.site.traits.file_size_max)
+        .is_none_or(|end| end > file.grant.site.traits().file_size_max)
     {
         return Err(Status::FBIG.into());
     }

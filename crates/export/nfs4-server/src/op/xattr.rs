@@ -100,7 +100,7 @@ pub(crate) fn listxattrs(context: &mut CompoundContext<'_>, args: &ListxattrsArg
 /// §8.1.
 fn supporting(context: &CompoundContext<'_>) -> Result<FileRef, OpError> {
     let file = context.current_file(Status::NOTSUPP)?;
-    if !file.grant.site.traits.xattrs {
+    if !file.grant.site.traits().xattrs {
         return Err(Status::NOTSUPP.into());
     }
     Ok(file)

@@ -60,7 +60,6 @@ pub(crate) enum Child {
 pub(crate) struct Site {
     pub(crate) export: Export,
     pub(crate) root: FileId,
-    pub(crate) traits: Traits,
     pub(crate) quotas: bool,
     /// Another file system number means a crossed mount point.
     root_fsid: Option<u64>,
@@ -99,24 +98,14 @@ impl Tree {
                 .attributes(&root, Blocking::Allowed)
                 .ok()
                 .map(|attributes| attributes.fsid);
-            let mut traits = export.file_system.traits();
-            traits.acls &= export.acls;
-            traits.xattrs &= export.xattrs;
             let quotas = export
                 .file_system
                 .space(&Caller::root(), &root, Blocking::Allowed)
                 .is_ok_and(|space| space.quota.is_some());
             let place = id_of(&export.pseudo_path);
             let mounted_on = mounted_on.unwrap_or(place.0);
-            let site = Site {
-                export: Export::clone(export),
-                root,
-                traits,
-                quotas,
-                root_fsid,
-                place,
-                mounted_on,
-            };
+            let site =
+                Site { export: Export::clone(export), root, quotas, root_fsid, place, mounted_on };
             tree.sites.insert(export.id, Arc::new(site));
         }
         tree
@@ -336,6 +325,13 @@ impl Node {
 }
 
 impl Site {
+    /// A new revision of a published tree may change them.
+    pub(crate) fn traits(&self) -> Traits {
+        let traits = self.export.file_system.traits();
+        let (acls, xattrs) = (self.export.acls, self.export.xattrs);
+        Traits { acls: traits.acls && acls, xattrs: traits.xattrs && xattrs, ..traits }
+    }
+
     pub(crate) fn shows_same_directory_as(&self, other: &Site) -> bool {
         let key = |site: &Site| {
             FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root))

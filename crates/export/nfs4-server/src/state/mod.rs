@@ -36,6 +36,7 @@ pub use client::principal::ClientPrincipal;
 pub(crate) use client::record::Callback40;
 pub(crate) use client::setclientid::SetClientError;
 pub(crate) use client::v40_principals::internal_owner_name;
+pub(crate) use delegation::directory::DirectoryCall;
 pub(crate) use delegation::record::{AccessWithoutOpen, Granted, Holder, Want};
 pub(crate) use effect::{
     CallbackAnswer, CallbackCredential, CallbackOp, HolderAttributes, OutgoingCallback, StateEffect,

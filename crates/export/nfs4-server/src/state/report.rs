@@ -53,7 +53,9 @@ pub struct Totals {
     pub sessions: usize,
     pub opens: usize,
     pub locks: usize,
+    /// Of files and directories.
     pub delegations: usize,
+    pub directory_delegations: usize,
     pub copies: usize,
     pub reply_cache_len: usize,
     pub clients_displaced: u64,
@@ -70,6 +72,7 @@ pub enum HeldKind {
     Open { reads: bool, writes: bool, denies_reads: bool, denies_writes: bool },
     Lock { ranges: Vec<LockedRange> },
     Delegation { writes: bool, is_recalled: bool },
+    DirectoryDelegation { is_recalled: bool },
     Copy,
 }
 
@@ -119,7 +122,11 @@ impl<F: Clone> State<F> {
             }
             Kind::Delegation(delegation) => {
                 let is_recalled = delegation.recalled_ms.is_some();
-                (HeldKind::Delegation { writes: delegation.write, is_recalled }, delegation.key)
+                let kind = match delegation.is_directory {
+                    true => HeldKind::DirectoryDelegation { is_recalled },
+                    false => HeldKind::Delegation { writes: delegation.write, is_recalled },
+                };
+                (kind, delegation.key)
             }
             Kind::Copy(copy) => (HeldKind::Copy, *copy.file()),
             Kind::Revoked | Kind::Closed(_) => return None,
@@ -143,6 +150,7 @@ impl<F: Clone> State<F> {
             opens: self.open_count,
             locks: self.lock_count - self.locked_count,
             delegations: self.delegation_count,
+            directory_delegations: self.directory_delegation_count,
             copies: self.copy_count,
             reply_cache_len: self.reply_cache_len,
             clients_displaced: self.clients_displaced,

@@ -54,6 +54,8 @@ pub(crate) struct State<F> {
     pub(super) locked_count: usize,
     pub(super) copy_count: usize,
     pub(super) delegation_count: usize,
+    /// Of [`Self::delegation_count`].
+    pub(super) directory_delegation_count: usize,
     pub(super) recall_any_after_ms: u64,
     pub(super) callbacks: slab::Slab<id::CallbackKey, Callback>,
     pub(super) contexts: Option<Arc<dyn CallbackContexts>>,
@@ -103,6 +105,7 @@ impl<F: Clone> State<F> {
             locked_count: 0,
             copy_count: 0,
             delegation_count: 0,
+            directory_delegation_count: 0,
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
             contexts: None,

@@ -145,6 +145,11 @@ pub(super) fn open_call<'a>(
     }
 }
 
+pub(super) fn directory_call(peer: &Peer, number: u8) -> DirectoryCall<'static> {
+    let (client, directory) = (peer.client, file(number));
+    DirectoryCall { client, directory, terms: TERMS, opener: None }
+}
+
 impl Fixture {
     pub(super) fn new() -> Self {
         Self::with_config(config(), &[])

@@ -6,6 +6,7 @@ mod blocked_calls;
 mod client_access;
 mod data;
 mod delegations;
+mod directory_delegations;
 mod durability;
 mod export_layout;
 mod fixture;

@@ -252,6 +252,10 @@ fn state_status(held: &HeldState) -> StateStatus {
             recalled = *is_recalled;
             (StateKind::Delegation, flags(true, *writes), "")
         }
+        HeldKind::DirectoryDelegation { is_recalled } => {
+            recalled = *is_recalled;
+            (StateKind::DirectoryDelegation, "r", "")
+        }
         HeldKind::Copy => (StateKind::Copy, "w", ""),
     };
     StateStatus {

@@ -83,6 +83,8 @@ pub enum StateKind {
     Open,
     Lock,
     Delegation,
+    #[serde(rename = "directory-delegation")]
+    DirectoryDelegation,
     Copy,
 }
 

@@ -220,6 +220,9 @@ impl Report {
             Gauge "vouch_export_opens" "Opens." = totals.opens;
             Gauge "vouch_export_locks" "Byte-range locks." = totals.locks;
             Gauge "vouch_export_delegations" "Delegations." = totals.delegations;
+            Gauge "vouch_export_directory_delegations"
+                "Delegations of directories, which vouch_export_delegations includes."
+                = totals.directory_delegations;
             Gauge "vouch_export_waiting_calls"
                 "Calls that wait for a disk, a commit or the name service." = waiting;
             Gauge "vouch_export_waiting_threads" "Threads for calls that wait." = threads;

@@ -114,6 +114,7 @@ impl Server {
                 driver.apply(tick.effects);
                 engine_due_ms = tick.next_due_ms.min(now.mono_ms + ENGINE_TICK_MS);
             }
+            driver.apply(driver.engine.recall_locally_changed(now));
             if now.mono_ms >= flush_due_ms {
                 self.opener.iter().for_each(|opener| opener.flush());
                 self.reloader.sources.maintain();

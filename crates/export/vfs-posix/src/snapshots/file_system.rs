@@ -2,9 +2,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use vouch_vfs::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
-    DirectoryEntry, Error, FileId, FileSystem, Home, Name, NewNode, OpenAccess, OpenFile, PosixAcl,
-    PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId, Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, Home, Name,
+    NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space,
+    SystemId, Traits, XattrHow,
 };
 
 use super::identity::{SnapshotOrLive, WITHIN_FROM, Within, virtual_number};
@@ -401,6 +402,14 @@ impl FileSystem for SnapshotFs {
 
     fn is_removed(&self, id: &FileId) -> bool {
         matches!(SnapshotOrLive::of(id), SnapshotOrLive::Within(within) if self.is_number_removed(within.number))
+    }
+
+    /// A snapshot does not change, but may be removed.
+    fn watch_directory(&self, id: &FileId, changed: ChangeListener) -> Result<DirectoryWatch> {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.watch_directory(id, changed),
+            SnapshotOrLive::List(_) | SnapshotOrLive::Within(_) => Err(Error::NotSupported),
+        }
     }
 
     fn maintain(&self) {

@@ -14,3 +14,4 @@ mod names;
 mod quota;
 mod rules;
 mod snapshots;
+mod watch;

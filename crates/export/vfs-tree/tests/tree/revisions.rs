@@ -113,3 +113,51 @@ fn stolen_key_revision_ends_with_next_certificate() {
         assert_eq!(change(&same), unmoved);
     }
 }
+
+#[test]
+fn new_revision_is_reported_to_watches_of_directories() {
+    let site = Site::new();
+    site.write("d/file", b"first");
+    site.publish();
+    let exported = site.export();
+    let (sender, seen) = std::sync::mpsc::channel();
+    let changed = std::sync::Arc::new(move || sender.send(()).expect("the test waits"));
+    let watch = exported.fs.watch_directory(&exported.id("d"), changed).unwrap();
+    exported.fs.maintain();
+    assert!(seen.try_recv().is_err(), "nothing has changed");
+    site.write("d/more", b"second");
+    site.publish();
+    exported.refresh();
+    exported.fs.maintain();
+    assert!(seen.try_recv().is_ok());
+    drop(watch);
+    site.write("d/again", b"third");
+    site.publish();
+    exported.refresh();
+    exported.fs.maintain();
+    assert!(seen.try_recv().is_err());
+}
+
+#[test]
+fn tree_offers_xattrs_and_acls_while_a_file_has_some() {
+    let site = Site::new();
+    site.write("file", b"x");
+    site.publish();
+    let exported = site.export();
+    let offers = || {
+        let traits = exported.fs.traits();
+        assert_eq!(traits.xattrs, traits.acls);
+        traits.xattrs
+    };
+    assert!(!offers());
+    let path = site.source("file");
+    let set = rustix::fs::setxattr(&path, "user.a", b"1", rustix::fs::XattrFlags::empty());
+    set.expect("the file system of the temporary directory has extended attributes");
+    site.publish();
+    exported.refresh();
+    assert!(offers());
+    rustix::fs::removexattr(&path, "user.a").expect("it is there");
+    site.publish();
+    exported.refresh();
+    assert!(!offers());
+}

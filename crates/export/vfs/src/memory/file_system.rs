@@ -9,10 +9,10 @@ use super::rights::{self, EXECUTE, READ, WRITE};
 use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
-    Access, AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange,
-    DirectoryEntry, Error, FileId, FileSystem, FileType, Home, NAME_LEN_MAX, Name, NewNode,
-    OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId,
-    Traits, XattrHow,
+    Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
+    DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
+    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result,
+    SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 const XATTR_LEN_MAX: usize = 65_536;
@@ -580,6 +580,12 @@ impl FileSystem for MemoryFs {
 
     fn syncs_together(&self, _ids: &[FileId]) -> bool {
         self.inner.state.lock().slow_sync
+    }
+
+    /// All changes come by callers.
+    fn watch_directory(&self, id: &FileId, _changed: ChangeListener) -> Result<DirectoryWatch> {
+        self.inner.number_of(id)?;
+        Ok(Box::new(()))
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {

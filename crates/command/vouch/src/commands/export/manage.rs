@@ -193,6 +193,8 @@ fn state_row(state: &StateStatus) -> Vec<String> {
         (StateKind::Lock, _) => "lock",
         (StateKind::Delegation, false) => "delegation",
         (StateKind::Delegation, true) => "delegation, recalled",
+        (StateKind::DirectoryDelegation, false) => "directory delegation",
+        (StateKind::DirectoryDelegation, true) => "directory delegation, recalled",
         (StateKind::Copy, _) => "copy",
     };
     let ranges = state.locks.iter().map(|lock| {

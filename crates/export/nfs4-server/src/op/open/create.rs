@@ -9,6 +9,7 @@ use super::{OpenOutcome, OpenRequest, existing};
 use crate::attributes::{self, Settings, settings};
 use crate::compound::context::{CompoundContext, change_info};
 use crate::error::OpError;
+use crate::files::delegation_conflict;
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::handle_of;
 use crate::observer::interface::{NameChange, requested};
@@ -44,6 +45,7 @@ pub(super) fn create(
         }
     }
     require_room(context, request, name, now)?;
+    delegation_conflict::recall_for_names(context, &directory)?;
     let make = vfs_creation(how);
     // Setting a size is a write.
     let sized = settings.set.size.is_some_and(|size| size > 0);

@@ -46,6 +46,8 @@ pub(in crate::state) struct Client {
     pub(in crate::state) lock_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(in crate::state) owners_refused: u32,
     pub(in crate::state) delegations: Set<StateKey>,
+    /// Of [`Self::delegations`].
+    pub(in crate::state) directory_delegations: usize,
     pub(in crate::state) revoked: Set<StateKey>,
     pub(in crate::state) copies: Vec<StateKey>,
     pub(in crate::state) opens: usize,

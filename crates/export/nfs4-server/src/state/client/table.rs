@@ -76,6 +76,7 @@ impl<F: Clone> State<F> {
             lock_owners: Map::with_hasher(hasher),
             owners_refused: 0,
             delegations: Set::with_hasher(hasher),
+            directory_delegations: 0,
             revoked: Set::with_hasher(hasher),
             copies: Vec::new(),
             opens: 0,

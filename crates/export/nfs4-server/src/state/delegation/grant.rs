@@ -169,7 +169,7 @@ impl<F: Clone> State<F> {
         let entry = &mut self.states[key];
         let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
         let Kind::Delegation(delegation) = kind else { unreachable!("the entry is a delegation") };
-        self.unlink_delegation(key, client, file, delegation.file, Some(why));
+        self.unlink_delegation(key, client, file, delegation, Some(why));
         let client = &mut self.clients[client];
         client.revoked.insert(key);
         client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
@@ -180,13 +180,17 @@ impl<F: Clone> State<F> {
         key: StateKey,
         client: ClientKey,
         file: FileRef,
-        open: F,
+        ended: Delegation<F>,
         loss: Option<Loss>,
     ) {
         self.delegation_count -= 1;
+        if ended.is_directory {
+            self.directory_delegation_count -= 1;
+            self.clients[client].directory_delegations -= 1;
+        }
         self.clients[client].delegations.remove(&key);
         self.files[file].delegations.retain(|&other| other != key);
-        self.release(open, true, loss);
+        self.release(ended.file, true, loss);
         self.remove_file_if_idle(file);
     }
 
@@ -198,7 +202,7 @@ impl<F: Clone> State<F> {
     ) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
-            self.unlink_delegation(key, entry.client, entry.file, delegation.file, loss);
+            self.unlink_delegation(key, entry.client, entry.file, delegation, loss);
         }
     }
 
@@ -247,7 +251,7 @@ impl<F: Clone> State<F> {
         let key = self.resolve(by, stateid, file, now)?;
         let entry = &self.states[key];
         match &entry.kind {
-            Kind::Delegation(delegation) if entry.client == client => {
+            Kind::Delegation(delegation) if entry.client == client && !delegation.is_directory => {
                 match delegation.write || share.access & WRITE == 0 {
                     true => Ok(()),
                     false => Err(Status::ACCESS),
@@ -344,7 +348,7 @@ impl<F: Clone> State<F> {
             || opened
             || state.delegations.len() >= DELEGATIONS_PER_FILE_MAX
             || self.config.delegations == DelegationPolicy::Never
-            || self.delegation_count >= self.config.limits.delegations_max
+            || self.file_delegation_count() >= self.config.limits.delegations_max
         {
             return Granted::None;
         }
@@ -352,9 +356,13 @@ impl<F: Clone> State<F> {
     }
 
     fn may_grant(&self, client: ClientKey) -> bool {
+        self.file_delegation_count() < self.config.limits.delegations_max
+            && self.may_hold_another(client)
+    }
+
+    pub(in crate::state) fn may_hold_another(&self, client: ClientKey) -> bool {
         self.config.delegations != DelegationPolicy::Never
             && !self.grace.is_active()
-            && self.delegation_count < self.config.limits.delegations_max
             && self.clients[client].revoked.len() < REVOKED_PER_CLIENT_MAX
             && self.callbacks_reach(client)
     }
@@ -375,6 +383,7 @@ impl<F: Clone> State<F> {
         let delegation = Delegation {
             key: call.file,
             write,
+            is_directory: false,
             file: open_file,
             times,
             recalled_ms: None,
@@ -393,19 +402,24 @@ impl<F: Clone> State<F> {
             seq: StateSeq(1),
             kind,
         });
-        self.clients[client].delegations.insert(key);
         debug_assert!(
             self.files[file].delegations.is_empty()
                 || !write && self.write_delegation(file).is_none(),
             "a single writer runs alone"
         );
-        self.files[file].delegations.push(key);
-        self.delegation_count += 1;
-        let stateid = self.states[key].stateid(self.boot, key);
+        let stateid = self.link_delegation(key);
         match write {
             true => Granted::Write(stateid),
             false => Granted::Read(stateid),
         }
+    }
+
+    pub(in crate::state) fn link_delegation(&mut self, key: StateKey) -> Stateid {
+        let Entry { client, file, .. } = self.states[key];
+        self.clients[client].delegations.insert(key);
+        self.files[file].delegations.push(key);
+        self.delegation_count += 1;
+        self.states[key].stateid(self.boot, key)
     }
 
     /// GETATTR (§10.4.3; RFC 9754 §5). `times`: only times are requested, which many holders do not

@@ -9,8 +9,12 @@ use crate::state::tables::State;
 
 impl<F: Clone> State<F> {
     pub(in crate::state) fn keep_room_for_delegations(&mut self, now: u64) {
-        let max = self.config.limits.delegations_max;
-        if self.delegation_count < max - max / RECALL_ANY_ROOM || now < self.recall_any_after_ms {
+        let limits = &self.config.limits;
+        let has_room = |count: usize, max: usize| count < max - max / RECALL_ANY_ROOM;
+        if has_room(self.file_delegation_count(), limits.delegations_max)
+            && has_room(self.directory_delegation_count, limits.directory_delegations_max)
+            || now < self.recall_any_after_ms
+        {
             return;
         }
         self.recall_any_after_ms = now + RECALL_ANY_INTERVAL_MS;

@@ -7,6 +7,8 @@ use crate::state::id::FileKey;
 pub(in crate::state) struct Delegation<F> {
     pub(in crate::state) key: FileKey,
     pub(in crate::state) write: bool,
+    /// By GET_DIR_DELEGATION. Allows no I/O.
+    pub(in crate::state) is_directory: bool,
     pub(in crate::state) file: F,
     /// The holder keeps the file's access and change times (RFC 9754 §5).
     pub(in crate::state) times: bool,

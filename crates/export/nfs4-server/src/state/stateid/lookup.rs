@@ -48,6 +48,9 @@ impl<F: Clone> State<F> {
                 Kind::Open(open) => open,
                 _ => unreachable!("an open is removed after its locks"),
             },
+            Kind::Delegation(delegation) if delegation.is_directory => {
+                return Err(Status::BAD_STATEID);
+            }
             Kind::Delegation(delegation) => {
                 // A read delegation does not allow writing (§10.4).
                 return match io == Io::Read || delegation.write {

@@ -457,3 +457,59 @@ fn unanswered_cb_getattr_recalls_delegation() {
         Err(Status::DELAY)
     );
 }
+
+#[test]
+fn directory_delegation_allows_no_io_and_is_revoked() {
+    let (mut fixture, [mut a, b]) = Fixture::with_peers(["a", "b"]);
+    let handle = fixture.handle.clone();
+    let delegation =
+        fixture.state.delegate_directory(&directory_call(&a, 1), handle.clone(), 0).unwrap();
+    assert_eq!(
+        fixture.state.io(Some(a.client), &delegation, &file(1), Io::Read, 0),
+        Err(Status::BAD_STATEID)
+    );
+    assert_eq!(
+        fixture
+            .open_as(&a, "o", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated)
+            .unwrap_err(),
+        Status::BAD_STATEID
+    );
+    let name = AccessWithoutOpen::Name;
+    let change = |fixture: &mut Fixture, by| {
+        let now = fixture.now;
+        fixture.state.recall_for_access(&file(1), by, name, now)
+    };
+    assert_eq!(change(&mut fixture, Some(a.client)), Ok(()));
+    assert!(fixture.callbacks().is_empty());
+    assert_eq!(change(&mut fixture, Some(b.client)), Err(Status::DELAY));
+    let callbacks = fixture.callbacks();
+    assert!(matches!(callbacks[0].op, CallbackOp::Recall { stateid, .. } if stateid == delegation));
+    fixture.answer(&callbacks[0], Status::OK);
+    // The holder keeps its lease, and does not return the delegation.
+    for _ in 0..5 {
+        fixture.advance(LEASE_MS / 2);
+        fixture.renew_lease(&mut a).unwrap();
+    }
+    assert_eq!(change(&mut fixture, Some(b.client)), Ok(()));
+    assert_eq!(fixture.state.totals().delegations_revoked, 1);
+    assert_eq!(fixture.state.totals().directory_delegations, 0);
+    assert_eq!(fixture.state.test_stateid(a.client, &delegation), Status::DELEG_REVOKED);
+}
+
+#[test]
+fn client_with_many_directories_leaves_room_to_others() {
+    let mut fixture = Fixture::with_limits(|limits| limits.directory_delegations_max = 40);
+    let [many, few] = ["many", "few"].map(|name| fixture.peer(name));
+    let mut held = |peer: &Peer, from: u8| {
+        let handle = fixture.handle.clone();
+        let granted = |number: &u8| {
+            let call = directory_call(peer, *number);
+            fixture.state.delegate_directory(&call, handle.clone(), 0).is_some()
+        };
+        (from..from + 60).filter(granted).count()
+    };
+    assert_eq!(held(&many, 0), 32);
+    assert!(held(&few, 60) >= 6);
+    let opened = fixture.open_as(&few, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert!(matches!(opened.delegation, Granted::Read(_)), "files have room of their own");
+}

@@ -3,6 +3,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::state::limits::{CHANGE_MEMORY_MS, CONFLICT_MEMORY_MS};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -39,6 +40,14 @@ enum Step {
         client: usize,
         file: u8,
     },
+    DelegateDirectory {
+        client: usize,
+        directory: u8,
+    },
+    ChangeDirectory {
+        client: usize,
+        directory: u8,
+    },
     Restart {
         client: usize,
     },
@@ -46,7 +55,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (client, owner, file) = (0usize..3, 0usize..2, 0u8..3);
+    let (client, owner, file, directory) = (0usize..3, 0usize..2, 0u8..3, DIRECTORIES);
     prop_oneof![
         6 => (client.clone(), owner.clone(), file.clone(), 1u32..4, prop_oneof![3 => Just(0u32), 1 => 0u32..4], any::<bool>())
             .prop_map(|(client, owner, file, access, deny, want)| Step::Open { client, owner, file, access, deny, want }),
@@ -55,7 +64,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(client, owner, file, first, len, exclusive, wait)| Step::Lock { client, owner, file, first, len, exclusive, wait }),
         3 => (client.clone(), owner.clone(), file.clone(), 0u64..12, 1u64..6)
             .prop_map(|(client, owner, file, first, len)| Step::Unlock { client, owner, file, first, len }),
-        2 => (client.clone(), file).prop_map(|(client, file)| Step::Return { client, file }),
+        3 => (client.clone(), prop_oneof![file, directory.clone()]).prop_map(|(client, file)| Step::Return { client, file }),
+        3 => (client.clone(), directory.clone()).prop_map(|(client, directory)| Step::DelegateDirectory { client, directory }),
+        1 => (client.clone(), directory).prop_map(|(client, directory)| Step::ChangeDirectory { client, directory }),
         1 => client.prop_map(|client| Step::Restart { client }),
         1 => Just(Step::Pass),
     ]
@@ -64,6 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const OWNERS: [&str; 2] = ["x", "y"];
 const BYTES: usize = 18;
+const DIRECTORIES: std::ops::Range<u8> = 10..12;
 
 type Key = (usize, usize, u8);
 
@@ -72,6 +84,10 @@ struct Model {
     opens: HashMap<Key, (u32, u32, Stateid)>,
     locks: HashMap<Key, ([u8; BYTES], Stateid)>,
     delegations: HashMap<(usize, u8), (bool, Stateid)>,
+    /// Directory, client, time.
+    changes: Vec<(u8, usize, u64)>,
+    /// Directory, time.
+    recalls: Vec<(u8, u64)>,
 }
 
 impl Model {
@@ -93,6 +109,24 @@ impl Model {
         others.into_iter().any(|(_, (held, _))| {
             held[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive)
         })
+    }
+
+    fn is_directory_delegated_beside(&self, client: usize, directory: u8) -> bool {
+        self.delegations.keys().any(|&(other, of)| other != client && of == directory)
+    }
+
+    fn is_directory_changed_by_others(&self, client: usize, directory: u8, since: u64) -> bool {
+        let recent = |&&(of, _, at): &&(u8, usize, u64)| of == directory && at > since;
+        self.changes.iter().filter(recent).any(|&(_, by, _)| by != client)
+    }
+
+    fn is_directory_calm(&self, directory: u8, now: u64) -> bool {
+        let recent = |at: u64, ms: u64| now < at + ms;
+        !self.changes.iter().any(|&(of, _, at)| of == directory && recent(at, CHANGE_MEMORY_MS))
+            && !self
+                .recalls
+                .iter()
+                .any(|&(of, at)| of == directory && recent(at, CONFLICT_MEMORY_MS))
     }
 
     fn forget(&mut self, client: usize) {
@@ -240,6 +274,37 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                     ),
                     Ok(())
                 );
+            }
+            Step::DelegateDirectory { client, directory } => {
+                let call = directory_call(&peers[client], directory);
+                let granted =
+                    fixture.state.delegate_directory(&call, fixture.handle.clone(), fixture.now);
+                let held = model.delegations.contains_key(&(client, directory));
+                match granted {
+                    Some(stateid) => {
+                        let since = fixture.now.saturating_sub(CHANGE_MEMORY_MS);
+                        prop_assert!(!held, "one delegation per client and directory");
+                        prop_assert!(
+                            !model.is_directory_changed_by_others(client, directory, since)
+                        );
+                        model.delegations.insert((client, directory), (false, stateid));
+                    }
+                    None => {
+                        prop_assert!(held || !model.is_directory_calm(directory, fixture.now))
+                    }
+                }
+            }
+            Step::ChangeDirectory { client, directory } => {
+                let by = Some(peers[client].client);
+                let name = AccessWithoutOpen::Name;
+                let outcome =
+                    fixture.state.recall_for_access(&file(directory), by, name, fixture.now);
+                let is_held = model.is_directory_delegated_beside(client, directory);
+                prop_assert_eq!(outcome, if is_held { Err(Status::DELAY) } else { Ok(()) });
+                model.changes.push((directory, client, fixture.now));
+                if is_held {
+                    model.recalls.push((directory, fixture.now));
+                }
             }
             Step::Restart { client } => {
                 boots[client] = if boots[client] == 1 { 2 } else { 1 };
