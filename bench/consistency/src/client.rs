@@ -302,6 +302,41 @@ pub(crate) async fn lookup(
     Ok(ok.attrs.attributes()?.fileid.unwrap_or(0))
 }
 
+/// Notifications are not requested. `None`: not granted.
+pub(crate) async fn get_dir_delegation(
+    client: &Client,
+    directory: &Filehandle,
+) -> Result<Option<Stateid>, CallError> {
+    let delay = vouch_nfs4::Time { seconds: 0, nanoseconds: 0 };
+    let args = GetDirDelegationArgs {
+        signal: false,
+        notifications: Bitmap::EMPTY,
+        child_delay: delay,
+        dir_delay: delay,
+        child_attrs: Bitmap::EMPTY,
+        dir_attrs: Bitmap::EMPTY,
+    };
+    let compound = client.compound().cached().putfh(directory);
+    let reply = compound.op(&Args::GetDirDelegation(args)).send().await?;
+    let mut results = reply.results();
+    results.skip(&[Op::PUTFH])?;
+    match results.next_ok()? {
+        Results::GetDirDelegation(Ok(GetDirDelegationReply::Granted(ok))) => Ok(Some(ok.stateid)),
+        Results::GetDirDelegation(Ok(GetDirDelegationReply::Unavailable(_))) => Ok(None),
+        _ => Err(CallError::Mismatch("expected the result of GET_DIR_DELEGATION")),
+    }
+}
+
+pub(crate) async fn return_delegation(
+    client: &Client,
+    file: &Filehandle,
+    stateid: Stateid,
+) -> Result<(), CallError> {
+    let args = DelegreturnArgs { stateid };
+    let reply = client.compound().cached().putfh(file).op(&Args::Delegreturn(args)).send().await?;
+    reply.results().skip(&[Op::PUTFH, Op::DELEGRETURN])
+}
+
 /// Names in pages of `max_count` bytes, so that a listing needs several calls.
 pub(crate) async fn list(
     client: &Client,

@@ -97,6 +97,9 @@ pub enum Call {
     },
     Lookup {
         name: u8,
+        /// From the client's cache, under a delegation of the directory.
+        #[serde(default)]
+        cached: bool,
     },
     /// One name of a listing, which may take several calls.
     Listed {

@@ -197,6 +197,7 @@ impl Place {
             attributes: files[5],
             listed: files[6],
             directory,
+            cached: Arc::default(),
         };
         Ok(Self { root, name, objects, changes_grow, lease })
     }
@@ -275,7 +276,9 @@ impl Place {
     }
 
     async fn remove(&self, admin: &Client) {
-        for directory in [&self.objects.names, &self.objects.directory] {
+        let cached = self.objects.cached.lock().clone();
+        let cached = cached.iter().map(|(_, directory)| directory);
+        for directory in cached.chain([&self.objects.names, &self.objects.directory]) {
             for entry in admin.list(directory, 10_000).await.unwrap_or_default() {
                 let _ = admin.remove(directory, &entry.name).await;
             }

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod delegations;
+mod directories;
 mod state;
 
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct Objects {
     pub(crate) attributes: Filehandle,
     pub(crate) listed: Filehandle,
     pub(crate) directory: Filehandle,
+    /// Directories that clients have made to cache their names, by name.
+    pub(crate) cached: Arc<Mutex<Vec<(String, Filehandle)>>>,
 }
 
 /// 4.0 has no such wish, and these clients no callbacks there.
@@ -82,18 +85,22 @@ impl Worker {
     }
 
     fn record(&self, object: &str, start: u64, has_reply: bool, seen: Seen) {
-        let end = has_reply.then(|| self.now());
-        self.log.lock().push(Operation {
+        let operation = self.operation(object, start, has_reply, seen);
+        self.log.lock().push(operation);
+    }
+
+    fn operation(&self, object: &str, start: u64, has_reply: bool, seen: Seen) -> Operation {
+        Operation {
             id: 0,
             client: self.number,
             object: object.into(),
             start,
-            end,
+            end: has_reply.then(|| self.now()),
             call: seen.call,
             outcome: seen.outcome,
             change: seen.change,
             verifier: seen.verifier,
-        });
+        }
     }
 
     /// Repeats the call after DELAY and GRACE. Its interval begins with the first attempt: a copy of
@@ -141,7 +148,8 @@ impl Worker {
             26..52 => self.names_call().await,
             52..66 => self.lock_call().await,
             66..78 => self.open_call().await,
-            78..87 => self.delegation_call().await,
+            78..84 => self.delegation_call().await,
+            84..87 => self.directory_call().await,
             87..92 if self.client.minor() == 2 => self.xattr_call().await,
             87..96 => self.attribute_call().await,
             96..99 if self.client.minor() == 2 => self.range_call().await,
@@ -223,30 +231,34 @@ impl Worker {
     }
 
     async fn names_call(&mut self) {
-        let directory = self.objects.names;
+        let choice = self.rng.below(13);
+        self.names_call_in("names", self.objects.names, choice).await;
+    }
+
+    async fn names_call_in(&mut self, object: &str, directory: Filehandle, choice: u64) {
         let name = self.rng.below(NAMES as u64) as u8;
         let text = volatile_name(name);
         let bytes = text.as_bytes();
-        match self.rng.below(13) {
+        match choice {
             0 | 1 => {
                 let how = CreateVerifier(self.rng.next());
                 let send =
                     |client: Client| async move { how.create(&client, &directory, bytes).await };
                 let call = Call::Create { name };
-                self.call("names", call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+                self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
             }
             2 => {
                 let send =
                     |client: Client| async move { client.mkdir(&directory, bytes, 0o777).await };
                 let call = Call::Mkdir { name };
-                self.call("names", call, send, |_, call| Seen::new(call, Outcome::Done)).await;
+                self.call(object, call, send, |_, call| Seen::new(call, Outcome::Done)).await;
             }
             3 => {
                 let base = self.objects.base;
                 let send =
                     |client: Client| async move { client.link(&base, &directory, bytes).await };
                 let call = Call::Link { name, file: self.objects.base_id };
-                self.call("names", call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+                self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
             }
             4 | 5 => {
                 let to = (name + 1 + self.rng.below(NAMES as u64 - 1) as u8) % NAMES as u8;
@@ -256,26 +268,25 @@ impl Worker {
                     client.rename(&directory, bytes, &directory, new).await
                 };
                 let call = Call::Rename { from: name, to };
-                self.call("names", call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+                self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
             }
             6 | 7 => {
                 let send = |client: Client| async move { client.remove(&directory, bytes).await };
                 let call = Call::Remove { name };
-                self.call("names", call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+                self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
             }
             8 | 9 => {
                 let text = &text;
                 let send =
                     |client: Client| async move { client::lookup(&client, &directory, text).await };
-                let call = Call::Lookup { name };
-                self.call("names", call, send, |id, call| Seen::new(call, Outcome::Value(id)))
-                    .await;
+                let call = Call::Lookup { name, cached: false };
+                self.call(object, call, send, |id, call| Seen::new(call, Outcome::Value(id))).await;
             }
             10 => {
                 let send = |client: Client| async move {
                     client::list(&client, &directory, LIST_PAGE).await
                 };
-                self.call("names", Call::List, send, |names, call| {
+                self.call(object, Call::List, send, |names, call| {
                     Seen::new(call, Outcome::Names(names))
                 })
                 .await;
@@ -284,7 +295,7 @@ impl Worker {
                 let base = self.objects.base;
                 let send = |client: Client| async move { client::links(&client, &base).await };
                 let call = Call::Links { file: self.objects.base_id };
-                self.call("names", call, send, |links, call| {
+                self.call(object, call, send, |links, call| {
                     Seen::new(call, links.map_or(Outcome::Unknown, Outcome::Value))
                 })
                 .await;
@@ -292,7 +303,7 @@ impl Worker {
             _ => {
                 let send =
                     |client: Client| async move { client::attributes(&client, &directory).await };
-                self.call("names", Call::Change, send, |(change, _), call| Seen {
+                self.call(object, Call::Change, send, |(change, _), call| Seen {
                     change,
                     ..Seen::new(call, Outcome::Done)
                 })

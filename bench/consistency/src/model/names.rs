@@ -63,7 +63,7 @@ impl Names {
             }
             Call::Undone { key } => next.0[usize::from(key)] = Slot::Unknown,
             Call::Rename { from, to } => next.rename(from.into(), to.into(), outcome)?,
-            Call::Lookup { name } => next.lookup(name.into(), outcome)?,
+            Call::Lookup { name, .. } => next.lookup(name.into(), outcome)?,
             Call::Listed { name } => {
                 let slot = &mut next.0[usize::from(name)];
                 match (*slot, outcome) {

@@ -13,7 +13,7 @@ use crate::history::{Call, Outcome};
 /// Cells of the object.
 const CACHED: usize = 2;
 /// Far below each lease.
-const HELD_MAX: Duration = Duration::from_millis(400);
+pub(super) const HELD_MAX: Duration = Duration::from_millis(400);
 
 impl Worker {
     pub(super) async fn delegation_call(&mut self) {
