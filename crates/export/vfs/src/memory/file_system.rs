@@ -572,9 +572,7 @@ impl FileSystem for MemoryFs {
 
     fn sync_metadata(&self, ids: &[FileId], blocking: Blocking) -> Result<()> {
         self.inner.check_blocking(blocking)?;
-        for id in ids {
-            self.inner.injected_fault(Call::SyncMetadata, id)?;
-        }
+        ids.iter().try_for_each(|id| self.inner.injected_fault(Call::SyncMetadata, id))?;
         self.inner.sync(ids, blocking)
     }
 
@@ -582,16 +580,13 @@ impl FileSystem for MemoryFs {
         self.inner.state.lock().slow_sync
     }
 
-    /// All changes come by callers.
-    fn watch_directory(&self, id: &FileId, _changed: ChangeListener) -> Result<DirectoryWatch> {
-        self.inner.number_of(id)?;
+    fn watch_directory(&self, _id: &FileId, _changed: ChangeListener) -> Result<DirectoryWatch> {
         Ok(Box::new(()))
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
-        let state = self.inner.state.lock();
+        let (state, mut names) = (self.inner.state.lock(), Vec::new());
         let mut number = self.inner.number_of(id).ok()?;
-        let mut names = Vec::new();
         while number != ROOT {
             let parent = state.get(number).ok()?.directory().ok()?.parent;
             names.push(state.get(parent).ok()?.directory().ok()?.name_of(number)?.to_vec());
