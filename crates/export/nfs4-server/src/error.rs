@@ -13,6 +13,8 @@ pub(crate) enum OpError {
     WouldBlock,
     /// The operation must wait for the name service, and has done nothing yet.
     NamesWouldBlock,
+    /// A part is done, and other calls of the thread go first.
+    TurnOver,
     /// The environment failed. The source goes into the list of recent errors.
     Fault(Status, std::io::Error),
 }

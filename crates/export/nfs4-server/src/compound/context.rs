@@ -50,6 +50,7 @@ pub(crate) struct CompoundContext<'s> {
     pub(crate) server: &'s Server,
     pub(crate) blocking: Blocking,
     pub(crate) names: Blocking,
+    pub(crate) write_len_max: usize,
     pub(crate) call: &'s mut CallState,
     pub(crate) out: &'s mut Writer,
     pub(crate) lookahead: Lookahead<'s>,
@@ -84,6 +85,8 @@ pub(crate) struct CallState {
     /// Of the operation that runs.
     pub(crate) result: ResultPlace,
     pub(crate) details: OpDetails,
+    /// What earlier runs of a WRITE have written.
+    pub(crate) written: usize,
     /// The opens by which it read and wrote.
     pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],
     pub(crate) space: ReplySpace,

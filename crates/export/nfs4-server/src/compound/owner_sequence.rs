@@ -31,7 +31,9 @@ pub(crate) fn in_turn(
     let outcome = call(context);
     let status = match outcome {
         Ok(()) => Status::OK,
-        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => return Err(stop),
+        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock | OpError::TurnOver)) => {
+            return Err(stop);
+        }
         Err(OpError::Encoded(status)) => status,
         Err(OpError::Status(status)) => context.fail(status),
         Err(OpError::Fault(status, source)) => {

@@ -22,6 +22,8 @@ pub enum BlockedOn {
     Disk,
     NameService,
     Remote(SystemId),
+    /// Other calls of the thread ([`MayBlock::write_len_max`]). It may run on at once.
+    Turn,
 }
 
 impl BlockedOn {
@@ -40,11 +42,13 @@ pub struct MayBlock {
     pub disks: Blocking,
     pub names: Blocking,
     pub remote: Option<SystemId>,
+    /// A longer WRITE without sync stops after this many bytes: each run writes so many.
+    pub write_len_max: usize,
 }
 
 impl From<Blocking> for MayBlock {
     fn from(blocking: Blocking) -> Self {
-        MayBlock { disks: blocking, names: blocking, remote: None }
+        MayBlock { disks: blocking, names: blocking, remote: None, write_len_max: usize::MAX }
     }
 }
 
@@ -53,8 +57,9 @@ impl From<BlockedOn> for MayBlock {
         let (disks, names) = match on {
             BlockedOn::Disk | BlockedOn::Remote(_) => (Blocking::Allowed, Blocking::Forbidden),
             BlockedOn::NameService => (Blocking::Forbidden, Blocking::Allowed),
+            BlockedOn::Turn => (Blocking::Forbidden, Blocking::Forbidden),
         };
-        MayBlock { disks, names, remote: on.remote() }
+        MayBlock { disks, names, remote: on.remote(), write_len_max: usize::MAX }
     }
 }
 

@@ -90,6 +90,7 @@ impl Compound {
             owner: None,
             result: ResultPlace { op: Op(0), index: 0, at: start },
             details: OpDetails::default(),
+            written: 0,
             used: [const { None }; 2],
             space,
             effects: Vec::new(),
@@ -323,8 +324,9 @@ impl Compound {
             Ok(args) => precheck::check(call, &args, cursor, server).map(|()| args),
             Err(error) => Err(crate::compound::dispatch::unreadable(op, &error)),
         };
-        let MayBlock { disks: blocking, names, remote } = may_block;
-        let mut context = CompoundContext { server, blocking, names, call, out, lookahead };
+        let MayBlock { disks: blocking, names, remote, write_len_max } = may_block;
+        let mut context =
+            CompoundContext { server, blocking, names, write_len_max, call, out, lookahead };
         let outcome = match perform(&mut context, args, remote, self.start, body.len(), cursor) {
             Ok(Some(next)) => return next,
             Ok(None) => Ok(()),
@@ -406,7 +408,7 @@ fn cause_of_failed_sync(error: vouch_vfs::Error) -> (Status, io::Error) {
         OpError::Status(status) | OpError::Encoded(status) => {
             (status, io::Error::other("metadata did not become durable"))
         }
-        OpError::WouldBlock | OpError::NamesWouldBlock => (
+        OpError::WouldBlock | OpError::NamesWouldBlock | OpError::TurnOver => (
             Status::DELAY,
             io::Error::other("the file system would block although blocking was allowed"),
         ),
@@ -499,11 +501,12 @@ impl CompoundContext<'_> {
     ) -> Result<Status, BlockedOn> {
         let status = match outcome {
             Ok(()) => self.fits(is_last),
-            Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => {
+            Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock | OpError::TurnOver)) => {
                 self.call.space.truncate(self.out, self.call.result.at);
                 self.call.forget_details();
                 return Err(match stop {
                     OpError::NamesWouldBlock => BlockedOn::NameService,
+                    OpError::TurnOver => BlockedOn::Turn,
                     _ => BlockedOn::files(self.remote_system()),
                 });
             }

@@ -214,7 +214,9 @@ impl Steps for Background {
                 OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _) => {
                     OffloadInfo::Failed(status, done)
                 }
-                OpError::WouldBlock | OpError::NamesWouldBlock => return JobProgress::More,
+                OpError::WouldBlock | OpError::NamesWouldBlock | OpError::TurnOver => {
+                    return JobProgress::More;
+                }
             },
         };
         let status = match info {

@@ -324,7 +324,7 @@ impl Listing {
                     false,
                     OpError::Status(status) | OpError::Encoded(status) | OpError::Fault(status, _),
                 ) => Err(OpError::Status(*status)),
-                (_, OpError::WouldBlock) => Err(OpError::WouldBlock),
+                (_, OpError::WouldBlock | OpError::TurnOver) => Err(OpError::WouldBlock),
                 (_, OpError::NamesWouldBlock) => Err(OpError::NamesWouldBlock),
             },
         };

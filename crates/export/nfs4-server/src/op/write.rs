@@ -2,10 +2,10 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, StableHow, WriteArgs, WriteOk};
-use vouch_vfs::{Blocking, Stability, mutant};
+use vouch_vfs::{Blocking, Error, Stability, mutant};
 
 use crate::compound::context::CompoundContext;
-use crate::error::OpResult;
+use crate::error::{OpError, OpResult};
 use crate::files::open_file::{self, IoPurpose};
 
 pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> OpResult {
@@ -33,13 +33,32 @@ pub(crate) fn write(context: &mut CompoundContext<'_>, args: &WriteArgs<'_>) -> 
     let verifier = context.server.write_verifier();
     let (mut len, mut committed) = (0, stability);
     if !data.is_empty() {
-        let write = || open.file().write(offset, data, stability, context.blocking);
-        let written = match (stability, context.blocking) {
-            (Stability::Unstable, _) => write()?,
-            (_, Blocking::Forbidden) => context.server.sync_tracker().watched(write())?,
-            (_, Blocking::Allowed) => context.server.sync_tracker().during(&[file.key()], write)?,
+        let before = context.written;
+        let part_len_max = match (stability, context.blocking) {
+            (Stability::Unstable, Blocking::Forbidden) => context.write_len_max,
+            _ => usize::MAX,
         };
-        (len, committed) = (written.len, written.stability);
+        let part = &data[before..][..part_len_max.min(data.len() - before)];
+        let write = || {
+            let offset = offset + before as u64;
+            open.file().write(offset, part, stability, context.blocking)
+        };
+        let written = match (stability, context.blocking) {
+            (Stability::Unstable, _) => write(),
+            (_, Blocking::Forbidden) => context.server.sync_tracker().watched(write()),
+            (_, Blocking::Allowed) => context.server.sync_tracker().during(&[file.key()], write),
+        };
+        match written {
+            Ok(written) => (len, committed) = (before + written.len, written.stability),
+            // The client writes the rest again, and gets the error then.
+            Err(error) if before > 0 && !matches!(error, Error::WouldBlock) => len = before,
+            Err(error) => return Err(error.into()),
+        }
+        if len == before + part.len() && len < data.len() {
+            context.call.written = len;
+            return Err(OpError::TurnOver);
+        }
+        context.call.written = 0;
     }
     context.details.bytes_written += len as u64;
     let committed = match committed {

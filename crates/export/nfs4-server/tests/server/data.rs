@@ -365,3 +365,66 @@ fn write_verifier_changes_when_data_is_lost() {
     fixture.files.clear_fault();
     assert_ne!(verifier(&mut two, &["export", "g"], commit()), after);
 }
+
+/// The runs that it takes, and the result of the WRITE.
+fn write_in_parts(
+    (fixture, client): (&Fixture, &mut Client<'_>),
+    stateid: Stateid,
+    data: &'static [u8],
+    part_len: usize,
+    between: impl Fn(usize) -> Blocking,
+) -> (usize, op::WriteOk) {
+    let mut call = client.begin(&[lookup("f"), write(stateid, 7, data)]);
+    for run in 1.. {
+        let may_block = MayBlock { write_len_max: part_len, ..between(run).into() };
+        match call.run(&fixture.server, may_block).progress {
+            Progress::Blocked(BlockedOn::Turn | BlockedOn::Disk) => {}
+            Progress::Blocked(on) => panic!("{on:?}"),
+            Progress::Done(reply) => {
+                let (_, mut list) = results(reply.expect("it is answered").bytes[28..].to_vec());
+                let Some(Results::Write(Ok(ok))) = list.pop() else { panic!("{list:?}") };
+                return (run, ok);
+            }
+        }
+    }
+    unreachable!("each run ends")
+}
+
+#[test]
+fn write_in_parts_equals_whole_write() {
+    static DATA: [u8; 1000] = {
+        let (mut data, mut at) = ([0; 1000], 0);
+        while at < 1000 {
+            data[at] = (at % 251) as u8;
+            at += 1;
+        }
+        data
+    };
+    let (fixture, mut client) = Client::with_fixture();
+    let stateid = client.create("f");
+    for (part_len, runs) in [(1, 1000), (300, 4), (500, 2), (999, 2), (1000, 1), (5000, 1)] {
+        assert_eq!(client.status(FILE, &[setattr(&size(0))]), Status::OK);
+        let written = write_in_parts((fixture, &mut client), stateid, &DATA, part_len, |_| {
+            Blocking::Forbidden
+        });
+        assert_eq!((written.0, written.1.count), (runs, 1000), "{part_len}");
+        let list = expect_ok(client.run_at(FILE, &[read(stateid, 7, 2000)]));
+        assert!(matches!(&list[0], Results::Read(Ok(ok)) if ok.data.0 == DATA && ok.eof));
+    }
+    // The rest without parts, on a thread that may block.
+    let moved = write_in_parts((fixture, &mut client), stateid, &DATA, 300, |run| match run {
+        1 => Blocking::Forbidden,
+        _ => Blocking::Allowed,
+    });
+    assert_eq!((moved.0, moved.1.count), (2, 1000));
+    // A failure after a part is a short write.
+    let writes = AtomicUsize::new(0);
+    fixture.files.set_fault(move |call, _| {
+        let fails = call == Call::Write && writes.fetch_add(1, Ordering::Relaxed) >= 2;
+        fails.then_some(vouch_vfs::Error::NoSpace)
+    });
+    let short =
+        write_in_parts((fixture, &mut client), stateid, &DATA, 300, |_| Blocking::Forbidden);
+    assert_eq!((short.0, short.1.count), (3, 600));
+    assert_eq!(client.status(FILE, &[write(stateid, 607, &DATA)]), Status::NOSPC);
+}

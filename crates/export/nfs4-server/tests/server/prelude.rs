@@ -13,8 +13,8 @@ pub(crate) use vouch_nfs4::{
     Stateid, Status, Verifier,
 };
 pub(crate) use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Compound, Connection, Effect, Export, ExportId, Exports, Flavour,
-    FlavourAccess, Principal, Progress, ReplyKind, RunResult,
+    BlockedOn, ClientAccess, ClientMatcher, Compound, Connection, Effect, Export, ExportId,
+    Exports, Flavour, FlavourAccess, MayBlock, Principal, Progress, ReplyKind, RunResult,
 };
 pub(crate) use vouch_vfs::memory::Call;
 pub(crate) use vouch_vfs::{Blocking, Caller};

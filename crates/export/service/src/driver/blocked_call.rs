@@ -13,6 +13,13 @@ pub(crate) struct CommitQueue {
     pub(super) waiting: Mutex<HashMap<ExportId, Vec<BlockedCall>>>,
 }
 
+pub(crate) struct RunningCall {
+    pub(crate) compound: Compound,
+    /// Its reply depends on records of earlier runs.
+    pub(crate) records: bool,
+    pub(crate) envelope: Option<Envelope>,
+}
+
 pub(crate) struct BlockedCall {
     pub(crate) connection: Arc<Connection>,
     pub(crate) compound: Compound,

@@ -105,7 +105,7 @@ impl Driver {
 
     /// At once, so that replies of other calls wait for its records too. True if its own reply must
     /// wait.
-    pub(super) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
+    pub(crate) fn apply_early(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.apply_all_but_records(effects);
         let records = changes.iter().any(Change::delays_replies);
         if !changes.is_empty() {

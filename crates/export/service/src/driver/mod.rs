@@ -7,4 +7,5 @@ mod run_blocked;
 pub(crate) mod state;
 mod tls;
 
+pub(crate) use blocked_call::RunningCall;
 pub(crate) use state::{Driver, DriverParts};

@@ -1,10 +1,9 @@
 use std::sync::Arc;
 
-use vouch_nfs4_server::{BlockedOn, Compound, Effect, MayBlock, Progress};
-use vouch_rpcsec_gss::Envelope;
+use vouch_nfs4_server::{BlockedOn, Effect, MayBlock, Progress};
 use vouch_vfs::Blocking;
 
-use super::blocked_call::BlockedCall;
+use super::blocked_call::{BlockedCall, RunningCall};
 use super::state::Driver;
 use crate::limits::{MOVES_MAX, WAITING_COPY_LEN_MAX};
 use crate::thread_pool::TaskOrigin;
@@ -16,12 +15,12 @@ impl Driver {
     pub(crate) fn run_blocked(
         self: &Arc<Self>,
         connection: Arc<Connection>,
-        compound: Compound,
+        call: RunningCall,
         effects: Vec<Effect>,
         place: BlockedOn,
-        envelope: Option<Envelope>,
     ) {
-        let records = self.apply_early(effects);
+        let RunningCall { compound, mut records, envelope } = call;
+        records |= self.apply_early(effects);
         connection.begin_waiting();
         self.traffic.blocked.add(1);
         let charge = connection.charge_blocked(0);
@@ -65,7 +64,7 @@ impl Driver {
         task: impl FnOnce() + Send + 'static,
     ) {
         match place {
-            BlockedOn::Disk => self.pool.submit_weighted(origin, weight, task),
+            BlockedOn::Disk | BlockedOn::Turn => self.pool.submit_weighted(origin, weight, task),
             BlockedOn::NameService => self.names.submit_weighted(origin, weight, task),
             BlockedOn::Remote(system) => {
                 self.remote.of(system).submit_weighted(origin, weight, task)

@@ -132,23 +132,24 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
     for piece in stream.chunks(piece_len) {
         there.write_all(piece).unwrap();
         loop {
-            let (mut batch, more) = match input.read(&here, &mut buffers, None).unwrap() {
-                Read::Some { mut fresh, more, .. } => {
-                    let records = fresh.records;
-                    let looked = verify(
-                        fresh.bytes_mut(),
-                        records,
-                        Some(gss),
-                        &mut recent,
-                        clock::boot_ms(),
-                    );
-                    (fresh.into_batch(looked), more)
-                }
-                Read::Empty => break,
-                Read::NoData { .. } | Read::Closed => {
-                    unreachable!("the other end is open, and there is no TLS")
-                }
-            };
+            let (mut batch, more) =
+                match input.read(&here, &mut buffers, None, piece_len / 2 + 1).unwrap() {
+                    Read::Some { mut fresh, more, .. } => {
+                        let records = fresh.records;
+                        let looked = verify(
+                            fresh.bytes_mut(),
+                            records,
+                            Some(gss),
+                            &mut recent,
+                            clock::boot_ms(),
+                        );
+                        (fresh.into_batch(looked), more)
+                    }
+                    Read::Empty => break,
+                    Read::NoData { .. } | Read::Closed => {
+                        unreachable!("the other end is open, and there is no TLS")
+                    }
+                };
             loop {
                 let mut taken = 0;
                 while taken < stop {

@@ -154,12 +154,14 @@ impl Input {
         !matches!(self.held, HeldBytes::Nothing) || self.fragments > 0 || self.sealed_len > 0
     }
 
-    /// With `opener`, the socket's bytes are TLS records, which are opened in place.
+    /// With `opener`, the socket's bytes are TLS records, which are opened in place. `len_max`: beside
+    /// other clients. Then short calls are few too, because they are verified together.
     pub(crate) fn read(
         &mut self,
         socket: impl AsFd,
         buffers: &mut Buffers,
         opener: Option<&mut Opener>,
+        len_max: usize,
     ) -> Result<Read, ReadError> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, HeldBytes::Nothing) {
             HeldBytes::Nothing => (buffers.take(), 0),
@@ -173,9 +175,9 @@ impl Input {
             }
             HeldBytes::Buffer { buffer, len } => (buffer, len),
         };
-        let chunk =
-            if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
-        let wanted = wanted(&buffer[..len], chunk);
+        let is_short = len_max < READ_LEN || self.charge.is_short(buffers.buffer_len());
+        let chunk = if is_short { READ_LEN_SHORT } else { READ_LEN };
+        let wanted = wanted(&buffer[..len], chunk).min(len_max);
         if let Some(opener) = opener {
             return self.read_tls(socket, buffers, opener, buffer, len, wanted);
         }

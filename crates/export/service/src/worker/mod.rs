@@ -1,6 +1,7 @@
 mod handshake_queue;
 mod peer;
 pub(crate) mod scratch;
+mod suspended_call;
 mod thread;
 mod verify_batch;
 

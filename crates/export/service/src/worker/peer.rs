@@ -1,17 +1,17 @@
+use std::collections::VecDeque;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Instant;
 
 use vouch_audit::record::Refusal;
-use vouch_nfs4_server::{Now, Progress, Request, RunResult};
-use vouch_rpcsec_gss::Envelope;
-use vouch_vfs::Blocking;
+use vouch_nfs4_server::Now;
 
 use super::scratch::WorkerScratch;
+use super::suspended_call::{SuspendedCall, run_compound};
 use super::verify_batch::NextRead;
 use crate::audit::Refused;
 use crate::clock;
-use crate::driver::Driver;
+use crate::driver::{Driver, RunningCall};
 use crate::gss::{self, Protected, Recent};
 use crate::limits::{FLUSH_LEN, TURN_READS_MAX};
 use crate::memory_quota::{AddressShares, ReceiveCharge};
@@ -28,6 +28,9 @@ pub(super) struct Peer {
     pub(super) recent: Recent,
     pub(super) slot: usize,
     pub(super) is_batched: bool,
+    pub(super) suspended: Option<Box<SuspendedCall>>,
+    /// Calls behind a suspended one.
+    pub(super) verified: VecDeque<Batch>,
     pub(super) readable: bool,
     pub(super) read_closed: bool,
     pub(super) behind: bool,
@@ -74,6 +77,8 @@ impl Peer {
             recent: Recent::default(),
             slot,
             is_batched: false,
+            suspended: None,
+            verified: VecDeque::new(),
             readable: true,
             read_closed: false,
             behind: false,
@@ -100,15 +105,23 @@ impl Peer {
             if self.connection.has_failed() {
                 return TurnEnd::Close(CloseReason::PeerClosed);
             }
+            let has_begun = self.has_begun();
+            if has_worked && (has_begun || self.behind || self.readable) && self.is_turn_over() {
+                return TurnEnd::Yield;
+            }
+            if has_begun {
+                has_worked = true;
+                match self.resume(scratch, driver) {
+                    Ok(_) => continue,
+                    Err(why) => return TurnEnd::Close(why),
+                }
+            }
             if (self.behind || self.readable)
                 && driver.qos.is_active()
                 && let Some(until_ns) = self.connection.qos().held_until_ns()
             {
                 (self.behind, self.record_began_ms) = (self.behind || self.readable, None);
                 return TurnEnd::Hold(until_ns);
-            }
-            if has_worked && (self.behind || self.readable) && self.is_turn_over() {
-                return TurnEnd::Yield;
             }
             if (self.behind || self.readable)
                 && (self.connection.pause() || self.is_throttled(driver))
@@ -152,6 +165,7 @@ impl Peer {
             self.connection.socket().as_fd(),
             &mut scratch.buffers,
             self.tls.opener(),
+            scratch.part_len_max,
         ) {
             Ok(Read::Some { fresh, more, len, update_key }) => {
                 if update_key {
@@ -221,17 +235,19 @@ impl Peer {
                 }
             };
             calls += 1;
-            if let Err(why) = self.process_record(record, now, !batch.is_empty(), scratch, driver) {
-                match why {
-                    CloseReason::Tls => {}
-                    CloseReason::ReplayDropped => {
-                        tracing::info!(peer = %self.connection.peer(), "replayed or late RPCSEC_GSS call; closing the connection")
-                    }
-                    _ => {
-                        tracing::info!(peer = %self.connection.peer(), "the record is not an RPC call; closing the connection")
-                    }
+            match self.process_record(record, now, !batch.is_empty(), scratch, driver) {
+                Ok(None) => {}
+                Ok(Some(call)) => {
+                    driver.traffic.calls.add(calls);
+                    scratch.flush(&self.connection);
+                    self.record_began_ms = None;
+                    self.suspend(call, batch);
+                    return Ok(());
                 }
-                break Err(why);
+                Err(why) => {
+                    self.log_close(why);
+                    break Err(why);
+                }
             }
             if scratch.ready_len >= FLUSH_LEN {
                 scratch.flush(&self.connection);
@@ -264,6 +280,17 @@ impl Peer {
         result
     }
 
+    fn log_close(&self, why: CloseReason) {
+        let peer = self.connection.peer();
+        match why {
+            CloseReason::Tls => {}
+            CloseReason::ReplayDropped => {
+                tracing::info!(%peer, "replayed or late RPCSEC_GSS call; closing the connection")
+            }
+            _ => tracing::info!(%peer, "the record is not an RPC call; closing the connection"),
+        }
+    }
+
     fn process_record(
         &mut self,
         record: Record,
@@ -271,14 +298,14 @@ impl Peer {
         has_more: bool,
         scratch: &mut WorkerScratch,
         driver: &Arc<Driver>,
-    ) -> Result<(), CloseReason> {
+    ) -> Result<Option<RunningCall>, CloseReason> {
         let connection = &self.connection;
         let Record { mut bytes, verification } = record;
         if connection.side() == Side::Callback && bytes.get(4..8) != Some(&[0, 0, 0, 1]) {
             let refusal = call::refuse(&bytes, scratch.reply(connection))
                 .ok_or(CloseReason::ProtocolError)?;
             scratch.push(Outgoing::bytes(refusal));
-            return Ok(());
+            return Ok(None);
         }
         let protected = match verification {
             Verification::Done(protected) => protected,
@@ -308,7 +335,7 @@ impl Peer {
                 if let PeerTls::Fresh = self.tls {
                     self.tls = PeerTls::Clear;
                 }
-                run_compound(&self.connection, request, envelope, now, scratch, driver);
+                return Ok(run_compound(&self.connection, request, envelope, now, scratch, driver));
             }
             Incoming::Sealed(bytes, envelope) => {
                 scratch.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)))
@@ -337,7 +364,7 @@ impl Peer {
                 scratch.push(Outgoing::bytes(bytes));
             }
             Incoming::StartTls(bytes) => {
-                return self.start_tls(bytes, has_more, scratch, driver, now);
+                self.start_tls(bytes, has_more, scratch, driver, now)?;
             }
             Incoming::Answer(bytes) => scratch.push(Outgoing::bytes(bytes)),
             Incoming::CallbackReply(xid, record) if connection.has_sent_callbacks() => {
@@ -348,7 +375,7 @@ impl Peer {
             }
             Incoming::Dropped => return Err(CloseReason::ReplayDropped),
         }
-        Ok(())
+        Ok(None)
     }
 }
 
@@ -361,38 +388,6 @@ fn verify_alone(
     let protected = gss::verify_one(&mut own, driver.gss.as_ref(), recent, clock::boot_ms());
     *bytes = own.freeze();
     protected
-}
-
-fn run_compound(
-    connection: &Arc<Connection>,
-    request: Request,
-    envelope: Option<Envelope>,
-    now: Now,
-    scratch: &mut WorkerScratch,
-    driver: &Arc<Driver>,
-) {
-    if driver.engine.is_transport_too_weak(connection.engine(), now) {
-        return scratch.push(Outgoing::bytes(driver.refuse_transport(connection, request)));
-    }
-    if !driver.may_serve() {
-        return connection.shut_down();
-    }
-    let mut compound = driver.engine.begin(request, now);
-    let RunResult { effects, progress } = compound.run(&driver.engine, Blocking::Forbidden);
-    match progress {
-        Progress::Done(reply) => {
-            driver.qos.charge(connection, &compound, reply.as_ref());
-            driver
-                .finish_call(connection, effects, reply, false, envelope)
-                .into_iter()
-                .for_each(|outgoing| scratch.push_for(connection, outgoing))
-        }
-        Progress::Blocked(place) => {
-            // Earlier replies leave first: a client that compares their order sees them as older.
-            scratch.flush(connection);
-            driver.run_blocked(connection.clone(), compound, effects, place, envelope);
-        }
-    }
 }
 
 impl Peer {

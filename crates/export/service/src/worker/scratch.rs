@@ -23,6 +23,8 @@ pub(crate) struct WorkerScratch {
     pub(crate) verify_batch: Vec<BatchedRead>,
     pub(crate) verify_batch_max: usize,
     pub(crate) batch_len_min: usize,
+    /// Longest part of a call that is received or written without a look at other clients.
+    pub(crate) part_len_max: usize,
 }
 
 #[derive(Default)]
@@ -66,7 +68,12 @@ impl WorkerScratch {
             verify_batch: Vec::new(),
             verify_batch_max: lanes,
             batch_len_min: batch_len_min(lanes),
+            part_len_max: usize::MAX,
         }
+    }
+
+    pub(crate) fn is_verify_batch_full(&self) -> bool {
+        self.verify_batch.len() >= self.verify_batch_max
     }
 
     pub(crate) fn reply(&mut self, connection: &Connection) -> Vec<u8> {

@@ -25,7 +25,7 @@ use crate::worker::scratch::WorkerScratch;
 
 pub(crate) struct Worker {
     number: usize,
-    poll: Poll,
+    pub(super) poll: Poll,
     inbox: Arc<Inbox>,
     pub(crate) driver: Arc<Driver>,
     pub(super) peers: Vec<Option<Peer>>,
@@ -35,7 +35,11 @@ pub(crate) struct Worker {
     /// When another address had the turn than before.
     shared_at: Option<Instant>,
     /// Time of verify batches, which is charged to the owners of their calls.
-    batch_time: Duration,
+    pub(super) batch_time: Duration,
+    /// Other clients are served during a verify batch.
+    pub(super) is_between: bool,
+    pub(super) polled_at: Instant,
+    pub(super) events: Events,
     /// Connections that `qos=` holds back, by the time when they go on.
     held: BinaryHeap<Reverse<(u64, usize)>>,
     handshakes: HandshakeQueue,
@@ -59,6 +63,9 @@ impl Worker {
             last_address: None,
             shared_at: None,
             batch_time: Duration::ZERO,
+            is_between: false,
+            polled_at: Instant::now(),
+            events: Events::with_capacity(EVENTS_MAX),
             held: BinaryHeap::new(),
             handshakes: HandshakeQueue::default(),
             scratch,
@@ -67,11 +74,11 @@ impl Worker {
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(1024);
+        let mut events = Events::with_capacity(EVENTS_MAX);
         let mut tick_at = Instant::now() + TICK;
         let mut drain_until = None;
         loop {
-            let blocking = if self.ready.is_empty() {
+            let blocking = if self.ready.is_empty() && self.scratch.verify_batch.is_empty() {
                 self.until_held(self.handshakes.due(tick_at))
             } else {
                 Duration::ZERO
@@ -80,13 +87,8 @@ impl Worker {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            let mut is_busy = !self.ready.is_empty();
-            for event in &events {
-                is_busy |= self.take_event(event);
-            }
-            for message in self.inbox.take() {
-                self.receive(message);
-            }
+            let is_busy = !self.ready.is_empty() | self.take_events(&events);
+            self.polled_at = Instant::now();
             self.end_holds();
             self.run_round();
             self.process_verify_batch();
@@ -105,6 +107,18 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// True if there is work other than handshakes.
+    pub(super) fn take_events(&mut self, events: &Events) -> bool {
+        let mut is_busy = false;
+        for event in events {
+            is_busy |= self.take_event(event);
+        }
+        for message in self.inbox.take() {
+            self.receive(message);
+        }
+        is_busy
     }
 
     fn take_event(&mut self, event: &Event) -> bool {
@@ -236,14 +250,25 @@ impl Worker {
     }
 
     /// Each waiting connection gets a turn at most, so that new events are seen soon.
-    fn run_round(&mut self) {
+    pub(super) fn run_round(&mut self) {
         let began = Instant::now();
         let mut at = began;
         for _ in 0..self.ready.len() {
+            if self.is_between && self.scratch.is_verify_batch_full() {
+                break;
+            }
             let Some((address, slot)) = self.ready.next(|_| true) else { break };
-            let quantum = if self.is_shared(address, at) { QUANTUM } else { QUANTUM_ALONE };
+            if self.last_address.replace(address).is_some_and(|last| last != address) {
+                self.shared_at = Some(at);
+            }
+            let quantum = self.quantum(at);
+            self.scratch.part_len_max = if quantum == QUANTUM { PART_LEN_MAX } else { usize::MAX };
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             peer.queued = false;
+            // It waits for the batch that runs.
+            if self.is_between && peer.is_batched {
+                continue;
+            }
             peer.turn_ends = at + quantum;
             let shares = peer.connection.shares().clone();
             self.batch_time = Duration::ZERO;
@@ -258,12 +283,10 @@ impl Worker {
         }
     }
 
-    /// True if other addresses had work lately, so that turns must be short.
-    fn is_shared(&mut self, address: IpAddr, now: Instant) -> bool {
-        if self.last_address.replace(address).is_some_and(|last| last != address) {
-            self.shared_at = Some(now);
-        }
-        self.shared_at.is_some_and(|at| now.saturating_duration_since(at) < SHARED_FOR)
+    /// Turns are short if other addresses had work lately.
+    pub(super) fn quantum(&self, now: Instant) -> Duration {
+        let is_recent = |at| now.saturating_duration_since(at) < SHARED_FOR;
+        if self.shared_at.is_some_and(is_recent) { QUANTUM } else { QUANTUM_ALONE }
     }
 
     pub(super) fn charge(&mut self, slot: usize, took: Duration) {
@@ -299,11 +322,11 @@ impl Worker {
     }
 
     fn turn(&mut self, slot: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         // A client that sends all the time does not delay the end: the next server gets these calls.
         if self.draining {
-            return;
+            return peer.hand_over(&self.driver);
         }
-        let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.scratch, &self.driver) {
             TurnEnd::Wait => {}
             TurnEnd::Handshake => self.handshakes.push(slot, peer.connection.engine().id()),
@@ -361,7 +384,9 @@ impl Worker {
 
     pub(super) fn close(&mut self, slot: usize, why: CloseReason) {
         self.scratch.seal();
-        let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
+        let Some(mut peer) = self.peers[slot].take() else { return };
+        peer.hand_over(&self.driver);
+        let connection = peer.connection;
         let id = connection.engine().id();
         let fd = connection.socket().as_raw_fd();
         // The kernel may have removed the socket already.
@@ -419,13 +444,20 @@ impl Worker {
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
 
-/// Longest turn beside other addresses, and time until new events are seen: some 30 short calls, so
+/// Longest turn beside other addresses, and time until new events are seen: some ten short calls, so
 /// that their replies still leave together.
-const QUANTUM: Duration = Duration::from_micros(100);
+const QUANTUM: Duration = Duration::from_micros(25);
+
+/// Receiving or writing it takes less than such a turn.
+const PART_LEN_MAX: usize = 32 * 1024;
 
 /// A call of another address waits for it.
 const QUANTUM_ALONE: Duration = Duration::from_micros(500);
 
-const SHARED_FOR: Duration = Duration::from_millis(20);
+/// A client that sends a call now and then meets no long turn.
+const SHARED_FOR: Duration = Duration::from_millis(200);
+
+/// Of one poll.
+const EVENTS_MAX: usize = 1024;
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

@@ -181,7 +181,9 @@ fn require_room(
     };
     match super::by_name(context, name) {
         Err(OpError::Status(Status::NOENT)) => Err(status.into()),
-        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock)) => Err(stop),
+        Err(stop @ (OpError::WouldBlock | OpError::NamesWouldBlock | OpError::TurnOver)) => {
+            Err(stop)
+        }
         _ => Ok(()),
     }
 }

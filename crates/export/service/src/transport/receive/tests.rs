@@ -18,13 +18,14 @@ fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, Re
     for piece in stream.chunks(piece_len) {
         there.write_all(piece).unwrap();
         loop {
-            let (mut batch, more) = match input.read(&here, &mut buffers, None).unwrap() {
-                Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
-                Read::Empty => break,
-                Read::NoData { .. } | Read::Closed => {
-                    unreachable!("the other end is open, and there is no TLS")
-                }
-            };
+            let (mut batch, more) =
+                match input.read(&here, &mut buffers, None, piece_len / 2 + 1).unwrap() {
+                    Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
+                    Read::Empty => break,
+                    Read::NoData { .. } | Read::Closed => {
+                        unreachable!("the other end is open, and there is no TLS")
+                    }
+                };
             loop {
                 let mut taken = 0;
                 while taken < stop {
@@ -100,7 +101,7 @@ fn announced_length_costs_what_has_come() {
     let (here, mut there) = UnixStream::pair().unwrap();
     let (mut input, mut buffers) = (input(&Quotas::with_calls_max(1, || ())), Buffers::new(MAX));
     there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers, None) else {
+    let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers, None, usize::MAX) else {
         panic!("something came")
     };
     assert!(fresh.is_incomplete() && !fresh.is_one_record());
@@ -126,7 +127,9 @@ fn unfinished_records_of_one_client_are_not_read_on() {
         there.write_all(sent).unwrap();
         let mut records = 0;
         while input.may_read(&buffers) {
-            let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() else {
+            let Read::Some { fresh, .. } =
+                input.read(&here, &mut buffers, None, usize::MAX).unwrap()
+            else {
                 break;
             };
             records += count_records(&mut input, fresh, &mut buffers);
@@ -164,7 +167,8 @@ fn partial_record_stays_charged_while_another_is_handled() {
         let mut whole = |sent: &[u8]| {
             there.write_all(sent).unwrap();
             loop {
-                let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap()
+                let Read::Some { fresh, .. } =
+                    input.read(&here, &mut buffers, None, usize::MAX).unwrap()
                 else {
                     panic!("something came")
                 };
@@ -184,7 +188,7 @@ fn partial_record_stays_charged_while_another_is_handled() {
         assert_eq!(quotas.held.used(), used);
         there.write_all(&stream[begun..]).unwrap();
         let mut records = 0;
-        while let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None).unwrap() {
+        while let Read::Some { fresh, .. } = input.read(&here, &mut buffers, None, 7000).unwrap() {
             records += count_records(&mut input, fresh, &mut buffers);
         }
         assert_eq!((records, quotas.held.used()), (1, 0));
