@@ -2,6 +2,7 @@
 //! with four sessions.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -86,6 +87,7 @@ struct Busy {
 }
 
 pub fn measure(options: &FairnessOptions, stop: &StopFlag) -> Result<Vec<Fairness>, Error> {
+    run_first();
     let mut servers = Vec::new();
     let mut result = options.targets.iter().try_for_each(|(label, target)| {
         servers.push(Server::connect(label, target, options, stop)?);
@@ -314,6 +316,16 @@ fn probe(
         }
     }
     Ok(())
+}
+
+/// The thread that measures runs before a server that `chrt --rr 1` started, so that the latency of
+/// this machine's scheduler is not counted as the server's. Needs root.
+fn run_first() {
+    let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
+    let _ = Command::new("chrt")
+        .args(["--reset-on-fork", "--rr", "--pid", "2", &thread])
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// On a machine with few CPUs, the thread that measures runs before those that make load: latency

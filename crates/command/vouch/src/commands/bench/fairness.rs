@@ -15,7 +15,9 @@ use crate::{interrupt, output};
 /// 1 MiB WRITEs, or LOOKUPs of missing names, in flight without end. Then one client sends long compounds
 /// beside another one that does so with four sessions: a fair server gives each a half, if the server is
 /// the limit. Clients of a server at 127.0.0.1 have an address each (127.1.0.0/16); others share this
-/// machine's address. Threads of greedy clients have a lower priority than the one that measures.
+/// machine's address. Threads of greedy clients have a lower priority than the one that measures; as
+/// root, that one has a real-time priority. Start a server of this machine by `chrt --rr 1`, so that
+/// other programs do not count.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     vouch bench fairness --target nfs://127.0.0.1/export\n  \
