@@ -1,4 +1,5 @@
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::status_socket::sockets_in;
 pub type Answer = (PathBuf, io::Result<DaemonStatus>);
 
 /// Status of all daemons that this user may ask. Takes no longer than the time-out of one daemon.
+/// Daemons of root and of this user come first, so that a look-up finds them before what others claim.
 pub fn all() -> io::Result<Vec<Answer>> {
     let sockets: Vec<PathBuf> =
         runtime_directory::all().iter().flat_map(|directory| sockets_in(directory)).collect();
@@ -29,8 +31,23 @@ pub fn all() -> io::Result<Vec<Answer>> {
         }
         let mut answers = asking.join_all().await;
         answers.retain(|(_, answer)| !matches!(answer, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused));
-        answers.sort_by(|a, b| a.0.cmp(&b.0));
+        answers.sort_by_cached_key(|(socket, _)| (!is_trusted(socket), socket.clone()));
         Ok(answers)
+    })
+}
+
+/// Only daemons of root and of this user. Any other user can make a socket that looks like another
+/// daemon's, and would get this user's orders or keep them from the right daemon.
+pub fn trusted() -> io::Result<Vec<Answer>> {
+    let mut answers = all()?;
+    answers.retain(|(socket, _)| is_trusted(socket));
+    Ok(answers)
+}
+
+/// A symbolic link counts as its maker's.
+fn is_trusted(socket: &Path) -> bool {
+    std::fs::symlink_metadata(socket).is_ok_and(|metadata| {
+        metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw()
     })
 }
 

@@ -1,5 +1,6 @@
 //! What the daemons of this machine say.
 
+use std::io;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub struct Daemon {
 pub struct Unanswered {
     pub socket: PathBuf,
     pub why: String,
+    /// The daemon is another user's, so nothing is wrong with it.
+    pub is_forbidden: bool,
 }
 
 impl MachineStatus {
@@ -45,7 +48,13 @@ impl MachineStatus {
             match answer {
                 Ok(status) => machine.daemons.push(Daemon { socket, status }),
                 Err(error) => {
-                    machine.unanswered.push(Unanswered { socket, why: error.to_string() })
+                    let is_forbidden = error.kind() == io::ErrorKind::PermissionDenied;
+                    let why = if is_forbidden {
+                        "belongs to another user".to_owned()
+                    } else {
+                        error.to_string()
+                    };
+                    machine.unanswered.push(Unanswered { socket, why, is_forbidden });
                 }
             }
         }

@@ -166,10 +166,13 @@ impl Check<'_> {
             &mut self.findings,
         );
         for daemon in &machine.unanswered {
-            self.findings.add(
-                Finding::problem(Fault::DaemonSilent, daemon.socket.display(), &daemon.why)
-                    .cure("its process may be stuck or stopped: look at its log, and restart it"),
-            );
+            let (socket, fault) = (daemon.socket.display(), Fault::DaemonSilent);
+            self.findings.add(if daemon.is_forbidden {
+                Finding::note(fault, socket, &daemon.why).cure("run as root to see it")
+            } else {
+                Finding::problem(fault, socket, &daemon.why)
+                    .cure("its process may be stuck or stopped: look at its log, and restart it")
+            });
         }
         Ok(())
     }

@@ -107,3 +107,22 @@ async fn clients_behind_a_balancer_keep_their_address() {
 }
 
 const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A user's own directory of sockets has a link that looks like one more server.
+#[test]
+#[ignore = "needs root"]
+fn other_users_keep_no_order_from_the_server() {
+    require("root", is_root());
+    let mut site = TestSite::with_directories(&["data", "run", "run/joe"]);
+    site.environment.push(("VOUCH_RUNTIME_DIR", site.path("run").display().to_string()));
+    let export = Export::start(&site, &["--dir", "data", "--options", "rw,insecure"]);
+    let server = site.path(format!("run/export-{}.sock", export.child.id()));
+    assert!(eventually(Duration::from_secs(10), || server.exists()), "no {}", server.display());
+    let link = site.path("run/joe/export-1.sock");
+    std::os::unix::fs::symlink(&server, &link).expect("a link");
+    std::os::unix::fs::lchown(&link, Some(65534), None).expect("root");
+    for args in ["export list", "export reload"] {
+        let output = site.run(words(args));
+        assert!(output.status.success(), "{args}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

@@ -63,14 +63,17 @@ pub(super) fn socket(running: Running<'_>) -> Outcome<PathBuf> {
             Err(error) => Err(Failure::new(path.display(), error)),
         };
     }
-    let answers = status_client::all().map_err(|error| Failure::new("status sockets", error))?;
+    let answers =
+        status_client::trusted().map_err(|error| Failure::new("status sockets", error))?;
     let mut servers: Vec<PathBuf> = answers
         .into_iter()
         .filter(|(_, answer)| answer.as_ref().is_ok_and(|status| status.kind == DaemonKind::Export))
         .map(|(socket, _)| socket)
         .collect();
     if let ([], Ok(default_state)) = (&*servers, super::default_state()) {
-        return socket(Running { state: Some(&default_state), head });
+        return socket(Running { state: Some(&default_state), head }).map_err(|failure| {
+            failure.cure("start it; run as root to ask the server of this machine")
+        });
     }
     match servers.len() {
         1 => Ok(servers.remove(0)),
