@@ -96,6 +96,24 @@ fn code_of_publish(error: &PublishError) -> Code {
     }
 }
 
+fn code_of_image(error: &vouch_image::Error) -> Code {
+    use vouch_image::Error;
+    match error {
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        Error::Io { .. } => Code::LocalIo,
+        Error::NotFound { .. } => Code::NotFound,
+        Error::Digest(_) => Code::Differs,
+        Error::Invalid { .. } | Error::Layer { .. } | Error::File { .. } | Error::TooLarge(_) => {
+            Code::BadInput
+        }
+        Error::Registry { .. } if error.is_missing() => Code::NotFound,
+        Error::Registry { .. } if error.is_denied() => Code::Refused,
+        Error::Registry { .. } => Code::Unreachable,
+        Error::Publish(error) => code_of_publish(error),
+        Error::Tree(error) => code_of_client(error),
+    }
+}
+
 fn code_of_mount(error: &MountError) -> Code {
     match error {
         MountError::Point { .. } | MountError::Denied { .. } => Code::BadInput,
@@ -400,6 +418,7 @@ errors! {
     vouch_tree_store::Error => code_of_store;
     PublishError => code_of_publish;
     vouch_tree_client::Error => code_of_client;
+    vouch_image::Error => code_of_image;
     MountError => code_of_mount;
     ServeError => code_of_serve;
     ExportError => code_of_export;

@@ -10,6 +10,7 @@ mod copy_out;
 #[cfg(test)]
 mod document_examples; // Those of docs/ and README.md are valid.
 mod exit;
+mod image_options;
 mod keep_options;
 mod key_directory;
 mod log_keys;

@@ -58,7 +58,7 @@ fn put_indirect(
     }
 }
 
-fn is_private(bytes: &[u8]) -> bool {
+pub(crate) fn is_private(bytes: &[u8]) -> bool {
     bytes.starts_with(b"vouch ")
         && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
@@ -225,7 +225,7 @@ fn leaf_len(leaf: u64, size: u64) -> u64 {
     (size - leaf * LEAF_LEN_MAX as u64).min(LEAF_LEN_MAX as u64)
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.first().is_none_or(|&b| b == 0)
         && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
 }

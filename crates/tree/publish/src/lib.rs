@@ -1,9 +1,11 @@
-//! Turns a directory into the next signed revision of its database. The caller gives the start time
+//! Turns a directory, or a tree that the caller assembles, into the next signed revision of its
+//! database. The caller gives the start time
 //! and ready keys; the clock only judges young timestamps.
 //!
 //! The walk is a graph of small jobs that never wait for each other (`walk.rs`). Depth costs heap
 //! but no stack. Memory does not depend on the size of the tree.
 
+mod assembly;
 mod attributes;
 mod cache;
 mod cursor;
@@ -32,6 +34,7 @@ mod source_check;
 mod walk;
 mod xattrs;
 
+pub use assembly::{Assembly, AssemblyError, publish_assembly};
 pub use error::{Error, Fault};
 pub use log::{CosignFn, CosignOutcome, CosignedHead, LogPublisher, PendingLog, cosign};
 pub use options::{

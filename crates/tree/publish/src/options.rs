@@ -170,6 +170,13 @@ impl Progress {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn count_read(&self, len: u64) {
+        self.files.fetch_add(1, Ordering::Relaxed);
+        self.files_read.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(len, Ordering::Relaxed);
+        self.bytes_read.fetch_add(len, Ordering::Relaxed);
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

@@ -154,26 +154,27 @@ impl Pages {
 impl Building {
     fn push(&mut self, frames: &Frames<'_>, name: &[u8], inode: Inode) -> Result<(), PagesError> {
         let name = FileName::parse(name).map_err(|_| PagesError::Mismatch)?;
-        let counts = &mut self.counts;
-        match &inode.content {
-            Content::Regular { blob, .. } => {
-                counts.files += 1;
-                counts.bytes = counts.bytes.saturating_add(blob.size);
-            }
-            Content::Directory { .. } => {
-                counts.directories += 1;
-                self.subdirs = self.subdirs.saturating_add(1);
-            }
-            Content::Symlink(_) => counts.symlinks += 1,
-            Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => {
-                counts.others += 1
-            }
-        }
-        counts.with_xattrs += u64::from(inode.xattrs.size > 0);
+        count_entry(&mut self.counts, &inode);
+        self.subdirs = self.subdirs.saturating_add(u32::from(inode.is_directory()));
         let previous = self.previous;
         self.builder.push(name, inode, &mut |kind, payload: &[u8]| {
             put_page(frames, previous, kind, payload)
         })?;
         Ok(())
     }
+}
+
+pub(crate) fn count_entry(counts: &mut Counts, inode: &Inode) {
+    match &inode.content {
+        Content::Regular { blob, .. } => {
+            counts.files += 1;
+            counts.bytes = counts.bytes.saturating_add(blob.size);
+        }
+        Content::Directory { .. } => counts.directories += 1,
+        Content::Symlink(_) => counts.symlinks += 1,
+        Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => {
+            counts.others += 1
+        }
+    }
+    counts.with_xattrs += u64::from(inode.xattrs.size > 0);
 }

@@ -20,7 +20,7 @@ use crate::log::LogPublisher;
 use crate::options::{DeletionMax, Options, Progress, RefusePrivate, Signer, Summary};
 use crate::plan::Plan;
 use crate::printable::printable;
-use crate::walk::Walk;
+use crate::walk::{Walk, WalkResult};
 
 /// Blocks, and uses its own threads. Repeatable after an error: stored frames serve the next run.
 pub fn publish(
@@ -29,6 +29,20 @@ pub fn publish(
     options: &Options,
     progress: &Progress,
 ) -> Result<Summary, Error> {
+    publish_found(writer, signer, options, progress, true, |frames, plan, cache| {
+        Walk::run(frames, plan, progress, cache)
+    })
+}
+
+/// Publishes the tree that `find` stores.
+pub(crate) fn publish_found<E: From<Error>>(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    options: &Options,
+    progress: &Progress,
+    has_cache: bool,
+    find: impl FnOnce(Frames<'_>, &Plan<'_>, &Cache) -> Result<WalkResult, E>,
+) -> Result<Summary, E> {
     let began = Instant::now();
     let log = options.log.as_deref();
     if !options.is_dry_run {
@@ -40,15 +54,17 @@ pub fn publish(
             "the name {} is not of this database, whose HOSTID is {}",
             options.name,
             writer.hostid()
-        )));
+        ))
+        .into());
     }
     let plan = Plan::new(options)?;
     check_key(writer, signer, options.start, options.clock_was_ahead, before.as_ref())?;
     check_log(writer, signer, log, options.start)?;
-    let cache = match options.is_dry_run && !writer.path().join("publisher").exists() {
-        true => Cache::none(),
-        false => Cache::open(
-            &writer.publisher_dir()?,
+    let is_new = options.is_dry_run && !writer.path().join("publisher").exists();
+    let cache = match has_cache && !is_new {
+        false => Cache::none(),
+        true => Cache::open(
+            &writer.publisher_dir().map_err(Error::from)?,
             before.as_ref().map(|head| &head.handle),
             options.rehash,
         ),
@@ -64,12 +80,12 @@ pub fn publish(
         RefusePrivate::Always => true,
     };
     let plan = Plan { database: identity_of(writer), previous, refuses_private, ..plan };
-    let mut found = Walk::run(frames, &plan, progress, &cache)?;
+    let mut found = find(frames, &plan, &cache)?;
     if progress.is_stopped() {
-        return Err(Error::Stopped);
+        return Err(Error::Stopped.into());
     }
     if let (true, Some(example)) = (refuses_private, found.private_example.clone()) {
-        return Err(Error::PrivateFiles { example, count: found.private_count });
+        return Err(Error::PrivateFiles { example, count: found.private_count }.into());
     }
     check_deleted(options, &found.counts, before.as_ref())?;
     found.counts.with_xattrs -= u64::from(found.root.xattrs.size > 0);

@@ -312,13 +312,7 @@ impl<'a> Walk<'a> {
     }
 
     fn add(&self, counts: &Counts) {
-        let mut totals = self.totals.lock();
-        totals.files += counts.files;
-        totals.directories += counts.directories;
-        totals.symlinks += counts.symlinks;
-        totals.others += counts.others;
-        totals.bytes = totals.bytes.saturating_add(counts.bytes);
-        totals.with_xattrs += counts.with_xattrs;
+        *self.totals.lock() += counts;
     }
 
     /// The name is not published: vanished, skipped, or fatal.

@@ -61,6 +61,17 @@ pub struct Counts {
     pub with_xattrs: u64,
 }
 
+impl core::ops::AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, other: &Counts) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.symlinks += other.symlinks;
+        self.others += other.others;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.with_xattrs += other.with_xattrs;
+    }
+}
+
 impl Fsinfo {
     /// The publisher's message about this revision.
     pub fn message(&self) -> Option<String> {

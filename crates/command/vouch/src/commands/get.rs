@@ -1,3 +1,5 @@
+mod image;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
@@ -23,14 +25,14 @@ use crate::tree_path::{OpenTree, TreePath};
 use crate::{copy_out, interrupt, output, progress};
 use vouch_daemon::printable::printable;
 
-/// Copy a file or a directory out of a published tree.
+/// Copy a file or a directory out of a published tree, or make an image of it.
 ///
 /// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and
 /// special files, as far as permitted. Set-id bits, file capabilities and device nodes are left out
 /// unless --suid and --dev ask for them. The copy gets its name when it is complete.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n\n\
+    after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n  vouch get @pub.example.org,HOSTID --oci oci-archive:tools.tar:tools\n\n\
                   Into an existing directory the copy goes under its own name; else DEST is its name, and must not exist yet."
 )]
 pub(crate) struct Args {
@@ -38,8 +40,10 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME[/PATH]")]
     path: OsString,
     /// Destination.
-    #[arg(value_name = "DEST")]
-    dest: PathBuf,
+    #[arg(value_name = "DEST", required_unless_present = "oci")]
+    dest: Option<PathBuf>,
+    #[command(flatten)]
+    image: image::ImageArgs,
     #[command(flatten)]
     revision: RevisionArgs,
     /// Do not keep owners, even as root, nor the rights tied to them: set-id bits, and the
@@ -64,8 +68,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    if let Some(place) = &args.image.oci {
+        return image::run(&args, place, global);
+    }
     let path = TreePath::parse(&args.path)?;
-    let dest = destination(&args.dest, &path)?;
+    let dest = args.dest.as_deref().ok_or_else(|| Failure::usage("DEST", "is missing"))?;
+    let dest = destination(dest, &path)?;
     copy_out::allow_deep_trees();
     let partial = partial_name(&dest);
     let of_duty = partial.clone();

@@ -1,3 +1,4 @@
+mod image;
 mod source_snapshot;
 
 use std::path::{Path, PathBuf};
@@ -7,10 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_publish::{
-    DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary,
+    DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary, publish_assembly,
 };
 use vouch_tree_store::{Database, WriteOptions};
 
+use self::image::ImageArgs;
 use self::source_snapshot::SourceSnapshot;
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
@@ -29,7 +31,8 @@ use crate::{interrupt, key_directory as keys, log_keys, output, progress, size, 
     after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --exclude '*.tmp' --exclude /build --dry-run\n  \
-                  vouch publish /srv/tree --db s3://trees/tools --keys keys --location pub.example.org\n\n\
+                  vouch publish /srv/tree --db s3://trees/tools --keys keys --location pub.example.org\n  \
+                  vouch publish --from-image docker://registry.example.org/app:1.2 --db /srv/images --keys keys --location pub.example.org --tag app-1.2\n\n\
                   Publish again well within --duration, even if nothing has changed: clients refuse a revision that has expired.\n\
                   A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.\n\
                   The environment configures a bucket: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY or AWS_PROFILE, AWS_ENDPOINT_URL, AWS_REGION; VOUCH_BUCKET_DIR for local copies.\n\
@@ -38,8 +41,10 @@ use crate::{interrupt, key_directory as keys, log_keys, output, progress, size, 
 )]
 pub(crate) struct Args {
     /// Directory to publish.
-    #[arg(value_name = "DIR", env = "VOUCH_SOURCE")]
-    source: PathBuf,
+    #[arg(value_name = "DIR", env = "VOUCH_SOURCE", required_unless_present = "from_image")]
+    source: Option<PathBuf>,
+    #[command(flatten)]
+    image: ImageArgs,
     /// The database, a directory or s3://BUCKET/PREFIX; created if missing.
     #[arg(long, value_name = "DB")]
     db: PathBuf,
@@ -77,11 +82,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
     /// Stop if the tree loses more than so many files, or more than so many per cent of them (and at
-    /// least ten files, or all): the disk may not be mounted.
-    #[arg(long, value_name = "N|N%", default_value = "50%", value_parser = parse_deletion_max)]
-    max_delete: DeletionMax,
+    /// least ten files, or all): the disk may not be mounted [default: 50%; no limit for images].
+    #[arg(long, value_name = "N|N%", value_parser = parse_deletion_max)]
+    max_delete: Option<DeletionMax>,
     /// Publish or refuse files that other users cannot read: published files are readable by
-    /// everyone. The default refuses to make a new tree with such files, and warns later.
+    /// everyone. The default refuses to make a new tree with such files, and warns later; of images,
+    /// it warns.
     #[arg(long, value_name = "CHOICE")]
     private_files: Option<PrivateFiles>,
     /// Read every file again, whatever its times.
@@ -155,19 +161,17 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let name = TreeName::new(&args.location, hostid).at("--location")?;
     let duration_s = u32::try_from(args.duration.as_secs())
         .map_err(|_| Failure::usage("--duration", "longer than the format allows"))?;
-    if !args.source.is_dir() {
-        let failure = if args.source.exists() {
-            Failure::input(args.source.display(), "not a directory")
-        } else {
-            Failure::not_found(args.source.display(), "no such directory")
-        };
-        return Err(failure.cure("give the directory to publish"));
+    let image = args.image.open()?;
+    let source = args
+        .source
+        .clone()
+        .or_else(|| args.image.place().map(|place| place.to_string().into()))
+        .ok_or_else(|| Failure::usage("DIR", "is missing"))?;
+    if image.is_none() {
+        check_directory(&source)?;
     }
-    let snapshot = args
-        .from_snapshot
-        .as_deref()
-        .map(|from| SourceSnapshot::find(&args.source, from))
-        .transpose()?;
+    let from = args.from_snapshot.as_deref();
+    let snapshot = from.map(|from| SourceSnapshot::find(&source, from)).transpose()?;
     let (wait, policy) = (args.wait, args.keep.retention());
     // A dry run of a tree that has no database yet.
     let scratch =
@@ -177,9 +181,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let is_outside = |source: &Path| {
         vouch_tree_publish::check_outside_source(source, args.one_file_system, &db, &args.keys)
     };
-    is_outside(&args.source)?;
-    let source = snapshot.as_ref().map_or(args.source, |snapshot| snapshot.path.clone());
-    is_outside(&source)?;
+    if image.is_none() {
+        is_outside(&source)?;
+    }
+    let source = snapshot.as_ref().map_or(source, |snapshot| snapshot.path.clone());
+    if image.is_none() {
+        is_outside(&source)?;
+    }
     let options = Options {
         clock_was_ahead: args.clock_was_ahead,
         tag: args.tag,
@@ -193,11 +201,13 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         threads: args.threads.map_or(0, usize::from),
         snapshot: snapshot.as_ref().map(|snapshot| snapshot.options),
         exclude: args.exclude,
-        deletion_max: Some(args.max_delete),
+        deletion_max: args
+            .max_delete
+            .or_else(|| image.is_none().then_some(DeletionMax::Percent(50))),
         refuse_private: match args.private_files {
-            None => RefusePrivate::First,
+            None if image.is_none() => RefusePrivate::First,
             Some(PrivateFiles::Refuse) => RefusePrivate::Always,
-            Some(PrivateFiles::Allow | PrivateFiles::Warn) => RefusePrivate::Never,
+            None | Some(PrivateFiles::Allow | PrivateFiles::Warn) => RefusePrivate::Never,
         },
         message: args.message,
         is_dry_run: args.dry_run,
@@ -221,8 +231,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let progress = Arc::new(Progress::default());
     let stop = progress.clone();
     let taken = interrupt::stop_gracefully(move || stop.stop());
-    let summary = watched(global, &progress, || {
-        vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress)
+    let signer = Signer { key: &key, cert };
+    let summary: Outcome<Summary> = watched(global, &progress, || match &image {
+        None => Ok(vouch_tree_publish::publish(&writer, &signer, &options, &progress)?),
+        Some(image) => Ok(publish_assembly(&writer, &signer, &options, &progress, |into| {
+            vouch_image::unpack(image, args.image.len_max(), into)
+        })?),
     });
     drop(taken);
     let summary = summary?;
@@ -243,6 +257,18 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         false => output::text(&summary_text(&summary, read_from, log, args.dry_run))?,
     }
     asking.map_or(Ok(()), |asking| asking.check(summary.revision))
+}
+
+fn check_directory(source: &Path) -> Outcome {
+    if source.is_dir() {
+        return Ok(());
+    }
+    let failure = if source.exists() {
+        Failure::input(source.display(), "not a directory")
+    } else {
+        Failure::not_found(source.display(), "no such directory")
+    };
+    Err(failure.cure("give the directory to publish"))
 }
 
 fn warn(summary: &Summary, private_files: Option<PrivateFiles>) {

@@ -33,6 +33,7 @@ mod gateway_downloads;
 mod hangup;
 mod heads;
 mod http_replica;
+mod images;
 mod keys;
 mod links_between_trees;
 mod litewitness;
