@@ -6,6 +6,8 @@
 //! after a crash.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,7 +103,12 @@ impl RecoveryStore {
         clock_nanos: u64,
     ) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = match right {
-            None => Database::create(path).map_err(redb::Error::from)?,
+            None => {
+                let mut file = OpenOptions::new();
+                file.read(true).write(true).create(true).truncate(false).mode(0o600);
+                let file = file.open(path).map_err(redb::Error::Io)?;
+                Database::builder().create_file(file).map_err(redb::Error::from)?
+            }
             Some(right) => {
                 let file = GuardedFile::open(path, right.clone()).map_err(redb::Error::Io)?;
                 Database::builder().create_with_backend(file).map_err(redb::Error::from)?
@@ -253,6 +260,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::sync::mpsc;
 
     fn put(key: &[u8], value: &[u8]) -> Change {
@@ -280,6 +288,7 @@ mod tests {
         };
         let (store, first, records) = open();
         assert!(records.is_empty());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         durable(&store, vec![put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3"), remove(b"c", 5)]);
         store.stop();
         drop(store);

@@ -9,8 +9,10 @@
 //! kill loses none; a power failure loses the last second.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -71,7 +73,16 @@ impl IdStore {
     /// # Errors
     /// If the file cannot be opened, is in use, or is not a store.
     pub fn open(path: &Path) -> Result<Self, IdStoreError> {
-        Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create(path)?, path)
+        // Threads that serve calls have a umask of 0.
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(redb::Error::Io)?;
+        Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create_file(file)?, path)
     }
 
     /// The database is in `backend`, without a file lock of its own; the log is beside `path`.
@@ -170,5 +181,22 @@ impl IdStore {
 impl Drop for IdStore {
     fn drop(&mut self) {
         let _ = self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn store_is_private_to_its_user() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ids.redb");
+        let _store = IdStore::open(&path).unwrap();
+        for file in [path.clone(), path.with_extension("log")] {
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 }

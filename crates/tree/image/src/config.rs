@@ -105,7 +105,7 @@ impl Config {
     }
 }
 
-/// What outlives the layers.
+/// The fields that an image without these layers keeps.
 pub(crate) fn kept(config: &Map<String, Value>) -> Value {
     let kept = KEPT.iter().filter_map(|key| Some(((*key).to_owned(), config.get(*key)?.clone())));
     Value::Object(kept.collect())

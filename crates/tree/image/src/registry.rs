@@ -23,7 +23,7 @@ use crate::config::{
 use crate::digest::Sha256Digest;
 use crate::error::Error;
 
-/// How registries are reached.
+/// Access to registries.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryOptions {
     /// Without TLS.

@@ -57,7 +57,7 @@ pub use enctype::{Enctype, UnknownEnctype};
 pub use kernels::Kernels;
 pub use keys::{ContextKeys, KeyLengthError, Role};
 pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many};
-pub use open::{OpenJob, Opened, open_many, open_many_pausing, open_many_with};
+pub use open::{OpenJob, Opened, open_many, open_many_with};
 pub use seal::{SealJob, seal_many, seal_many_with};
 pub use token::{CONFOUNDER_LEN, MicToken, TokenError};
 pub use wipe::wipe_stack;

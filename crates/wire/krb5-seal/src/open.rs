@@ -96,21 +96,11 @@ impl ContextKeys {
 
 /// Any keys and lengths, side by side. Does not allocate.
 pub fn open_many(jobs: &mut [OpenJob<'_>]) {
-    open_many_pausing(jobs, &mut || ());
-}
-
-/// As [`open_many`]. Calls `pause` after each 4 KiB of each long message, some µs apart, so that the
-/// thread can do short work meanwhile.
-pub fn open_many_pausing(jobs: &mut [OpenJob<'_>], pause: &mut dyn FnMut()) {
-    open_all(Kernels::best(), jobs, pause);
+    open_many_with(Kernels::best(), jobs);
 }
 
 /// As [`open_many`], with the given kernels.
 pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
-    open_all(kernels, jobs, &mut || ());
-}
-
-fn open_all(kernels: &Kernels, jobs: &mut [OpenJob<'_>], pause: &mut dyn FnMut()) {
     let mut present = 0;
     for job in jobs.iter_mut() {
         job.result = prepare(job);
@@ -126,14 +116,14 @@ fn open_all(kernels: &Kernels, jobs: &mut [OpenJob<'_>], pause: &mut dyn FnMut()
                 match Batch::new(kernels) {
                     Some(batch) => {
                         let mut shorts = Shorts { kernels, batch, waiting: Stack::new() };
-                        decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)), pause);
+                        decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
                         shorts.run();
                     }
-                    None => decrypt_and_verify(kernels, jobs, pause),
+                    None => decrypt_and_verify(kernels, jobs),
                 }
             }
-            Enctype::Aes128CtsHmacSha256_128 => verify_then_decrypt::<Sha256>(kernels, jobs, pause),
-            Enctype::Aes256CtsHmacSha384_192 => verify_then_decrypt::<Sha384>(kernels, jobs, pause),
+            Enctype::Aes128CtsHmacSha256_128 => verify_then_decrypt::<Sha256>(kernels, jobs),
+            Enctype::Aes256CtsHmacSha384_192 => verify_then_decrypt::<Sha384>(kernels, jobs),
         }
     }
 }
@@ -285,7 +275,6 @@ fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
 fn decrypt_and_verify<'a, 'b: 'a>(
     kernels: &Kernels,
     mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>,
-    pause: &mut dyn FnMut(),
 ) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
@@ -314,19 +303,14 @@ fn decrypt_and_verify<'a, 'b: 'a>(
                 lanes.swap_remove(at);
             }
         }
-        pause();
     }
 }
-
-/// Of messages that are decrypted one by one.
-const PAUSE_LEN: usize = 64 * 1024;
 
 /// RFC 8009 §5: the checksum covers the cipher state (zeros, placed over the header meanwhile) and
 /// the ciphertext.
 fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(
     kernels: &Kernels,
     mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>,
-    pause: &mut dyn FnMut(),
 ) {
     let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
     loop {
@@ -351,15 +335,11 @@ fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(
                 lane.job.token[..TOKEN_HEADER_LEN].copy_from_slice(&header);
                 if holds {
                     let (keys, ciphertext, decryption) = lane.ciphertext();
-                    while decryption.decrypted < ciphertext.len() {
-                        decryption.step(kernels, &keys.receive.cipher, ciphertext, PAUSE_LEN);
-                        pause();
-                    }
+                    decryption.step(kernels, &keys.receive.cipher, ciphertext, usize::MAX);
                 }
                 lane.accept_or_wipe(holds);
                 lanes.swap_remove(at);
             }
         }
-        pause();
     }
 }

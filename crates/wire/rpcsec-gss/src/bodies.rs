@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vouch_krb5_seal::{ContextKeys, OpenJob, VerifyJob, open_many_pausing, verify_many};
+use vouch_krb5_seal::{ContextKeys, OpenJob, VerifyJob, open_many, verify_many};
 
 use crate::wire::{integrity_body, privacy_body};
 use crate::{GssSeq, Service};
@@ -54,10 +54,10 @@ impl<'a> Body<'a> {
     }
 }
 
-pub(crate) fn open_bodies(bodies: &mut [Body<'_>], pause: &mut dyn FnMut()) {
+pub(crate) fn open_bodies(bodies: &mut [Body<'_>]) {
     bodies.iter_mut().for_each(Body::lay_out);
     verify(bodies);
-    open(bodies, pause);
+    open(bodies);
     bodies.iter_mut().for_each(Body::compare_numbers);
 }
 
@@ -90,7 +90,7 @@ fn verify(bodies: &mut [Body<'_>]) {
     refused.into_iter().for_each(|at| bodies[at].clear = None);
 }
 
-fn open(bodies: &mut [Body<'_>], pause: &mut dyn FnMut()) {
+fn open(bodies: &mut [Body<'_>]) {
     if !bodies.iter().any(|body| body.waits_for(Service::Privacy)) {
         return;
     }
@@ -100,7 +100,7 @@ fn open(bodies: &mut [Body<'_>], pause: &mut dyn FnMut()) {
             jobs.push(OpenJob::new(body.keys, &mut body.bytes[sealed]));
         }
     }
-    open_many_pausing(&mut jobs, pause);
+    open_many(&mut jobs);
     let opened: Vec<Option<Range<usize>>> =
         jobs.into_iter().map(|job| job.result.ok().map(|opened| opened.range)).collect();
     for (body, plain) in

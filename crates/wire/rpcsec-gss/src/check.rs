@@ -42,18 +42,12 @@ impl<'a> Check<'a> {
 /// Headers first, then bodies of calls with valid headers. Their contexts count as used at
 /// `now_ms`.
 pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
-    check_many_pausing(checks, now_ms, &mut || ());
-}
-
-/// As [`check_many`]. Calls `pause` some µs apart while it decrypts long bodies, so that the thread
-/// can do short work meanwhile.
-pub fn check_many_pausing(checks: &mut [Check<'_>], now_ms: u64, pause: &mut dyn FnMut()) {
-    checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms, pause));
+    checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
 
 const CHUNK: usize = 64;
 
-fn check_chunk(checks: &mut [Check<'_>], now_ms: u64, pause: &mut dyn FnMut()) {
+fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     {
         let headers: Vec<[&[u8]; 1]> =
             checks.iter().map(|check| [&check.record[..check.call.header_len]]).collect();
@@ -94,7 +88,7 @@ fn check_chunk(checks: &mut [Check<'_>], now_ms: u64, pause: &mut dyn FnMut()) {
             &mut record[call.args_at..],
         ));
     }
-    open_bodies(&mut bodies, pause);
+    open_bodies(&mut bodies);
     for (body, (verdict, at)) in bodies.into_iter().zip(places) {
         *verdict = match body.clear {
             Some(args) => Verdict::Genuine(at + args.start..at + args.end),

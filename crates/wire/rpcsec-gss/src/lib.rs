@@ -53,7 +53,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Check, Verdict, check_many, check_many_pausing};
+pub use check::{Check, Verdict, check_many};
 pub use classify::{CallClass, GssCall, classify};
 pub use client::{
     CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation,

@@ -85,7 +85,7 @@ pub(crate) struct CallState {
     /// Of the operation that runs.
     pub(crate) result: ResultPlace,
     pub(crate) details: OpDetails,
-    /// What earlier runs of a WRITE have written.
+    /// Bytes that earlier runs of a WRITE have written.
     pub(crate) written: usize,
     /// The opens by which it read and wrote.
     pub(crate) used: [Option<(OpenHandle, UsedBy)>; 2],

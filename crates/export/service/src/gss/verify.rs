@@ -7,7 +7,7 @@ use vouch_audit::Flavour;
 use vouch_audit::record::Refusal;
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{
-    CallClass, Check, GssCall, InitCall, Service, Verdict, check_many_pausing, classify,
+    CallClass, Check, GssCall, InitCall, Service, Verdict, check_many, classify,
 };
 
 use super::contexts::{Gss, Recent};
@@ -104,7 +104,6 @@ pub(crate) fn verify_all<'a>(
     found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<ProtectedRecord>)>,
     gss: Option<&Arc<Gss>>,
     now_ms: u64,
-    pause: &mut dyn FnMut(),
 ) {
     let mut checks = Vec::new();
     let mut places = Vec::new();
@@ -118,7 +117,7 @@ pub(crate) fn verify_all<'a>(
             places.push(verdict);
         }
     }
-    check_many_pausing(&mut checks, now_ms, pause);
+    check_many(&mut checks, now_ms);
     for (place, check) in places.into_iter().zip(checks) {
         *place = check.verdict;
         gss.iter().for_each(|gss| gss.count(place));
@@ -134,7 +133,7 @@ pub(crate) fn verify(
 ) -> VecDeque<ProtectedRecord> {
     let mut found = find_protected(bytes, records, gss, recent, now_ms);
     if !found.is_empty() {
-        verify_all([(bytes, &mut found)], gss, now_ms, &mut || ());
+        verify_all([(bytes, &mut found)], gss, now_ms);
     }
     found
 }

@@ -25,7 +25,7 @@ use crate::worker::scratch::WorkerScratch;
 
 pub(crate) struct Worker {
     number: usize,
-    pub(super) poll: Poll,
+    poll: Poll,
     inbox: Arc<Inbox>,
     pub(crate) driver: Arc<Driver>,
     pub(super) peers: Vec<Option<Peer>>,
@@ -35,11 +35,7 @@ pub(crate) struct Worker {
     /// When another address had the turn than before.
     shared_at: Option<Instant>,
     /// Time of verify batches, which is charged to the owners of their calls.
-    pub(super) batch_time: Duration,
-    /// Other clients are served during a verify batch.
-    pub(super) is_between: bool,
-    pub(super) polled_at: Instant,
-    pub(super) events: Events,
+    batch_time: Duration,
     /// Connections that `qos=` holds back, by the time when they go on.
     held: BinaryHeap<Reverse<(u64, usize)>>,
     handshakes: HandshakeQueue,
@@ -63,9 +59,6 @@ impl Worker {
             last_address: None,
             shared_at: None,
             batch_time: Duration::ZERO,
-            is_between: false,
-            polled_at: Instant::now(),
-            events: Events::with_capacity(EVENTS_MAX),
             held: BinaryHeap::new(),
             handshakes: HandshakeQueue::default(),
             scratch,
@@ -74,11 +67,11 @@ impl Worker {
     }
 
     pub(crate) fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut events = Events::with_capacity(1024);
         let mut tick_at = Instant::now() + TICK;
         let mut drain_until = None;
         loop {
-            let blocking = if self.ready.is_empty() && self.scratch.verify_batch.is_empty() {
+            let blocking = if self.ready.is_empty() {
                 self.until_held(self.handshakes.due(tick_at))
             } else {
                 Duration::ZERO
@@ -87,8 +80,13 @@ impl Worker {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            let is_busy = !self.ready.is_empty() | self.take_events(&events);
-            self.polled_at = Instant::now();
+            let mut is_busy = !self.ready.is_empty();
+            for event in &events {
+                is_busy |= self.take_event(event);
+            }
+            for message in self.inbox.take() {
+                self.receive(message);
+            }
             self.end_holds();
             self.run_round();
             self.process_verify_batch();
@@ -107,18 +105,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    /// True if there is work other than handshakes.
-    pub(super) fn take_events(&mut self, events: &Events) -> bool {
-        let mut is_busy = false;
-        for event in events {
-            is_busy |= self.take_event(event);
-        }
-        for message in self.inbox.take() {
-            self.receive(message);
-        }
-        is_busy
     }
 
     fn take_event(&mut self, event: &Event) -> bool {
@@ -250,13 +236,10 @@ impl Worker {
     }
 
     /// Each waiting connection gets a turn at most, so that new events are seen soon.
-    pub(super) fn run_round(&mut self) {
+    fn run_round(&mut self) {
         let began = Instant::now();
         let mut at = began;
         for _ in 0..self.ready.len() {
-            if self.is_between && self.scratch.is_verify_batch_full() {
-                break;
-            }
             let Some((address, slot)) = self.ready.next(|_| true) else { break };
             if self.last_address.replace(address).is_some_and(|last| last != address) {
                 self.shared_at = Some(at);
@@ -265,10 +248,6 @@ impl Worker {
             self.scratch.part_len_max = if quantum == QUANTUM { PART_LEN_MAX } else { usize::MAX };
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             peer.queued = false;
-            // It waits for the batch that runs.
-            if self.is_between && peer.is_batched {
-                continue;
-            }
             peer.turn_ends = at + quantum;
             let shares = peer.connection.shares().clone();
             self.batch_time = Duration::ZERO;
@@ -284,7 +263,7 @@ impl Worker {
     }
 
     /// Turns are short if other addresses had work lately.
-    pub(super) fn quantum(&self, now: Instant) -> Duration {
+    fn quantum(&self, now: Instant) -> Duration {
         let is_recent = |at| now.saturating_duration_since(at) < SHARED_FOR;
         if self.shared_at.is_some_and(is_recent) { QUANTUM } else { QUANTUM_ALONE }
     }
@@ -456,8 +435,5 @@ const QUANTUM_ALONE: Duration = Duration::from_micros(500);
 
 /// A client that sends a call now and then meets no long turn.
 const SHARED_FOR: Duration = Duration::from_millis(200);
-
-/// Of one poll.
-const EVENTS_MAX: usize = 1024;
 
 const DRAIN_STEP: Duration = Duration::from_millis(50);

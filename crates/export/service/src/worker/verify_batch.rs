@@ -2,9 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use mio::Events;
+use std::time::Instant;
 
 use vouch_nfs4_server::ConnectionId;
 
@@ -44,7 +42,7 @@ impl Peer {
         let goes_on = fresh.is_one_record() && gss::has_long_call(&found, scratch.batch_len_min);
         if !goes_on && (!self.is_batched || fresh.is_incomplete()) {
             if !found.is_empty() {
-                gss::verify_all([(fresh.bytes_mut(), &mut found)], gss, now_ms, &mut || ());
+                gss::verify_all([(fresh.bytes_mut(), &mut found)], gss, now_ms);
             }
             return NextRead::Process(fresh.into_batch(found));
         }
@@ -64,16 +62,14 @@ impl Peer {
 
 impl Worker {
     pub(crate) fn process_verify_batch(&mut self) {
-        if self.is_between || self.scratch.verify_batch.is_empty() {
+        if self.scratch.verify_batch.is_empty() {
             return;
         }
         let mut began = Instant::now();
         let mut gathered = std::mem::take(&mut self.scratch.verify_batch);
         let found = gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found));
-        let (gss, others) = (self.driver.gss.clone(), self.batch_time);
-        gss::verify_all(found, gss.as_ref(), clock::boot_ms(), &mut || self.serve_between());
-        let verification = began.elapsed().saturating_sub(self.batch_time - others)
-            / u32::try_from(gathered.len()).unwrap_or(u32::MAX);
+        gss::verify_all(found, self.driver.gss.as_ref(), clock::boot_ms());
+        let verification = began.elapsed() / u32::try_from(gathered.len()).unwrap_or(u32::MAX);
         for BatchedRead { slot, id, fresh, found } in gathered.drain(..) {
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };
             if peer.connection.engine().id() != id {
@@ -88,34 +84,10 @@ impl Worker {
                 self.close(slot, why);
             }
             self.charge(slot, verification + began.elapsed());
-            // Turns between were in vain.
-            self.queue(slot);
-            self.serve_between();
+            if self.peers[slot].as_ref().is_some_and(|peer| peer.behind || peer.has_begun()) {
+                self.queue(slot);
+            }
         }
-        if self.scratch.verify_batch.is_empty() {
-            self.scratch.verify_batch = gathered;
-        }
-    }
-
-    /// During a long verification, other clients get a turn as often as else. Their long calls wait
-    /// for the next batch.
-    fn serve_between(&mut self) {
-        let began = Instant::now();
-        if began.saturating_duration_since(self.polled_at) < self.quantum(began) {
-            return;
-        }
-        let others = self.batch_time;
-        self.is_between = true;
-        let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
-        // An error shows again in the loop of the worker.
-        if self.poll.poll(&mut events, Some(Duration::ZERO)).is_ok() {
-            self.take_events(&events);
-        }
-        self.events = events;
-        self.run_round();
-        self.scratch.seal();
-        self.is_between = false;
-        self.polled_at = Instant::now();
-        self.batch_time = others + self.polled_at.saturating_duration_since(began);
+        self.scratch.verify_batch = gathered;
     }
 }

@@ -1,6 +1,7 @@
 //! Cosignatures of witnesses, honest and otherwise.
 
 mod server;
+#[cfg(feature = "sigsum-tests")]
 mod sigsum;
 
 use std::collections::BTreeMap;

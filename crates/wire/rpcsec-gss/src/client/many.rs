@@ -155,7 +155,7 @@ impl ReplyOpener {
             bodies.push(Body::new(&self.keys, self.service, reply.seq, body));
             places.push((&mut reply.results, reply.body_at));
         }
-        open_bodies(&mut bodies, &mut || ());
+        open_bodies(&mut bodies);
         for (body, (results, at)) in bodies.into_iter().zip(places) {
             *results = match body.clear {
                 Some(clear) => Ok(at + clear.start..at + clear.end),
