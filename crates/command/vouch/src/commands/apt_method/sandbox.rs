@@ -40,7 +40,7 @@ pub(super) fn enter(configuration: &Message, client: &mut ClientArgs) -> Outcome
 fn create_private(directory: &Path) -> std::io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            // Its owner could have put a link in its place; its parent is root's.
+            // chown(2) follows a symbolic link, and would give its target to the user.
             let is_directory = fs::symlink_metadata(directory)?.is_dir();
             is_directory.then_some(()).ok_or_else(|| std::io::ErrorKind::NotADirectory.into())
         }
