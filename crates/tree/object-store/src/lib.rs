@@ -5,6 +5,10 @@
 //! them. Names that [`Path`] does not allow are percent-encoded, as [`Path::from`] does. Each byte is
 //! verified before it is returned; an error's source is a [`vouch_tree_client::Error`].
 //!
+//! The trait is that of object_store 0.13, which DataFusion 55 takes. The directory
+//! `crates/tree/object-store/datafusion` of the repository has a program for SQL on a tree's Parquet
+//! files, and its test.
+//!
 //! # Example
 //!
 //! ```no_run
@@ -140,7 +144,6 @@ impl ObjectStore for TreeStore {
             meta,
             range,
             attributes: Default::default(),
-            extensions: Default::default(),
         })
     }
 

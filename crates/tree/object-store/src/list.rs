@@ -33,11 +33,7 @@ pub(crate) fn all_below(store: TreeStore, prefix: Path) -> BoxStream<'static, Re
 
 /// One directory. Links to directories are left out, as in the list of all files.
 pub(crate) async fn directory(store: &TreeStore, prefix: Path) -> Result<ListResult> {
-    let mut found = ListResult {
-        common_prefixes: Vec::new(),
-        objects: Vec::new(),
-        extensions: Default::default(),
-    };
+    let mut found = ListResult { common_prefixes: Vec::new(), objects: Vec::new() };
     let mut next = start(store.clone(), prefix).await?.1;
     while let Some(pending) = next {
         let page = read_page(store, pending).await?;
