@@ -92,6 +92,17 @@ def test_paths_are_like_those_of_pathlib(site, tree):
     assert os.fspath(path) == f"vouch://{site.name}/docs/hello.txt"
 
 
+def test_globs_are_those_of_pathlib(site, tree):
+    root, local = tree / "", site.source
+    for pattern in ("*", "small/00*", "**/*", "**/hello.*", "docs/*.txt", "*/00[1-3]", "none/*", "link", "**/**/1?7", "out"):
+        found = sorted(path.path for path in root.glob(pattern))
+        assert found == sorted(str(path.relative_to(local)).lstrip(".") for path in local.glob(pattern)), pattern
+    assert len(list(root.glob("**"))) == 1 + len(list(root.glob("**/*")))
+    assert sorted(root.rglob("hello.txt")) == [tree / "docs/hello.txt"]
+    with pytest.raises(ValueError):
+        root.glob("/docs")
+
+
 def test_older_revisions_log_and_diff(site, tree):
     old = vouch.open(site.name, revision=1)
     assert old.read_text("docs/hello.txt") == "hello\n"

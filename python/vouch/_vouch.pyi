@@ -2,6 +2,8 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import Any, Callable, final
 
+__all__ = ["Change", "Changes", "File", "Listing", "Log", "Revision", "Search", "Session", "Stat", "Tree"]
+
 _Path = str | PathLike[str]
 
 @final
@@ -83,8 +85,8 @@ class Tree:
 
 @final
 class Session:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         timeout: float,
         cache: bool | _Path | None,
@@ -96,7 +98,7 @@ class Session:
         replica_tls: bool,
         replica_ca: _Path | None,
         proxies: list[str],
-    ) -> None: ...
+    ) -> Session: ...
     def open(
         self,
         name: str,
@@ -113,9 +115,9 @@ _Columns = tuple[int, list[tuple[str, str, int, list[bytes]]]]
 
 @final
 class Search:
-    def __init__(
-        self, directory: _Path, conditions: dict[str, Any], *, newest: bool, scan: bool, limit: int | None
-    ) -> None: ...
+    def __new__(
+        cls, directory: _Path, conditions: dict[str, Any], *, newest: bool, scan: bool, limit: int | None
+    ) -> Search: ...
     def records(self) -> list[dict[str, Any]] | None: ...
     def columns(self) -> _Columns | None: ...
     @staticmethod

@@ -6,12 +6,13 @@ import io
 import os
 import stat as _stat
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from . import _vouch
 from ._vouch import Change, Revision, Stat
+from .errors import InvalidInput
 
 StrPath = Union[str, "os.PathLike[str]"]
 
@@ -85,7 +86,7 @@ def open(  # noqa: A001
         "replica_ca": None if replica_ca is None else os.fspath(replica_ca),
         "proxies": _strings(proxies),
     }
-    options = {
+    options: dict[str, Any] = {
         "replicas": _strings(replicas),
         "only_replicas": only_replicas,
         "follow_forwarding": follow_forwarding,
@@ -100,15 +101,14 @@ def _directory(value: bool | StrPath | None) -> bool | str | None:
     return value if value is None or value is True else os.fspath(value)
 
 
-@dataclass(frozen=True)
-class VerifyReport:
+class VerifyReport(NamedTuple):
     """Result of `Tree.verify`."""
 
     frames: int
     bytes: int
     """As stored."""
     files: int
-    problems: list[tuple[str, str]] = field(default_factory=list)
+    problems: list[tuple[str, str]]
     """Path and reason of each bad frame."""
 
     def __bool__(self) -> bool:
@@ -122,7 +122,7 @@ class Tree:
     A child of fork(2) must open its own; calls on the parent's raise RuntimeError.
     """
 
-    def __init__(self, opened: _vouch.Tree, name: str, session: dict, options: dict) -> None:
+    def __init__(self, opened: _vouch.Tree, name: str, session: dict[str, Any], options: dict[str, Any]) -> None:
         self._tree = opened
         self._name, self._session_options, self._options = name, session, options
 
@@ -232,7 +232,7 @@ class Tree:
         return _reopen, (self._name, self._session_options, self._options, self.revision.number)
 
 
-def _reopen(name: str, session: dict, options: dict, revision: int) -> Tree:
+def _reopen(name: str, session: dict[str, Any], options: dict[str, Any], revision: int) -> Tree:
     opened = _session(session).open(name, revision=revision, tag=None, **options)
     return Tree(opened, name, session, options)
 
@@ -286,10 +286,11 @@ class Path:
     def _is(self, kind: Callable[[int], bool], follow: bool = True) -> bool:
         try:
             return kind(self.stat(follow_symlinks=follow).mode)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, InvalidInput):
             return False
 
     def exists(self) -> bool:
+        """False for a symbolic link that leads out of the tree."""
         return self._is(lambda _: True)
 
     def is_file(self) -> bool:
@@ -304,6 +305,39 @@ class Path:
     def iterdir(self) -> Iterator[Path]:
         for entry in self.tree.scandir(self.path):
             yield Path(self.tree, self.path, entry.name)
+
+    def glob(self, pattern: str) -> Iterator[Path]:
+        """Paths below that match, as of `pathlib.Path.glob`. `**` does not follow symbolic links."""
+        parts = PurePosixPath(pattern).parts
+        if not parts or parts[0] == "/":
+            raise ValueError(f"{pattern!r}: give a relative pattern")
+        return iter(dict.fromkeys(self._matches(parts)))
+
+    def rglob(self, pattern: str) -> Iterator[Path]:
+        """As `glob` of the pattern below any directory."""
+        return self.glob(f"**/{pattern}")
+
+    def _matches(self, parts: tuple[str, ...]) -> Iterator[Path]:
+        part, rest = parts[0], parts[1:]
+        if parts == ("**",):
+            yield self
+            rest = ("*",)
+        if part == "**":
+            yield from self._matches(rest)
+            for entry in self.tree.scandir(self.path):
+                if entry.type == "directory":
+                    yield from (self / entry.name)._matches((part, *rest))
+        elif any(special in part for special in "*?["):
+            for entry in self.tree.scandir(self.path):
+                if fnmatchcase(entry.name, part):
+                    yield from (self / entry.name)._matched(rest)
+        else:
+            yield from (self / part)._matched(rest)
+
+    def _matched(self, rest: tuple[str, ...]) -> Iterator[Path]:
+        if not rest:
+            return iter([self] if self._is(lambda _: True, follow=False) else [])
+        return self._matches(rest) if self.is_dir() else iter(())
 
     def open(self, mode: str = "r", **options: Any) -> Any:
         return self.tree.open(self.path, mode, **options)
@@ -325,6 +359,9 @@ class Path:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Path) and self._key() == other._key()
+
+    def __lt__(self, other: Path) -> bool:
+        return self._key() < other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
