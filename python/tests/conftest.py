@@ -38,10 +38,10 @@ class Site:
         own = {name: str(self.directory / path) for name, path in paths.items()}
         return {**os.environ, **own, "VOUCH_CONFIG": "/dev/null"}
 
-    def run(self, *arguments):
+    def run(self, *arguments, binary=False):
         done = subprocess.run(
             [PROGRAM, *arguments], cwd=self.directory, env=self.environment(),
-            capture_output=True, text=True, stdin=subprocess.DEVNULL,
+            capture_output=True, text=not binary, stdin=subprocess.DEVNULL,
         )
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
         return done.stdout

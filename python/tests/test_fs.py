@@ -136,7 +136,7 @@ def test_dask_reads_in_processes(tables):
     import dask.dataframe
 
     frame = dask.dataframe.read_parquet(f"{tables}/data", columns=["n"])
-    assert int(frame["n"].sum().compute(scheduler="threads")) == sum(range(40_000))
+    assert int(frame["n"].sum().compute(scheduler="processes")) == sum(range(40_000))
 
 
 def test_xarray_opens_zarr(tables):
