@@ -97,14 +97,25 @@ impl File {
     }
 }
 
-/// Copies once.
+/// Copies once, without the interpreter lock if it takes long: memory of large reads is new to the
+/// process, and the kernel clears its pages first.
 pub(crate) fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, pieces.iter().map(Bytes::len).sum(), |mut target| {
-        for piece in pieces {
-            let (now, later) = target.split_at_mut(piece.len());
-            now.copy_from_slice(piece);
-            target = later;
+    let len = pieces.iter().map(Bytes::len).sum();
+    PyBytes::new_with(py, len, |mut target| {
+        let mut copy = || {
+            for piece in pieces {
+                let (now, later) = std::mem::take(&mut target).split_at_mut(piece.len());
+                now.copy_from_slice(piece);
+                target = later;
+            }
+        };
+        if len < COPY_WITH_LOCK_MAX {
+            copy()
+        } else {
+            py.detach(copy)
         }
         Ok(())
     })
 }
+
+const COPY_WITH_LOCK_MAX: usize = 64 << 10;

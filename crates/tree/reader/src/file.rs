@@ -27,7 +27,7 @@ pub struct RangeRequest {
     pub end: Option<u64>,
 }
 
-/// Enough to fill a fast link with small files; each reads 8 MiB at once.
+/// Enough to fill a fast link with small files; each reads 32 MiB at once.
 const RANGES_AT_ONCE: usize = 64;
 
 impl ReadFile {
@@ -59,8 +59,8 @@ impl ReadFile {
     /// Verified bytes in pieces that join; shorter than `len` only at the end of the file.
     pub fn read(&self, offset: u64, len: usize, interrupt: Interrupt<'_>) -> Result<Vec<Bytes>> {
         self.session.check_process()?;
-        if let Some(cached) = self.reader().try_read(offset, len) {
-            return Ok(vec![cached?]);
+        if let Some(cached) = self.reader().try_read_pieces(offset, len) {
+            return Ok(cached?);
         }
         self.session.run(interrupt, async { Ok(self.reader().read_pieces(offset, len).await?) })
     }

@@ -16,8 +16,8 @@ use crate::{Error, Result, Tree};
 
 const LEAF: u64 = LEAF_LEN_MAX as u64;
 
-/// 8 MiB. Longer reads take several rounds.
-const LEAVES_AT_ONCE: u64 = 64;
+/// 32 MiB, more than a usual row group of a table. Longer reads take several rounds.
+const LEAVES_AT_ONCE: u64 = 256;
 
 static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
 
@@ -164,15 +164,25 @@ impl Tree {
 
     /// As [`Tree::read`], without the network.
     pub fn try_read(&self, blob: &Blob, offset: u64, len: usize) -> Option<Result<Bytes>> {
+        self.try_read_pieces(blob, offset, len).map(|pieces| pieces.map(join))
+    }
+
+    /// As [`Tree::read_pieces`], without the network.
+    pub fn try_read_pieces(
+        &self,
+        blob: &Blob,
+        offset: u64,
+        len: usize,
+    ) -> Option<Result<Vec<Bytes>>> {
         self.run_local(self.read_local(blob, offset, len))
     }
 
-    async fn read_local(&self, blob: &Blob, offset: u64, len: usize) -> Result<Option<Bytes>> {
-        let Some(range) = clamp_range(blob, offset, len) else { return Ok(Some(Bytes::new())) };
+    async fn read_local(&self, blob: &Blob, offset: u64, len: usize) -> Result<Option<Vec<Bytes>>> {
+        let Some(range) = clamp_range(blob, offset, len) else { return Ok(Some(Vec::new())) };
         if let BlobBody::Inline(bytes) = &blob.body {
-            return Ok(Some(Bytes::copy_from_slice(
+            return Ok(Some(vec![Bytes::copy_from_slice(
                 &bytes[range.start as usize..range.end as usize],
-            )));
+            )]));
         }
         let (mut pieces, mut walk) = (Vec::new(), LeafWalk::new(blob, Source::Local));
         for leaf in range.start / LEAF..range.end.div_ceil(LEAF) {
@@ -187,7 +197,7 @@ impl Tree {
             };
             pieces.push(slice_leaf(&bytes, leaf, &range));
         }
-        Ok(Some(join(pieces)))
+        Ok(Some(pieces))
     }
 
     async fn leaf_by(

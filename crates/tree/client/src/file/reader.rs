@@ -59,11 +59,16 @@ impl FileReader {
 
     /// As [`Tree::try_read`]; may start read-ahead.
     pub fn try_read(&self, offset: u64, len: usize) -> Option<Result<Bytes>> {
-        let answer = self.tree.try_read(&self.blob, offset, len);
-        if answer.is_some() {
-            self.note_read(offset, len);
-        }
-        answer
+        let answer = self.tree.try_read(&self.blob, offset, len)?;
+        self.note_read(offset, len);
+        Some(answer)
+    }
+
+    /// As [`Tree::try_read_pieces`]; may start read-ahead.
+    pub fn try_read_pieces(&self, offset: u64, len: usize) -> Option<Result<Vec<Bytes>>> {
+        let answer = self.tree.try_read_pieces(&self.blob, offset, len)?;
+        self.note_read(offset, len);
+        Some(answer)
     }
 
     /// What it reads.
