@@ -115,7 +115,7 @@ impl Controller for ControllerService {
         }
         let (volumes, exports) = (self.volumes.clone(), self.exports.clone());
         blocking(move || {
-            exports.map_or(Ok(()), |exports| exports.delete(&volume_id).map_err(failed))?;
+            exports.map_or(Ok(()), |exports| exports.delete(&volume_id))?;
             volumes.remove(&volume_id).map_err(failed)
         })
         .await?;

@@ -40,16 +40,18 @@ impl ExportServer {
     }
 
     /// The directory gets another name first: a removal that is interrupted continues with the next one.
-    pub(crate) fn delete(&self, id: &str) -> io::Result<()> {
+    pub(crate) fn delete(&self, id: &str) -> Result<(), Status> {
         let removed = self.root.join(format!("{REMOVED}{id}"));
         match fs::rename(self.root.join(id), &removed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Status::internal(format!("{}: {error}", self.root.display())));
+            }
             _ => {}
         }
-        match fs::remove_dir_all(&removed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        // Pods make directories as deep as they like. remove_dir_all() takes a descriptor for each
+        // level, rm(1) does not.
+        let options = ["-rf", "--one-file-system", "--"].map(OsStr::new);
+        run("rm", &[&options[..], &[removed.as_os_str()]].concat(), "the image needs coreutils")
     }
 
     /// Writes the list of all volumes that nodes use, and waits until it is in force.
@@ -88,12 +90,16 @@ impl ExportServer {
             (volume.project.to_string(), (volume.capacity_bytes / 1024).to_string());
         run(
             "chattr",
-            &["-R".as_ref(), "-p".as_ref(), project.as_ref(), "+P".as_ref(), path.as_os_str()],
+            // Not what is below: a pod could put a link in place of a directory meanwhile. New files
+            // inherit the number.
+            &["-p".as_ref(), project.as_ref(), "+P".as_ref(), path.as_os_str()],
+            NEEDS_QUOTA,
         )?;
         let limits = ["0", &limit_kib, "0", "0"].map(OsStr::new);
         run(
             "setquota",
             &[&["-P".as_ref(), project.as_ref()], &limits[..], &[point.as_os_str()]].concat(),
+            NEEDS_QUOTA,
         )
     }
 
@@ -103,17 +109,16 @@ impl ExportServer {
     }
 }
 
-fn run(program: &str, arguments: &[&OsStr]) -> Result<(), Status> {
-    let output = Command::new(program).args(arguments).output().map_err(|error| {
-        Status::internal(format!("{program}: {error}; --quota needs e2fsprogs and quota"))
-    })?;
+fn run(program: &str, arguments: &[&OsStr], needs: &str) -> Result<(), Status> {
+    let failed = |why: String| Status::internal(format!("{program}: {why}; {needs}"));
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }
-    let why = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-    Err(Status::internal(format!(
-        "{program}: {why}; --quota needs a file system with project quotas (mount option prjquota)"
-    )))
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
 /// In the syntax of exports(5). A volume that no node uses is not exported.
@@ -132,9 +137,15 @@ fn list(root: &Path, volumes: &[(String, Provisioned)]) -> String {
 
 const REMOVED: &str = ".removed-";
 
+const NEEDS_QUOTA: &str =
+    "--quota needs e2fsprogs, quota and a file system with project quotas (mount option prjquota)";
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -158,4 +169,30 @@ mod tests {
         let lines: Vec<&str> = text.lines().skip(1).collect();
         assert_eq!(lines, ["\"/srv/v/a\" 10.0.0.1(rw,sec=krb5p) 10.0.0.2(rw,sec=krb5p)"]);
     }
+
+    #[test]
+    fn deep_directories_of_a_pod_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let exports = ExportServer {
+            root: root.path().into(),
+            list: root.path().join("list"),
+            socket: root.path().join("socket"),
+            has_quota: false,
+        };
+        exports.create("v", 0o700).unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut directory = open(root.path().join("v"), flags, Mode::empty()).unwrap();
+        for _ in 0..DEPTH {
+            mkdirat(&directory, "d", Mode::RWXU).unwrap();
+            directory = openat(&directory, "d", flags, Mode::empty()).unwrap();
+        }
+        let limit = Rlimit { current: Some(DEPTH as u64 / 2), ..getrlimit(Resource::Nofile) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        exports.delete("v").unwrap();
+        exports.delete("v").unwrap();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
+
+    /// More than a recursion has stack for.
+    const DEPTH: usize = 2000;
 }

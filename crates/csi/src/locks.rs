@@ -19,4 +19,9 @@ impl Locks {
         };
         lock.lock_owned().await
     }
+
+    #[cfg(test)]
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        self.0.lock().get(name).is_none_or(|lock| lock.try_lock().is_ok())
+    }
 }

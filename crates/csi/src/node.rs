@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
@@ -32,6 +33,9 @@ pub(crate) struct NodeService {
     pub(crate) records: Arc<Records>,
     /// One operation at a time for each volume.
     pub(crate) volumes: Locks,
+    /// One thread at a time asks the file system at each target: one that never answers keeps no other
+    /// thread.
+    pub(crate) asked: Locks,
 }
 
 #[tonic::async_trait]
@@ -45,6 +49,14 @@ impl Node for NodeService {
         let target = target_path(&request.target_path)?;
         let flags = mount_flags(request.volume_capability.as_ref())?;
         let attributes = Attributes::parse(&request.volume_context)?;
+        if matches!(attributes, Attributes::Export(_))
+            && is_inline(&request.volume_id, &request.volume_context)
+        {
+            return Err(Status::permission_denied(
+                "server: a volume within a pod is no export, because the node would mount with its own \
+                 rights what the pod's author names; use a claim",
+            ));
+        }
         let _lock = self.volumes.lock(&request.volume_id).await;
         let is_read_only = request.readonly;
         if is_exclusive(request.volume_capability.as_ref()) {
@@ -94,7 +106,7 @@ impl Node for NodeService {
         required("volume_id", &request.volume_id)?;
         required("volume_path", &request.volume_path)?;
         let record = self.record(&request.volume_id, &request.volume_path)?;
-        let usage = blocking(move || usage(&record.target)).await?;
+        let usage = self.usage(record.target).await?;
         Ok(Response::new(NodeGetVolumeStatsResponse { usage }))
     }
 
@@ -106,8 +118,7 @@ impl Node for NodeService {
         required("volume_id", &request.volume_id)?;
         let record = self.record(&request.volume_id, &request.volume_publish_path)?;
         let fault = self.trees.fault(&record);
-        let target = record.target.clone();
-        let health_statuses = match blocking(move || usage(&target)).await {
+        let health_statuses = match self.usage(record.target).await {
             Ok(_) => Vec::new(),
             Err(status) => vec![VolumeHealthEntry {
                 status: VolumeHealthErrorType::Inaccessible.into(),
@@ -163,8 +174,23 @@ impl NodeService {
                 record.volume_id
             )));
         }
-        let target = target.to_owned();
-        blocking(move || Ok(usage(&target).is_ok())).await
+        Ok(self.usage(target.to_owned()).await.is_ok())
+    }
+
+    async fn usage(&self, target: PathBuf) -> Result<Vec<VolumeUsage>, Status> {
+        let name = target.display().to_string();
+        let lock = tokio::time::timeout(USAGE_WAIT, self.asked.lock(&name)).await;
+        let lock = lock.map_err(|_| {
+            Status::unavailable(format!(
+                "{name}: its file system has not answered an earlier call; is its server reachable?"
+            ))
+        })?;
+        blocking(move || {
+            let usage = usage(&target);
+            drop(lock);
+            usage
+        })
+        .await
     }
 
     /// Access mode ReadWriteOncePod.
@@ -342,8 +368,21 @@ fn is_exclusive(capability: Option<&VolumeCapability>) -> bool {
     mode.is_some_and(|mode| mode.mode() == Mode::SingleNodeSingleWriter)
 }
 
+/// True for a volume whose attributes stand in the pod. kubelet says so, and gives it such an id.
+fn is_inline(volume_id: &str, context: &HashMap<String, String>) -> bool {
+    let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    context.get("csi.storage.k8s.io/ephemeral").is_some_and(|value| value == "true")
+        || volume_id.strip_prefix("csi-").is_some_and(is_digest)
+}
+
 fn local(path: &Path, error: io::Error) -> Status {
     Status::internal(format!("{}: {error}", path.display()))
 }
 
 pub(crate) type Parameters = HashMap<String, String>;
+
+/// For a call before, of a file system that answers.
+const USAGE_WAIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

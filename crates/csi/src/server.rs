@@ -89,6 +89,7 @@ pub async fn run(
             trees: trees.clone(),
             records,
             volumes: Locks::default(),
+            asked: Locks::default(),
         }),
         calls,
     };
