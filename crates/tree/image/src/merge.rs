@@ -16,6 +16,9 @@ struct Node {
     parent: NodeIndex,
     /// Of a directory.
     names: BTreeMap<FileName, Name>,
+    /// The last layer that has hidden what the layers before have below this directory. Whiteouts that
+    /// follow in this layer find nothing more.
+    hidden_in: usize,
 }
 
 struct Name {
@@ -27,14 +30,21 @@ struct Name {
 pub(crate) struct Merged {
     nodes: Vec<Node>,
     layer: usize,
+    /// Bytes of names, hard links included, and of targets of symbolic links.
+    memory_len: usize,
 }
 
 const ROOT: NodeIndex = 0;
 
+impl Node {
+    const fn new(inode: Inode, parent: NodeIndex) -> Self {
+        Self { inode, parent, names: BTreeMap::new(), hidden_in: 0 }
+    }
+}
+
 impl Merged {
     pub(crate) fn new() -> Self {
-        let root = Node { inode: directory_inode(), parent: ROOT, names: BTreeMap::new() };
-        Self { nodes: vec![root], layer: 0 }
+        Self { nodes: vec![Node::new(directory_inode(), ROOT)], layer: 0, memory_len: 0 }
     }
 
     /// Whiteouts that follow hide only entries of the layers before.
@@ -79,6 +89,8 @@ impl Merged {
         let components = components(path)?;
         let (name, parents) = components.split_last().ok_or_else(missing)?;
         let parent = self.parent(path, parents, true)?;
+        // Has no node of its own, so that the number of entries does not bound it.
+        self.take_memory(name, &Content::Fifo)?;
         self.nodes[parent].names.insert(name.clone(), Name { node, layer: self.layer });
         Ok(())
     }
@@ -109,9 +121,12 @@ impl Merged {
         let mut directories = vec![directory];
         while let Some(directory) = directories.pop() {
             let layer = self.layer;
-            let names = &mut self.nodes[directory].names;
-            names.retain(|_, name| name.layer == layer);
-            directories.extend(names.values().map(|name| name.node));
+            let node = &mut self.nodes[directory];
+            if std::mem::replace(&mut node.hidden_in, layer) == layer {
+                continue;
+            }
+            node.names.retain(|_, name| name.layer == layer);
+            directories.extend(node.names.values().map(|name| name.node));
         }
     }
 
@@ -183,9 +198,24 @@ impl Merged {
         if node >= ENTRIES_MAX {
             return Err(LayerError::TooLarge("image, in entries,", ENTRIES_MAX as u64));
         }
-        self.nodes.push(Node { inode, parent, names: BTreeMap::new() });
+        self.take_memory(&name, &inode.content)?;
+        self.nodes.push(Node::new(inode, parent));
         self.nodes[parent].names.insert(name, Name { node, layer: self.layer });
         Ok(node)
+    }
+
+    /// Counts a new name. All names stay in memory until the image is stored.
+    fn take_memory(&mut self, name: &FileName, content: &Content) -> Result<(), LayerError> {
+        let target_len = match content {
+            Content::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        self.memory_len += name.as_bytes().len() + NAME_COST + target_len;
+        if self.memory_len > MEMORY_LEN_MAX {
+            let what = "image, in bytes of names and symbolic links,";
+            return Err(LayerError::TooLarge(what, MEMORY_LEN_MAX as u64));
+        }
+        Ok(())
     }
 
     pub(crate) fn set_content(&mut self, node: NodeIndex, content: Content) {
@@ -331,6 +361,12 @@ const LINKS_MAX: usize = 40;
 
 /// Some 300 bytes of memory each.
 const ENTRIES_MAX: usize = 4 << 20;
+
+/// Images of a million files have some 100 MiB.
+const MEMORY_LEN_MAX: usize = 1 << 30;
+
+/// Of a name's place in its directory.
+const NAME_COST: usize = 64;
 
 const SHOWN_LEN_MAX: usize = 200;
 

@@ -107,3 +107,38 @@ fn entries_replace_those_before() {
     file(&mut merged, "f");
     assert_eq!(paths(&merged), ["d/", "d/kept", "f"]);
 }
+
+/// Each whiteout would look at all entries of the layer again: hours for an archive of some megabytes.
+#[test]
+fn repeated_whiteouts_take_no_quadratic_time() {
+    const COUNT: usize = 60_000;
+    let mut merged = Merged::new();
+    merged.begin_layer();
+    file(&mut merged, "d/old");
+    merged.begin_layer();
+    (0..COUNT).for_each(|number| file(&mut merged, &format!("d/{number}")));
+    let start = std::time::Instant::now();
+    for _ in 0..COUNT {
+        assert!(merged.whiteout(b"d/.wh..wh..opq").expect("valid"));
+        assert!(merged.whiteout(b".wh.d").expect("valid"));
+    }
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert_eq!(paths(&merged).len(), COUNT + 1);
+}
+
+#[test]
+fn memory_of_an_image_is_bounded() {
+    let target = vec![b'a'; 4000];
+    let symlink = || ItemKind::Symlink(target.clone());
+    let full = |kind: &dyn Fn() -> ItemKind, left: usize| {
+        let mut merged = Merged::new();
+        merged.begin_layer();
+        file(&mut merged, "target");
+        merged.memory_len = MEMORY_LEN_MAX - left;
+        assert!(add(&mut merged, "1", kind()).is_ok());
+        // An entry that is replaced stays in the table.
+        assert!(matches!(add(&mut merged, "1", kind()), Err(LayerError::TooLarge(..))));
+    };
+    full(&symlink, 2 * target.len());
+    full(&|| ItemKind::HardLink(b"target".to_vec()), 2 * NAME_COST);
+}
