@@ -10,6 +10,7 @@ use crate::error::ExportError;
 use crate::exports::changes::Changes;
 use crate::exports::effective::ListedRules;
 use crate::exports::sources::{self, Sources};
+use crate::exports::syntax::Source;
 use crate::identity::{Accounts, NameService, PrincipalMap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
@@ -32,7 +33,7 @@ impl Reloader {
     pub(crate) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         vouch_daemon::service_manager::reloading();
-        let outcome = self.load(self.sources.changes());
+        let outcome = self.load(self.sources.changes(), None);
         vouch_daemon::service_manager::ready(match &outcome {
             Ok(_) => "exports reloaded",
             Err(error) => error,
@@ -48,8 +49,13 @@ impl Reloader {
             .when_changed(|| self.driver.apply_replaced(self.driver.engine.clients_changed()));
     }
 
-    /// With these changes to the lists. The caller has the turn.
-    pub(crate) fn load(&self, changes: Changes) -> Result<Vec<String>, String> {
+    /// With these changes to the lists. A `required` source that can't be exported now is an error. The
+    /// caller has the turn.
+    pub(crate) fn load(
+        &self,
+        changes: Changes,
+        required: Option<&Source>,
+    ) -> Result<Vec<String>, String> {
         let map =
             read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
@@ -67,7 +73,10 @@ impl Reloader {
         let loaded = rules.and_then(|(map, rules, fresh)| {
             Ok((map, rules, fresh, self.sources.load(&changes).map_err(|error| error.to_string())?))
         });
-        let loaded = loaded.and_then(|loaded| self.keep(&changes).map(|()| loaded));
+        let loaded = loaded.and_then(|loaded| {
+            required.map_or(Ok(()), |source| loaded.3.require(source))?;
+            self.keep(&changes).map(|()| loaded)
+        });
         match loaded {
             Ok((map, rules, fresh, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());

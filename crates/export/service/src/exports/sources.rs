@@ -115,6 +115,18 @@ impl Loaded {
         }
     }
 
+    /// The reason is an error if this source is left out.
+    pub(super) fn require(&self, source: &Source) -> Result<(), String> {
+        let source = source.to_string();
+        if !self.left_out.contains(&source) {
+            return Ok(());
+        }
+        let start = format!("{} is not exported", printable(source.as_bytes()));
+        let reason = self.warnings.iter().find(|warning| warning.starts_with(&start));
+        let reason = reason.unwrap_or(&start);
+        Err(reason.strip_suffix(CORRECT_AND_RELOAD).unwrap_or(reason).to_owned())
+    }
+
     pub(crate) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
         let Loaded { exports, mut warnings, kerberos: listed, .. } = self;
         let missing = |source: &String| match gss.map(Gss::check_keys) {
@@ -191,7 +203,7 @@ impl Sources {
     }
 
     fn listed(&self, warnings: &mut Vec<String>) -> Result<ListedEntries, SourceError> {
-        let mut entries: ListedEntries = Vec::new();
+        let (mut entries, mut faults): (ListedEntries, Vec<String>) = Default::default();
         match &self.list {
             ExportList::Files(paths) => {
                 let files = files(paths)?;
@@ -203,9 +215,13 @@ impl Sources {
                     {
                         warnings.push(exposure.to_string());
                     }
-                    let parsed = syntax::parse(&text).map_err(|errors| {
-                        SourceError::Lines(one_line(&format!("{}: ", file.display()), &errors))
-                    })?;
+                    let parsed = match syntax::parse(&text) {
+                        Ok(parsed) => parsed,
+                        Err(errors) => {
+                            faults.push(one_line(&format!("{}: ", file.display()), &errors));
+                            continue;
+                        }
+                    };
                     warnings.extend(
                         parsed
                             .warnings
@@ -219,6 +235,9 @@ impl Sources {
                             None => entries.push((entry, None)),
                         }
                     }
+                }
+                if !faults.is_empty() {
+                    return Err(SourceError::Lines(faults.join(" | ")));
                 }
                 let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
                 for (entry, _) in &entries {
@@ -361,7 +380,7 @@ impl Sources {
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
                     warnings.push(format!(
-                        "{name} is not exported: {}; correct that and reload",
+                        "{name} is not exported: {}{CORRECT_AND_RELOAD}",
                         failure::chain(&error)
                     ));
                     left_out.push(raw);
@@ -516,6 +535,8 @@ fn not_mounted(source: &Source, options: &Options) -> Option<String> {
         _ => Some(format!("nothing is mounted on {}; reload when it is", point.display())),
     }
 }
+
+const CORRECT_AND_RELOAD: &str = "; correct that and reload";
 
 const FAULTS_SHOWN_MAX: usize = 8;
 

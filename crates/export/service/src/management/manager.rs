@@ -34,7 +34,7 @@ impl Manager {
                 self.set_export(&path, &clients, keep, true)
             }
             Order::RemoveExport { path, keep } => self.remove_export(&path, keep),
-            Order::DiscardChanges => self.change(|changes| {
+            Order::DiscardChanges => self.change(None, |changes| {
                 changes.discard_temporary();
                 Ok(())
             }),
@@ -98,11 +98,13 @@ impl Manager {
             (false, true) => return Err(unknown(&source)),
             _ => {}
         }
-        self.change(|changes| {
+        // One that is exported already may lack its file system for a while.
+        let required = (!is).then_some(&source);
+        self.change(required, |changes| {
             if keep {
                 self.require_unlisted(&source)?;
             }
-            changes.set(source, line, keep);
+            changes.set(source.clone(), line, keep);
             Ok(())
         })
     }
@@ -112,7 +114,7 @@ impl Manager {
         if !self.is_exported(&source) {
             return Err(unknown(&source));
         }
-        self.change(|changes| {
+        self.change(None, |changes| {
             if !keep {
                 let is_listed = self.reloader.sources.lists(&source).map_err(refused)?;
                 changes.hide(source, is_listed);
@@ -133,11 +135,15 @@ impl Manager {
         }
     }
 
-    fn change(&self, edit: impl FnOnce(&mut Changes) -> Result<()>) -> Result<Answer> {
+    fn change(
+        &self,
+        required: Option<&Source>,
+        edit: impl FnOnce(&mut Changes) -> Result<()>,
+    ) -> Result<Answer> {
         let _turn = self.reloader.turn.lock();
         let mut changes = self.reloader.sources.changes();
         edit(&mut changes)?;
-        let warnings = self.reloader.load(changes).map_err(OrderError::Refused)?;
+        let warnings = self.reloader.load(changes, required).map_err(OrderError::Refused)?;
         Ok(Answer { warnings, ..Answer::default() })
     }
 

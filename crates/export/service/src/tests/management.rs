@@ -105,6 +105,7 @@ fn wrong_orders_change_nothing_and_say_why() {
         (add_client("*(rw,nonsense)"), "nonsense"),
         (add_client("*(rw)\n/etc *(rw)"), "2 exports"),
         (add_client("*(rw,xprtsec=tls)"), "xprtsec=tls"),
+        (add_client("*(rw,mp)"), "/x is not exported: nothing is mounted on /x"),
         (set("/none", "*(rw)", false), "is not exported"),
         (set("/data", "*(rw)", true), "in the lists"),
         (remove(&server, "/data", true), "in the lists"),

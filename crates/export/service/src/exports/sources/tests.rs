@@ -152,6 +152,20 @@ fn unusable_export_is_skipped_with_warning() {
     assert!(matches!(sources(list).load(&Changes::default()), Err(SourceError::Open { .. })));
 }
 
+#[test]
+fn faults_of_all_files_are_named() {
+    let (first, list) = file("/srv/a *(nonsense)\n/srv/b *(folly)\n");
+    let (second, _) = file("/srv/c *(trash)\n");
+    let ExportList::Files(mut files) = list else { panic!("a list of files") };
+    files.push(second.path().to_owned());
+    let error = sources(ExportList::Files(files)).load(&Changes::default()).err().unwrap();
+    let text = error.to_string();
+    for fault in ["line 1: option nonsense", "line 2: option folly", "line 1: option trash"] {
+        assert!(text.contains(fault), "{text}");
+    }
+    assert!(text.contains(&first.path().display().to_string()), "{text}");
+}
+
 fn directory(files: &[(&str, &str)]) -> Loaded {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
