@@ -6,8 +6,6 @@
 //! after a crash.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +15,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use vouch_nfs4_server::Recovered;
+use vouch_vfs_posix::open_database_file;
 
 use crate::lease::{GuardedFile, ServingRight};
 
@@ -104,9 +103,7 @@ impl RecoveryStore {
     ) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = match right {
             None => {
-                let mut file = OpenOptions::new();
-                file.read(true).write(true).create(true).truncate(false).mode(0o600);
-                let file = file.open(path).map_err(redb::Error::Io)?;
+                let file = open_database_file(path).map_err(redb::Error::Io)?;
                 Database::builder().create_file(file).map_err(redb::Error::from)?
             }
             Some(right) => {

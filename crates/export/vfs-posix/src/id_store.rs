@@ -9,7 +9,7 @@
 //! kill loses none; a power failure loses the last second.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,6 +21,15 @@ use redb::{Database, ReadableDatabase, StorageBackend, TableDefinition};
 use vouch_vfs::FileId;
 
 use crate::id_log::IdLog;
+
+/// Opens or creates the file of a database of the server, which only its own user may open.
+///
+/// # Errors
+/// As open(2).
+pub fn open_database_file(path: &Path) -> io::Result<File> {
+    // Threads that serve calls have a umask of 0.
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
 
 /// Identity of the file → length of the directory's identity, that identity, name.
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch names of files, 1");
@@ -73,15 +82,7 @@ impl IdStore {
     /// # Errors
     /// If the file cannot be opened, is in use, or is not a store.
     pub fn open(path: &Path) -> Result<Self, IdStoreError> {
-        // Threads that serve calls have a umask of 0.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(redb::Error::Io)?;
+        let file = open_database_file(path).map_err(redb::Error::Io)?;
         Self::begin(Database::builder().set_cache_size(DATABASE_CACHE_LEN).create_file(file)?, path)
     }
 

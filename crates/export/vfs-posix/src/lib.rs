@@ -43,7 +43,7 @@ mod write_throttle;
 mod xattr;
 
 pub use export::{ExportError, Options, PosixFs};
-pub use id_store::{IdStore, IdStoreError};
+pub use id_store::{IdStore, IdStoreError, open_database_file};
 pub use identity::{can_serve_others, leave_callers};
 pub use node::FileCache;
 pub use snapshots::{SnapshotFs, SnapshotOptions, SnapshotPattern};

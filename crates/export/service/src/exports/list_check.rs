@@ -42,26 +42,27 @@ impl ExportList {
         client: Option<IpAddr>,
     ) -> Result<CheckedList, SourceError> {
         let hosts = Arc::new(Hosts::new(Arc::new(resolver::System)));
-        let changes = state.map(|state| Changes::read(&kept_exports_path(state))).transpose()?;
-        self.check_by(hosts, Box::new(open), &changes.unwrap_or_default(), tls, client)
+        self.check_by(hosts, Box::new(open), state, tls, client)
     }
 
     fn check_by(
         &self,
         hosts: Arc<Hosts>,
         open: super::sources::OpenFileSystem,
-        changes: &Changes,
+        state: Option<&Path>,
         tls: Option<&TlsConfig>,
         client: Option<IpAddr>,
     ) -> Result<CheckedList, SourceError> {
+        let changes = state.map(|state| Changes::read(&kept_exports_path(state))).transpose()?;
         let offered = match tls {
             None => Transport::Clear,
             Some(tls) if tls.files.client_authorities.is_none() => Transport::Tls,
             Some(_) => Transport::MutualTls,
         };
-        let sources = Sources::new(self.clone(), hosts.clone(), open).offering(offered);
+        let sources =
+            Sources::new(self.clone(), hosts.clone(), open).offering(offered).with_state(state);
         let mut warnings = Vec::new();
-        let entries = sources.entries(changes, &mut warnings)?;
+        let entries = sources.entries(&changes.unwrap_or_default(), &mut warnings)?;
         client.into_iter().for_each(|client| hosts.look_up_if_stale(client));
         let exports =
             effective(&entries, &hosts, client).into_iter().map(|(_, rule)| rule).collect();
@@ -144,7 +145,7 @@ mod tests {
         list.check_by(
             hosts,
             Box::new(open),
-            &Changes::default(),
+            None,
             None,
             client.map(|client| client.parse().unwrap()),
         )

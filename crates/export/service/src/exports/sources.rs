@@ -48,6 +48,8 @@ pub(crate) struct Sources {
     hosts: Arc<Hosts>,
     open: OpenFileSystem,
     transport_max: Transport,
+    /// The server's own directory, which holds its keys.
+    state: Option<PathBuf>,
     known: Mutex<HashMap<SourceKey, Known>>,
     changes: Mutex<Changes>,
     /// Hosts and netgroups of the last loaded list, and its need for client names.
@@ -150,6 +152,7 @@ impl Sources {
             hosts,
             open,
             transport_max: Transport::Clear,
+            state: None,
             known: Mutex::default(),
             changes: Mutex::default(),
             named: Mutex::default(),
@@ -158,6 +161,11 @@ impl Sources {
 
     pub(crate) fn offering(mut self, transport_max: Transport) -> Self {
         self.transport_max = transport_max;
+        self
+    }
+
+    pub(crate) fn with_state(mut self, state: Option<&Path>) -> Self {
+        self.state = state.and_then(|state| fs::canonicalize(state).ok());
         self
     }
 
@@ -299,8 +307,22 @@ impl Sources {
             .map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
         let mut left_out = Vec::new();
         let rules = effective(&entries, &self.hosts, None);
+        warnings.extend(entries.iter().filter_map(|(entry, _)| self.holds_state(&entry.source)));
         let exports = self.build(entries, &mut warnings, &mut left_out)?;
         Ok(Loaded { exports, rules, warnings, left_out, kerberos })
+    }
+
+    /// Its mode keeps squashed clients out, and no others.
+    fn holds_state(&self, source: &Source) -> Option<String> {
+        let (Source::Directory(path), Some(state)) = (source, &self.state) else { return None };
+        let path = Path::new(OsStr::from_bytes(path));
+        (state.starts_with(path) || path.starts_with(state)).then(|| {
+            format!(
+                "{} shares {}, which holds the server's keys and state, with its clients; export another directory, or move it with --state",
+                printable(source.to_string().as_bytes()),
+                printable(state.as_os_str().as_bytes())
+            )
+        })
     }
 
     fn check_transports(&self, entries: &[(Entry, Option<String>)]) -> Result<(), SourceError> {

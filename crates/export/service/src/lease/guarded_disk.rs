@@ -2,14 +2,15 @@
 //! only while the lease holds, and have no file lock: the lock of a dead machine can stay for
 //! minutes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use redb::StorageBackend;
 use vouch_audit::trail::{Disk, DiskFile, Lock, SystemDisk};
+use vouch_vfs_posix::open_database_file;
 
 use super::serving_right::ServingRight;
 
@@ -30,14 +31,7 @@ pub(crate) struct GuardedFile {
 
 impl GuardedFile {
     pub(crate) fn open(path: &Path, right: Arc<ServingRight>) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)?;
-        Ok(GuardedFile { file, right })
+        Ok(GuardedFile { file: open_database_file(path)?, right })
     }
 }
 

@@ -140,6 +140,7 @@ impl Server {
         let changes = Changes::read(&kept)?;
         let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener)
             .offering(offered)
+            .with_state(Some(&config.state))
             .with_changes(changes.clone());
         let sockets = Sockets::open(&config)?;
         let rights = privileges::reduce()

@@ -153,6 +153,21 @@ fn unusable_export_is_skipped_with_warning() {
 }
 
 #[test]
+fn export_of_the_servers_own_state_is_warned_of() {
+    let state = tempfile::tempdir().unwrap();
+    let at = state.path().canonicalize().unwrap();
+    let (at, above) = (at.display(), at.parent().unwrap().display());
+    let (_file, list) = file(&format!("{at}/below *\n{above} *\n{at}-other *\n"));
+    let loaded = sources(list).with_state(Some(state.path())).load(&Changes::default()).unwrap();
+    let warned = |path: &str| {
+        let start = format!("{path} shares {at}, which holds the server's keys");
+        loaded.warnings.iter().any(|warning| warning.starts_with(&start))
+    };
+    assert!(warned(&format!("{at}/below")) && warned(&above.to_string()), "{:?}", loaded.warnings);
+    assert!(!warned(&format!("{at}-other")));
+}
+
+#[test]
 fn faults_of_all_files_are_named() {
     let (first, list) = file("/srv/a *(nonsense)\n/srv/b *(folly)\n");
     let (second, _) = file("/srv/c *(trash)\n");
