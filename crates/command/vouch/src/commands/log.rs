@@ -142,15 +142,19 @@ fn print(args: &Args, fsinfo: &Fsinfo, end: u64, first: bool) -> io::Result<()> 
         fsinfo.revision,
         when::utc(fsinfo.start),
         when::utc(end),
-        [Some(fsinfo.tag.clone()), fsinfo.message()]
-            .into_iter()
-            .flatten()
-            .filter(|text| !text.is_empty())
-            .map(|text| printable(text.as_bytes()))
-            .collect::<Vec<_>>()
-            .join("  ")
+        tag_and_message(fsinfo)
     );
     writeln!(out, "{}", line.trim_end())
+}
+
+/// A message alone must not look like a tag.
+fn tag_and_message(fsinfo: &Fsinfo) -> String {
+    let tag = printable(fsinfo.tag.as_bytes());
+    match fsinfo.message().filter(|text| !text.is_empty()) {
+        Some(message) if tag.is_empty() => format!("\"{}\"", printable(message.as_bytes())),
+        Some(message) => format!("{tag}  \"{}\"", printable(message.as_bytes())),
+        None => tag,
+    }
 }
 
 #[derive(Serialize)]

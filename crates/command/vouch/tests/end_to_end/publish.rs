@@ -264,7 +264,7 @@ fn guards_and_dry_run_come_before_a_revision() {
         "revision 6 has the newest content"
     );
     let log = site.run_ok(["log", "--db", "db"]);
-    assert_contains!(log, "the first", "stable", "rollback to revision 2");
+    assert_contains!(log, "\"the first\"", "  stable", "\"rollback to revision 2\"");
     let _replica = site.serve();
     assert_eq!(site.run_ok(["cat", "--tag", "stable", &site.name("/hello")]), "hello world\n");
     assert_eq!(site.run_ok(["cat", &site.name("/more/7")]), "7");
