@@ -26,6 +26,13 @@ impl Deref for Entry {
     }
 }
 
+impl Entry {
+    /// The entries of its page, and its index among them.
+    pub(crate) fn within_page(&self) -> (&[DirEntry], usize) {
+        (self.page.entries(), self.index)
+    }
+}
+
 /// Where a listing begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position<'a> {

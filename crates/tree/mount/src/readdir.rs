@@ -93,7 +93,12 @@ impl MountState {
             let page = match volume.tree().try_list(directory, Position::Number(number)) {
                 Some(page) => page?,
                 None if reply.has_entries() => return Ok(()),
-                None => volume.tree().list(directory, Position::Number(number)).await?,
+                None => {
+                    if number == 0 {
+                        self.read_ahead_beside(id, volume);
+                    }
+                    volume.tree().list(directory, Position::Number(number)).await?
+                }
             };
             let mut room = Room::Left;
             if older_directory.is_none() {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use fuser::FileAttr;
 use vouch_tree::inode_number::InodeNumber as NodeId;
 use vouch_tree::xattr::Xattrs;
-use vouch_tree::{Blob, BlobBody, Content, Inode, LEAF_LEN_MAX};
+use vouch_tree::{BlobBody, Content, Inode, LEAF_LEN_MAX};
 use vouch_tree_client::{Error, Seek};
 
 use crate::attributes::lacks_inline;
@@ -40,7 +40,10 @@ impl MountState {
             }
             let entry = match volume.tree().try_lookup(&view.inode, name) {
                 Some(entry) => entry?,
-                None => volume.tree().lookup(&view.inode, name).await?,
+                None => {
+                    self.read_ahead_beside(directory, &volume);
+                    volume.tree().lookup(&view.inode, name).await?
+                }
             };
             let Some(entry) = entry else {
                 let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else {
@@ -95,15 +98,35 @@ impl MountState {
             let reader = volume.reader(id, blob);
             return Ok(match reader.try_read(offset, len) {
                 Some(bytes) => bytes?,
-                None => reader.read(offset, len).await?,
+                None => {
+                    if offset == 0 {
+                        self.read_ahead_beside(id, &volume);
+                    }
+                    reader.read(offset, len).await?
+                }
             });
         }
         if lacks_inline(blob) {
             let whole = self.full_inode(id, &view, &volume).await?;
             let Content::Regular { blob, .. } = &whole.content else { return Err(OpError::Gone) };
-            return read_blob(&volume, blob, offset, len).await;
+            return Ok(volume.tree().read(blob, offset, len).await?);
         }
-        read_blob(&volume, blob, offset, len).await
+        match volume.tree().try_read(blob, offset, len) {
+            Some(bytes) => Ok(bytes?),
+            None => {
+                self.read_ahead_beside(id, &volume);
+                Ok(volume.tree().read(blob, offset, len).await?)
+            }
+        }
+    }
+
+    /// The node's first frame must be fetched: fetches those of its neighbours too.
+    pub(crate) fn read_ahead_beside(&self, id: NodeId, volume: &Volume) {
+        if let Some((directory, name)) = self.table.path(id)
+            && let Some(directory) = self.table.get(directory)
+        {
+            volume.tree().read_ahead_beside(&directory.inode, &name);
+        }
     }
 
     pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
@@ -179,18 +202,6 @@ impl MountState {
         let _entering = self.table.lock_directory(directory, seen)?;
         Ok(volume.note_missing(directory, name))
     }
-}
-
-async fn read_blob(
-    volume: &Volume,
-    blob: &Blob,
-    offset: u64,
-    len: usize,
-) -> Result<Bytes, OpError> {
-    Ok(match volume.tree().try_read(blob, offset, len) {
-        Some(bytes) => bytes?,
-        None => volume.tree().read(blob, offset, len).await?,
-    })
 }
 
 const RETRIES_MAX: usize = 16;

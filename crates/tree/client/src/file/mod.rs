@@ -1,5 +1,6 @@
 pub(crate) mod blob;
 mod read_ahead;
+mod read_ahead_beside;
 mod reader;
 mod whole_file;
 

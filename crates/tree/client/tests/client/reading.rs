@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{self, NOW, Node, Published, Publisher, dir, noise};
@@ -205,4 +206,42 @@ async fn concurrent_readers_share_one_fetch() {
             .all(|bytes| bytes.unwrap() == noise(1, 100_000))
     );
     assert_eq!(tree.counters().network_frames - before, 1);
+}
+
+#[tokio::test]
+async fn second_file_of_a_directory_is_read_with_its_neighbours() {
+    let directory = |seed: u64| {
+        let file = |n| (format!("f{n:02}").into_bytes(), Node::File(noise(seed + n, 3000)));
+        Node::Dir((0..60).map(file).collect())
+    };
+    let mut publisher = Publisher::new(5);
+    let published = publisher
+        .publish(&dir([("a", directory(0)), ("b", directory(100)), ("c", directory(200))]), NOW);
+    let tree = open(&publisher, &published).await;
+    let revision = tree.revision().unwrap();
+    let mut fetched = 0;
+    // Not in the order of names, as modules of a program import each other.
+    for n in (0..60).map(|n| n * 23 % 60) {
+        let directory = tree.lookup_path(revision.root(), b"a").await.unwrap();
+        let name = format!("f{n:02}");
+        let file = tree.lookup(&directory, name.as_bytes()).await.unwrap().unwrap();
+        if tree.try_read(blob(&file.inode), 0, 3000).is_none() {
+            fetched += 1;
+            tree.read_ahead_beside(&directory, name.as_bytes());
+        }
+        assert_eq!(tree.read(blob(&file.inode), 0, 3000).await.unwrap(), noise(n, 3000));
+        // The replica answers at once; what was asked for in the background arrives.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    assert!((3..=8).contains(&fetched), "{fetched} of 60 files were waited for");
+
+    // A single file of a directory is read alone.
+    let before = tree.counters().network_frames;
+    for (path, seed) in [(b"b", 100), (b"c", 200)] {
+        let directory = tree.lookup_path(revision.root(), path).await.unwrap();
+        let file = tree.lookup(&directory, b"f30").await.unwrap().unwrap();
+        tree.read_ahead_beside(&directory, b"f30");
+        assert_eq!(tree.read(blob(&file.inode), 0, 3000).await.unwrap(), noise(seed + 30, 3000));
+    }
+    assert!(tree.counters().network_frames - before <= 4, "two pages and two files");
 }
