@@ -6,7 +6,6 @@
 #   relay.py 5911 4340 20 tree.counts; relay.py 5901 5000 20 registry.counts
 # Ways: tree      vouch mount, podman run --rootfs
 #       crun      vouch mount, crun run, as a cluster's runtime starts a container
-#       apptainer vouch mount, apptainer exec
 #       podman    podman run of REGISTRY/TAG, which pulls
 #       chunked   the same of REGISTRY/CHUNKED, with partial pulls of zstd:chunked
 # SHARED="TAG ..." are images that the machine has run before. The time is that of TAG alone.
@@ -38,7 +37,6 @@ start() { # WAY TAG
     case $1 in
     tree) mount_tree "$2" && podman run "${options[@]}" --rootfs "$DIR/mnt:O" python3 -c "$COMMAND" ;;
     crun) mount_tree "$2" && crun_tree ;;
-    apptainer) mount_tree "$2" && command apptainer -s exec --containall "$DIR/mnt" python3 -c "$COMMAND" ;;
     podman) podman run "${options[@]}" --tls-verify=false -q "$REGISTRY/$2:1" python3 -c "$COMMAND" ;;
     chunked) podman run "${options[@]}" --tls-verify=false -q "$REGISTRY/${CHUNKED:-$2}:1" python3 -c "$COMMAND" ;;
     esac
@@ -58,7 +56,7 @@ for round in $(seq "$rounds"); do
     for way in "$@"; do
         clear_all "$([ "$way" = chunked ] && echo true || echo false)"
         counter=registry
-        case $way in tree | crun | apptainer) counter=tree ;; esac
+        case $way in tree | crun) counter=tree ;; esac
         for tag in $SHARED; do start "$way" "$tag" >/dev/null; finish; done
         sync; echo 3 >/proc/sys/vm/drop_caches
         before=$(bytes $counter)
