@@ -403,7 +403,7 @@ impl Write for Hashed {
     }
 }
 
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 4 << 10] = [0; 4 << 10];
 
 const CONFIG_LEN_MAX: u64 = 8 << 20;
 

@@ -19,8 +19,6 @@ pub const KEY_TEXT_LEN_MAX: usize = 2300;
 /// Bytes of an ML-DSA-44 public key (FIPS 204).
 pub const ML_DSA_44_PUBLIC_LEN: usize = 1312;
 
-const ML_DSA_44_SIGNATURE_LEN: usize = 2420;
-
 const SECRET_PREFIX: &str = "PRIVATE+KEY+";
 
 /// Signature types of C2SP signed-note that this crate knows.
@@ -65,7 +63,7 @@ pub enum KeyError {
 #[derive(Debug, Clone, PartialEq)]
 enum Public {
     Ed25519(ed25519_dalek::VerifyingKey),
-    MlDsa44(Box<ml_dsa::VerifyingKey<MlDsa44>>),
+    MlDsa44(Box<[u8; ML_DSA_44_PUBLIC_LEN]>),
 }
 
 /// A key that verifies signatures of notes.
@@ -85,9 +83,7 @@ impl VerifierKey {
         }
         let decoded = match algorithm {
             Algorithm::CosignatureMlDsa44 => {
-                ml_dsa::EncodedVerifyingKey::<MlDsa44>::try_from(public)
-                    .ok()
-                    .map(|key| Public::MlDsa44(Box::new(ml_dsa::VerifyingKey::decode(&key))))
+                public.try_into().ok().map(|key| Public::MlDsa44(Box::new(key)))
             }
             Algorithm::Ed25519 | Algorithm::CosignatureEd25519 => public
                 .try_into()
@@ -134,7 +130,7 @@ impl VerifierKey {
     pub fn public_bytes(&self) -> Vec<u8> {
         match &self.public {
             Public::Ed25519(key) => key.to_bytes().to_vec(),
-            Public::MlDsa44(key) => key.encode().to_vec(),
+            Public::MlDsa44(key) => key.to_vec(),
         }
     }
 
@@ -158,11 +154,9 @@ impl VerifierKey {
         match &self.public {
             Public::Ed25519(key) => ed25519_dalek::Signature::from_slice(signature)
                 .is_ok_and(|signature| key.verify_strict(message, &signature).is_ok()),
-            Public::MlDsa44(key) => {
-                signature.len() == ML_DSA_44_SIGNATURE_LEN
-                    && ml_dsa::Signature::<MlDsa44>::try_from(signature)
-                        .is_ok_and(|signature| key.verify_with_context(message, &[], &signature))
-            }
+            Public::MlDsa44(key) => signature
+                .try_into()
+                .is_ok_and(|signature| vouch_tree::key::verify_ml_dsa_44(key, message, signature)),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
+use libcrux_ml_dsa::ml_dsa_44::{MLDSA44Signature, MLDSA44VerificationKey};
 use ml_dsa::{Keypair as _, MlDsa44};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 use zeroize::Zeroizing;
@@ -106,18 +107,14 @@ impl Xdr for PublicKey {
     }
 }
 
-fn verify_ml_dsa_44(
+/// True if it is a signature of ML-DSA-44 (FIPS 204, with an empty context).
+pub fn verify_ml_dsa_44(
     key: &[u8; ML_DSA_44_PUBLIC_LEN],
     message: &[u8],
     signature: &[u8; ML_DSA_44_SIGNATURE_LEN],
 ) -> bool {
-    ml_dsa::Signature::<MlDsa44>::try_from(&signature[..]).is_ok_and(|signature| {
-        ml_dsa::VerifyingKey::<MlDsa44>::decode(&(*key).into()).verify_with_context(
-            message,
-            &[],
-            &signature,
-        )
-    })
+    let (key, signature) = (MLDSA44VerificationKey::new(*key), MLDSA44Signature::new(*signature));
+    libcrux_ml_dsa::ml_dsa_44::verify(&key, message, &[], &signature).is_ok()
 }
 
 /// By a [`SecretKey`]: as many signatures as the key has parts.

@@ -198,7 +198,7 @@ impl ContentSink {
 /// Hashing takes time even for holes, which cost the proof nothing.
 const ZEROS_MAX: u64 = 1 << 40;
 
-static ZEROS: [u8; 65_536] = [0; 65_536];
+static ZEROS: [u8; 4 << 10] = [0; 4 << 10];
 
 struct Output {
     path: PathBuf,

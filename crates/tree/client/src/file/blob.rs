@@ -1,5 +1,5 @@
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::try_join_all;
@@ -19,7 +19,8 @@ const LEAF: u64 = LEAF_LEN_MAX as u64;
 /// 32 MiB, more than a usual row group of a table. Longer reads take several rounds.
 const LEAVES_AT_ONCE: u64 = 256;
 
-static ZEROS: [u8; LEAF_LEN_MAX] = [0; LEAF_LEN_MAX];
+/// On the heap: the program need not carry them.
+static ZEROS: LazyLock<Bytes> = LazyLock::new(|| vec![0; LEAF_LEN_MAX].into());
 
 /// What [`Tree::seek`] looks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl Tree {
             let Some((place, _)) = walk.place(self, leaf).await? else { return Ok(None) };
             let len = leaf_len(blob.size, leaf);
             let bytes = match place {
-                LeafPlace::Hole => Bytes::from_static(&ZEROS[..len]),
+                LeafPlace::Hole => ZEROS.slice(..len),
                 LeafPlace::At(handle) => match self.local_frame(FrameKind::Leaf, &handle) {
                     Some(frame) => leaf_bytes(frame?, &handle, len)?,
                     None => return Ok(None),
@@ -210,7 +211,7 @@ impl Tree {
     ) -> Result<Bytes> {
         let len = leaf_len(blob.size, leaf);
         match place {
-            LeafPlace::Hole => Ok(Bytes::from_static(&ZEROS[..len])),
+            LeafPlace::Hole => Ok(ZEROS.slice(..len)),
             LeafPlace::At(handle) => leaf_bytes(
                 self.frame_by(FrameKind::Leaf, &handle, len, priority, deadline).await?,
                 &handle,
