@@ -8,7 +8,7 @@ use vouch_log::revision::{
     CERT_POLICY_LEN_MAX, CertPolicy, LOG_CERT_LEN_MAX, LogCert, LogKeys, LogSigners,
 };
 use vouch_tree::HostId;
-use vouch_tree::key::SecretKey;
+use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree_publish::LogPublisher;
 use vouch_xdr::Xdr as _;
 use zeroize::Zeroizing;
@@ -22,50 +22,38 @@ pub(crate) const LOG_CERT: &str = "log.cert";
 
 const CERT_HEADER: &str = "vouch log certificate v1";
 
-/// Serial number and dates of a certificate.
-#[derive(Clone, Copy)]
-pub(crate) struct Validity {
-    pub(crate) serial: u64,
-    pub(crate) not_before: u64,
-    pub(crate) not_after: u64,
-}
-
-/// The texts of the three files.
+/// The texts of both key files.
 pub(crate) struct NewLogKeys {
     pub(crate) secret: Zeroizing<String>,
     pub(crate) public: String,
-    pub(crate) cert: String,
+    pub(crate) keys: LogKeys,
 }
 
-/// Draws both keys of the log of the root key's tree, and certifies them.
-pub(crate) fn generate(
-    root: &SecretKey,
-    validity: Validity,
-    policy: Option<CertPolicy>,
-) -> Outcome<NewLogKeys> {
-    let hostid = root.public().hostid();
+/// Draws both keys of the log of a root key's tree.
+pub(crate) fn generate(hostid: &HostId) -> Outcome<NewLogKeys> {
     let (ed25519, ml_dsa_44) = (keys::random()?, keys::random()?);
-    let signers = LogSigners::from_seeds(&hostid, &ed25519, Some(&*ml_dsa_44))
+    let signers = LogSigners::from_seeds(hostid, &ed25519, Some(&*ml_dsa_44))
         .expect("an origin of ours is a name, and a random seed makes a key");
     let mut secret = Zeroizing::new(String::new());
     for signer in signers.all() {
         secret.push_str(&signer.to_text());
         secret.push('\n');
     }
-    let public = signers.keys().all().iter().map(|key| key.to_text() + "\n").collect();
-    Ok(NewLogKeys { secret, public, cert: certify(root, signers.keys(), validity, policy) })
+    let keys = signers.keys();
+    let public = keys.all().iter().map(|key| key.to_text() + "\n").collect();
+    Ok(NewLogKeys { secret, public, keys })
 }
 
+/// The text of log.cert, and the signing key's certificate, which names it.
 pub(crate) fn certify(
     root: &SecretKey,
+    signing: SigningCert,
     log: LogKeys,
-    validity: Validity,
     policy: Option<CertPolicy>,
-) -> String {
-    let Validity { serial, not_before, not_after } = validity;
-    let hostid = root.public().hostid();
-    let cert = LogCert::issue(root, hostid, log, serial, not_before, not_after, policy);
-    format!("{CERT_HEADER}\n{}\n", data_encoding::BASE64.encode(&cert.to_xdr()))
+) -> (String, SigningCert) {
+    let (cert, signing) = LogCert::issue(root, signing, root.public().hostid(), log, policy);
+    let text = format!("{CERT_HEADER}\n{}\n", data_encoding::BASE64.encode(&cert.to_xdr()));
+    (text, signing)
 }
 
 pub(crate) fn read_cert_policy(path: &Path) -> Outcome<CertPolicy> {

@@ -14,7 +14,7 @@ use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::evidence::LogEvidence;
 use vouch_log::proof::TlogProof;
 use vouch_log::revision::{LogCert, LogSigners, origin};
-use vouch_tree::key::SecretKey;
+use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{BlockHandle, HostId};
 use vouch_tree_store::{
     Database, FrameSink, FrameSource, NewRevision, Pending, Result, WriteOptions, Writer,
@@ -417,7 +417,8 @@ fn logged(writer: &Writer, number: u64, entry: &str) -> Result<Pending> {
     let hashes =
         open_log(writer.log_files(), &checkpoint).unwrap().inclusion_proof(head.size - 1).unwrap();
     let proof = TlogProof { extra: None, index: head.size - 1, hashes, checkpoint };
-    let cert = LogCert::issue(&root, hostid, signers.keys(), 1, 0, u64::MAX, None);
+    let signing = SigningCert::issue(&root, root.public(), 1, 0, u64::MAX);
+    let (cert, _) = LogCert::issue(&root, signing, hostid, signers.keys(), None);
     let (fsinfo, frame) = conformance::frame(vouch_tree::FrameKind::Fsinfo, number, 500);
     writer.put(&fsinfo, &frame)?;
     let revision = NewRevision {

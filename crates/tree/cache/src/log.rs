@@ -7,7 +7,6 @@ use vouch_log::reader::{LogReader, TileSource};
 use vouch_log::tile::{TILE_WIDTH, TileId, new_files};
 use vouch_tree_client::{DatabaseFiles, check_log_head};
 use vouch_tree_store::{LOG_DIR, RemoteView};
-use vouch_xdr::Xdr as _;
 
 use crate::cache::TreeCache;
 use crate::{Error, Result, io_error};
@@ -78,7 +77,7 @@ impl TreeCache {
 
 fn evidence_of(view: &RemoteView) -> Option<LogEvidence> {
     let bytes = view.statements().iter().find(|statement| is_evidence(statement))?;
-    LogEvidence::from_xdr(bytes).ok()
+    LogEvidence::from_statement(bytes, view.head()?).ok()
 }
 
 fn verify(log: &Path, evidence: &LogEvidence, before: u64) -> Result<()> {

@@ -172,7 +172,7 @@ pub fn check_log_head(evidence: &LogEvidence, hostid: &HostId) -> Result<(), &'s
         keys.iter().all(|key| found.iter().any(|found| std::ptr::eq(*key, found.key)))
     });
     let is_of_log = proof.checkpoint.checkpoint().origin == origin(cert.log());
-    if !cert.is_signed_by(hostid) || !is_of_log {
+    if !cert.is_certified(hostid, None) || !is_of_log {
         Err("the root key has not certified the log")
     } else if !is_signed {
         Err("the log's keys have not signed its head")

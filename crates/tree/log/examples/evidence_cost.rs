@@ -10,7 +10,7 @@ use vouch_log::key::{Algorithm, Signer};
 use vouch_log::policy::Policy;
 use vouch_log::proof::TlogProof;
 use vouch_log::revision::{LogCert, LogSigners, origin, revision_entry};
-use vouch_tree::key::SecretKey;
+use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_xdr::Xdr as _;
 
 const PAIRS: usize = 500;
@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for signer in signers.all() {
         checkpoint.note_mut().sign(signer, NOW)?;
     }
-    let cert = LogCert::issue(&root, hostid, signers.keys(), 1, 0, u64::MAX, None);
+    let signing = SigningCert::issue(&root, root.public(), 1, 0, u64::MAX);
+    let (cert, _) = LogCert::issue(&root, signing, hostid, signers.keys(), None);
     let proof = TlogProof { extra: None, index: 0, hashes: Vec::new(), checkpoint };
     let plain = LogEvidence { cert, proof };
     let mut cosigned = plain.clone();

@@ -1,7 +1,8 @@
 //! Evidence about a revision, which travels beside it: the certificate of the log, and the proof
 //! that the revision is in the log.
 
-use vouch_tree::HostId;
+use vouch_tree::key::SigningCert;
+use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::merkle::{Hash, ProofError, verify_inclusion};
@@ -65,9 +66,19 @@ impl LogEvidence {
         policies: &[Policy],
         now: u64,
     ) -> Result<Witnessing, EvidenceError> {
-        if !self.cert.is_signed_by(hostid) {
+        if !self.cert.is_certified(hostid, None) {
             return Err(EvidenceError::Uncertified);
         }
+        self.verify_certified(signed_fsinfo, policies, now)
+    }
+
+    /// As [`Self::verify`], after [`LogCert::is_certified`].
+    pub fn verify_certified(
+        &self,
+        signed_fsinfo: &[u8],
+        policies: &[Policy],
+        now: u64,
+    ) -> Result<Witnessing, EvidenceError> {
         // A certificate may be as new as a revision.
         let is_valid = |time| self.cert.is_valid_at(time);
         if !is_valid(now) && !is_valid(now.saturating_add(CLOCK_SKEW_S_MAX)) {
@@ -116,20 +127,53 @@ pub fn is_evidence(statement: &[u8]) -> bool {
     statement.starts_with(MAGIC)
 }
 
-impl Xdr for LogEvidence {
-    fn encode(&self, w: &mut Writer) {
+impl LogEvidence {
+    /// For a place beside the revision, which may have the certificate already. `signed_fsinfo`: the
+    /// XDR of the revision.
+    pub fn to_statement(&self, signed_fsinfo: &[u8]) -> Vec<u8> {
+        let beside = SignedFsinfo::from_xdr(signed_fsinfo).ok();
+        let mut w = Writer::new();
+        self.encode_beside(&mut w, beside.as_ref().map(SignedFsinfo::cert));
+        w.into_bytes()
+    }
+
+    /// Reads what [`Self::to_statement`] has made for the same revision.
+    pub fn from_statement(bytes: &[u8], signed_fsinfo: &[u8]) -> Result<Self, XdrError> {
+        let mut r = Reader::new(bytes);
+        let evidence = Self::decode_beside(&mut r, || {
+            Ok(SignedFsinfo::from_xdr(signed_fsinfo)?.cert().clone())
+        })?;
+        r.finish()?;
+        Ok(evidence)
+    }
+
+    fn encode_beside(&self, w: &mut Writer, beside: Option<&SigningCert>) {
         w.opaque_fixed(MAGIC);
-        self.cert.encode(w);
+        self.cert.encode_beside(w, beside);
         w.opaque(self.proof.to_text().as_bytes());
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+    fn decode_beside(
+        r: &mut Reader<'_>,
+        beside: impl FnOnce() -> Result<SigningCert, XdrError>,
+    ) -> Result<Self, XdrError> {
         if r.opaque_fixed::<20>()? != *MAGIC {
             return Err(XdrError::Invalid("evidence of a log"));
         }
-        let cert = LogCert::decode(r)?;
+        let cert = LogCert::decode_beside(r, beside)?;
         let proof = TlogProof::parse(r.opaque(EVIDENCE_LEN_MAX)?)
             .map_err(|_| XdrError::Invalid("proof in the evidence of a log"))?;
         Ok(Self { cert, proof })
+    }
+}
+
+/// With all that it needs.
+impl Xdr for LogEvidence {
+    fn encode(&self, w: &mut Writer) {
+        self.encode_beside(w, None);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Self::decode_beside(r, || Err(XdrError::Invalid("evidence of a log without its revision")))
     }
 }

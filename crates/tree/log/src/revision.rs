@@ -4,8 +4,9 @@
 //! of many trees. An entry names its tree itself, and a tree certifies the log that has its
 //! revisions.
 
+use sha2::{Digest as _, Sha256};
 use vouch_tree::fsinfo::SIGNED_LEN_MAX;
-use vouch_tree::key::{PublicKey, Purpose, SecretKey, Signature};
+use vouch_tree::key::{PublicKey, Purpose, SecretKey, Signature, SigningCert};
 use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -26,7 +27,11 @@ pub const LOG_CERT_LEN_MAX: usize = (6 << 10) + CERT_POLICY_LEN_MAX;
 
 const ORIGIN_PREFIX: &str = "vouch/v1/log/";
 
-const CERT_VERSION: u32 = 1;
+/// Signed by the root key.
+const SIGNED_CERT_VERSION: u32 = 1;
+
+/// Named by the certificate of the signing key.
+const NAMED_CERT_VERSION: u32 = 2;
 
 /// Origin of the log of a root key: its first line, and the name of its keys.
 pub fn origin(log: &HostId) -> String {
@@ -173,50 +178,89 @@ impl CertPolicy {
 /// must believe no revision without this policy's quorum.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogCert {
-    root: PublicKey,
     log: HostId,
     keys: LogKeys,
+    policy: Option<CertPolicy>,
+    basis: Basis,
+}
+
+/// What makes it the root key's.
+#[derive(Debug, Clone, PartialEq)]
+enum Basis {
+    /// Of earlier versions.
+    Signature(Box<SignedBasis>),
+    /// This certificate has its hash, and its serial number and dates hold for both. It costs
+    /// readers neither another signature nor its bytes.
+    SigningCert(Box<SigningCert>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct SignedBasis {
+    root: PublicKey,
     serial: u64,
     not_before: u64,
     not_after: u64,
-    policy: Option<CertPolicy>,
     signature: Signature,
 }
 
 impl LogCert {
-    /// `log`: the HOSTID of the tree itself, or of the site whose log has its revisions. `serial`:
-    /// higher than in all earlier certificates of this kind. Times are seconds since 1970. `policy`:
-    /// the tree's demand; readers may add their own.
+    /// `log`: the HOSTID of the tree itself, or of the site whose log has its revisions. `policy`:
+    /// the tree's demand; readers may add their own. `signing`: the certificate that the root key
+    /// makes in the same step. Returns it with the hash of this one.
     ///
     /// # Panics
     /// The keys belong to another log.
     pub fn issue(
         root: &SecretKey,
+        signing: SigningCert,
         log: HostId,
         keys: LogKeys,
-        serial: u64,
-        not_before: u64,
-        not_after: u64,
         policy: Option<CertPolicy>,
-    ) -> Self {
+    ) -> (Self, SigningCert) {
         assert_eq!(keys.ed25519.name(), origin(&log), "the keys are named after the log");
-        let root_key = root.public();
-        let signature = Signature::MISSING;
-        let mut cert =
-            Self { root: root_key, log, keys, serial, not_before, not_after, policy, signature };
-        cert.signature = root.sign(Purpose::LogCertificate, &cert.body());
-        cert
+        let basis = Basis::SigningCert(Box::new(signing));
+        let mut cert = Self { log, keys, policy, basis };
+        let Basis::SigningCert(signing) = &mut cert.basis else { unreachable!("made above") };
+        let hash = hash_of(&cert.log, &cert.keys, cert.policy.as_ref());
+        **signing = signing.as_ref().clone().with_log(root, hash);
+        let signing = signing.as_ref().clone();
+        (cert, signing)
     }
 
-    /// Does not check dates.
-    pub fn is_signed_by(&self, hostid: &HostId) -> bool {
-        self.root.hostid() == *hostid
-            && self.root.verify(Purpose::LogCertificate, &self.body(), &self.signature)
+    /// `known`: a certificate of a signing key that the caller has verified; another one is
+    /// verified. Does not check dates.
+    pub fn is_certified(&self, hostid: &HostId, known: Option<&SigningCert>) -> bool {
+        match &self.basis {
+            Basis::Signature(basis) => {
+                basis.root.hostid() == *hostid
+                    && basis.root.verify(
+                        Purpose::LogCertificate,
+                        &self.signed_body(basis),
+                        &basis.signature,
+                    )
+            }
+            Basis::SigningCert(signing) => {
+                signing.log_cert == Some(hash_of(&self.log, &self.keys, self.policy.as_ref()))
+                    && (known == Some(&**signing) || signing.is_signed_by(hostid))
+            }
+        }
+    }
+
+    /// The certificate that names this one, unless it has a signature of its own. Not verified.
+    pub fn signing_cert(&self) -> Option<&SigningCert> {
+        match &self.basis {
+            Basis::Signature(_) => None,
+            Basis::SigningCert(signing) => Some(signing),
+        }
     }
 
     /// True from the first second to the one before the last date.
-    pub const fn is_valid_at(&self, time: u64) -> bool {
-        self.not_before <= time && time < self.not_after
+    pub fn is_valid_at(&self, time: u64) -> bool {
+        let (not_before, not_after) = match &self.basis {
+            Basis::Signature(basis) => (basis.not_before, basis.not_after),
+            Basis::SigningCert(signing) => (signing.not_before, signing.not_after),
+        };
+        not_before <= time && time < not_after
     }
 
     /// The log. Not verified.
@@ -230,8 +274,11 @@ impl LogCert {
     }
 
     /// A reader refuses serials below the highest that it has seen. Not verified.
-    pub const fn serial(&self) -> u64 {
-        self.serial
+    pub fn serial(&self) -> u64 {
+        match &self.basis {
+            Basis::Signature(basis) => basis.serial,
+            Basis::SigningCert(signing) => signing.serial,
+        }
     }
 
     /// The tree's demand. Not verified.
@@ -239,50 +286,113 @@ impl LogCert {
         self.policy.as_ref()
     }
 
-    fn body(&self) -> Vec<u8> {
+    fn signed_body(&self, basis: &SignedBasis) -> Vec<u8> {
         let mut w = Writer::new();
-        self.encode_body(&mut w);
+        self.encode_signed(&mut w, basis);
         w.into_bytes()
     }
 
-    fn encode_body(&self, w: &mut Writer) {
-        w.u32(CERT_VERSION);
-        self.root.encode(w);
-        self.log.encode(w);
-        w.opaque_fixed(&self.keys.ed25519.public_bytes());
-        w.opaque(&self.keys.ml_dsa_44.as_ref().map(VerifierKey::public_bytes).unwrap_or_default());
-        w.u64(self.serial);
-        w.u64(self.not_before);
-        w.u64(self.not_after);
-        w.opaque(self.policy.as_ref().map_or(&[], |policy| policy.text.as_bytes()));
+    fn encode_signed(&self, w: &mut Writer, basis: &SignedBasis) {
+        w.u32(SIGNED_CERT_VERSION);
+        basis.root.encode(w);
+        encode_keys(w, &self.log, &self.keys);
+        w.u64(basis.serial);
+        w.u64(basis.not_before);
+        w.u64(basis.not_after);
+        encode_policy(w, self.policy.as_ref());
+    }
+
+    /// Leaves out a certificate of a signing key that stands beside it.
+    pub(crate) fn encode_beside(&self, w: &mut Writer, beside: Option<&SigningCert>) {
+        match &self.basis {
+            Basis::Signature(basis) => {
+                self.encode_signed(w, basis);
+                basis.signature.encode(w);
+            }
+            Basis::SigningCert(signing) => {
+                encode_named(w, &self.log, &self.keys, self.policy.as_ref());
+                let apart = Some(&**signing).filter(|signing| beside != Some(signing));
+                w.optional(apart, |w, signing| signing.encode(w));
+            }
+        }
+    }
+
+    /// `beside` is called for a certificate that was left out.
+    pub(crate) fn decode_beside(
+        r: &mut Reader<'_>,
+        beside: impl FnOnce() -> Result<SigningCert, XdrError>,
+    ) -> Result<Self, XdrError> {
+        match r.u32()? {
+            SIGNED_CERT_VERSION => {
+                let root = PublicKey::decode(r)?;
+                let (log, keys) = decode_keys(r)?;
+                let (serial, not_before, not_after) = (r.u64()?, r.u64()?, r.u64()?);
+                let policy = decode_policy(r)?;
+                let signature = Signature::decode(r, &root)?;
+                let basis = SignedBasis { root, serial, not_before, not_after, signature };
+                Ok(Self { log, keys, policy, basis: Basis::Signature(Box::new(basis)) })
+            }
+            NAMED_CERT_VERSION => {
+                let (log, keys) = decode_keys(r)?;
+                let policy = decode_policy(r)?;
+                let signing = match r.optional(SigningCert::decode)? {
+                    Some(signing) => signing,
+                    None => beside()?,
+                };
+                Ok(Self { log, keys, policy, basis: Basis::SigningCert(Box::new(signing)) })
+            }
+            value => Err(XdrError::Unknown { what: "log certificate version", value }),
+        }
     }
 }
 
+fn encode_keys(w: &mut Writer, log: &HostId, keys: &LogKeys) {
+    log.encode(w);
+    w.opaque_fixed(&keys.ed25519.public_bytes());
+    w.opaque(&keys.ml_dsa_44.as_ref().map(VerifierKey::public_bytes).unwrap_or_default());
+}
+
+fn decode_keys(r: &mut Reader<'_>) -> Result<(HostId, LogKeys), XdrError> {
+    let log = HostId::decode(r)?;
+    let ed25519 = r.opaque_fixed()?;
+    let ml_dsa_44 = Some(r.opaque(ML_DSA_44_PUBLIC_LEN)?).filter(|key| !key.is_empty());
+    let keys = LogKeys::new(&log, &ed25519, ml_dsa_44)
+        .map_err(|_| XdrError::Invalid("key of a log certificate"))?;
+    Ok((log, keys))
+}
+
+fn encode_policy(w: &mut Writer, policy: Option<&CertPolicy>) {
+    w.opaque(policy.map_or(&[], |policy| policy.text.as_bytes()));
+}
+
+fn decode_policy(r: &mut Reader<'_>) -> Result<Option<CertPolicy>, XdrError> {
+    match r.opaque(CERT_POLICY_LEN_MAX)? {
+        [] => Ok(None),
+        text => CertPolicy::parse(text)
+            .map(Some)
+            .map_err(|_| XdrError::Invalid("policy of a log certificate")),
+    }
+}
+
+fn encode_named(w: &mut Writer, log: &HostId, keys: &LogKeys, policy: Option<&CertPolicy>) {
+    w.u32(NAMED_CERT_VERSION);
+    encode_keys(w, log, keys);
+    encode_policy(w, policy);
+}
+
+fn hash_of(log: &HostId, keys: &LogKeys, policy: Option<&CertPolicy>) -> [u8; 32] {
+    let mut w = Writer::new();
+    encode_named(&mut w, log, keys, policy);
+    Sha256::digest(w.into_bytes()).into()
+}
+
+/// With all that it needs.
 impl Xdr for LogCert {
     fn encode(&self, w: &mut Writer) {
-        self.encode_body(w);
-        self.signature.encode(w);
+        self.encode_beside(w, None);
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        match r.u32()? {
-            CERT_VERSION => {}
-            value => return Err(XdrError::Unknown { what: "log certificate version", value }),
-        }
-        let (root, log) = (PublicKey::decode(r)?, HostId::decode(r)?);
-        let ed25519 = r.opaque_fixed()?;
-        let ml_dsa_44 = Some(r.opaque(ML_DSA_44_PUBLIC_LEN)?).filter(|key| !key.is_empty());
-        let keys = LogKeys::new(&log, &ed25519, ml_dsa_44)
-            .map_err(|_| XdrError::Invalid("key of a log certificate"))?;
-        let (serial, not_before, not_after) = (r.u64()?, r.u64()?, r.u64()?);
-        let policy = match r.opaque(CERT_POLICY_LEN_MAX)? {
-            [] => None,
-            text => Some(
-                CertPolicy::parse(text)
-                    .map_err(|_| XdrError::Invalid("policy of a log certificate"))?,
-            ),
-        };
-        let signature = Signature::decode(r, &root)?;
-        Ok(Self { root, log, keys, serial, not_before, not_after, policy, signature })
+        Self::decode_beside(r, || Err(XdrError::Invalid("log certificate without a signing key's")))
     }
 }

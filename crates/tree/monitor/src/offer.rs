@@ -36,7 +36,8 @@ impl Offer {
         let fsinfo = parsed.open(&hostid).map_err(|error| error.to_string())?;
         let found = view.statements().iter().find(|found| is_evidence(found));
         let evidence = found.map(|bytes| {
-            let evidence = LogEvidence::from_xdr(bytes).map_err(|error| error.to_string())?;
+            let evidence =
+                LogEvidence::from_statement(bytes, &signed).map_err(|error| error.to_string())?;
             check_log_head(&evidence, &hostid).map_err(str::to_owned)?;
             Ok::<_, String>(evidence)
         });

@@ -99,7 +99,7 @@ impl LogPublisher {
     /// The certificate must be the root key's of this tree, valid, and about these keys.
     pub(crate) fn check(&self, writer: &Writer, now: u64) -> Result<(), Error> {
         let hostid = writer.hostid();
-        let what = if !self.cert.is_signed_by(&hostid) {
+        let what = if !self.cert.is_certified(&hostid, None) {
             "is not by the root key of this tree"
         } else if *self.cert.log() != hostid {
             "is for another log"

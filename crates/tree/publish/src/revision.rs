@@ -295,7 +295,12 @@ pub(crate) fn check_log(
             "the signing key's certificate {serial} demands witnesses, and the key directory has no log.cert of that number; use files from one run of `vouch certify`"
         )));
     }
+    let is_together =
+        |log: &LogPublisher| log.cert.signing_cert().is_none_or(|signing| *signing == signer.cert);
     match log {
+        Some(log) if !is_together(log) => Err(Error::Key(format!(
+            "log.cert belongs to another certificate than the signing key's, {serial}; use files from one run of `vouch certify`"
+        ))),
         Some(log) => log.check(writer, now),
         None if writer.evidence()?.is_some() || writer.pending()?.is_some() => Err(Error::Key(
             "this tree has a log of its revisions, and the key directory has no log.key and log.cert; bring them, or make new ones with `vouch certify`".to_owned(),

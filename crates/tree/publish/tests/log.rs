@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use reference::{Publisher, log_keys};
 use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::evidence::LogEvidence;
 use vouch_log::key::{Algorithm, Signer as NoteSigner};
 use vouch_log::merkle::{Hash, verify_consistency, verify_inclusion};
 use vouch_log::revision::{parse_revision_entry, revision_entry};
@@ -18,6 +19,7 @@ use vouch_tree_publish::{
     republish,
 };
 use vouch_tree_store::{CollectOptions, Database, WriteOptions, open_log};
+use vouch_xdr::Xdr as _;
 
 fn with_log(publisher: &Publisher, log: &Arc<LogPublisher>) -> Options {
     Options { log: Some(log.clone()), ..publisher.options() }
@@ -27,6 +29,10 @@ fn with_log(publisher: &Publisher, log: &Arc<LogPublisher>) -> Options {
 fn entries(publisher: &Publisher) -> Vec<u64> {
     let snapshot = Database::open_read(&publisher.db()).unwrap();
     let evidence = snapshot.evidence().expect("the tree has a log");
+    // The revision beside it has its certificate.
+    let statement = evidence.to_statement(&snapshot.head().expect("a revision"));
+    assert!(LogEvidence::from_xdr(&statement).is_err());
+    assert!(evidence.to_xdr().len() > statement.len() + 200);
     let checkpoint = &evidence.proof.checkpoint;
     let keys = evidence.cert.keys().all();
     let keys: Vec<_> = keys.iter().collect();
@@ -81,10 +87,13 @@ fn republication_appends_each_new_revision() {
         tag: Some("stable".to_owned()),
         message: None,
         keeps_newest: true,
-        log: Some(log),
+        log: Some(log.clone()),
     };
     let key = SecretKey::from_seed(&[2; 32]);
-    republish(&writer, &Signer { key: &key, cert: publisher.cert() }, &options).unwrap();
+    let signer = |cert| Signer { key: &key, cert };
+    let refused = republish(&writer, &signer(publisher.cert()), &options).unwrap_err();
+    assert!(refused.to_string().contains("one run of `vouch certify`"), "{refused}");
+    republish(&writer, &signer(log.cert.signing_cert().unwrap().clone()), &options).unwrap();
     drop(writer);
     assert_eq!(entries(&publisher), [1, 2, 3, 4]);
 }

@@ -77,9 +77,8 @@ impl Writer {
             supersedes,
             evidence,
         } = revision;
-        if let Some(evidence) = evidence {
-            next.set_evidence(&evidence);
-        }
+        // Earlier evidence needs the certificate of the earlier head.
+        let evidence = evidence.map(Arc::from).or_else(|| next.evidence().cloned());
         if supersedes {
             next.revisions.retain(|r| r.number < number);
         }
@@ -91,6 +90,9 @@ impl Writer {
         }
         next.revisions.extend(earlier);
         next.head = Some(Arc::from(signed));
+        if let Some(evidence) = evidence {
+            next.set_evidence(&evidence);
+        }
         next.companions = companions;
         next.revisions.push(Revision { number, start, fsinfo, tag });
         if let Some(keep) = keep {

@@ -70,7 +70,10 @@ impl Eq for DecodedEvidence {}
 impl Manifest {
     /// About the head: its checkpoint is the log's.
     pub(crate) fn evidence(&self) -> Option<&Arc<LogEvidence>> {
-        let decode = || LogEvidence::from_xdr(self.evidence_bytes()?).ok().map(Arc::new);
+        let decode = || {
+            let head = self.head.as_deref().unwrap_or_default();
+            LogEvidence::from_statement(self.evidence_bytes()?, head).ok().map(Arc::new)
+        };
         self.evidence.0.get_or_init(decode).as_ref()
     }
 
@@ -78,9 +81,10 @@ impl Manifest {
         self.statements.iter().find(|statement| is_evidence(statement))
     }
 
+    /// After the head.
     pub(crate) fn set_evidence(&mut self, evidence: &LogEvidence) {
         self.statements.retain(|statement| !is_evidence(statement));
-        self.statements.push(evidence.to_xdr());
+        self.statements.push(evidence.to_statement(self.head.as_deref().unwrap_or_default()));
         self.evidence = DecodedEvidence(OnceLock::from(Some(Arc::new(evidence.clone()))));
     }
 

@@ -197,6 +197,9 @@ impl SecretKey {
 /// key to it as a root key.
 const WITNESSED_MARKER: &[u8; 32] = b"vouch believe only witnessed v1\xff";
 
+/// Stands before the hash of a log's certificate.
+const LOG_MARKER: &[u8; 32] = b"vouch log certificate hash v1\xff\xff\xff";
+
 /// The root key's certificate of a signing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningCert {
@@ -213,6 +216,8 @@ pub struct SigningCert {
     /// Readers must believe no revision without cosignatures that a log certificate of this serial
     /// number or a higher one demands.
     pub is_witnessed: bool,
+    /// SHA-256 of the certificate of the tree's log, which needs no signature of its own.
+    pub log_cert: Option<[u8; 32]>,
     /// The root key's signature over the fields above.
     pub signature: Signature,
 }
@@ -238,6 +243,7 @@ impl SigningCert {
             not_before,
             not_after,
             is_witnessed: false,
+            log_cert: None,
             signature: Signature::MISSING,
         };
         cert.signature = root.sign(Purpose::Certificate, &cert.body());
@@ -248,6 +254,14 @@ impl SigningCert {
     #[must_use]
     pub fn witnessed(mut self, root: &SecretKey) -> Self {
         self.is_witnessed = true;
+        self.signature = root.sign(Purpose::Certificate, &self.body());
+        self
+    }
+
+    /// The same with [`Self::log_cert`].
+    #[must_use]
+    pub fn with_log(mut self, root: &SecretKey, log_cert: [u8; 32]) -> Self {
+        self.log_cert = Some(log_cert);
         self.signature = root.sign(Purpose::Certificate, &self.body());
         self
     }
@@ -268,6 +282,10 @@ impl SigningCert {
         if self.is_witnessed {
             w.opaque_fixed(WITNESSED_MARKER);
         }
+        if let Some(hash) = &self.log_cert {
+            w.opaque_fixed(LOG_MARKER);
+            w.opaque_fixed(hash);
+        }
         self.root.encode(w);
         self.signing.encode(w);
         w.u64(self.serial);
@@ -287,6 +305,12 @@ impl Xdr for SigningCert {
         if is_witnessed {
             r.take(WITNESSED_MARKER.len())?;
         }
+        let log_cert = if r.rest().starts_with(LOG_MARKER) {
+            r.take(LOG_MARKER.len())?;
+            Some(r.opaque_fixed()?)
+        } else {
+            None
+        };
         let (root, signing) = (PublicKey::decode(r)?, PublicKey::decode(r)?);
         // A pair is as strong as the keys that it certifies.
         if root.is_pair() != signing.is_pair() {
@@ -294,7 +318,7 @@ impl Xdr for SigningCert {
         }
         let (serial, not_before, not_after) = (r.u64()?, r.u64()?, r.u64()?);
         let signature = Signature::decode(r, &root)?;
-        Ok(Self { root, signing, serial, not_before, not_after, is_witnessed, signature })
+        Ok(Self { root, signing, serial, not_before, not_after, is_witnessed, log_cert, signature })
     }
 }
 
@@ -333,6 +357,14 @@ mod tests {
         assert!(!cut.is_witnessed && !cut.is_signed_by(&hostid));
         let added = [&bytes[..32], &plain_bytes].concat();
         assert!(!SigningCert::from_xdr(&added).unwrap().is_signed_by(&hostid));
+        // Nor the hash of its log.
+        let logged = cert.with_log(&root, [7; 32]);
+        let bytes = logged.to_xdr();
+        assert_eq!(SigningCert::from_xdr(&bytes).unwrap(), logged);
+        assert!(logged.is_signed_by(&hostid));
+        let cut = [&bytes[..32], &bytes[96..]].concat();
+        assert_eq!(SigningCert::from_xdr(&cut).unwrap().log_cert, None);
+        assert!(!SigningCert::from_xdr(&cut).unwrap().is_signed_by(&hostid));
     }
 
     #[test]

@@ -91,28 +91,32 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let signing = keys::generate(root.public().is_pair())?;
     let mut cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
 
-    let validity = log_keys::Validity { serial, not_before: now, not_after };
     let policy = demanded_policy(&args)?;
     if policy.as_ref().is_some_and(|policy| policy.policy().has_quorum()) {
         cert = cert.witnessed(&root);
     }
-    let log = match &args.keep_log_key {
+    let (new_log, log_keys) = match &args.keep_log_key {
         Some(path) => {
             let kept = log_keys::read_cert(path)?;
             if *kept.log() != root.public().hostid() {
                 return Err(Failure::input(path.display(), "is about the log of another tree")
                     .cure("give the log.cert of this tree"));
             }
-            LogFiles::Kept(log_keys::certify(&root, kept.keys().clone(), validity, policy))
+            (None, kept.keys().clone())
         }
-        None => LogFiles::New(log_keys::generate(&root, validity, policy)?),
+        None => {
+            let new = log_keys::generate(&root.public().hostid())?;
+            let keys = new.keys.clone();
+            (Some(new), keys)
+        }
     };
+    let (log_cert, cert) = log_keys::certify(&root, cert, log_keys, policy);
 
     let out = args.out.as_deref().unwrap_or(&args.keys);
     keys::create_directory(out)?;
     if args.out.is_some() {
         keys::require_no_keys(out, &[keys::SIGNING_KEY, keys::SIGNING_CERT, log_keys::LOG_CERT])?;
-        if matches!(log, LogFiles::New(_)) {
+        if new_log.is_some() {
             keys::require_no_keys(out, &[log_keys::LOG_KEY, log_keys::LOG_PUBLIC])?;
         }
     }
@@ -124,15 +128,11 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
     keys::write_new(&out.join(keys::SIGNING_KEY), text.as_bytes(), 0o600)?;
     keys::write_new(&out.join(keys::SIGNING_CERT), keyfile::write_cert(&cert).as_bytes(), 0o644)?;
-    let cert_text = match &log {
-        LogFiles::New(new) => {
-            keys::write_new(&out.join(log_keys::LOG_KEY), new.secret.as_bytes(), 0o600)?;
-            keys::write_new(&out.join(log_keys::LOG_PUBLIC), new.public.as_bytes(), 0o644)?;
-            &new.cert
-        }
-        LogFiles::Kept(cert) => cert,
-    };
-    keys::write_new(&out.join(log_keys::LOG_CERT), cert_text.as_bytes(), 0o644)?;
+    if let Some(new) = &new_log {
+        keys::write_new(&out.join(log_keys::LOG_KEY), new.secret.as_bytes(), 0o600)?;
+        keys::write_new(&out.join(log_keys::LOG_PUBLIC), new.public.as_bytes(), 0o644)?;
+    }
+    keys::write_new(&out.join(log_keys::LOG_CERT), log_cert.as_bytes(), 0o644)?;
 
     let hostid = root.public().hostid().to_string();
     if args.json {
@@ -164,12 +164,6 @@ fn demanded_policy(args: &Args) -> Outcome<Option<CertPolicy>> {
         return Ok(None);
     };
     Ok(log_keys::read_cert(before)?.policy().cloned())
-}
-
-/// New keys, or a new certificate of the earlier ones.
-enum LogFiles {
-    New(log_keys::NewLogKeys),
-    Kept(String),
 }
 
 fn last_serial(dir: &Path) -> Outcome<Option<u64>> {

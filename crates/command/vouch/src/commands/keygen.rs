@@ -75,8 +75,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     };
     let signing_text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
 
-    let validity = log_keys::Validity { serial: FIRST_SERIAL, not_before: now, not_after };
-    let log = log_keys::generate(&root, validity, None)?;
+    let log = log_keys::generate(&root.public().hostid())?;
+    let (log_cert, cert) = log_keys::certify(&root, cert, log.keys, None);
 
     let half_done = paths.clone();
     let duty = interrupt::on_interrupt(move || {
@@ -90,7 +90,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         (keyfile::write_cert(&cert).as_bytes(), 0o644),
         (log.secret.as_bytes(), 0o600),
         (log.public.as_bytes(), 0o644),
-        (log.cert.as_bytes(), 0o644),
+        (log_cert.as_bytes(), 0o644),
     ]
     .into_iter()
     .zip(&paths)

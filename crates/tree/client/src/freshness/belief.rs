@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_log::evidence::{LogEvidence, Witnessing};
 use vouch_log::policy::{POLICY_LEN_MAX, Policy};
-use vouch_tree::HostId;
+use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::Xdr as _;
 
 use super::seen_store::SeenRecord;
@@ -54,8 +54,8 @@ pub(crate) struct BeliefRules {
 
 impl BeliefRules {
     /// `Ok(None)` if nothing is demanded and nothing usable is offered. Costs no signature check if
-    /// neither the tree nor the reader demands anything, except that of a certificate. `demand`: the
-    /// serial number of the signing certificate, if that demands witnesses.
+    /// neither the tree nor the reader demands anything, except that of a certificate. `signed`: the
+    /// verified revision. `demand`: the serial number of its certificate, if that demands witnesses.
     pub(crate) fn judge(
         &self,
         record: &SeenRecord,
@@ -65,19 +65,21 @@ impl BeliefRules {
         now: u64,
     ) -> std::result::Result<Option<Believed>, String> {
         let offered = offered.filter(|bytes| !bytes.is_empty());
-        let problem = match offered.map(|bytes| (bytes, LogEvidence::from_xdr(bytes))) {
+        let known = SignedFsinfo::from_xdr(signed).ok();
+        let known = known.as_ref().map(SignedFsinfo::cert);
+        let problem = match offered.map(|bytes| LogEvidence::from_statement(bytes, signed)) {
             None => "no proof comes with it that witnesses have seen it".to_owned(),
-            Some((_, Err(error))) => format!("its proof cannot be read: {error}"),
-            Some((_, Ok(evidence))) if !evidence.cert.is_signed_by(&self.hostid) => {
+            Some(Err(error)) => format!("its proof cannot be read: {error}"),
+            Some(Ok(evidence)) if !evidence.cert.is_certified(&self.hostid, known) => {
                 "the root key of this tree has not certified the log of its proof".to_owned()
             }
-            Some((_, Ok(evidence))) if evidence.cert.serial() < record.log_serial => format!(
+            Some(Ok(evidence)) if evidence.cert.serial() < record.log_serial => format!(
                 "certificate {} of the log's key has replaced certificate {} of its proof",
                 record.log_serial,
                 evidence.cert.serial()
             ),
             // Root keys certify both keys in one step: an earlier certificate has another demand.
-            Some((_, Ok(evidence)))
+            Some(Ok(evidence))
                 if demand.is_some_and(|serial| {
                     evidence.cert.serial() < serial || evidence.cert.policy().is_none()
                 }) =>
@@ -87,13 +89,13 @@ impl BeliefRules {
                     evidence.cert.serial()
                 )
             }
-            Some((bytes, Ok(evidence))) => {
+            Some(Ok(evidence)) => {
                 let is_demanded = evidence.cert.policy().is_some() || !self.policies.is_empty();
-                let verify = || evidence.verify(&self.hostid, signed, &self.policies, now);
+                let verify = || evidence.verify_certified(signed, &self.policies, now);
                 let witnessing = is_demanded.then(verify).transpose();
                 return Ok(Some(Believed {
                     log_serial: evidence.cert.serial(),
-                    evidence: bytes.to_vec(),
+                    evidence: evidence.to_xdr(),
                     witnessing: witnessing.map_err(|error| error.to_string())?,
                 }));
             }
@@ -121,7 +123,7 @@ mod tests {
     use vouch_log::key::{Algorithm, Signer};
     use vouch_log::proof::TlogProof;
     use vouch_log::revision::{CertPolicy, LogCert, LogSigners, origin, revision_entry};
-    use vouch_tree::key::SecretKey;
+    use vouch_tree::key::{SecretKey, SigningCert};
 
     use super::*;
 
@@ -148,7 +150,8 @@ mod tests {
         let (root, hostid) = (SecretKey::from_seed(&[7; 32]), hostid());
         let signers = LogSigners::from_seeds(&hostid, &[8; 32], None).unwrap();
         let demand = demand.map(|text| CertPolicy::parse(text).unwrap());
-        let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX, demand);
+        let signing = SigningCert::issue(&root, root.public(), serial, 0, u64::MAX);
+        let (cert, _) = LogCert::issue(&root, signing, hostid, signers.keys(), demand);
         let mut log = Appender::new();
         log.push(&revision_entry(SIGNED)).unwrap();
         let head = Checkpoint::new(&origin(&hostid), log.size(), log.root());

@@ -17,7 +17,6 @@ use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
 use vouch_tree::verify::{Refusal, verify_fsinfo_with};
 use vouch_tree::{HostId, TreeName};
-use vouch_xdr::Xdr as _;
 
 use crate::clock::Clock;
 use crate::fork::{Contradiction, Fork, ForkSide};
@@ -379,7 +378,7 @@ impl Freshness {
     ) -> Option<(Contradiction, Option<PathBuf>)> {
         let side = |signed: &[u8], evidence: &[u8]| ForkSide {
             signed: signed.to_vec(),
-            evidence: LogEvidence::from_xdr(evidence).ok(),
+            evidence: LogEvidence::from_statement(evidence, signed).ok(),
         };
         let ours = side(&record.signed, &record.evidence);
         let theirs = side(signed, evidence.unwrap_or_default());

@@ -9,7 +9,6 @@ use vouch_log::merkle::{Hash, verify_inclusion};
 use vouch_log::revision::revision_entry;
 use vouch_log::tile::new_files;
 use vouch_tree_store::{Writer, open_log};
-use vouch_xdr::Xdr as _;
 
 use super::PullOptions;
 use super::database::blocking;
@@ -86,7 +85,8 @@ async fn pull_from(
     let Some(bytes) = view.statements().iter().find(|found| is_evidence(found)) else {
         return Ok(Found::Nothing);
     };
-    let theirs = LogEvidence::from_xdr(bytes).map_err(|error| lied(files, &error))?;
+    let theirs = LogEvidence::from_statement(bytes, &revision.signed)
+        .map_err(|error| lied(files, &error))?;
     check_evidence(&theirs, writer, &revision.signed).map_err(|what| lied(files, &what))?;
     let ours = writer.evidence()?;
     let head = theirs.proof.checkpoint.checkpoint().clone();

@@ -24,6 +24,13 @@ fn check(name: &str, bytes: &[u8]) {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), hex, "{name}: the format has changed");
 }
 
+fn golden(name: &str) -> Vec<u8> {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.hex"));
+    let hex: String = std::fs::read_to_string(path).unwrap().split_whitespace().collect();
+    data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap()
+}
+
 fn root() -> SecretKey {
     SecretKey::from_seed(&[1; 32])
 }
@@ -90,29 +97,48 @@ fn certificate_names_log_and_keys_of_one_tree() {
     let hostid = root().public().hostid();
     let signers = signers(&hostid);
     let policy = CertPolicy::parse(b"quorum none\n").unwrap();
-    let cert = LogCert::issue(&root(), hostid, signers.keys(), 1, 1_000, 2_000, Some(policy));
+    let signing = SigningCert::issue(&root(), root().public(), 1, 1_000, 2_000);
+    let (cert, signing) = LogCert::issue(&root(), signing, hostid, signers.keys(), Some(policy));
     let bytes = cert.to_xdr();
-    check("log-cert", &bytes);
+    check("log-cert-2", &bytes);
     assert!(bytes.len() <= LOG_CERT_LEN_MAX);
     assert_eq!(LogCert::from_xdr(&bytes).unwrap(), cert);
-    assert!(cert.is_signed_by(&hostid));
-    assert!(!cert.is_signed_by(&SecretKey::from_seed(&[9; 32]).public().hostid()));
+    // Readers take earlier ones, with a signature of their own.
+    let earlier = golden("log-cert");
+    for cert in [LogCert::from_xdr(&earlier).unwrap(), cert.clone()] {
+        assert!(cert.is_certified(&hostid, None));
+        assert!(!cert.is_certified(&SecretKey::from_seed(&[9; 32]).public().hostid(), None));
+        assert_eq!((cert.serial(), cert.keys()), (1, &signers.keys()));
+    }
+    assert_eq!(LogCert::from_xdr(&earlier).unwrap().to_xdr(), earlier);
+    // Another certificate of the root key does not name it, even if the caller knows that one.
+    let other = signing.with_log(&root(), [0; 32]);
+    assert!(cert.is_certified(&hostid, Some(&other)));
+    let mut forged = cert.to_xdr();
+    let (from, to) = (cert.signing_cert().unwrap().to_xdr(), other.to_xdr());
+    let place = forged.len() - from.len();
+    forged[place..].copy_from_slice(&to);
+    assert!(!LogCert::from_xdr(&forged).unwrap().is_certified(&hostid, Some(&other)));
     for (time, is_valid) in [(999, false), (1_000, true), (1_999, true), (2_000, false)] {
         assert_eq!(cert.is_valid_at(time), is_valid, "{time}");
     }
     // Every bit counts; a key that is no point is malformed.
-    for bit in (0..bytes.len() * 8).step_by(7) {
-        let mut bad = bytes.clone();
-        bad[bit / 8] ^= 1 << (bit % 8);
-        let accepted = LogCert::from_xdr(&bad).is_ok_and(|cert| cert.is_signed_by(&hostid));
-        assert!(!accepted, "bit {bit}");
+    for bytes in [&bytes, &earlier] {
+        for bit in (0..bytes.len() * 8).step_by(7) {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let accepted =
+                LogCert::from_xdr(&bad).is_ok_and(|cert| cert.is_certified(&hostid, None));
+            assert!(!accepted, "bit {bit}");
+        }
     }
     // A site's log: its root key names the log, the tree's certifies it. One key is enough.
     let site = SecretKey::from_seed(&[7; 32]).public().hostid();
     let signers = LogSigners::from_seeds(&site, &[4; 32], None).unwrap();
-    let cert = LogCert::issue(&root(), site, signers.keys(), 2, 0, 9, None);
+    let signing = SigningCert::issue(&root(), root().public(), 2, 0, 9);
+    let (cert, _) = LogCert::issue(&root(), signing, site, signers.keys(), None);
     let cert = LogCert::from_xdr(&cert.to_xdr()).unwrap();
-    assert!(cert.is_signed_by(&hostid) && *cert.log() == site && cert.serial() == 2);
+    assert!(cert.is_certified(&hostid, None) && *cert.log() == site && cert.serial() == 2);
     assert_eq!(cert.keys().all().len(), 1);
     assert_eq!(cert.keys().ed25519().name(), origin(&site));
     assert!(cert.policy().is_none());

@@ -99,7 +99,9 @@ pub(crate) fn log_keys(serial: u64, seed: u8) -> Arc<LogPublisher> {
     let root = SecretKey::from_seed(&[1; 32]);
     let hostid = root.public().hostid();
     let signers = LogSigners::from_seeds(&hostid, &[seed; 32], Some(&[seed + 1; 32])).unwrap();
-    let cert = LogCert::issue(&root, hostid, signers.keys(), serial, 0, u64::MAX, None);
+    let signing = SecretKey::from_seed(&[2; 32]).public();
+    let signing = SigningCert::issue(&root, signing, serial, 0, u64::MAX);
+    let (cert, _) = LogCert::issue(&root, signing, hostid, signers.keys(), None);
     Arc::new(LogPublisher { cert, signers, cosign: None })
 }
 
@@ -109,7 +111,9 @@ pub(crate) fn publish_into(
     progress: &Progress,
 ) -> Result<Summary, Error> {
     let (root, signing) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
-    let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX);
+    let of_log = options.log.as_ref().and_then(|log| log.cert.signing_cert().cloned());
+    let cert =
+        of_log.unwrap_or_else(|| SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX));
     let writer = Database::open_write(db, WriteOptions::default()).unwrap();
     publish(&writer, &Signer { key: &signing, cert }, options, progress)
 }

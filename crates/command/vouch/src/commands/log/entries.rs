@@ -10,7 +10,6 @@ use vouch_log::revision::parse_revision_entry;
 use vouch_tree::{HostId, TreeName};
 use vouch_tree_client::{DatabaseFiles, RemoteLog, check_log_head, location_of_name};
 use vouch_tree_store::Database;
-use vouch_xdr::Xdr as _;
 
 use super::Args;
 use crate::exit::{At as _, Failure, Outcome};
@@ -45,7 +44,8 @@ pub(super) async fn of_tree(args: &Args, name: &TreeName) -> Outcome {
         };
         let found = view.statements().iter().find(|statement| is_evidence(statement));
         let bytes = found.ok_or_else(|| no_log(&files.url()))?;
-        let evidence = LogEvidence::from_xdr(bytes).at(files.url())?;
+        let evidence =
+            LogEvidence::from_statement(bytes, view.head().unwrap_or_default()).at(files.url())?;
         let url = files.url();
         let remote = RemoteLog { files: &files, time_max: args.client.answer_max() };
         return tokio::task::block_in_place(|| print(args, name.hostid(), &evidence, remote, &url));

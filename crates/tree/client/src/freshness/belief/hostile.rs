@@ -16,7 +16,7 @@ use vouch_log::proof::TlogProof;
 use vouch_log::reader::{LogReader, TileSource};
 use vouch_log::revision::{CertPolicy, LogCert, LogSigners, origin, revision_entry};
 use vouch_tree::HostId;
-use vouch_tree::key::SecretKey;
+use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_xdr::Xdr as _;
 
 use super::tests::{NOW, two_of_three, witness};
@@ -77,7 +77,8 @@ impl World {
         let hostid = root.public().hostid();
         let signers = LogSigners::from_seeds(&hostid, &[8; 32], None).unwrap();
         let demand = Some(self.demand.clone());
-        let cert = LogCert::issue(root, hostid, signers.keys(), serial, 0, u64::MAX, demand);
+        let signing = SigningCert::issue(root, root.public(), serial, 0, u64::MAX);
+        let (cert, _) = LogCert::issue(root, signing, hostid, signers.keys(), demand);
         let head = Checkpoint::new(&origin(&hostid), log.size, log.root);
         let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
         signers.all().for_each(|signer| checkpoint.note_mut().sign(signer, NOW).unwrap());
