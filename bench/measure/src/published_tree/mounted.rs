@@ -17,6 +17,8 @@ pub(super) struct Mounted {
     at: PathBuf,
     log: PathBuf,
     warm: bool,
+    /// Device of the directory without the mount.
+    bare: Option<u64>,
     child: Option<ChildProcess>,
     _server: Option<Sshd>,
 }
@@ -86,7 +88,17 @@ impl Mounted {
         server: Option<Sshd>,
     ) -> Self {
         let log = at.with_extension("log");
-        Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
+        Self {
+            command,
+            unmount,
+            cache,
+            at: at.to_owned(),
+            log,
+            warm,
+            bare: None,
+            child: None,
+            _server: server,
+        }
     }
 
     pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
@@ -102,6 +114,7 @@ impl Mounted {
 
     fn mount(&mut self) -> Result<(), Error> {
         let before = device(&self.at)?;
+        self.bare = Some(before);
         let log = std::fs::File::create(&self.log).map_err(Error::file(&self.log))?;
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -139,6 +152,12 @@ impl Mounted {
             let unmounted = unmounted
                 .map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;
             if start.elapsed() > MOUNT_TIMEOUT {
+                // Another mount namespace, copied meanwhile, may hold the mount.
+                if device(&self.at).ok() == self.bare {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    break;
+                }
                 return Err(Error::Program(
                     String::from_utf8_lossy(&unmounted.stderr).trim().to_owned(),
                 ));
