@@ -2,6 +2,7 @@
 //! that the revision is in the log.
 
 use vouch_tree::key::SigningCert;
+use vouch_tree::statement::OFFERED_LEN_MAX;
 use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
@@ -12,8 +13,8 @@ use crate::revision::{LogCert, origin, revision_entry};
 
 const MAGIC: &[u8; 20] = b"vouch log proof v1\n\0";
 
-/// Longest evidence, in bytes.
-pub const EVIDENCE_LEN_MAX: usize = 32 << 10;
+/// Longest evidence, in bytes: a statement beside a revision, and the certificate that stands there.
+pub const EVIDENCE_LEN_MAX: usize = OFFERED_LEN_MAX + (8 << 10);
 
 /// Nothing in it is verified.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,7 +162,7 @@ impl LogEvidence {
             return Err(XdrError::Invalid("evidence of a log"));
         }
         let cert = LogCert::decode_beside(r, beside)?;
-        let proof = TlogProof::parse(r.opaque(EVIDENCE_LEN_MAX)?)
+        let proof = TlogProof::parse(r.opaque(OFFERED_LEN_MAX)?)
             .map_err(|_| XdrError::Invalid("proof in the evidence of a log"))?;
         Ok(Self { cert, proof })
     }

@@ -23,7 +23,7 @@ pub const REVISION_ENTRY_LEN_MAX: usize = ENTRY_MAGIC.len() + SIGNED_LEN_MAX;
 pub const CERT_POLICY_LEN_MAX: usize = 8 << 10;
 
 /// Longest certificate, in bytes.
-pub const LOG_CERT_LEN_MAX: usize = (6 << 10) + CERT_POLICY_LEN_MAX;
+pub const LOG_CERT_LEN_MAX: usize = (8 << 10) + CERT_POLICY_LEN_MAX;
 
 const ORIGIN_PREFIX: &str = "vouch/v1/log/";
 

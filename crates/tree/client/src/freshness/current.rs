@@ -17,6 +17,7 @@ use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::statement::{Body, KeyStatement, effective_statement};
 use vouch_tree::verify::{Refusal, verify_fsinfo_with};
 use vouch_tree::{HostId, TreeName};
+use vouch_xdr::Xdr as _;
 
 use crate::clock::Clock;
 use crate::fork::{Contradiction, Fork, ForkSide};
@@ -355,7 +356,11 @@ impl Freshness {
         evidence: Option<&[u8]>,
     ) {
         let known = self.witnessing();
-        if known.is_none() || evidence.is_none_or(|evidence| evidence == record.evidence) {
+        let is_kept = |bytes: &[u8]| {
+            LogEvidence::from_statement(bytes, signed)
+                .is_ok_and(|found| found.to_xdr() == record.evidence)
+        };
+        if known.is_none() || evidence.is_none_or(is_kept) {
             return;
         }
         let judged = self.belief.judge(record, signed, evidence, None, self.now());

@@ -122,6 +122,12 @@ fn certificate_names_log_and_keys_of_one_tree() {
     for (time, is_valid) in [(999, false), (1_000, true), (1_999, true), (2_000, false)] {
         assert_eq!(cert.is_valid_at(time), is_valid, "{time}");
     }
+    let pair = SecretKey::from_seeds(&[1; 32], &[2; 32]);
+    let signing = SigningCert::issue(&pair, pair.public(), 1, 0, 9).witnessed(&pair);
+    let longest = format!("quorum none\n{}", "\n".repeat(CERT_POLICY_LEN_MAX - 12));
+    let policy = CertPolicy::parse(longest.as_bytes()).unwrap();
+    let (long, _) = LogCert::issue(&pair, signing, hostid, signers.keys(), Some(policy));
+    assert!(long.to_xdr().len() <= LOG_CERT_LEN_MAX, "{}", long.to_xdr().len());
     // Every bit counts; a key that is no point is malformed.
     for bytes in [&bytes, &earlier] {
         for bit in (0..bytes.len() * 8).step_by(7) {
