@@ -32,6 +32,9 @@ pub(crate) struct Merged {
     layer: usize,
     /// Bytes of names, hard links included, and of targets of symbolic links.
     memory_len: usize,
+    /// Names that whiteouts have looked at.
+    #[cfg(test)]
+    hidden_from: usize,
 }
 
 const ROOT: NodeIndex = 0;
@@ -44,7 +47,13 @@ impl Node {
 
 impl Merged {
     pub(crate) fn new() -> Self {
-        Self { nodes: vec![Node::new(directory_inode(), ROOT)], layer: 0, memory_len: 0 }
+        Self {
+            nodes: vec![Node::new(directory_inode(), ROOT)],
+            layer: 0,
+            memory_len: 0,
+            #[cfg(test)]
+            hidden_from: 0,
+        }
     }
 
     /// Whiteouts that follow hide only entries of the layers before.
@@ -124,6 +133,10 @@ impl Merged {
             let node = &mut self.nodes[directory];
             if std::mem::replace(&mut node.hidden_in, layer) == layer {
                 continue;
+            }
+            #[cfg(test)]
+            {
+                self.hidden_from += node.names.len();
             }
             node.names.retain(|_, name| name.layer == layer);
             directories.extend(node.names.values().map(|name| name.node));

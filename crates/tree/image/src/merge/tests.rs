@@ -111,18 +111,17 @@ fn entries_replace_those_before() {
 /// Each whiteout would look at all entries of the layer again: hours for an archive of some megabytes.
 #[test]
 fn repeated_whiteouts_take_no_quadratic_time() {
-    const COUNT: usize = 60_000;
+    const COUNT: usize = 1000;
     let mut merged = Merged::new();
     merged.begin_layer();
     file(&mut merged, "d/old");
     merged.begin_layer();
     (0..COUNT).for_each(|number| file(&mut merged, &format!("d/{number}")));
-    let start = std::time::Instant::now();
     for _ in 0..COUNT {
         assert!(merged.whiteout(b"d/.wh..wh..opq").expect("valid"));
         assert!(merged.whiteout(b".wh.d").expect("valid"));
     }
-    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+    assert!(merged.hidden_from <= 2 * COUNT, "{}", merged.hidden_from);
     assert_eq!(paths(&merged).len(), COUNT + 1);
 }
 
