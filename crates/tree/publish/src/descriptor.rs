@@ -1,9 +1,11 @@
 //! Bounds the open directories: deep trees do not exhaust descriptors.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,6 +17,8 @@ use crate::error::FileError;
 pub(crate) struct Descriptors {
     open: Arc<AtomicUsize>,
     open_count_max: usize,
+    /// In the order of their opening: the first ones are the farthest from where the walk is.
+    kept: Mutex<VecDeque<Weak<Slot>>>,
     /// Cleared at the first file of another owner: only owners may use O_NOATIME.
     no_atime: AtomicBool,
     pub(crate) alias: DeviceAlias,
@@ -36,9 +40,20 @@ impl Descriptors {
         Self {
             open: Arc::default(),
             open_count_max,
+            kept: Mutex::default(),
             no_atime: AtomicBool::new(true),
             alias: DeviceAlias::default(),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_limit(open_count_max: usize) -> Self {
+        Self { open_count_max, ..Self::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn open_count(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn directory(
@@ -67,10 +82,25 @@ impl Descriptors {
         rustix::fs::openat(dir, name, flags, Mode::empty())
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.open.load(Ordering::Relaxed) <= self.open_count_max
+    /// Keeps the directory open, and closes the one that was kept first if there are too many.
+    pub(crate) fn keep(&self, slot: &Arc<Slot>, open: Arc<OpenDirectory>) {
+        *slot.lock() = Some(open);
+        let mut kept = self.kept.lock();
+        kept.push_back(Arc::downgrade(slot));
+        while self.open.load(Ordering::Relaxed) > self.open_count_max {
+            let Some(oldest) = kept.pop_front() else { break };
+            if let Some(slot) = oldest.upgrade() {
+                slot.lock().take();
+            }
+        }
+        if kept.len() > 2 * OPEN_COUNT_MAX {
+            kept.retain(|slot| slot.strong_count() > 0);
+        }
     }
 }
+
+/// Where a directory is kept open.
+pub(crate) type Slot = Mutex<Option<Arc<OpenDirectory>>>;
 
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
@@ -92,5 +122,5 @@ impl Drop for OpenDirectory {
 
 const WANTED_COUNT: u64 = 16 * 1024;
 
-/// Directories open during work on their entries; others are reopened.
+/// Directories open during work on their entries or below; others are opened again.
 const OPEN_COUNT_MAX: usize = 4 * 1024;

@@ -8,13 +8,17 @@ use globset::{GlobBuilder, GlobSet};
 use crate::error::Error;
 
 #[derive(Debug)]
-pub(crate) struct Exclusion(GlobSet);
+pub(crate) struct Exclusion {
+    /// For names in all directories: a path costs time by its depth.
+    names: GlobSet,
+    paths: GlobSet,
+}
 
 impl Exclusion {
     /// A pattern with a slash is relative to the directory that is published. Another one is for
     /// names in all directories.
     pub(crate) fn new(patterns: &[String]) -> Result<Self, Error> {
-        let mut set = GlobSet::builder();
+        let (mut names, mut paths) = (GlobSet::builder(), GlobSet::builder());
         for pattern in patterns {
             let bad =
                 |why: &dyn std::fmt::Display| Error::Option(format!("--exclude {pattern}: {why}"));
@@ -34,28 +38,33 @@ impl Exclusion {
             if path.is_empty() {
                 return Err(bad(&"names no file below the directory"));
             }
-            let path = path.strip_prefix('/').map_or_else(
-                || if path.contains('/') { path.to_owned() } else { format!("**/{path}") },
-                str::to_owned,
-            );
+            let set = if path.contains('/') { &mut paths } else { &mut names };
             set.add(
-                GlobBuilder::new(&path)
+                GlobBuilder::new(path.strip_prefix('/').unwrap_or(path))
                     .literal_separator(true)
                     .build()
                     .map_err(|error| bad(&error.kind()))?,
             );
         }
-        set.build().map(Self).map_err(|error| Error::Option(format!("--exclude: {error}")))
+        let bad = |error| Error::Option(format!("--exclude: {error}"));
+        Ok(Self { names: names.build().map_err(bad)?, paths: paths.build().map_err(bad)? })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.names.is_empty() && !self.needs_paths()
     }
 
-    /// `above`: the path of the directory below the one that is published.
+    pub(crate) fn needs_paths(&self) -> bool {
+        !self.paths.is_empty()
+    }
+
+    /// `above`: the path of the directory below the one that is published, if paths are needed.
     pub(crate) fn has(&self, above: &[u8], name: &[u8]) -> bool {
-        let parts: Vec<&[u8]> = [above, name].into_iter().filter(|part| !part.is_empty()).collect();
-        self.0.is_match(Path::new(std::ffi::OsStr::from_bytes(&parts.join(&b'/'))))
+        let path = |bytes| Path::new(std::ffi::OsStr::from_bytes(bytes));
+        let whole =
+            || [above, name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        self.names.is_match(path(name))
+            || self.needs_paths() && self.paths.is_match(path(&whole().join(&b'/')))
     }
 }
 

@@ -11,7 +11,7 @@ use vouch_tree::{Inode, PageRef};
 use vouch_xdr::Xdr as _;
 
 use crate::attributes::Attributes;
-use crate::descriptor::{Descriptors, OpenDirectory};
+use crate::descriptor::{Descriptors, OpenDirectory, Slot};
 use crate::error::{Error, FileError};
 use crate::frames::Frames;
 use crate::listing::Listing;
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     identity: (u64, u64),
     /// A file system not to be entered: shown empty.
     pub(crate) closed: bool,
-    open: Mutex<Option<Arc<OpenDirectory>>>,
+    open: Arc<Slot>,
     pending: AtomicUsize,
     repeated: AtomicBool,
     /// Below a directory that other users cannot enter.
@@ -145,7 +145,7 @@ impl Node {
             depth,
             identity: attributes.identity(),
             closed,
-            open: Mutex::new(open),
+            open: Arc::new(Mutex::new(open)),
             pending: AtomicUsize::new(0),
             repeated: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -274,11 +274,25 @@ impl Node {
                 return Err(FileError::Vanished);
             }
             open = Arc::new(next);
-            if descriptors.has_room() {
-                *node.open.lock() = Some(open.clone());
-            }
+            descriptors.keep(&node.open, open.clone());
         }
         Ok(open)
+    }
+
+    /// Opens the parent again by `..`, if it was closed: a walk from the root would take a call for
+    /// each directory above.
+    pub(crate) fn reopen_parent(&self, open: &OpenDirectory, descriptors: &Descriptors) {
+        let Some((parent, _)) = &self.parent else { return };
+        if parent.open.lock().is_some() {
+            return;
+        }
+        // A directory that was moved has another parent now. [`Self::directory`] reports errors.
+        if let Ok(above) = descriptors.directory(open.as_fd(), b"..")
+            && Attributes::of_fd(above.as_fd(), descriptors.alias)
+                .is_ok_and(|attributes| attributes.identity() == parent.identity)
+        {
+            descriptors.keep(&parent.open, Arc::new(above));
+        }
     }
 
     pub(crate) fn begin(&self, snapshot: DirectorySnapshot) {
@@ -377,4 +391,51 @@ impl Drop for Node {
 /// depths.
 fn window_len(depth: usize) -> usize {
     (8192 / (depth + 1)).clamp(16, 4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+
+    #[test]
+    fn each_directory_of_a_deep_nest_is_opened_from_its_neighbour() {
+        let top = tempfile::tempdir().unwrap();
+        let descriptors = Descriptors::with_limit(LIMIT);
+        let open = descriptors.directory(rustix::fs::CWD, top.path().as_os_str().as_bytes());
+        let mut open = Arc::new(open.unwrap());
+        let attributes =
+            |open: &OpenDirectory| Attributes::of_fd(open.as_fd(), descriptors.alias).unwrap();
+        let mut nest = Vec::new();
+        let mut node =
+            Arc::new(Node::new(None, b"", 0, attributes(&open), false, Some(open.clone())));
+        for _ in 0..DEPTH {
+            rustix::fs::mkdirat(open.as_fd(), "d", rustix::fs::Mode::RWXU).unwrap();
+            let below = descriptors.directory(open.as_fd(), b"d").unwrap();
+            let child = Arc::new(Node::child(&node, 0, b"d", attributes(&below), false));
+            drop(below);
+            assert!(node.open.lock().is_some(), "the walk to it would begin far above");
+            open = child.directory(&descriptors).unwrap();
+            nest.push(std::mem::replace(&mut node, child));
+            assert!(descriptors.open_count() <= LIMIT + 2);
+        }
+        assert!(nest[DEPTH / 2].open.lock().is_none());
+        while let Some(parent) = nest.pop() {
+            node.reopen_parent(&node.directory(&descriptors).unwrap(), &descriptors);
+            assert!(parent.open.lock().is_some(), "the walk to it would begin far above");
+            assert!(descriptors.open_count() <= LIMIT + 2);
+            node = parent;
+        }
+        // A directory that was moved has another parent.
+        let moved = Node::child(&node, 0, b"m", node.state.lock().snapshot.attributes, false);
+        let elsewhere = tempfile::tempdir().unwrap();
+        let open = descriptors.directory(rustix::fs::CWD, elsewhere.path().as_os_str().as_bytes());
+        node.open.lock().take();
+        moved.reopen_parent(&open.unwrap(), &descriptors);
+        assert!(node.open.lock().is_none());
+    }
+
+    const DEPTH: usize = 100;
+    const LIMIT: usize = 8;
 }

@@ -219,7 +219,8 @@ impl<'a> Walk<'a> {
         let mut listing =
             if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
         if !self.plan.exclusion.is_empty() {
-            let above = node.relative_path();
+            let needs_paths = self.plan.exclusion.needs_paths();
+            let above = if needs_paths { node.relative_path() } else { Vec::new() };
             listing.retain(|name| !self.plan.exclusion.has(&above, name));
         }
         let opaque = listing.contains(OPAQUE_MARKER.as_bytes())
@@ -281,6 +282,7 @@ impl<'a> Walk<'a> {
             let Some((parent, _)) = node.parent() else { return Err(FileError::Changed) };
             self.leave_out(parent, node.name(), FileError::Changed);
         }
+        node.reopen_parent(&open, &self.descriptors);
         self.add(&record.counts);
         self.private_count.fetch_add(node.private_count(), Ordering::Relaxed);
         self.cache.put(node.identity(), &record, same);
