@@ -88,7 +88,7 @@ impl Attributes {
             only_replicas: take("onlyReplicas")
                 .map_or(Ok(false), |text| flag("onlyReplicas", text))?,
             replica_tls: take("replicaTls").map_or(Ok(false), |text| flag("replicaTls", text))?,
-            refresh: take("refresh").map(str::to_owned),
+            refresh: take("refresh").map(interval).transpose()?,
         };
         if mount.revision.is_some() && mount.tag.is_some() {
             return Err(invalid("revision and tag: give one of them"));
@@ -190,6 +190,25 @@ fn flag(key: &str, text: &str) -> Result<bool, Status> {
     text.parse().map_err(|_| invalid(&format!("{key}: write \"true\" or \"false\"")))
 }
 
+/// A pod chooses it for its inline volume, and its node and the replicas do the work.
+fn interval(text: &str) -> Result<String, Status> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let scale = match &text[end..] {
+        "" | "s" => Some(1),
+        "m" | "min" => Some(60),
+        "h" => Some(3_600),
+        "d" => Some(86_400),
+        _ => None,
+    };
+    let seconds = text[..end].parse::<u64>().ok().zip(scale);
+    match seconds.and_then(|(number, scale)| number.checked_mul(scale)) {
+        Some(seconds) if seconds >= REFRESH_S_MIN => Ok(text.to_owned()),
+        _ => Err(invalid(&format!("refresh: write {REFRESH_S_MIN}s or more, as 90s, 5m or 1h"))),
+    }
+}
+
+const REFRESH_S_MIN: u64 = 10;
+
 fn known(key: &str, value: &Option<String>, all: &[&str]) -> Result<(), Status> {
     match value {
         Some(value) if !all.contains(&value.as_str()) => {
@@ -256,9 +275,17 @@ mod tests {
             ("onlyReplicas", "yes"),
             ("server", "filer"),
             ("suid", "true"),
+            ("refresh", "9s"),
+            ("refresh", "0h"),
+            ("refresh", "soon"),
+            ("refresh", "99999999999999999999d"),
         ] {
             let status = parse(&[("name", NAME), (key, value)]).expect_err(key);
             assert!(status.message().contains(key), "{}", status.message());
+        }
+        for refresh in ["10", "90s", "1m", "2h"] {
+            let option = format!("--refresh={refresh}");
+            assert_eq!(tree(&[("refresh", refresh)]).0.options(), [&*option]);
         }
         assert!(parse(&[("name", "tools")]).is_err() && parse(&[]).is_err());
         assert!(parse(&[("name", NAME), ("tag", "a"), ("revision", "1")]).is_err());
