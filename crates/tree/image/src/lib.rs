@@ -5,6 +5,7 @@
 
 mod config;
 mod digest;
+mod download;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

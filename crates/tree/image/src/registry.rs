@@ -8,20 +8,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use data_encoding::BASE64;
-use futures_util::{Stream, TryStreamExt as _, stream};
+use futures_util::{Stream, stream};
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::OciDistributionError;
-use oci_client::manifest::OciDescriptor;
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 use tokio::runtime::Runtime;
 
 use crate::config::{
     DOCKER_MANIFEST_TYPE, INDEX_TYPE, MANIFEST_LIST_TYPE, MANIFEST_TYPE, Manifest,
 };
 use crate::digest::Sha256Digest;
+use crate::download::{Downloads, read};
 use crate::error::Error;
+use crate::source::MANIFEST_LEN_MAX;
 
 /// Access to registries.
 #[derive(Debug, Clone, Default)]
@@ -34,9 +36,10 @@ pub struct RegistryOptions {
 
 pub(crate) struct Registry {
     runtime: Runtime,
+    /// For uploads.
     client: Client,
+    downloads: Downloads,
     reference: Reference,
-    auth: RegistryAuth,
 }
 
 impl Registry {
@@ -45,55 +48,73 @@ impl Registry {
             .parse()
             .map_err(|error| Error::invalid(reference, format!("{error}; give HOST/NAME:TAG")))?;
         vouch_tls::install_provider();
-        let protocol =
-            if options.plain_http { ClientProtocol::Http } else { ClientProtocol::Https };
+        let (scheme, protocol) = match options.plain_http {
+            true => ("http", ClientProtocol::Http),
+            false => ("https", ClientProtocol::Https),
+        };
         let config = ClientConfig {
             protocol,
             connect_timeout: Some(TIMEOUT),
             read_timeout: Some(TIMEOUT),
-            user_agent: concat!("vouch/", env!("CARGO_PKG_VERSION")),
+            user_agent: USER_AGENT,
             ..ClientConfig::default()
         };
-        let failed = registry_error(&reference);
-        let client = Client::try_from(config).map_err(failed)?;
+        let client = Client::try_from(config).map_err(registry_error(&reference))?;
         let auth = credentials(&reference, options)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Error::io("runtime"))?;
         runtime.block_on(client.store_auth_if_needed(reference.resolve_registry(), &auth));
-        Ok(Self { runtime, client, reference, auth })
+        let http = reqwest::Client::builder()
+            .connect_timeout(TIMEOUT)
+            .read_timeout(TIMEOUT)
+            .user_agent(USER_AGENT)
+            .build()
+            .map_err(|error| registry_error(&reference)(error.into()))?;
+        let downloads = Downloads::new(http, scheme, &reference, auth);
+        Ok(Self { runtime, client, downloads, reference })
     }
 
     /// The manifest or index of this digest, or of the reference.
     pub(crate) fn manifest(&self, digest: Option<&Sha256Digest>) -> Result<Vec<u8>, Error> {
-        let reference = match digest {
-            Some(digest) => self.reference.clone_with_digest(digest.to_string()),
-            None => self.reference.clone(),
+        let tag = self.reference.tag().unwrap_or("latest");
+        let name = digest.map(ToString::to_string);
+        let name = name.as_deref().or(self.reference.digest()).unwrap_or(tag);
+        let accept =
+            [MANIFEST_TYPE, INDEX_TYPE, DOCKER_MANIFEST_TYPE, MANIFEST_LIST_TYPE].join(", ");
+        let download = async {
+            let response = self.downloads.get(&format!("manifests/{name}"), &accept).await?;
+            read(response, MANIFEST_LEN_MAX as usize).await
         };
-        let kinds = [MANIFEST_TYPE, INDEX_TYPE, DOCKER_MANIFEST_TYPE, MANIFEST_LIST_TYPE];
-        let pull = self.client.pull_manifest_raw(&reference, &self.auth, &kinds);
-        let (bytes, _) = self.runtime.block_on(pull).map_err(registry_error(&reference))?;
-        Ok(bytes.to_vec())
+        let bytes = self.runtime.block_on(download).map_err(registry_error(&self.reference))?;
+        if name.contains(':') && name != Sha256Digest::of(&bytes).to_string() {
+            return Err(Error::Digest(name.to_owned()));
+        }
+        Ok(bytes)
     }
 
     /// Downloads a blob of `size` bytes to a temporary file, verified.
     pub(crate) fn blob(&self, digest: &Sha256Digest, size: u64) -> Result<File, Error> {
         let mut file = tempfile::tempfile().map_err(Error::io("temporary file"))?;
-        let descriptor = OciDescriptor { digest: digest.to_string(), ..OciDescriptor::default() };
+        let mut hasher = Sha256::new();
         let download = async {
-            let mut blob = self.client.pull_blob_stream(&self.reference, &descriptor).await?;
+            let mut blob = self.downloads.get(&format!("blobs/{digest}"), "*/*").await?;
             let mut left = size;
-            while let Some(bytes) = blob.try_next().await? {
+            while let Some(bytes) = blob.chunk().await? {
                 left = left.checked_sub(bytes.len() as u64).ok_or_else(|| {
                     let longer = format!("blob {digest} is longer than its manifest says");
                     OciDistributionError::GenericError(Some(longer))
                 })?;
+                hasher.update(&bytes);
                 file.write_all(&bytes)?;
             }
             Ok(())
         };
         self.runtime.block_on(download).map_err(registry_error(&self.reference))?;
+        if Sha256Digest(hasher.finalize().into()) != *digest {
+            return Err(Error::Digest(digest.to_string()));
+        }
         file.seek(SeekFrom::Start(0)).map_err(Error::io("temporary file"))?;
         Ok(file)
     }
@@ -221,6 +242,8 @@ fn usual_auth_files() -> Vec<PathBuf> {
     .flatten()
     .collect()
 }
+
+const USER_AGENT: &str = concat!("vouch/", env!("CARGO_PKG_VERSION"));
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

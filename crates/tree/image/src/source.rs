@@ -445,7 +445,7 @@ impl Read for Slice<'_> {
     }
 }
 
-const MANIFEST_LEN_MAX: u64 = 4 << 20;
+pub(crate) const MANIFEST_LEN_MAX: u64 = 4 << 20;
 
 const CONFIG_LEN_MAX: u64 = 8 << 20;
 
