@@ -40,17 +40,27 @@ const UID: &str = "%{uid}";
 
 impl CachePattern {
     /// # Errors
-    /// If it is no absolute path in which `%{uid}` stands once.
+    /// If it is no absolute path in which `%{uid}` stands once, or if a user could put a link in place
+    /// of a directory on the path: root would write to where the link leads.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
         let path = text.strip_prefix("FILE:").unwrap_or(text);
         let is_good = path.starts_with('/')
             && path.matches(UID).count() == 1
             && Path::new(path).file_name().is_some();
-        match is_good && !text.starts_with("KEYRING:") {
-            true => Ok(Self(path.to_owned())),
-            false => Err(Error::Configuration(format!(
-                "--cache {text}: write FILE: and an absolute path with %{{uid}} in it"
-            ))),
+        let refuse = |why: &str| Err(Error::Configuration(format!("--cache {text}: {why}")));
+        if !is_good || text.starts_with("KEYRING:") {
+            return refuse("write FILE: and an absolute path with %{uid} in it");
+        }
+        let (before, after) = path.split_once(UID).expect("stands there once");
+        let above = &before[..=before.rfind('/').expect("absolute")];
+        let is_open = || std::fs::metadata(above).is_ok_and(|found| found.mode() & 0o022 != 0);
+        match after.matches('/').count() {
+            0 => Ok(Self(path.to_owned())),
+            1 if !is_open() => Ok(Self(path.to_owned())),
+            _ => refuse(
+                "users could put links in place of its directories; write %{uid} into the name of \
+                 the file, as FILE:/tmp/krb5cc_%{uid}",
+            ),
         }
     }
 
@@ -417,6 +427,8 @@ mod tests {
             "KEYRING:persistent:%{uid}",
             "FILE:/%{uid}/%{uid}",
             "KCM:%{uid}",
+            "FILE:/tmp/%{uid}/cc",
+            "FILE:/usr/%{uid}/tmp/cc",
         ] {
             assert!(CachePattern::parse(bad).is_err(), "{bad}");
         }
@@ -424,5 +436,6 @@ mod tests {
             CachePattern::parse("FILE:/run/x/cc_%{uid}").unwrap().path(7),
             Path::new("/run/x/cc_7")
         );
+        assert!(CachePattern::parse("FILE:/usr/%{uid}/cc").is_ok());
     }
 }
