@@ -175,7 +175,7 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
         .map(|bar| bar.label.chars().count())
         .max()
         .unwrap_or(0);
-    let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, WIDTH / 3.0);
+    let left = (label_len as f64 * CHAR_WIDTH + 16.0).clamp(BAR_LEFT, BAR_LEFT_MAX);
     let x = Scale::of(
         groups.iter().flat_map(|(_, bars)| bars).map(Bar::longest).chain([0.0]),
         false,
@@ -230,7 +230,7 @@ fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
         "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         left - 8.0,
         y + 15.0,
-        escape(&bar.label)
+        escape(&shortened(&bar.label, ((left - 16.0) / CHAR_WIDTH) as usize))
     );
     for (part, len) in bar.parts.iter().enumerate() {
         let (from, to) = (x.at(at), x.at(at + len));
@@ -268,6 +268,15 @@ impl Bar {
     fn longest(&self) -> f64 {
         self.parts.iter().sum::<f64>().max(self.uncertainty.map_or(0.0, |(_, high)| high))
     }
+}
+
+/// The whole text is the title of the bar.
+fn shortened(text: &str, len_max: usize) -> String {
+    if text.chars().count() <= len_max {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(len_max.saturating_sub(1)).collect();
+    format!("{}…", start.trim_end())
 }
 
 pub(super) fn escape(text: &str) -> String {
@@ -387,6 +396,7 @@ const LABEL_HEIGHT: f64 = 18.0;
 const BAR: f64 = 22.0;
 const GAP: f64 = 8.0;
 const BAR_LEFT: f64 = 110.0;
+const BAR_LEFT_MAX: f64 = 224.0;
 
 const CHAR_WIDTH: f64 = 6.8;
 const BAR_RIGHT: f64 = 120.0;
@@ -423,5 +433,28 @@ mod tests {
                 && !svg.contains("NaN"),
             "{svg}"
         );
+    }
+
+    #[test]
+    fn labels_of_bars_stay_inside() {
+        let shown = |label: &str| {
+            let bar = Bar {
+                label: label.into(),
+                look: 0,
+                parts: vec![1.0],
+                uncertainty: None,
+                tells: "1 s".into(),
+            };
+            let svg = bars("t", "s", &[(String::new(), vec![bar])]);
+            let (_, text) = svg.split_once("<text class=\"label end\" x=\"").expect("a label");
+            let (place, text) = text.split_once('"').expect("its place");
+            let text = text.split(['>', '<']).nth(1).expect("its text").to_owned();
+            let len = text.chars().count() as f64 * CHAR_WIDTH;
+            assert!(len <= place.parse::<f64>().expect("a number"), "{svg}");
+            assert!(svg.contains(&format!("<title>{label} ")), "{svg}");
+            text
+        };
+        assert_eq!(shown("RustCrypto (detects the CPU)"), "RustCrypto (detects the CPU)");
+        assert!(shown(&"long label ".repeat(9)).ends_with('…'));
     }
 }

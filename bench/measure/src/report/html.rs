@@ -355,7 +355,10 @@ pub(super) fn cpu_drawings(run: &Run, title: &str, results: &[&CaseResult]) -> V
                 1e6
             };
             let (client, server) = (subject.client_cpu_s?, subject.server_cpu_s);
-            let tells = format!("{} + {}", cpu(subject, Some(client)), cpu(subject, server));
+            let tells = match server {
+                Some(_) => format!("{} + {}", cpu(subject, Some(client)), cpu(subject, server)),
+                None => cpu(subject, Some(client)),
+            };
             Some((vec![client * unit, server.unwrap_or(0.0) * unit], None, tells))
         });
         if groups.iter().any(|(_, bars)| !bars.is_empty()) {
