@@ -308,6 +308,7 @@ impl Sources {
         let mut left_out = Vec::new();
         let rules = effective(&entries, &self.hosts, None);
         warnings.extend(entries.iter().filter_map(|(entry, _)| self.holds_state(&entry.source)));
+        warnings.extend(shown_in_snapshots(&entries));
         let exports = self.build(entries, &mut warnings, &mut left_out)?;
         Ok(Loaded { exports, rules, warnings, left_out, kerberos })
     }
@@ -544,6 +545,33 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, SourceError> {
         files.extend(found);
     }
     Ok(files)
+}
+
+/// Exports whose files clients of an export above also see, in its snapshots.
+fn shown_in_snapshots(entries: &ListedEntries) -> Vec<String> {
+    let path = |entry: &Entry| match &entry.source {
+        Source::Directory(path) => Some(PathBuf::from(OsStr::from_bytes(path))),
+        _ => None,
+    };
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    let pairs = entries.iter().flat_map(|(upper, _)| {
+        let above = path(upper).filter(|_| first(upper).snapshots().is_some());
+        entries.iter().filter_map(move |(lower, _)| {
+            let (above, below) = (above.as_ref()?, path(lower)?);
+            let is_shown = below != *above
+                && below.starts_with(above)
+                && device(&below).is_some_and(|lower| device(above) == Some(lower));
+            is_shown.then(|| (upper.source.to_string(), lower.source.to_string()))
+        })
+    });
+    let warning = |(upper, lower): (String, String)| {
+        format!(
+            "{}: its snapshots show the files of {} to its clients, with its own options and not those of {1}; see docs/snapshots.md",
+            printable(upper.as_bytes()),
+            printable(lower.as_bytes())
+        )
+    };
+    pairs.map(warning).collect()
 }
 
 fn not_mounted(source: &Source, options: &Options) -> Option<String> {

@@ -168,6 +168,23 @@ fn export_of_the_servers_own_state_is_warned_of() {
 }
 
 #[test]
+fn export_below_one_with_snapshots_is_warned_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path().display().to_string();
+    fs::create_dir(directory.path().join("below")).unwrap();
+    let warned = |options: &str, below: &str| {
+        let (_file, list) = file(&format!("{at} *({options})\n{below} *(sec=krb5p)\n"));
+        let loaded = sources(list).load(&Changes::default()).unwrap();
+        let start = format!("{at}: its snapshots show the files of {below}");
+        loaded.warnings.iter().any(|warning| warning.starts_with(&start))
+    };
+    assert!(warned("ro,snapshots=/snaps", &format!("{at}/below")));
+    assert!(!warned("ro", &format!("{at}/below")));
+    assert!(!warned("ro,snapshots=/snaps", &format!("{at}/absent")));
+    assert!(!warned("ro,snapshots=/snaps", "/proc/fs"));
+}
+
+#[test]
 fn faults_of_all_files_are_named() {
     let (first, list) = file("/srv/a *(nonsense)\n/srv/b *(folly)\n");
     let (second, _) = file("/srv/c *(trash)\n");
