@@ -6,8 +6,10 @@ mod segment_index;
 mod whole_files;
 mod writer;
 
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -108,6 +110,19 @@ impl DiskCache {
 
     pub(crate) fn quota_bytes(&self) -> u64 {
         self.index.quota_bytes()
+    }
+}
+
+/// Opens a file of the directory. If other users may write there, it may be a link of theirs to
+/// another file, or a pipe that never answers.
+fn open_regular(path: &Path, is_writable: bool) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let mut options = OpenOptions::new();
+    options.read(true).write(is_writable).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("is not a regular file")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
+use super::open_regular;
 use super::segment::{
     LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan,
 };
@@ -29,6 +30,9 @@ const BATCH_LEN_MAX: u64 = 1 << 20;
 
 /// Ends segments of very small frames early.
 const LIST_SHARE: u64 = 16;
+
+/// Of any quota.
+const LIST_LEN_MAX: u64 = SEGMENT_LEN_MAX / LIST_SHARE + 4096;
 
 /// Share of the next segment for recently read frames that survive an eviction.
 const KEPT_SHARE: u64 = 4;
@@ -117,10 +121,9 @@ impl SegmentIndex {
     }
 
     fn load_segment(&self, id: SegmentId) -> io::Result<()> {
-        let file = File::open(self.path(id))?;
+        let file = open_regular(&self.path(id), false)?;
         let len = file.metadata()?.len();
-        let list_segments = fs::read(self.list_path(id)).ok().and_then(|bytes| decode_list(&bytes));
-        let records = match list_segments {
+        let records = match self.read_list(id).ok().and_then(|bytes| decode_list(&bytes)) {
             Some(records) => records,
             None => {
                 let (records, _) = scan(&file, len)?;
@@ -199,11 +202,14 @@ impl SegmentIndex {
         self.make_dir()?;
         let _turn = self.lock_directory()?;
         self.make_room(self.segment_len + self.segment_len / LIST_SHARE, keep)?;
-        let mut id = self.list_segments()?.last().map_or(1, |last| last + 1);
-        let file = loop {
+        let last = self.list_segments()?.last().copied().unwrap_or(0);
+        let mut ids = (last..SegmentId::MAX).map(|before| before + 1);
+        let (id, file) = loop {
+            let id =
+                ids.next().ok_or_else(|| io::Error::other("no number is left for a segment"))?;
             match OpenOptions::new().read(true).write(true).create_new(true).open(self.path(id)) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => id += 1,
-                made => break Arc::new(made?),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => break (id, Arc::new(made?)),
             }
         };
         flock(&*file, FlockOperation::NonBlockingLockExclusive)?;
@@ -247,10 +253,19 @@ impl SegmentIndex {
         let _ = flock(&*open.file, FlockOperation::Unlock);
     }
 
+    fn read_list(&self, id: SegmentId) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        open_regular(&self.list_path(id), false)?.take(LIST_LEN_MAX).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     fn write_list(&self, id: SegmentId, records: &[(BlockHandle, Span)]) -> io::Result<()> {
         let (path, fresh) = (self.list_path(id), self.dir.join(format!("segment-{id:016x}.new")));
-        let written =
-            fs::write(&fresh, encode_list(records)).and_then(|()| fs::rename(&fresh, path));
+        // Of a killed process.
+        let _ = fs::remove_file(&fresh);
+        let written = File::create_new(&fresh)
+            .and_then(|mut file| file.write_all(&encode_list(records)))
+            .and_then(|()| fs::rename(&fresh, path));
         if written.is_err() {
             let _ = fs::remove_file(&fresh);
         }

@@ -54,6 +54,48 @@ async fn frames_survive_restart() {
     }
 }
 
+/// Of another user who may write to the directory.
+#[tokio::test]
+async fn files_of_others_are_neither_followed_nor_waited_for() {
+    let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);
+    put(&open(dir.path(), quota), 0..100, 5000).await;
+    let place = |name: &str| dir.path().join("cache").join(name);
+    let victim = dir.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let link = |name: &str| std::os::unix::fs::symlink(&victim, place(name)).unwrap();
+    // Written when the first process ends.
+    while fs::remove_file(place("segment-0000000000000001.list")).is_err() {
+        tokio::task::yield_now().await;
+    }
+    link("segment-0000000000000001.new");
+    link("segment-0000000000000002");
+    let (pipe, mode) = (place("segment-0000000000000003"), 0o666.into());
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    fs::write(place("segment-0000000000000004"), "no record").unwrap();
+    let list = File::create(place("segment-0000000000000004.list")).unwrap();
+    list.set_len(1 << 42).unwrap();
+    fs::write(place("segment-ffffffffffffffff"), "").unwrap();
+    let key = WholeKey { top: make_frame(1, 5000).0, size: 8 };
+    let cache = open(dir.path(), quota);
+    for n in 0..100 {
+        let (handle, stored) = make_frame(n, 5000);
+        assert_eq!(get_verified(&cache, &handle).as_deref(), Some(&stored[..]), "frame {n}");
+    }
+    let whole = cache.whole.finish(&key, cache.whole.create(&key).unwrap().unwrap()).unwrap();
+    drop(whole);
+    assert!(cache.whole.open_existing(&key).unwrap().is_some(), "it is ours");
+    let path = fs::read_dir(dir.path().join("cache"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains("whole-"))
+        .unwrap();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert!(cache.whole.open_existing(&key).unwrap().is_none());
+    std::os::unix::fs::symlink(&victim, &path).unwrap();
+    assert!(cache.whole.open_existing(&key).is_err());
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+}
+
 #[tokio::test]
 async fn keeps_quota_and_recently_read_frames() {
     let (dir, quota) = (tempfile::tempdir().unwrap(), 8 << 20);

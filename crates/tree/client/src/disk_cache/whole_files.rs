@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use vouch_tree::BlockHandle;
 
+use super::open_regular;
 use super::segment_index::{STAT_BLOCK, SegmentIndex};
 
 /// The rest is for segments, which hold most of this data too.
@@ -106,10 +107,12 @@ impl WholeFiles {
     }
 
     /// An unverified file of an earlier process. `WouldBlock` if this or another process uses it.
+    /// Another user's file is removed: the kernel would read what its owner writes later.
     pub(crate) fn open_existing(&self, key: &WholeKey) -> io::Result<Option<StoredFile>> {
         let path = self.path(key);
         match lock(&path) {
-            Ok(file) => Ok(Some(StoredFile { file, path, stamp: None })),
+            Ok(file) if is_ours(&file) => Ok(Some(StoredFile { file, path, stamp: None })),
+            Ok(_) => fs::remove_file(path).map(|()| None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -121,7 +124,7 @@ impl WholeFiles {
         let path = self.path(key);
         [(path.clone(), false), (unfinished(&path), true)].into_iter().find_map(
             |(path, is_unfinished)| {
-                let file = OpenOptions::new().read(true).write(true).open(&path).ok()?;
+                let file = open_regular(&path, true).ok().filter(is_ours)?;
                 let is_same = file.metadata().is_ok_and(|metadata| metadata.ino() == inode);
                 is_same.then_some((StoredFile { file, path, stamp: None }, is_unfinished))
             },
@@ -238,6 +241,13 @@ impl FileStamp {
     }
 }
 
+/// Nobody else can write to it.
+fn is_ours(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| {
+        metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+    })
+}
+
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
@@ -245,7 +255,7 @@ fn unfinished(path: &Path) -> PathBuf {
 }
 
 fn lock(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let file = open_regular(path, true)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
