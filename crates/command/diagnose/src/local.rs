@@ -57,7 +57,7 @@ fn fuse() -> Finding {
     let problem = |why: &str| Finding::problem(Fault::NoFuse, DEVICE, why);
     match fs::File::options().read(true).write(true).open(DEVICE) {
         Ok(_) if rustix::process::geteuid().is_root() || is_in_path("fusermount3") => Finding::ok(DEVICE, "can be opened"),
-        Ok(_) => Finding::problem(Fault::NoFusermount, "fusermount3", "is not installed, so users other than root cannot mount")
+        Ok(_) => Finding::problem(Fault::NoFusermount, "fusermount3", "is not installed, so users other than root can neither mount nor unmount")
             .cure("install the package fuse3"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => problem("does not exist, so nothing can be mounted")
             .cure("run `modprobe fuse`; in a container, give it the device (--device /dev/fuse --cap-add SYS_ADMIN)"),

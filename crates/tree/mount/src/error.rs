@@ -19,7 +19,7 @@ pub enum MountError {
     )]
     NoFuse { source: io::Error },
     #[error(
-        "fusermount3 is not installed, so users other than root cannot mount; install the package fuse3"
+        "fusermount3 is not installed, so users other than root can neither mount nor unmount; install the package fuse3"
     )]
     NoFusermount,
     #[error("{}: not allowed to mount: {why}", path.display())]

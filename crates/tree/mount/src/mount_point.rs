@@ -191,7 +191,10 @@ pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
             command
                 .args([OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), path.as_os_str()])
                 .stdin(Stdio::null());
-            let output = command.output().map_err(failed)?;
+            let output = command.output().map_err(|source| match source.kind() {
+                io::ErrorKind::NotFound => MountError::NoFusermount,
+                _ => failed(source),
+            })?;
             if output.status.success() {
                 return Ok(());
             }

@@ -60,6 +60,41 @@ fn ordinary_user_mounts_reads_and_unmounts() {
     }
 }
 
+#[test]
+#[ignore = "needs root and FUSE"]
+fn missing_fusermount_is_named() {
+    require_program("fusermount3");
+    require("root", is_root());
+    let (site, _replica) = TestSite::served();
+    let user = User::of(&site);
+    for directory in ["mounted", "mnt"] {
+        fs::create_dir(user.home.join(directory)).expect("new");
+        user.owns(&user.home.join(directory));
+    }
+    // Seen by this mount namespace only.
+    fs::create_dir(site.path("programs")).expect("new");
+    let name = site.name("");
+    let script = format!(
+        "run='setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups -- ./vouch'
+        $run mount --background --log-file log '{name}' mounted || exit
+        mount -t tmpfs none ../programs && mkdir ../programs/upper ../programs/work &&
+        mount -t overlay -o lowerdir=/usr/bin,upperdir=../programs/upper,workdir=../programs/work none /usr/bin &&
+        rm -f /usr/bin/fusermount3 /usr/bin/fusermount || exit
+        $run mount '{name}' mnt; echo $? >&2
+        $run umount mounted; echo $? >&2
+        umount mounted"
+    );
+    let output = user.output(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let refusals = ["vouch: mount: ", "vouch: umount: "].map(|said| {
+        format!(
+            "{said}fusermount3 is not installed, so users other than root can neither mount nor \
+             unmount; install the package fuse3\n7\n"
+        )
+    });
+    assert_eq!(text, refusals.concat());
+}
+
 struct User {
     home: PathBuf,
 }
@@ -99,7 +134,11 @@ impl User {
         } else {
             Command::new(tool.as_ref())
         };
-        command.args(args).current_dir(&self.home).stdin(Stdio::null()).env("HOME", &self.home);
+        self.output(command.args(args))
+    }
+
+    fn output(&self, command: &mut Command) -> Output {
+        command.current_dir(&self.home).stdin(Stdio::null()).env("HOME", &self.home);
         for variable in
             ["VOUCH_STATE", "VOUCH_CACHE", "VOUCH_LOG", "XDG_STATE_HOME", "XDG_CACHE_HOME"]
         {
