@@ -6,7 +6,7 @@ use crate::test_site::Replica;
 pub(crate) struct Gateway {
     child: KillOnDrop,
     pub(crate) address: String,
-    page: String,
+    pub(crate) page: String,
 }
 
 impl Gateway {
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+pub(crate) fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     let mut socket = TcpStream::connect(address).expect("the gateway listens");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     let lines: String =

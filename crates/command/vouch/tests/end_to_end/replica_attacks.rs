@@ -1,3 +1,4 @@
+use crate::gateway::{Gateway, request};
 use crate::prelude::*;
 
 #[test]
@@ -92,6 +93,46 @@ fn revocation_without_a_reason_is_reported_once() {
             "{output_text}"
         );
         assert_eq!(output_text.lines().count(), 1, "{output_text}");
+    }
+}
+
+#[test]
+fn revocation_shows_at_each_service_and_command() {
+    let (site, replica) = TestSite::served();
+    let name = site.name("");
+    site.run_ok(["pull", &name, "--db", "mirror"]);
+    let mirror = site.serve_db("mirror", 0);
+    let gateway = Gateway::start(&site, &["--refresh", "1s"]);
+    let health = |page: &str| request(page, "GET", "/healthz", &[]).status;
+    let pages = [&*replica.page, &mirror.page, &gateway.page];
+    assert_eq!(pages.map(health), [200; 3]);
+    site.run_ok(["revoke", "keys", "--reason", "stolen", "--db", "db"]);
+    within(10, "the replica refuses to be seen as healthy", || health(&replica.page) == 503);
+    // The mirror learns it from its publisher, and the gateway from any replica.
+    within(10, "pull ends with it", || {
+        site.run(["pull", &name, "--db", "mirror"]).status.code() == Some(5)
+    });
+    within(10, "mirror and gateway show it", || pages.map(health) == [503; 3]);
+    for page in [&replica.page, &mirror.page] {
+        let shown: serde_json::Value =
+            serde_json::from_slice(&request(page, "GET", "/healthz", &[]).body).expect("JSON");
+        let tree = &shown["trees"][0];
+        assert_eq!((&tree["state"], &tree["trouble"]), (&"revoked".into(), &"stolen".into()));
+    }
+    assert_eq!(gateway.get("/hello").status, 410);
+    site.write("src/hello", "one more\n");
+    let location = site.location();
+    let publish = format!("publish src --db db --keys keys --location {location}");
+    for refused in [&*publish, "verify --db db", "verify --db mirror", &format!("verify {name}")] {
+        site.expect_err(5, refused, &["revoked", "stolen"]);
+    }
+    for warned in ["log --db db", "gc --db mirror"] {
+        let output = site.run(warned);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success() && text.contains("is revoked (stolen)"),
+            "{warned}: {text}"
+        );
     }
 }
 

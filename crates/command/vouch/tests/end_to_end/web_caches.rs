@@ -179,6 +179,8 @@ fn default_packs_are_kept_by_each_web_cache() {
         site.write(&format!("src/{number}"), noise(number, 150_000));
     }
     site.publish();
+    let packs = site.count("db/packs");
+    assert!(packs > 10, "{packs} packs");
     let origin_port = free_port();
     let _origin = nginx_with(&site, origin_port, "");
     for cache in [Cache::StockSquid, Cache::Varnish, Cache::Nginx, Cache::Haproxy] {
