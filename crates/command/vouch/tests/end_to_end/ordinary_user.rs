@@ -75,7 +75,7 @@ fn missing_fusermount_is_named() {
     fs::create_dir(site.path("programs")).expect("new");
     let name = site.name("");
     let script = format!(
-        "run='setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups -- ./vouch'
+        "export PATH=/usr/bin:/bin; run='setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups -- ./vouch'
         $run mount --background --log-file log '{name}' mounted || exit
         mount -t tmpfs none ../programs && mkdir ../programs/upper ../programs/work &&
         mount -t overlay -o lowerdir=/usr/bin,upperdir=../programs/upper,workdir=../programs/work none /usr/bin &&
