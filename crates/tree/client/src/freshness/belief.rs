@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vouch_log::evidence::{LogEvidence, Witnessing};
 use vouch_log::policy::{POLICY_LEN_MAX, Policy};
 use vouch_tree::{HostId, SignedFsinfo};
-use vouch_xdr::Xdr as _;
+use vouch_xdr::{Error as XdrError, Xdr as _};
 
 use super::seen_store::SeenRecord;
 use crate::{Error, Result};
@@ -45,6 +45,19 @@ pub(crate) struct Believed {
     pub(crate) witnessing: Option<Witnessing>,
 }
 
+/// A revision and the evidence beside it, which nobody has verified.
+pub(crate) struct Offered<'a> {
+    pub(crate) signed: &'a [u8],
+    pub(crate) evidence: Option<std::result::Result<LogEvidence, XdrError>>,
+}
+
+impl<'a> Offered<'a> {
+    pub(crate) fn read(signed: &'a [u8], evidence: Option<&[u8]>) -> Self {
+        let evidence = evidence.filter(|bytes| !bytes.is_empty());
+        Self { signed, evidence: evidence.map(|bytes| LogEvidence::from_statement(bytes, signed)) }
+    }
+}
+
 /// Conditions beside those of [`vouch_tree::verify`].
 pub(crate) struct BeliefRules {
     pub(crate) hostid: HostId,
@@ -54,20 +67,19 @@ pub(crate) struct BeliefRules {
 
 impl BeliefRules {
     /// `Ok(None)` if nothing is demanded and nothing usable is offered. Costs no signature check if
-    /// neither the tree nor the reader demands anything, except that of a certificate. `signed`: the
-    /// verified revision. `demand`: the serial number of its certificate, if that demands witnesses.
+    /// neither the tree nor the reader demands anything, except that of a certificate. `offered`: its
+    /// revision has been verified. `demand`: the serial number of the revision's certificate, if that
+    /// demands witnesses.
     pub(crate) fn judge(
         &self,
         record: &SeenRecord,
-        signed: &[u8],
-        offered: Option<&[u8]>,
+        offered: &Offered<'_>,
         demand: Option<u64>,
         now: u64,
     ) -> std::result::Result<Option<Believed>, String> {
-        let offered = offered.filter(|bytes| !bytes.is_empty());
-        let known = SignedFsinfo::from_xdr(signed).ok();
+        let known = SignedFsinfo::from_xdr(offered.signed).ok();
         let known = known.as_ref().map(SignedFsinfo::cert);
-        let problem = match offered.map(|bytes| LogEvidence::from_statement(bytes, signed)) {
+        let problem = match &offered.evidence {
             None => "no proof comes with it that witnesses have seen it".to_owned(),
             Some(Err(error)) => format!("its proof cannot be read: {error}"),
             Some(Ok(evidence)) if !evidence.cert.is_certified(&self.hostid, known) => {
@@ -91,7 +103,7 @@ impl BeliefRules {
             }
             Some(Ok(evidence)) => {
                 let is_demanded = evidence.cert.policy().is_some() || !self.policies.is_empty();
-                let verify = || evidence.verify_certified(signed, &self.policies, now);
+                let verify = || evidence.verify_certified(offered.signed, &self.policies, now);
                 let witnessing = is_demanded.then(verify).transpose();
                 return Ok(Some(Believed {
                     log_serial: evidence.cert.serial(),
@@ -172,7 +184,8 @@ mod tests {
     #[test]
     fn quorum_of_reader_is_demanded() {
         let (rules, none) = (rules(Some(&two_of_three())), SeenRecord::default());
-        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, None, NOW);
+        let judge =
+            |offered: Option<&[u8]>| rules.judge(&none, &Offered::read(SIGNED, offered), None, NOW);
         assert!(judge(Some(&evidence(1, None, &[(1, NOW), (3, NOW)]))).is_ok());
         // None, too few, an unknown one, two times the same, a time in the future, no evidence.
         for cosigned in [
@@ -188,7 +201,7 @@ mod tests {
         judge(Some(b"vouch log proof v1\n\0")).unwrap_err();
         // Evidence about another revision.
         let good = evidence(1, None, &[(1, NOW), (3, NOW)]);
-        rules.judge(&none, b"of a thief", Some(&good), None, NOW).unwrap_err();
+        rules.judge(&none, &Offered::read(b"of a thief", Some(&good)), None, NOW).unwrap_err();
     }
 
     #[test]
@@ -196,18 +209,24 @@ mod tests {
         let (rules, demand) = (rules(None), two_of_three());
         let none = SeenRecord::default();
         let few = evidence(2, Some(&demand), &[(1, NOW)]);
-        rules.judge(&none, SIGNED, Some(&few), None, NOW).unwrap_err();
+        rules.judge(&none, &Offered::read(SIGNED, Some(&few)), None, NOW).unwrap_err();
         let good = evidence(2, Some(&demand), &[(1, NOW), (2, NOW)]);
-        let found = rules.judge(&none, SIGNED, Some(&good), None, NOW).unwrap().unwrap();
+        let found =
+            rules.judge(&none, &Offered::read(SIGNED, Some(&good)), None, NOW).unwrap().unwrap();
         let Believed { log_serial, evidence: kept, .. } = found;
         let seen = SeenRecord { log_serial, evidence: kept, ..SeenRecord::default() };
         // A thief leaves the evidence out, or brings an earlier certificate.
-        rules.judge(&seen, b"of a thief", None, None, NOW).unwrap_err();
+        rules.judge(&seen, &Offered::read(b"of a thief", None), None, NOW).unwrap_err();
         let earlier = evidence(1, None, &[]);
-        rules.judge(&seen, SIGNED, Some(&earlier), None, NOW).unwrap_err();
+        rules.judge(&seen, &Offered::read(SIGNED, Some(&earlier)), None, NOW).unwrap_err();
         let ended = evidence(3, None, &[]);
-        assert!(rules.judge(&seen, SIGNED, Some(&ended), None, NOW).is_ok());
-        assert!(rules.judge(&none, b"of a tree without a log", None, None, NOW).unwrap().is_none());
+        assert!(rules.judge(&seen, &Offered::read(SIGNED, Some(&ended)), None, NOW).is_ok());
+        assert!(
+            rules
+                .judge(&none, &Offered::read(b"of a tree without a log", None), None, NOW)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -215,7 +234,8 @@ mod tests {
         let strict = two_of_three();
         let lax = rules(Some(b"quorum none\n"));
         let few = evidence(1, Some(&strict), &[(1, NOW)]);
-        lax.judge(&SeenRecord::default(), SIGNED, Some(&few), None, NOW).unwrap_err();
+        lax.judge(&SeenRecord::default(), &Offered::read(SIGNED, Some(&few)), None, NOW)
+            .unwrap_err();
     }
 
     #[test]
@@ -225,7 +245,8 @@ mod tests {
         let (rules, tree) = (rules(Some(own.as_bytes())), two_of_three());
         let cosigned = [(1, NOW - 9), (3, NOW - 5), (4, NOW - 20), (5, NOW - 99)];
         let offered = evidence(1, Some(&tree), &cosigned);
-        let found = rules.judge(&SeenRecord::default(), SIGNED, Some(&offered), None, NOW);
+        let found =
+            rules.judge(&SeenRecord::default(), &Offered::read(SIGNED, Some(&offered)), None, NOW);
         assert_eq!(
             found.unwrap().unwrap().witnessing,
             Some(Witnessing {
@@ -241,7 +262,9 @@ mod tests {
     #[test]
     fn signing_certificate_demands_witnesses_of_readers_that_come_first() {
         let (rules, none, demand) = (rules(None), SeenRecord::default(), two_of_three());
-        let judge = |offered: Option<&[u8]>| rules.judge(&none, SIGNED, offered, Some(5), NOW);
+        let judge = |offered: Option<&[u8]>| {
+            rules.judge(&none, &Offered::read(SIGNED, offered), Some(5), NOW)
+        };
         let cosigned = [(1, NOW), (2, NOW)];
         assert!(judge(Some(&evidence(5, Some(&demand), &cosigned))).is_ok());
         // A mirror drops the evidence, or a thief brings another certificate of the root key.

@@ -21,7 +21,7 @@ use vouch_xdr::Xdr as _;
 
 use crate::clock::Clock;
 use crate::fork::{Contradiction, Fork, ForkSide};
-use crate::freshness::belief::BeliefRules;
+use crate::freshness::belief::{BeliefRules, Offered};
 use crate::freshness::seen_store::{SeenRecord, SeenStore};
 use crate::revision::Revision;
 use crate::{Error, Result};
@@ -270,7 +270,8 @@ impl Freshness {
             Ok(verified) => verified,
             Err(Refusal::Rollback { offered, .. }) => return Ok(OfferVerdict::Stale(offered)),
             Err(Refusal::Forked { revision, .. }) => {
-                let kept = self.find_fork(&record, signed, evidence).and_then(|(_, kept)| kept);
+                let offered = Offered::read(signed, evidence);
+                let kept = self.find_fork(&record, &offered).and_then(|(_, kept)| kept);
                 return Ok(OfferVerdict::Refused(Refusal::Forked { revision, kept }, false));
             }
             Err(refusal) => {
@@ -283,16 +284,15 @@ impl Freshness {
         };
         // Before the record moves on: a thief's revision must not make honest ones look old.
         let demand = verified.is_witnessed.then_some(verified.seen.cert_serial);
-        let believed = match self.belief.judge(&record, signed, evidence, demand, now) {
+        let offered = Offered::read(signed, evidence);
+        let believed = match self.belief.judge(&record, &offered, demand, now) {
             Ok(believed) => believed,
             Err(why) => {
                 let revision = verified.fsinfo.revision;
                 return Ok(OfferVerdict::Refused(Refusal::Unwitnessed { revision, why }, false));
             }
         };
-        if let Some((Contradiction::Heads { size, .. }, kept)) =
-            self.find_fork(&record, signed, evidence)
-        {
+        if let Some((Contradiction::Heads { size, .. }, kept)) = self.find_fork(&record, &offered) {
             let refusal = Refusal::ForkedLog { size, kept };
             // The root key decides between two publishers, as for numbers of revisions.
             if verified.seen.cert_serial == record.seen.cert_serial {
@@ -363,7 +363,8 @@ impl Freshness {
         if known.is_none() || evidence.is_none_or(is_kept) {
             return;
         }
-        let judged = self.belief.judge(record, signed, evidence, None, self.now());
+        let offered = Offered::read(signed, evidence);
+        let judged = self.belief.judge(record, &offered, None, self.now());
         let Ok(Some(believed)) = judged else { return };
         let time = |found: Option<Witnessing>| found.and_then(|found| found.quorum_time);
         if time(believed.witnessing) > time(known) {
@@ -378,15 +379,21 @@ impl Freshness {
     fn find_fork(
         &self,
         record: &SeenRecord,
-        signed: &[u8],
-        evidence: Option<&[u8]>,
+        offered: &Offered<'_>,
     ) -> Option<(Contradiction, Option<PathBuf>)> {
-        let side = |signed: &[u8], evidence: &[u8]| ForkSide {
-            signed: signed.to_vec(),
-            evidence: LogEvidence::from_statement(evidence, signed).ok(),
+        if record.signed.is_empty() && record.evidence.is_empty() {
+            return None;
+        }
+        let side = |offered: &Offered<'_>| ForkSide {
+            signed: offered.signed.to_vec(),
+            evidence: offered
+                .evidence
+                .as_ref()
+                .and_then(|evidence| evidence.as_ref().ok())
+                .cloned(),
         };
-        let ours = side(&record.signed, &record.evidence);
-        let theirs = side(signed, evidence.unwrap_or_default());
+        let ours = side(&Offered::read(&record.signed, Some(&record.evidence)));
+        let theirs = side(offered);
         let fork = Fork { ours, theirs, consistency: Vec::new() };
         let found = fork.contradictions(&self.hostid).into_iter().next()?;
         let kept = self.store.fork_directory(&self.hostid);

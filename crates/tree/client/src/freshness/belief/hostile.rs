@@ -20,7 +20,7 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_xdr::Xdr as _;
 
 use super::tests::{NOW, two_of_three, witness};
-use super::{BeliefRules, SeenRecord};
+use super::{BeliefRules, Offered, SeenRecord};
 
 const CASES_DEFAULT: u64 = 2000;
 
@@ -214,7 +214,7 @@ fn hostile_evidence_is_never_believed() {
                 (&signed, Some(bytes), &[""])
             }
         };
-        let judged = rules.judge(&record, shown, evidence.as_deref(), Some(2), NOW);
+        let judged = rules.judge(&record, &Offered::read(shown, evidence.as_deref()), Some(2), NOW);
         let why = judged.expect_err(&format!("seed {seed}, kind {kind}"));
         assert!(
             !why.is_empty() && causes.iter().any(|cause| why.contains(cause)),
@@ -223,7 +223,12 @@ fn hostile_evidence_is_never_believed() {
         // The honest evidence is believed.
         if seed % 16 == 0 {
             let good = world.evidence(&honest(), &world.root, 2, &quorum).to_xdr();
-            let judged = rules.judge(&SeenRecord::default(), &signed, Some(&good), Some(2), NOW);
+            let judged = rules.judge(
+                &SeenRecord::default(),
+                &Offered::read(&signed, Some(&good)),
+                Some(2),
+                NOW,
+            );
             assert!(judged.is_ok(), "seed {seed}: {judged:?}");
         }
     }
