@@ -1,14 +1,18 @@
 use std::future::Future;
 
 use foldhash::fast::FixedState;
-use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{OptionsBuilder, Weighter};
 use vouch_tree::{BlockHandle, FrameKind};
 
 use crate::frame::Frame;
 use crate::{Error, Result};
 
 const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
+
+/// The rest is for frames that nobody has read a second time. In the usual 3 % of it, what is fetched
+/// ahead would be evicted before it is read.
+const HOT_SHARE: f64 = 0.5;
 
 /// Trees have different ivs, so their handles must not mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,16 +45,15 @@ impl MemoryCache {
     /// `seed`: of the hashes, which decide what is evicted. Random, except in a simulation.
     pub(crate) fn with_seed(bytes_max: u64, seed: u64) -> Self {
         let items = (bytes_max / FRAME_WEIGHT_TYPICAL).clamp(64, 1 << 20) as usize;
+        let options = OptionsBuilder::new()
+            .estimated_items_capacity(items)
+            .weight_capacity(bytes_max.max(1))
+            .hot_allocation(HOT_SHARE)
+            .build()
+            .expect("all options are set");
         let hasher = FixedState::with_seed(seed);
-        Self {
-            cache: Cache::with(
-                items,
-                bytes_max.max(1),
-                ByMemory,
-                hasher,
-                DefaultLifecycle::default(),
-            ),
-        }
+        let lifecycle = DefaultLifecycle::default();
+        Self { cache: Cache::with_options(options, ByMemory, hasher, lifecycle) }
     }
 
     pub(crate) fn get(

@@ -24,6 +24,9 @@ pub const NOT_INTERRUPTED: Interrupt<'static> = &|| false;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(40);
 
+/// Of a file: programs that read tables ask for row groups of so many bytes at once.
+const READ_AHEAD_MAX: u64 = 32 << 20;
+
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Options of reading, as those of `vouch cat`.
@@ -131,6 +134,7 @@ impl Session {
             state_dir: options.state,
             certificate_dirs,
             policies: read_policies(&options.policies)?,
+            read_ahead_bytes_max: READ_AHEAD_MAX,
             ..ClientOptions::default()
         };
         Self::with_client_options(options)

@@ -11,6 +11,9 @@ use super::segment_index::{OpenSegment, SegmentIndex};
 
 const PAUSE: Duration = Duration::from_secs(30);
 
+/// More than a usual batch: only the first one of a segment is longer.
+const CAPACITY_MAX: usize = 4 << 20;
+
 pub(crate) enum WriteCommand {
     Keep { handle: BlockHandle, stored: Bytes },
     Flush(oneshot::Sender<()>),
@@ -28,6 +31,12 @@ impl Batch {
         encode_record(handle, frame, &mut self.bytes);
         self.records.push((*handle, Span { offset, len: frame.len() as u32 }));
     }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(CAPACITY_MAX);
+        self.records.clear();
+    }
 }
 
 pub(crate) fn run(
@@ -38,8 +47,10 @@ pub(crate) fn run(
 ) {
     let mut open: Option<OpenSegment> = None;
     let mut paused_until: Option<Instant> = None;
+    // Its memory is used again: new memory costs as much as the copy.
+    let mut batch = Batch::default();
     while let Ok(first) = queue.recv() {
-        let (mut batch, mut flushed, mut next) = (Batch::default(), Vec::new(), Some(first));
+        let (mut flushed, mut next) = (Vec::new(), Some(first));
         while let Some(command) = next {
             match command {
                 WriteCommand::Keep { handle, stored } => {
@@ -57,10 +68,10 @@ pub(crate) fn run(
             };
         }
         if paused_until.is_some_and(|until| Instant::now() < until) {
-            batch = Batch::default();
+            batch.clear();
         }
         if !batch.records.is_empty() {
-            match write(index, disk, &mut open, batch) {
+            match write(index, disk, &mut open, &mut batch) {
                 Ok(()) => paused_until = None,
                 Err(error) => {
                     tracing::warn!(
@@ -74,6 +85,7 @@ pub(crate) fn run(
                     open = None;
                 }
             }
+            batch.clear();
         }
         for done in flushed {
             let _ = done.send(());
@@ -88,7 +100,7 @@ fn write(
     index: &SegmentIndex,
     disk: &dyn Disk,
     open: &mut Option<OpenSegment>,
-    mut batch: Batch,
+    batch: &mut Batch,
 ) -> std::io::Result<()> {
     let (len, count) = (batch.bytes.len() as u64, batch.records.len());
     if let Some(full) = open.take_if(|open| !index.has_room(open, len, count)) {
@@ -102,7 +114,7 @@ fn write(
     let start = target.len as u32;
     let records = batch
         .records
-        .into_iter()
+        .drain(..)
         .map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span }))
         .collect();
     index.add_records(target, records, target.len + batch.bytes.len() as u64);

@@ -2,6 +2,7 @@ pub(crate) mod blob;
 mod read_ahead;
 mod read_ahead_beside;
 mod reader;
+mod repeated_reads;
 mod whole_file;
 
 pub use blob::Seek;

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::file::repeated_reads::RepeatedReads;
+
 const WINDOW_MIN: u64 = 256 * 1024;
 
 /// The kernel splits and reorders reads. A read within this distance of the expected offset counts as sequential.
@@ -12,36 +14,50 @@ pub(crate) struct ReadAhead {
     expected: u64,
     window: u64,
     fetched: u64,
+    repeated: RepeatedReads,
 }
 
 impl ReadAhead {
+    /// Ranges to fetch, the nearest first.
     pub(crate) fn on_read(
         &mut self,
         offset: u64,
         len: u64,
         size: u64,
         window_max: u64,
-    ) -> Option<Range<u64>> {
+    ) -> Vec<Range<u64>> {
         let end = offset.saturating_add(len).min(size);
         let is_sequential = offset.saturating_add(SLACK) >= self.expected
             && offset <= self.expected.saturating_add(SLACK);
         if offset >= size || window_max == 0 {
-            return None;
+            return Vec::new();
         }
         if !is_sequential {
-            *self = Self { expected: end, window: 0, fetched: end };
-            return None;
+            (self.expected, self.window, self.fetched) = (end, 0, end);
+            return self.repeated.on_read(&(offset..end), size, window_max);
         }
+        self.repeated.extends_run(&(offset..end));
+        self.on_sequential_read(offset..end, size, window_max).into_iter().collect()
+    }
+
+    fn on_sequential_read(
+        &mut self,
+        read: Range<u64>,
+        size: u64,
+        window_max: u64,
+    ) -> Option<Range<u64>> {
         let first = self.expected == 0;
-        self.expected = self.expected.max(end);
+        self.expected = self.expected.max(read.end);
         self.fetched = self.fetched.max(self.expected);
-        if first && end < size.min(WINDOW_MIN) {
+        if first && read.end < size.min(WINDOW_MIN) {
             return None;
         }
         if self.fetched - self.expected > self.window / 2 || self.fetched >= size {
             return None;
         }
-        self.window = (self.window * 2).clamp(WINDOW_MIN.min(window_max), window_max);
+        // The next read is as long as this one.
+        let len = if first { 0 } else { read.end - read.start };
+        self.window = (self.window * 2).max(len).clamp(WINDOW_MIN.min(window_max), window_max);
         let start = self.fetched;
         self.fetched = self.expected.saturating_add(self.window).min(size);
         (start < self.fetched).then_some(start..self.fetched)
@@ -73,7 +89,7 @@ mod tests {
                     "the read at {offset} is beyond the window, which ends at {fetched}"
                 );
             }
-            if let Some(range) = ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
+            for range in ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
                 longest = longest.max(range.end - range.start);
                 fetched = range.end;
             }
@@ -85,8 +101,8 @@ mod tests {
     #[test]
     fn random_reads_fetch_nothing() {
         let mut ahead = ReadAhead::default();
-        for offset in [40 * MIB, 8 * MIB, 90 * MIB, 20 * MIB, 60 * MIB] {
-            assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB), None);
+        for offset in [40 * MIB, 8 * MIB, 90 * MIB, 21 * MIB, 63 * MIB] {
+            assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB), []);
         }
     }
 
@@ -103,8 +119,11 @@ mod tests {
                 let offset = if sequential { next } else { offset };
                 let before = ahead.clone();
                 let end = offset.saturating_add(len).min(size);
-                if let Some(range) = ahead.on_read(offset, len, size, max) {
+                for range in ahead.on_read(offset, len, size, max) {
                     prop_assert!(range.start < range.end && range.end <= size);
+                    if ahead.window == 0 {
+                        continue; // Predicted from reads at a distance.
+                    }
                     prop_assert!(range.end - ahead.expected <= max);
                     prop_assert!(range.start >= before.fetched, "fetched twice");
                     prop_assert!(range.start >= end || range.start >= before.fetched);

@@ -94,7 +94,7 @@ impl FileReader {
             let ahead = state.on_read(offset, len as u64, self.blob.size, window_max);
             (ahead, state.behind(offset, len as u64, window_max))
         };
-        if let Some(range) = ahead {
+        for range in ahead {
             self.tree.prefetch_range(&self.blob, &range);
         }
         // A large file that is read in sequence leaves the memory cache to others.

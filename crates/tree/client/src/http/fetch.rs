@@ -481,7 +481,8 @@ fn wrong(path: &str, what: impl std::fmt::Display) -> FetchError {
 
 /// Enough for four million packs and revisions.
 const MANIFEST_LEN_MAX: u64 = 128 << 20;
-const REQUESTS_MAX: usize = 32;
+/// 24 MiB of short packs: 1 GB/s at 20 ms.
+const REQUESTS_MAX: usize = 64;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 const ROUTES_KNOWN_MAX: usize = 64;
 /// Of a route that is not the last: less than half of the default limit of a connection attempt.

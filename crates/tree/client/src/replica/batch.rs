@@ -14,7 +14,7 @@ use crate::frame::Frame;
 
 const BATCH_LEN_MAX: usize = 1024 * 1024;
 
-const BACKGROUND_CALLS_MAX: usize = 8;
+const BACKGROUND_CALLS_MAX: usize = 16;
 
 const FOREGROUND_CALLS_MAX: usize = 32;
 
