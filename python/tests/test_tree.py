@@ -302,7 +302,7 @@ def test_lying_replica_never_gives_a_wrong_byte(site):
     def read(case):
         order = random.Random(case)
         # A session of its own: nothing is cached.
-        options = {"cache": None, "state": None, "timeout": 0.5, "memory_cache": (1 << 20) + case}
+        options = {"cache": None, "state": None, "timeout": 0.2, "memory_cache": (1 << 20) + case}
         try:
             tree = vouch.open(site.name, replicas=f"127.0.0.1:{proxy.port}", only_replicas=True, **options)
             path = order.choice(list(expected))
@@ -317,7 +317,7 @@ def test_lying_replica_never_gives_a_wrong_byte(site):
                 vouch.tree._sessions.clear()
 
     # Most cases wait for a time-out.
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(32) as pool:
         results = Counter(pool.map(read, range(cases)))
     proxy.listener.close()
     assert results.total() == cases and proxy.changed > 0
