@@ -1,10 +1,11 @@
-//! A writer's new frames of one class: the open pack, and records not yet in a segment.
+//! A writer's new frames of one class: the open packs, and records not yet in a segment.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::thread::ThreadId;
 
 use vouch_tree::{BlockHandle, FrameKind, Iv};
 
@@ -52,7 +53,12 @@ fn pack_len_of(packs_len: u64) -> u32 {
 #[derive(Debug)]
 pub(crate) struct PackStream {
     class: PackClass,
-    open: Option<OpenPack>,
+    /// One for each lane.
+    open: Vec<Option<OpenPack>>,
+    lane_count_max: usize,
+    sealed_count: usize,
+    /// In the order of their first frame.
+    threads: Vec<ThreadId>,
     pub(crate) fresh: HashMap<BlockHandle, PackPosition, BuildHasherDefault<HandleHasher>>,
     pub(crate) sealed: Vec<PackMeta>,
     unsynced: Vec<Unsynced>,
@@ -89,10 +95,13 @@ impl Unsynced {
 }
 
 impl PackStream {
-    pub(crate) fn new(class: PackClass) -> Self {
+    pub(crate) fn new(class: PackClass, lane_count_max: usize) -> Self {
         Self {
             class,
-            open: None,
+            open: Vec::new(),
+            lane_count_max,
+            sealed_count: 0,
+            threads: Vec::new(),
             fresh: HashMap::default(),
             sealed: Vec::new(),
             unsynced: Vec::new(),
@@ -108,14 +117,14 @@ impl PackStream {
     ) -> Result<()> {
         debug_assert_eq!(PackClass::of(kind), self.class);
         let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
-        if self
-            .open
+        let lane = self.lane();
+        if self.open[lane]
             .as_ref()
             .is_some_and(|open| open.len() + pack::record_len(len) > file_factory.pack_len())
         {
-            self.seal(file_factory)?;
+            self.seal_lane(file_factory, lane)?;
         }
-        let open = match &mut self.open {
+        let open = match &mut self.open[lane] {
             Some(open) => open,
             none => none.insert(OpenPack::create(file_factory, self.class)?),
         };
@@ -125,10 +134,32 @@ impl PackStream {
         Ok(())
     }
 
+    /// That of this thread. The first packs are for all threads, so that a small publication has few.
+    fn lane(&mut self) -> usize {
+        let count = self.lane_count_max.min(self.sealed_count + 1);
+        if self.open.len() < count {
+            self.open.resize_with(count, || None);
+        }
+        if count == 1 {
+            return 0;
+        }
+        let thread = std::thread::current().id();
+        let number = self.threads.iter().position(|known| *known == thread);
+        number.unwrap_or_else(|| {
+            self.threads.push(thread);
+            self.threads.len() - 1
+        }) % count
+    }
+
     pub(crate) fn seal(&mut self, file_factory: &FileFactory) -> Result<()> {
-        if let Some(mut open) = self.open.take() {
+        (0..self.open.len()).try_for_each(|lane| self.seal_lane(file_factory, lane))
+    }
+
+    fn seal_lane(&mut self, file_factory: &FileFactory, lane: usize) -> Result<()> {
+        if let Some(mut open) = self.open[lane].take() {
             open.flush()?;
             let len = open.len();
+            self.sealed_count += 1;
             self.sealed.push(PackMeta { id: open.id, class: self.class, len: len.into() });
             file_factory.packs_len.fetch_add(len.into(), Ordering::Relaxed);
             open.file.start_sync();
@@ -138,14 +169,12 @@ impl PackStream {
     }
 
     pub(crate) fn flush_for_reading(&mut self, pack: u32) -> Result<()> {
-        match &mut self.open {
-            Some(open) if open.id == pack => open.flush(),
-            _ => Ok(()),
-        }
+        let open = self.open.iter_mut().flatten().find(|open| open.id == pack);
+        open.map_or(Ok(()), OpenPack::flush)
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
-        self.open.as_mut().map_or(Ok(()), OpenPack::flush)
+        self.open.iter_mut().flatten().try_for_each(OpenPack::flush)
     }
 
     pub(crate) fn is_overdue(&self) -> bool {
@@ -242,6 +271,9 @@ impl Hasher for HandleHasher {
         self.0
     }
 }
+
+/// Packs of a class that are written at once.
+pub(crate) const LANE_COUNT_MAX: usize = 16;
 
 const BUFFER_LEN: usize = 256 << 10;
 /// Longer frames are written without a copy.

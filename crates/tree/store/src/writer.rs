@@ -20,7 +20,7 @@ use crate::lock::WriterLock;
 use crate::manifest::{Manifest, Revision};
 use crate::pack;
 use crate::pack_file::{Location, PackFiles};
-use crate::pack_stream::{FileFactory, PackStream, Unsynced};
+use crate::pack_stream::{FileFactory, LANE_COUNT_MAX, PackStream, Unsynced};
 use crate::recovery::Unfinished;
 use crate::view::{View, finish_commit};
 use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
@@ -32,6 +32,9 @@ pub struct WriteOptions {
     pub fresh_count_max: usize,
     /// Of new packs. `None`: they grow with the database; in buckets they have the longest length.
     pub pack_len: Option<u32>,
+    /// File data of each thread comes into packs of its own. If a thread stays in one directory, readers
+    /// of that directory fetch little of others. Not in buckets.
+    pub packs_by_thread: bool,
     /// Adopts an interrupted writer's data, instead of leaving it for the next one.
     pub adopt: bool,
     pub disk: Arc<dyn Disk>,
@@ -43,6 +46,7 @@ impl Default for WriteOptions {
             lock_wait: Duration::ZERO,
             fresh_count_max: 128 << 10,
             pack_len: None,
+            packs_by_thread: false,
             adopt: true,
             disk: Arc::new(SystemDisk),
         }
@@ -125,7 +129,8 @@ impl Writer {
         let view = View::load(&layout, None)?;
         let manifest = view.manifest().clone();
         // Each object of a bucket costs a request.
-        let pack_len = options.pack_len.or(layout.bucket().map(|_| pack::PACK_LEN_MAX));
+        let is_local = layout.bucket().is_none();
+        let pack_len = options.pack_len.or((!is_local).then_some(pack::PACK_LEN_MAX));
         let file_factory = FileFactory {
             disk: layout.disk(&options.disk),
             layout,
@@ -143,7 +148,11 @@ impl Writer {
         let mut writer = Self {
             file_factory,
             fresh_count_max: options.fresh_count_max.max(1),
-            streams: PackClass::BOTH.map(|class| Mutex::new(PackStream::new(class))),
+            streams: PackClass::BOTH.map(|class| {
+                let is_apart = class == PackClass::Data && is_local && options.packs_by_thread;
+                let lane_count_max = if is_apart { LANE_COUNT_MAX } else { 1 };
+                Mutex::new(PackStream::new(class, lane_count_max))
+            }),
             index: RwLock::new(Arc::new(index)),
             index_edit: Mutex::default(),
             committed: Mutex::new(manifest),

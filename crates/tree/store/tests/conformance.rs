@@ -22,6 +22,7 @@ fn writer_conforms_with_tiny_packs_and_segments() {
     conformance::check(|| {
         Packs::new(WriteOptions {
             pack_len: Some(200_000),
+            packs_by_thread: true,
             fresh_count_max: 3,
             ..WriteOptions::default()
         })

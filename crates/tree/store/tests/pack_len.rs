@@ -33,3 +33,50 @@ fn small_database_has_packs_that_web_caches_keep() {
     assert!(lens.len() > 1, "{lens:?}");
     assert!(lens.iter().all(|&len| len <= 448 << 10), "{lens:?}");
 }
+
+#[test]
+fn threads_write_packs_of_their_own_after_the_first() {
+    let dir = fixtures::fast_dir();
+    let path = dir.path().join("db");
+    Database::create_on(&QuietDisk, &path, fixtures::HOSTID, IV).unwrap();
+    let options = WriteOptions {
+        disk: Arc::new(QuietDisk),
+        packs_by_thread: true,
+        pack_len: Some(64 << 10),
+        ..Default::default()
+    };
+    let writer = Database::open_write(&path, options).unwrap();
+    let put = |numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            let (handle, frame) = fixtures::leaf(number);
+            writer.put(&handle, &frame).unwrap();
+        }
+    };
+    put(0..1);
+    let turn = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (put, turn) = (&put, &turn);
+            scope.spawn(move || {
+                // Frame by frame in turns.
+                for number in 0..COUNT {
+                    turn.wait();
+                    put(1 + thread * COUNT + number..2 + thread * COUNT + number);
+                }
+            });
+        }
+    });
+    writer.checkpoint().unwrap();
+    drop(writer);
+    let snapshot = Database::open_read(&path).unwrap();
+    let packs = |thread: u64| -> std::collections::BTreeSet<String> {
+        let numbers = 1 + thread * COUNT..1 + (thread + 1) * COUNT;
+        let place = |number| snapshot.place(&fixtures::leaf(number).0).unwrap().unwrap().0;
+        numbers.map(place).collect()
+    };
+    let (one, other) = (packs(0), packs(1));
+    assert!(one.len() > 3 && other.len() > 3, "{one:?} {other:?}");
+    assert!(one.intersection(&other).count() <= 2, "{one:?} {other:?}");
+}
+
+const COUNT: u64 = 5_000;

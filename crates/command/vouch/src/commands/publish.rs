@@ -219,7 +219,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
     let writer = Database::open_write(
         &db,
-        WriteOptions { lock_wait: wait, pack_len: args.pack_size, ..WriteOptions::default() },
+        WriteOptions {
+            lock_wait: wait,
+            pack_len: args.pack_size,
+            packs_by_thread: true,
+            ..WriteOptions::default()
+        },
     )?;
     if writer.hostid() != hostid {
         return Err(Failure::input(

@@ -1,5 +1,7 @@
 //! A verifying cache behind and in front of squid, and HTTPS through squid.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -170,35 +172,67 @@ fn pull_through_cache_works_behind_and_in_front_of_squid() {
     get("third");
 }
 
+/// A relay to an origin that is 20 ms away.
+fn far_away(port: u16, origin: u16) {
+    let pump = |mut from: TcpStream, mut to: TcpStream| {
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; 256 << 10];
+            while let Ok(len @ 1..) = from.read(&mut bytes) {
+                std::thread::sleep(Duration::from_millis(10));
+                if to.write_all(&bytes[..len]).is_err() {
+                    break;
+                }
+            }
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    };
+    let listener = TcpListener::bind(("127.0.0.1", port)).expect("a free port");
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(("127.0.0.1", origin)) else { continue };
+            let copies = (client.try_clone(), server.try_clone());
+            let (Ok(client_too), Ok(server_too)) = copies else { continue };
+            pump(client, server);
+            pump(server_too, client_too);
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs haproxy, nginx, squid and varnish"]
 fn default_packs_are_kept_by_each_web_cache() {
     require_programs(&["haproxy", "nginx", "squid", "varnishd"]);
     let site = TestSite::new();
-    for number in 0..40 {
-        site.write(&format!("src/{number}"), noise(number, 150_000));
+    let files_len = 24 * 150_000;
+    for number in 0..48 {
+        let directory = if number % 2 == 0 { "even" } else { "odd" };
+        site.write(&format!("src/{directory}/{number}"), noise(number, 150_000));
     }
     site.publish();
     let packs = site.count("db/packs");
     assert!(packs > 10, "{packs} packs");
-    let origin_port = free_port();
-    let _origin = nginx_with(&site, origin_port, "");
+    let (near, origin_port) = (free_port(), free_port());
+    let _origin = nginx_with(&site, near, "");
+    far_away(origin_port, near);
     for cache in [Cache::StockSquid, Cache::Varnish, Cache::Nginx, Cache::Haproxy] {
         let port = free_port();
         let (_process, by_cache) = cache.start(&site, port, origin_port, "db");
         let by_cache: Vec<&str> = by_cache.iter().map(String::as_str).collect();
-        let read = |client: &str| {
+        let read = |client: &str, path: &str| {
             let before = answered(&site).1;
-            let (name, out) = (site.name(""), format!("{}-{client}", cache.program()));
+            let (name, out) = (site.name(path), format!("{}-{client}", cache.program()));
             let get = ["get", "--no-cache", "--only-replicas"];
             site.run_ok([&get[..], &by_cache, &[&name, &out]].concat());
-            site.assert_same("src", &out, &[]);
+            site.assert_same(&format!("src{path}"), &out, &[]);
             answered(&site).1 - before
         };
-        let files_len = 40 * 150_000;
-        let (first, second) = (read("first"), read("second"));
-        assert!(first <= files_len * 6 / 5, "{cache:?}: the origin sent {first} bytes");
-        assert!(second <= files_len / 100, "{cache:?}: the origin sent {second} bytes again");
+        // A part of the tree, and then all of it.
+        for (path, of) in [("/odd", "part"), ("", "whole")] {
+            let (first, second) =
+                (read(&format!("first-{of}"), path), read(&format!("second-{of}"), path));
+            assert!(first <= files_len * 6 / 5, "{cache:?}: the origin sent {first} bytes");
+            assert!(second <= files_len / 100, "{cache:?}: the origin sent {second} bytes again");
+        }
     }
 }
 
