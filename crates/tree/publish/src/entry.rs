@@ -53,21 +53,11 @@ struct LargeFile {
 struct LargeProgress {
     content: LargeContent,
     batch: Option<Batch>,
-    /// Groups of the batch that threads have taken, in their order: neighbours come into one pack.
-    taken: usize,
     leaves: Vec<Option<BlockHandle>>,
     error: Option<FileError>,
 }
 
 impl LargeFile {
-    fn take_group(&self) -> Group {
-        let mut progress = self.progress.lock();
-        let batch = progress.batch.as_ref().expect("the batch ends with its last group");
-        let group = batch.groups[progress.taken];
-        progress.taken += 1;
-        group
-    }
-
     fn previous_file<'a>(&'a self, listing: &'a Listing) -> PreviousFile<'a> {
         PreviousFile {
             node: &self.target.node,
@@ -227,7 +217,6 @@ impl Walk<'_> {
                 let progress = Mutex::new(LargeProgress {
                     content,
                     batch: None,
-                    taken: 0,
                     leaves: Vec::new(),
                     error: None,
                 });
@@ -321,7 +310,7 @@ impl Walk<'_> {
                 return;
             }
             let mut progress = job.progress.lock();
-            let LargeProgress { content, batch, taken, leaves, error } = &mut *progress;
+            let LargeProgress { content, batch, leaves, error } = &mut *progress;
             if let Some(error) = error.take() {
                 break Err(error);
             }
@@ -335,17 +324,17 @@ impl Walk<'_> {
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             };
-            let count = next.groups.len();
+            let groups = next.groups.clone();
             *leaves = vec![None; next.leaf_count()];
-            (*batch, *taken) = (Some(next), 0);
-            if count == 0 {
+            *batch = Some(next);
+            if groups.is_empty() {
                 continue;
             }
             drop(progress);
-            job.pending.store(count, Ordering::Release);
-            for _ in 0..count {
+            job.pending.store(groups.len(), Ordering::Release);
+            for group in groups.into_iter().rev() {
                 let job = job.clone();
-                scope.spawn(move |scope| self.group_job(scope, job));
+                scope.spawn(move |scope| self.group_job(scope, job, group));
             }
             return;
         };
@@ -355,11 +344,10 @@ impl Walk<'_> {
         self.large_deliver(scope, target, result);
     }
 
-    fn group_job<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>) {
+    fn group_job<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>, group: Group) {
         if self.is_stopped() {
             return;
         }
-        let group = job.take_group();
         let mut handles = vec![None; group.count];
         let listing = job.target.node.snapshot().listing;
         let previous = Some(job.previous_file(&listing));

@@ -2,7 +2,6 @@
 
 mod reference;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
@@ -10,8 +9,6 @@ use std::path::Path;
 use reference::{Publisher, is_root, let_timestamps_age};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use vouch_tree::{Content, blob::BlobBody};
-use vouch_tree_publish::Options;
-use vouch_tree_store::Database;
 
 #[test]
 fn empty_directory_is_a_tree() {
@@ -51,33 +48,6 @@ fn files_of_every_size_class_round_trip() {
     assert!(
         matches!(zeros.content, Content::Regular { blob, space: 0 } if blob.body == BlobBody::Hole)
     );
-}
-
-/// A reader of a part of a file fetches whole packs.
-#[test]
-fn packs_hold_neighbouring_leaves_of_large_files() {
-    let publisher = Publisher::new();
-    let mut state = 1u32;
-    let noise = std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state.to_ne_bytes()
-    });
-    let bytes: Vec<u8> = noise.take(5 << 20).flatten().collect();
-    fs::write(publisher.source().join("large"), bytes).unwrap();
-    publisher.publish(&Options { threads: 2, ..publisher.options() }).unwrap();
-    let tree = publisher.tree();
-    let Content::Regular { blob, .. } = tree.find("large").unwrap().content else { panic!() };
-    let database = Database::open_read(&publisher.db()).unwrap();
-    let mut packs: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for (number, handle) in tree.leaves(&blob) {
-        packs.entry(database.place(&handle).unwrap().unwrap().0).or_default().push(number);
-    }
-    let mut spans: Vec<u64> =
-        packs.values().map(|leaves| leaves.iter().max().unwrap() - leaves[0]).collect();
-    spans.sort_unstable();
-    assert!(spans.len() > 40 && spans[spans.len() / 2] < 16, "{spans:?}");
 }
 
 #[test]
