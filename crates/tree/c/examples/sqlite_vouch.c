@@ -3,7 +3,8 @@
  *     .load ./sqlite_vouch
  *     .open file:/data/a.db?vfs=vouch&tree=@HOST,HOSTID&immutable=1
  *
- * Each page is verified before SQLite sees it. The database must have no write-ahead log or journal. */
+ * Each page is verified before SQLite sees it. The database must have no write-ahead log or journal.
+ * Temporary files and extensions are those of the system's VFS. */
 #include <sqlite3ext.h>
 #include <string.h>
 #include <vouch.h>
@@ -90,6 +91,11 @@ static const sqlite3_io_methods methods = {
     0, 0, 0, 0, 0, 0,
 };
 
+static sqlite3_vfs *system_vfs;
+
+static const int temporary =
+    SQLITE_OPEN_TEMP_DB | SQLITE_OPEN_TRANSIENT_DB | SQLITE_OPEN_TEMP_JOURNAL | SQLITE_OPEN_SUBJOURNAL;
+
 static int vfs_open(sqlite3_vfs *vfs, const char *path, sqlite3_file *file, int flags, int *flags_out)
 {
     struct open_file *opened = (struct open_file *)file;
@@ -98,7 +104,9 @@ static int vfs_open(sqlite3_vfs *vfs, const char *path, sqlite3_file *file, int 
     int status;
     (void)vfs;
     opened->base.pMethods = 0;
-    /* Temporary files and journals have no place in a tree. */
+    if (flags & temporary)
+        return system_vfs->xOpen(system_vfs, path, file, flags, flags_out);
+    /* Journals have no place in a tree. */
     if (!path || !(flags & SQLITE_OPEN_MAIN_DB) || !(name = sqlite3_uri_parameter(path, "tree")))
         return SQLITE_CANTOPEN;
     status = vouch_open(name, 0, &tree);
@@ -137,7 +145,29 @@ static int vfs_full_path(sqlite3_vfs *vfs, const char *path, int len, char *full
     return SQLITE_OK;
 }
 
-static sqlite3_vfs *system_vfs;
+static void *vfs_library_open(sqlite3_vfs *vfs, const char *path)
+{
+    (void)vfs;
+    return system_vfs->xDlOpen(system_vfs, path);
+}
+
+static void vfs_library_error(sqlite3_vfs *vfs, int len, char *out)
+{
+    (void)vfs;
+    system_vfs->xDlError(system_vfs, len, out);
+}
+
+static void (*vfs_library_symbol(sqlite3_vfs *vfs, void *library, const char *name))(void)
+{
+    (void)vfs;
+    return system_vfs->xDlSym(system_vfs, library, name);
+}
+
+static void vfs_library_close(sqlite3_vfs *vfs, void *library)
+{
+    (void)vfs;
+    system_vfs->xDlClose(system_vfs, library);
+}
 
 static int vfs_random(sqlite3_vfs *vfs, int len, char *out)
 {
@@ -165,7 +195,7 @@ static int vfs_error(sqlite3_vfs *vfs, int len, char *out)
 
 static sqlite3_vfs vfs = {
     1, sizeof(struct open_file), 1024, 0, "vouch", 0, vfs_open, vfs_delete, vfs_access, vfs_full_path,
-    0, 0, 0, 0, vfs_random, vfs_sleep, vfs_time, vfs_error, 0, 0, 0, 0,
+    vfs_library_open, vfs_library_error, vfs_library_symbol, vfs_library_close, vfs_random, vfs_sleep, vfs_time, vfs_error, 0, 0, 0, 0,
 };
 
 int sqlite3_sqlitevouch_init(sqlite3 *db, char **error, const sqlite3_api_routines *api)
@@ -173,6 +203,9 @@ int sqlite3_sqlitevouch_init(sqlite3 *db, char **error, const sqlite3_api_routin
     (void)db, (void)error;
     SQLITE_EXTENSION_INIT2(api);
     system_vfs = sqlite3_vfs_find(0);
+    /* SQLite allocates so many bytes for an open file of either VFS. */
+    if (vfs.szOsFile < system_vfs->szOsFile)
+        vfs.szOsFile = system_vfs->szOsFile;
     sqlite3_vfs_register(&vfs, 0);
     return SQLITE_OK_LOAD_PERMANENTLY;
 }
