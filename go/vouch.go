@@ -31,6 +31,7 @@ var (
 	ErrUnwitnessed = errors.New("cosignatures that a policy demands are missing")
 	ErrUnreachable = errors.New("no replica answers in time")
 	ErrDamaged     = errors.New("frames are missing in all replicas")
+	ErrNoRevision  = errors.New("no replica has the revision")
 )
 
 var kinds = map[C.int]error{
@@ -45,6 +46,7 @@ var kinds = map[C.int]error{
 	C.VOUCH_UNWITNESSED:   ErrUnwitnessed,
 	C.VOUCH_UNREACHABLE:   ErrUnreachable,
 	C.VOUCH_DAMAGED:       ErrDamaged,
+	C.VOUCH_NO_REVISION:   ErrNoRevision,
 }
 
 // Options of Open; the zero value is the default.
@@ -58,6 +60,8 @@ type Options struct {
 	NoCache  bool          // No disk cache.
 	Cache    string        // Directory of the disk cache; empty: that of the command.
 	State    string        // Remembers the newest revision seen; empty: that of the command.
+
+	StateRequired bool // Refuse to open a tree if State can't be written.
 }
 
 // FS is one revision of a tree. Goroutines may share it. It implements fs.StatFS and fs.ReadDirFS.
@@ -84,7 +88,7 @@ func Open(name string, options Options) (*FS, error) {
 	given.size = C.sizeof_struct_vouch_options
 	given.revision = C.uint64_t(options.Revision)
 	given.timeout_ms = C.uint32_t(options.Timeout.Milliseconds())
-	for flag, isSet := range map[C.uint32_t]bool{C.VOUCH_ONLY_REPLICAS: options.Only, C.VOUCH_NO_CACHE: options.NoCache, C.VOUCH_REPLICA_TLS: options.TLS} {
+	for flag, isSet := range map[C.uint32_t]bool{C.VOUCH_ONLY_REPLICAS: options.Only, C.VOUCH_NO_CACHE: options.NoCache, C.VOUCH_REPLICA_TLS: options.TLS, C.VOUCH_STATE_REQUIRED: options.StateRequired} {
 		if isSet {
 			given.flags |= flag
 		}

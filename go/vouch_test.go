@@ -51,6 +51,12 @@ func TestErrorsHaveKinds(t *testing.T) {
 	if _, err := Open("no name", Options{}); !errors.Is(err, fs.ErrInvalid) {
 		t.Fatal(err)
 	}
+	if _, err := Open(os.Getenv("NAME"), Options{Revision: 77}); !errors.Is(err, ErrNoRevision) || errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if _, err := Open(os.Getenv("NAME"), Options{NoCache: true, State: "/proc/nothing", StateRequired: true}); err == nil {
+		t.Fatal("state that can't be written")
+	}
 	_, err := Open(os.Getenv("NAME"), Options{Only: true, Replicas: "127.0.0.1:1", Timeout: 1e9, NoCache: true, State: t.TempDir()})
 	if !errors.Is(err, ErrUnreachable) {
 		t.Fatal(err)

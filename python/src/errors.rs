@@ -33,6 +33,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Interrupted => return PyKeyboardInterrupt::new_err(()),
         ErrorKind::Forked => return PyRuntimeError::new_err(error.to_string()),
         ErrorKind::NotFound => "NotFound",
+        ErrorKind::NoRevision => "NoRevision",
         ErrorKind::NotADirectory => "NotADirectory",
         ErrorKind::IsADirectory => "IsADirectory",
         ErrorKind::Input => "InvalidInput",

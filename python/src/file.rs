@@ -17,16 +17,31 @@ pub(crate) struct File {
     file: ReadFile,
     /// `None`: closed. Not locked while a read waits.
     position: Mutex<Option<u64>>,
+    /// Where `readline` stands, and its block.
+    lines: Mutex<(u64, Bytes)>,
 }
 
 impl File {
     pub(crate) fn new(file: ReadFile) -> Self {
-        Self { file, position: Mutex::new(Some(0)) }
+        Self { file, position: Mutex::new(Some(0)), lines: Mutex::default() }
     }
 
     fn position(&self) -> PyResult<u64> {
         let closed = || PyValueError::new_err("I/O operation on closed file");
         (*self.position.lock()).ok_or_else(closed)
+    }
+
+    /// Bytes from `offset` to the end of a block for lines; none at the end of the file.
+    fn block(&self, py: Python<'_>, offset: u64) -> PyResult<Bytes> {
+        let (start, block) = self.lines.lock().clone();
+        let skip = offset.checked_sub(start).and_then(|skip| usize::try_from(skip).ok());
+        if let Some(skip) = skip.filter(|&skip| skip < block.len()) {
+            return Ok(block.slice(skip..));
+        }
+        let pieces = blocking(py, |interrupt| self.file.read(offset, LINES_AT_ONCE, interrupt))?;
+        let block = pieces.into_iter().next().unwrap_or_default();
+        *self.lines.lock() = (offset, block.clone());
+        Ok(block)
     }
 
     /// Leaves a closed file closed.
@@ -92,7 +107,30 @@ impl File {
         Ok(data)
     }
 
+    /// To the next newline, with it. Reads blocks, and copies each line once.
+    #[pyo3(signature = (size=None, /))]
+    fn readline<'py>(&self, py: Python<'py>, size: Option<i64>) -> PyResult<Bound<'py, PyBytes>> {
+        let start = self.position()?;
+        let len_max = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(usize::MAX);
+        let (mut pieces, mut len) = (Vec::new(), 0);
+        while len < len_max {
+            let block = self.block(py, start + len as u64)?;
+            let block = block.slice(..block.len().min(len_max - len));
+            let newline = block.iter().position(|&byte| byte == b'\n');
+            let piece = block.slice(..newline.map_or(block.len(), |at| at + 1));
+            len += piece.len();
+            let is_last = newline.is_some() || piece.is_empty();
+            pieces.push(piece);
+            if is_last {
+                break;
+            }
+        }
+        self.move_to(start + len as u64);
+        joined(py, &pieces)
+    }
+
     fn close(&self) {
+        self.lines.lock().1.clear();
         self.position.lock().take();
     }
 }
@@ -117,5 +155,7 @@ pub(crate) fn joined<'py>(py: Python<'py>, pieces: &[Bytes]) -> PyResult<Bound<'
         Ok(())
     })
 }
+
+const LINES_AT_ONCE: usize = 64 << 10;
 
 const COPY_WITH_LOCK_MAX: usize = 64 << 10;

@@ -1,8 +1,10 @@
+use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeWarning, PyValueError};
 use pyo3::prelude::*;
 use vouch_tree::TreeName;
 use vouch_tree_client::TreeOptions;
@@ -15,6 +17,26 @@ use crate::tree::Tree;
 #[pyclass(frozen, module = "vouch._vouch")]
 pub(crate) struct Session {
     session: Arc<vouch_tree_reader::Session>,
+    warned: Mutex<Vec<String>>,
+}
+
+impl Session {
+    /// Of each fault of this machine once.
+    fn warn(&self, py: Python<'_>) -> PyResult<()> {
+        for fault in self.session.local_faults() {
+            {
+                let mut warned = self.warned.lock();
+                if warned.contains(&fault) {
+                    continue;
+                }
+                warned.push(fault.clone());
+            }
+            let text = CString::new(fault.replace('\0', ""))?;
+            // The caller of `vouch.open`.
+            PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 2)?;
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -22,7 +44,7 @@ impl Session {
     /// `cache` and `state`: `True` for the default directory, `None` for none.
     #[new]
     #[allow(clippy::too_many_arguments, reason = "keywords of Python")]
-    #[pyo3(signature = (*, timeout, cache, cache_quota, memory_cache, state, policies, statements, replica_tls, replica_ca, proxies))]
+    #[pyo3(signature = (*, timeout, cache, cache_quota, memory_cache, state, state_required, policies, statements, replica_tls, replica_ca, proxies))]
     fn new(
         py: Python<'_>,
         timeout: f64,
@@ -30,6 +52,7 @@ impl Session {
         cache_quota: u64,
         memory_cache: u64,
         state: Directory,
+        state_required: bool,
         policies: Vec<PathBuf>,
         statements: Vec<PathBuf>,
         replica_tls: bool,
@@ -45,6 +68,7 @@ impl Session {
             cache_quota_bytes: cache_quota,
             memory_cache_bytes: memory_cache,
             state: state.choose(defaults.state),
+            state_required,
             policies,
             statements,
             replica_tls,
@@ -52,7 +76,7 @@ impl Session {
             proxies,
         };
         let session = blocking(py, move |_| vouch_tree_reader::Session::new(options))?;
-        Ok(Self { session })
+        Ok(Self { session, warned: Mutex::default() })
     }
 
     #[pyo3(signature = (name, *, revision, tag, replicas, only_replicas, follow_forwarding))]
@@ -74,6 +98,7 @@ impl Session {
             TreeOptions { replicas, only_replicas, refuse_forwarding: !follow_forwarding };
         let selection = TreeSelection { options, revision };
         let tree = blocking(py, |interrupt| self.session.open(&name, &selection, interrupt))?;
+        self.warn(py)?;
         Ok(Tree::new(tree))
     }
 

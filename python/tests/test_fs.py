@@ -1,7 +1,12 @@
 """fsspec, and the programs that read by it."""
 
+import asyncio
 import importlib.util
 import os
+import pickle
+import subprocess
+import sys
+import threading
 
 import pytest
 import vouch
@@ -59,9 +64,104 @@ def test_file_system_lists_reads_and_finds(site):
     assert old.cat(f"{site.name}/docs/hello.txt") == b"hello\n"
 
 
-def test_file_system_is_right_after_fork_and_pickle(site):
-    import pickle
+def test_unread_trees_are_not_taken_for_empty_ones(site, empty_site):
+    fs = fsspec.filesystem("vouch", timeout=1)
+    forged = fsspec.filesystem("vouch", replicas=site.location, only_replicas=True, timeout=1)
+    wrong_policy = fsspec.filesystem("vouch", policy="/nothing")
+    for fs in (fs, forged, wrong_policy):
+        for call in (fs.exists, fs.isfile, fs.isdir, fs.find, fs.du, lambda path: fs.glob(f"{path}/**")):
+            with pytest.raises(vouch.VouchError) as error:
+                call(f"{empty_site.name}/a")
+            assert not isinstance(error.value, FileNotFoundError)
+    fs = fsspec.filesystem("vouch")
+    for path in ("nothing", "numbers/below", "out"):
+        assert not fs.exists(f"{site.name}/{path}") and not fs.isfile(f"{site.name}/{path}")
+    assert fs.find(f"{site.name}/nothing") == []
 
+
+def test_withheld_revision_fills_no_mapper(site):
+    mapper = fsspec.filesystem("vouch", revision=77).get_mapper(f"{site.name}/small")
+    with pytest.raises(vouch.NoRevision):
+        mapper.get("001", b"fill")
+    with pytest.raises(vouch.NoRevision):
+        "001" in mapper
+    mapper = fsspec.filesystem("vouch").get_mapper(f"{site.name}/small")
+    assert mapper.get("001", b"fill") == b"1" and mapper.get("none", b"fill") == b"fill"
+
+
+def test_links_to_directories_are_not_followed(empty_site):
+    source = empty_site.source
+    (source / "d").mkdir()
+    (source / "d/a").write_text("four")
+    (source / "d/loop").symlink_to("..")
+    (source / "linked").symlink_to("d")
+    (source / "file").symlink_to("d/a")
+    (source / "dangling").symlink_to("nothing")
+    empty_site.publish()
+    empty_site.serve()
+    fs, local = fsspec.filesystem("vouch"), fsspec.filesystem("file")
+
+    def below(paths, top):
+        return sorted(path.removeprefix(str(top)) for path in paths)
+
+    for pattern in ("**", "*", "d/*", "linked/*", "*/a"):
+        found = fs.glob(f"{empty_site.name}/{pattern}")
+        assert below(found, empty_site.name) == below(local.glob(f"{source}/{pattern}"), source), pattern
+    assert below(fs.find(empty_site.name), empty_site.name) == below(local.find(str(source)), source)
+    assert fs.du(empty_site.name) == 8 and fs.du(f"{empty_site.name}/linked") == 4
+    assert [path for path, _, _ in fs.walk(empty_site.name)] == [empty_site.name, f"{empty_site.name}/d"]
+    assert list(fs.walk(empty_site.name, topdown=False, maxdepth=1)) == [
+        (empty_site.name, ["d"], ["dangling", "file", "linked"])
+    ]
+
+
+def test_ranges_return_errors_of_each_path(site):
+    fs = fsspec.filesystem("vouch")
+    paths = [f"{site.name}/nothing", f"{site.name}/small/123", "no name/a"]
+    missing, read, wrong = fs.cat_ranges(paths, [-1, -2, 0], [None, None, 1])
+    assert isinstance(missing, FileNotFoundError) and read == b"23" and isinstance(wrong, OSError)
+    with pytest.raises(FileNotFoundError):
+        fs.cat_ranges(paths, [-1, -2, 0], [None, None, 1], on_error="raise")
+
+
+def test_copies_stay_at_the_revision_of_the_original(empty_site):
+    site = empty_site
+    (site.source / "a").write_text("one")
+    site.publish()
+    site.serve()
+    options = site.options()
+    fs, path = fsspec.filesystem("vouch", **options), f"{site.name}/a"
+    assert fs.cat(path) == b"one"
+    first = pickle.dumps(fs)
+    (site.source / "a").write_text("two")
+    site.publish()
+
+    def in_new_process(pickled):
+        code = f"import pickle, sys; print(pickle.load(sys.stdin.buffer).cat({path!r}))"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        return subprocess.check_output([sys.executable, "-c", code], input=pickled, env=environment).decode().strip()
+
+    assert in_new_process(first) == "b'one'"
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            is_same = fs.cat(path) == b"one"
+            fs.invalidate_cache()
+            code = 0 if is_same and fs.cat(path) == b"two" else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    fs.invalidate_cache()
+    assert fs.cat(path) == b"two" and in_new_process(pickle.dumps(fs)) == "b'two'"
+    # Beside another one with the same options.
+    assert pickle.loads(first).cat(path) == b"one" and fs.cat(path) == b"two"
+    assert pickle.loads(pickle.dumps(fs)) is fs
+    fs.tree(path).close()
+    assert fs.cat(path) == b"two"
+
+
+def test_file_system_is_right_after_fork_and_pickle(site):
     fs = fsspec.filesystem("vouch")
     path = f"{site.name}/docs/hello.txt"
     assert pickle.loads(pickle.dumps(fs)).cat(path) == b"hello again\n"
@@ -75,9 +175,18 @@ def test_file_system_is_right_after_fork_and_pickle(site):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def test_asynchronous_calls_run_in_parallel(site):
-    import asyncio
+def test_many_asynchronous_calls_wait_at_once(monkeypatch):
+    fs = fsspec.filesystem("vouch", asynchronous=True, skip_instance_cache=True)
+    all_wait = threading.Barrier(60)
+    monkeypatch.setattr(type(fs), "cat_file", lambda self, path: all_wait.wait(20))
 
+    async def read():
+        return await asyncio.gather(*(fs._cat_file("a") for _ in range(60)))
+
+    assert sorted(asyncio.run(read())) == list(range(60))
+
+
+def test_asynchronous_calls_run_in_parallel(site):
     async def read():
         fs = fsspec.filesystem("vouch", asynchronous=True, skip_instance_cache=True)
         paths = [f"{site.name}/small/{n:03}" for n in range(50)]

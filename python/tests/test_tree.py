@@ -1,3 +1,4 @@
+import io
 import os
 import pickle
 import random
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -81,6 +83,53 @@ def test_file_objects_seek_and_read(tree):
         tree.open("numbers", "wb")
 
 
+def test_file_without_a_reference_is_read(site, tree):
+    assert tree.open("docs/hello.txt").read() == b"hello again\n"
+    assert (tree / "docs/hello.txt").open("rb").readline() == b"hello again\n"
+    assert tree.open("docs/hello.txt").pread(0, 5) == b"hello"
+
+
+def test_lines_are_read_without_copies_of_blocks(tree, monkeypatch):
+    monkeypatch.delattr(vouch.tree.File, "peek")
+    assert list(tree.open("numbers")) == NUMBERS.splitlines(keepends=True)
+    file = tree.open("numbers")
+    file.seek(131_070)
+    rest = io.BytesIO(NUMBERS)
+    rest.seek(131_070)
+    for size in (3, 0, -1, None, 100):
+        assert file.readline(size) == rest.readline(size) and file.tell() == rest.tell()
+    file.seek(-3, os.SEEK_END)
+    assert file.readlines() == [NUMBERS[-3:]] and file.readline() == b""
+    assert tree.open("small/100").readline() == b"100" and tree.open("empty").readline() == b""
+
+
+def test_closed_tree_is_refused_and_its_files_are_read(site):
+    with vouch.open(site.name) as tree:
+        file = tree.open("docs/hello.txt")
+    assert tree.closed and file.read() == b"hello again\n"
+    with pytest.raises(ValueError, match="closed"):
+        tree.listdir()
+    tree.close()
+    assert "closed" in repr(tree)
+
+
+def test_public_members_of_paths_have_documentation():
+    members = {name: getattr(vouch.Path, name) for name in dir(vouch.Path) if not name.startswith("_")}
+    assert [name for name, member in members.items() if name != "tree" and not member.__doc__] == []
+
+
+def test_state_and_cache_that_cannot_be_written_are_told(site):
+    with pytest.warns(RuntimeWarning, match="kept in memory only"):
+        vouch.open(site.name, state="/proc/nothing", timeout=20)
+    with pytest.warns(RuntimeWarning, match="continuing without it"):
+        vouch.open(site.name, cache="/proc/nothing", timeout=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vouch.open(site.name, state="/proc/nothing", timeout=20)
+    with pytest.raises(vouch.LocalError, match="/proc/nothing"):
+        vouch.open(site.name, state="/proc/nothing", state_required=True)
+
+
 def test_paths_are_like_those_of_pathlib(site, tree):
     path = tree / "docs" / "hello.txt"
     assert (path.name, path.stem, path.suffix) == ("hello.txt", "hello", ".txt")
@@ -112,8 +161,10 @@ def test_older_revisions_log_and_diff(site, tree):
     assert changes["docs/hello.txt"].kind == "changed"
     assert "content" in changes["docs/hello.txt"].fields
     assert changes["docs/hello.txt"].new.size == 12
-    with pytest.raises(FileNotFoundError):
+    # Replicas can withhold a revision: that proves no absence.
+    with pytest.raises(vouch.NoRevision) as error:
         vouch.open(site.name, revision=77)
+    assert not isinstance(error.value, FileNotFoundError)
 
 
 def test_verifies_and_proves(site, tree, tmp_path):

@@ -6,6 +6,7 @@ __all__ = [
     "InvalidInput",
     "IsADirectory",
     "LocalError",
+    "NoRevision",
     "NotADirectory",
     "NotFound",
     "Revoked",
@@ -22,7 +23,12 @@ class VouchError(OSError):
 
 
 class NotFound(VouchError, FileNotFoundError):
-    """The signed tree proves that the name does not exist, or no replica has the revision."""
+    """The signed tree proves that the name does not exist."""
+
+
+class NoRevision(VouchError):
+    """No replica has the revision or the tag, or it never existed. Replicas can withhold it, so that
+    this is no FileNotFoundError."""
 
 
 class NotADirectory(VouchError, NotADirectoryError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fsspec.spec import AbstractFileSystem
@@ -13,13 +16,29 @@ from . import tree as _tree
 
 __all__ = ["VouchFileSystem"]
 
+_ASYNCHRONOUS_CALLS_MAX = 64
+"""As the native part reads files at once. Each waits in a thread."""
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+"""By process: a child of fork(2) has no threads of its parent's."""
+
+
+async def _in_pool(call: Callable[[], Any]) -> Any:
+    """As `asyncio.to_thread`, whose pool has a few threads only."""
+    pool = _pools.get(os.getpid())
+    if pool is None:
+        pool = _pools.setdefault(os.getpid(), ThreadPoolExecutor(_ASYNCHRONOUS_CALLS_MAX, "vouch-fs"))
+    context = contextvars.copy_context()
+    return await asyncio.get_running_loop().run_in_executor(pool, lambda: context.run(call))
+
 
 class VouchFileSystem(AbstractFileSystem):
     """Published trees as a read-only file system.
 
     The options are those of `vouch.open`, as `storage_options={"replicas": […], "revision": 12}`.
     A path begins with the name of its tree. Each tree stays at the revision at which it was first
-    used, until `invalidate_cache()`. Processes and mounts share the disk cache.
+    used, until `invalidate_cache()`. Pickled and forked copies have the same revisions. Processes and
+    mounts share the disk cache.
     """
 
     protocol = "vouch"
@@ -33,6 +52,14 @@ class VouchFileSystem(AbstractFileSystem):
         known = ("skip_instance_cache", "use_listings_cache", "listings_expiry_time", "max_paths", "batch_size")
         self._open_options = {k: v for k, v in storage_options.items() if k not in known}
         self._trees: dict[tuple[int, str], _tree.Tree] = {}
+        self._revisions: dict[str, int] = {}
+
+    def _used_revisions(self) -> dict[str, int]:
+        """By name of the tree, also of trees that the parent process opened."""
+        return self._revisions | {name: tree._number for (_, name), tree in list(self._trees.items())}
+
+    def __reduce__(self) -> Any:
+        return _restored, (type(self), self.storage_args, self.storage_options, self._used_revisions())
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -50,9 +77,17 @@ class VouchFileSystem(AbstractFileSystem):
         name, _, below = self._strip_protocol(path).partition("/")
         key = (os.getpid(), name)
         tree = self._trees.get(key)
+        if tree is not None and tree.closed:
+            self._revisions[name] = tree._number
+            self._trees.pop(key, None)
+            tree = None
         if tree is None:
+            options = self._open_options
+            revision = self._used_revisions().get(name)
+            if revision is not None:
+                options = {**options, "revision": revision, "tag": None}
             try:
-                tree = _tree.open(name, **self._open_options)
+                tree = _tree.open(name, **options)
             except ValueError as error:
                 if not name.startswith("@"):
                     raise FileNotFoundError(2, f"a path begins with @HOST,HOSTID: {error}", path) from None
@@ -104,9 +139,67 @@ class VouchFileSystem(AbstractFileSystem):
             # As a local file system of fsspec: a link has the type and size of its target.
             try:
                 return {**self._describe(name, tree._tree.stat(stat.path)), "islink": True}
-            except OSError:
+            except _tree.ABSENT:
                 pass
         return self._describe(name, stat)
+
+    def _type(self, path: str) -> str | None:
+        """`None` if there is no such file. Raises other errors: a file that replicas withhold is not absent."""
+        try:
+            tree, below = self._tree_of(path)
+        except FileNotFoundError:
+            return None
+        try:
+            return tree._tree.stat(below).type
+        except _tree.ABSENT:
+            return None
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        return self._type(path) is not None
+
+    def isfile(self, path: str) -> bool:
+        return self._type(path) == "file"
+
+    def isdir(self, path: str) -> bool:
+        return self._type(path) == "directory"
+
+    def walk(
+        self, path: str, maxdepth: int | None = None, topdown: bool = True, on_error: Any = "omit", **kwargs: Any
+    ) -> Any:
+        """Links to directories are among the files, and are not followed. `on_error="omit"` leaves out
+        what does not exist, and raises other errors."""
+        if maxdepth is not None and maxdepth < 1:
+            raise ValueError("maxdepth must be at least 1")
+        path = self._strip_protocol(path)
+        detail = kwargs.get("detail", False)
+        directories: dict[str, Any] = {}
+        files: dict[str, Any] = {}
+        try:
+            for info in self.ls(path):
+                name = "" if info["name"] == path else info["name"].rpartition("/")[2]
+                is_below = name and info["type"] == "directory" and not info.get("islink")
+                (directories if is_below else files)[name] = info
+        except OSError as error:
+            if callable(on_error):
+                on_error(error)
+            elif on_error == "raise" or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                raise
+            return
+        step = (path, directories, files) if detail else (path, list(directories), list(files))
+        if topdown:
+            yield step
+        if maxdepth is None or maxdepth > 1:
+            for name in step[1]:
+                yield from self.walk(f"{path}/{name}", maxdepth and maxdepth - 1, topdown, on_error, **kwargs)
+        if not topdown:
+            yield step
+
+    def du(
+        self, path: str, total: bool = True, maxdepth: int | None = None, withdirs: bool = False, **kwargs: Any
+    ) -> Any:
+        found = self.find(path, maxdepth=maxdepth, withdirs=withdirs, detail=True, **kwargs)
+        sizes = {name: info["size"] for name, info in found.items()}
+        return sum(sizes.values()) if total else sizes
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
@@ -136,11 +229,15 @@ class VouchFileSystem(AbstractFileSystem):
         results: list[Any] = [None] * len(paths)
         batches: dict[int, tuple[_tree.Tree, list[int], list[Any]]] = {}
         for at, (path, start, end) in enumerate(zip(paths, starts, ends)):
-            tree, below = self._tree_of(path)
-            if (start or 0) < 0 or (end or 0) < 0:
-                size = tree._tree.stat(below).size
-                start = max(size + start, 0) if (start or 0) < 0 else start
-                end = max(size + end, 0) if (end or 0) < 0 else end
+            try:
+                tree, below = self._tree_of(path)
+                if (start or 0) < 0 or (end or 0) < 0:
+                    size = tree._tree.stat(below).size
+                    start = max(size + start, 0) if (start or 0) < 0 else start
+                    end = max(size + end, 0) if (end or 0) < 0 else end
+            except (OSError, ValueError) as error:
+                results[at] = error
+                continue
             _, places, requests = batches.setdefault(id(tree), (tree, [], []))
             places.append(at)
             requests.append((below, start or 0, end))
@@ -188,9 +285,12 @@ class VouchFileSystem(AbstractFileSystem):
     def invalidate_cache(self, path: str | None = None) -> None:
         """Moves trees to their newest revision, unless the options name one."""
         if not {"revision", "tag"} & self._open_options.keys():
-            for (pid, _), tree in list(self._trees.items()):
-                if pid == os.getpid():
+            self._revisions.clear()
+            for (pid, name), tree in list(self._trees.items()):
+                if pid == os.getpid() and not tree.closed:
                     tree.refresh()
+                else:
+                    self._trees.pop((pid, name), None)
         super().invalidate_cache(path)
 
     @property
@@ -200,13 +300,25 @@ class VouchFileSystem(AbstractFileSystem):
         return self._loop or get_loop()
 
     async def _walk(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
-        for step in await asyncio.to_thread(lambda: list(self.walk(path, maxdepth, **kwargs))):
+        for step in await _in_pool(lambda: list(self.walk(path, maxdepth, **kwargs))):
             yield step
+
+
+def _restored(
+    cls: type[VouchFileSystem], args: tuple[Any, ...], options: dict[str, Any], revisions: dict[str, int]
+) -> VouchFileSystem:
+    """From a pickle. fsspec shares one file system among equal options, which may be at other revisions."""
+    fs = cls(*args, **options)
+    used = fs._used_revisions()
+    if any(used.get(name, number) != number for name, number in revisions.items()):
+        fs = cls(*args, **{**options, "skip_instance_cache": True})
+    fs._revisions.update(revisions)
+    return fs
 
 
 def _awaited(name: str) -> Any:
     async def call(self: VouchFileSystem, *args: Any, **kwargs: Any) -> Any:
-        return await asyncio.to_thread(getattr(self, name), *args, **kwargs)
+        return await _in_pool(lambda: getattr(self, name)(*args, **kwargs))
 
     return call
 

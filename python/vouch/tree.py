@@ -16,6 +16,9 @@ from .errors import InvalidInput
 
 StrPath = Union[str, "os.PathLike[str]"]
 
+ABSENT = (FileNotFoundError, NotADirectoryError, InvalidInput)
+"""Of a path: the tree has no such file, or a link leads out of the tree."""
+
 _sessions: dict[Any, _vouch.Session] = {}
 
 
@@ -49,6 +52,7 @@ def open(  # noqa: A001
     cache_quota: int = 10 << 30,
     memory_cache: int = 256 << 20,
     state: bool | StrPath | None = True,
+    state_required: bool = False,
     statements: StrPath | Iterable[StrPath] = (),
     replica_tls: bool = False,
     replica_ca: StrPath | None = None,
@@ -67,12 +71,13 @@ def open(  # noqa: A001
     cache: directory of the disk cache; True is $VOUCH_CACHE or the one that `vouch mount` uses;
         None is no disk cache. cache_quota, memory_cache: limits in bytes.
     state: directory that remembers the newest revision seen, which detects rollbacks; True is
-        $VOUCH_STATE or that of the command `vouch`; None remembers within this process only.
+        $VOUCH_STATE or that of the command `vouch`; None remembers within this process only. If it
+        can't be written, there is a RuntimeWarning, or with state_required an error.
     statements: directories of key statements, beside /etc/vouch/statements.
     replica_tls, replica_ca, proxies: as the options of `vouch cat`.
 
-    Raises ValueError for a malformed name, and exceptions of `vouch.errors`: NotFound (no such
-    revision), Tampered, Rollback, Revoked, Expired, Unwitnessed, Unreachable.
+    Raises ValueError for a malformed name, and exceptions of `vouch.errors`: NoRevision, Tampered,
+    Rollback, Revoked, Expired, Unwitnessed, Unreachable, LocalError.
     """
     session = {
         "timeout": float(timeout),
@@ -80,6 +85,7 @@ def open(  # noqa: A001
         "cache_quota": cache_quota,
         "memory_cache": memory_cache,
         "state": _directory(state),
+        "state_required": state_required,
         "policies": _strings(policy),
         "statements": _strings(statements),
         "replica_tls": replica_tls,
@@ -123,8 +129,25 @@ class Tree:
     """
 
     def __init__(self, opened: _vouch.Tree, name: str, session: dict[str, Any], options: dict[str, Any]) -> None:
-        self._tree = opened
+        self._opened: _vouch.Tree | None = opened
+        # Known without a lock, which a thread of the parent may hold when a child is forked.
+        self._number = opened.revision.number
         self._name, self._session_options, self._options = name, session, options
+
+    @property
+    def _tree(self) -> _vouch.Tree:
+        if self._opened is None:
+            raise ValueError("the tree is closed")
+        return self._opened
+
+    @property
+    def closed(self) -> bool:
+        """Set by `close`."""
+        return self._opened is None
+
+    def close(self) -> None:
+        """Let go of replicas. Open files can still be read."""
+        self._opened = None
 
     @property
     def name(self) -> str:
@@ -138,10 +161,12 @@ class Tree:
 
     def refresh(self) -> bool:
         """Ask replicas for a newer revision and move to it. False if there is none."""
-        return self._tree.refresh()
+        is_newer = self._tree.refresh()
+        self._number = self._tree.revision.number
+        return is_newer
 
     def at(self, *, revision: int | None = None, tag: str | None = None) -> Tree:
-        """The same tree at another revision. Raises NotFound."""
+        """The same tree at another revision. Raises NoRevision."""
         tree = self._tree.at(revision=revision, tag=tag)
         return Tree(tree, self._name, self._session_options, self._options)
 
@@ -223,13 +248,15 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.close()
 
     def __repr__(self) -> str:
+        if self.closed:
+            return f"<vouch.Tree {self._name}, closed>"
         return f"<vouch.Tree {self.name} revision {self.revision.number}>"
 
     def __reduce__(self) -> Any:
-        return _reopen, (self._name, self._session_options, self._options, self.revision.number)
+        return _reopen, (self._name, self._session_options, self._options, self._number)
 
 
 def _reopen(name: str, session: dict[str, Any], options: dict[str, Any], revision: int) -> Tree:
@@ -253,6 +280,7 @@ class Path:
         return Path(self.tree, self.path, part)
 
     def joinpath(self, *parts: StrPath) -> Path:
+        """The path of something below."""
         return Path(self.tree, self.path, *parts)
 
     @property
@@ -262,31 +290,37 @@ class Path:
 
     @property
     def name(self) -> str:
+        """The last component."""
         return self._pure.name
 
     @property
     def stem(self) -> str:
+        """The name without its last suffix."""
         return self._pure.stem
 
     @property
     def suffix(self) -> str:
+        """The last suffix of the name, with its dot."""
         return self._pure.suffix
 
     @property
     def parts(self) -> tuple[str, ...]:
+        """Components from the root of the tree."""
         return self._pure.parts[1:]
 
     @property
     def parent(self) -> Path:
+        """The directory; of the root, the root."""
         return Path(self.tree, str(self._pure.parent))
 
     def stat(self, *, follow_symlinks: bool = True) -> Stat:
+        """As `Tree.stat`."""
         return self.tree.stat(self.path, follow_symlinks=follow_symlinks)
 
     def _is(self, kind: Callable[[int], bool], follow: bool = True) -> bool:
         try:
             return kind(self.stat(follow_symlinks=follow).mode)
-        except (FileNotFoundError, NotADirectoryError, InvalidInput):
+        except ABSENT:
             return False
 
     def exists(self) -> bool:
@@ -294,15 +328,19 @@ class Path:
         return self._is(lambda _: True)
 
     def is_file(self) -> bool:
+        """True for a regular file, or a symbolic link to one."""
         return self._is(_stat.S_ISREG)
 
     def is_dir(self) -> bool:
+        """True for a directory, or a symbolic link to one."""
         return self._is(_stat.S_ISDIR)
 
     def is_symlink(self) -> bool:
+        """True for a symbolic link, wherever it leads."""
         return self._is(_stat.S_ISLNK, follow=False)
 
     def iterdir(self) -> Iterator[Path]:
+        """Paths in a directory, sorted by name."""
         for entry in self.tree.scandir(self.path):
             yield Path(self.tree, self.path, entry.name)
 
@@ -340,12 +378,15 @@ class Path:
         return self._matches(rest) if self.is_dir() else iter(())
 
     def open(self, mode: str = "r", **options: Any) -> Any:
+        """As `Tree.open`; the default is text."""
         return self.tree.open(self.path, mode, **options)
 
     def read_bytes(self) -> bytes:
+        """The whole file."""
         return self.tree.read_bytes(self.path)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The whole file as text."""
         return self.tree.read_text(self.path, encoding, errors)
 
     def __fspath__(self) -> str:
@@ -380,6 +421,7 @@ class File(io.RawIOBase):
         self.tell = file.tell  # type: ignore[method-assign]
         self.read = file.read  # type: ignore[method-assign]
         self.read1 = self.readall = file.read  # type: ignore[method-assign]
+        self.readline = file.readline  # type: ignore[method-assign]
         self.pread = file.pread
         """`pread(offset, length)`: bytes from an offset; leaves the position of the file alone."""
         self.name = file.path
@@ -397,8 +439,11 @@ class File(io.RawIOBase):
         super().close()
         self._file.close()
 
+    def __del__(self) -> None:
+        """Closes nothing: in `tree.open(path).read()` the native method outlives this object."""
+
     def peek(self, size: int = 0, /) -> bytes:
-        """The next bytes, without moving. Reads of lines use it."""
+        """The next bytes, without moving."""
         return self._file.pread(self._file.tell(), max(size, 8192))
 
     def readinto(self, buffer: Any, /) -> int:

@@ -32,7 +32,8 @@ enum vouch_status {
     VOUCH_UNREACHABLE = -10,  /* No replica answers in time. */
     VOUCH_DAMAGED = -11,      /* Frames are missing in all replicas. */
     VOUCH_LOCAL = -12,        /* A file or the configuration of this machine. */
-    VOUCH_FORKED = -13        /* Opened before fork(2). */
+    VOUCH_FORKED = -13,       /* Opened before fork(2). */
+    VOUCH_NO_REVISION = -14   /* No replica has the revision, or it never existed. */
 };
 
 struct vouch_tree;
@@ -44,7 +45,7 @@ struct vouch_options {
     size_t size;           /* sizeof (struct vouch_options); demanded. */
     uint64_t revision;     /* An older revision; 0: the newest. */
     uint32_t timeout_ms;   /* Limit of each operation; 0: 30,000. */
-    uint32_t flags;        /* VOUCH_ONLY_REPLICAS, VOUCH_NO_CACHE, VOUCH_REPLICA_TLS. */
+    uint32_t flags;        /* VOUCH_ONLY_REPLICAS, the constants below. */
     const char *replicas;  /* HOST[:PORT], tls://HOST or URLs, separated by blanks; NULL: none. */
     const char *policy;    /* File with a policy of witnesses; NULL: none. */
     const char *cache;     /* Directory of the disk cache; NULL: as `vouch cat`. */
@@ -54,6 +55,7 @@ struct vouch_options {
 #define VOUCH_ONLY_REPLICAS 1u
 #define VOUCH_NO_CACHE 2u
 #define VOUCH_REPLICA_TLS 4u
+#define VOUCH_STATE_REQUIRED 8u /* Refuse to open if `state` can't be written. */
 
 struct vouch_stat {
     uint64_t size;     /* Bytes of a file, names in a directory. */

@@ -66,6 +66,7 @@ struct ListState {
 const ONLY_REPLICAS: u32 = 1;
 const NO_CACHE: u32 = 2;
 const REPLICA_TLS: u32 = 4;
+const STATE_REQUIRED: u32 = 8;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vouch_open(
@@ -106,6 +107,7 @@ unsafe fn choices(options: Option<&Options>) -> (SessionOptions, TreeSelection) 
         session.cache = None;
     }
     session.state = read(options.state).map(PathBuf::from).or(session.state);
+    session.state_required = options.flags & STATE_REQUIRED != 0;
     session.replica_tls = options.flags & REPLICA_TLS != 0;
     session.policies.extend(read(options.policy).map(PathBuf::from));
     let replicas = read(options.replicas).unwrap_or_default();

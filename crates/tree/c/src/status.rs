@@ -26,6 +26,7 @@ pub(crate) fn failed(error: &Error) -> c_int {
         ErrorKind::Damaged => -11,
         ErrorKind::Local | ErrorKind::Interrupted => -12,
         ErrorKind::Forked => -13,
+        ErrorKind::NoRevision => -14,
     };
     refuse(&error.to_string(), status)
 }

@@ -104,6 +104,7 @@ pub struct Client {
     pub(crate) options: ClientOptions,
     pub(crate) memory: MemoryCache,
     pub(crate) disk: Option<DiskCache>,
+    disk_fault: Option<String>,
     pub(crate) seen: Arc<SeenStore>,
     pub(crate) runtime: Handle,
     certificate_trees: RwLock<Vec<CertificateTree>>,
@@ -117,13 +118,14 @@ impl Client {
     pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
         let runtime = Handle::try_current()
             .map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
+        let mut disk_fault = None;
         let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
             Ok(cache) => Some(cache),
             Err(error) => {
-                tracing::warn!(
-                    "disk cache {}: {error}; continuing without it",
-                    wanted.dir.display()
-                );
+                let dir = wanted.dir.display();
+                let fault = format!("disk cache {dir}: {error}; continuing without it");
+                tracing::warn!("{fault}");
+                disk_fault = Some(fault);
                 None
             }
         });
@@ -131,6 +133,7 @@ impl Client {
         Ok(Arc::new(Self {
             memory: MemoryCache::with_seed(options.memory_cache_bytes, seed),
             disk,
+            disk_fault,
             seen: Arc::new(SeenStore::new(options.state_dir.clone(), options.state_required)),
             runtime,
             certificate_trees: RwLock::default(),
@@ -167,6 +170,11 @@ impl Client {
             }
         }
         Err(Error::Forwarded { to: name })
+    }
+
+    /// Faults of this machine in spite of which trees are read, one line each. They are logged too.
+    pub fn local_faults(&self) -> Vec<String> {
+        self.disk_fault.clone().into_iter().chain(self.seen.fault()).collect()
     }
 
     /// Reads key statements also from a published tree: files `HOSTID` or `HOSTID.*` at `path`.

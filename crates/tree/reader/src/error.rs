@@ -38,6 +38,8 @@ pub enum Error {
 pub enum ErrorKind {
     /// The signed tree proves that the name does not exist.
     NotFound,
+    /// No replica has the revision or the tag, or it never existed. Replicas can withhold it.
+    NoRevision,
     /// A component of the path is a file.
     NotADirectory,
     /// A file was expected.
@@ -74,7 +76,7 @@ impl Error {
             Self::Name(_) | Self::Statements { .. } => ErrorKind::Input,
             Self::NotRegular { .. } | Self::Outside { .. } => ErrorKind::Input,
             Self::IsADirectory { .. } => ErrorKind::IsADirectory,
-            Self::NoRevision { .. } => ErrorKind::NotFound,
+            Self::NoRevision { .. } => ErrorKind::NoRevision,
             Self::Forked => ErrorKind::Forked,
             Self::Interrupted => ErrorKind::Interrupted,
             Self::Threads(_) => ErrorKind::Local,
@@ -86,10 +88,9 @@ impl Error {
         let errno = match self {
             Self::Client(error) => return error.errno(),
             Self::IsADirectory { .. } => rustix::io::Errno::ISDIR,
-            Self::NoRevision { .. } => rustix::io::Errno::NOENT,
             Self::Interrupted => rustix::io::Errno::INTR,
             Self::Threads(_) => rustix::io::Errno::AGAIN,
-            Self::Statements { .. } => rustix::io::Errno::IO,
+            Self::NoRevision { .. } | Self::Statements { .. } => rustix::io::Errno::IO,
             _ => rustix::io::Errno::INVAL,
         };
         errno.raw_os_error()

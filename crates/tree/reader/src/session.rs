@@ -42,6 +42,8 @@ pub struct SessionOptions {
     pub memory_cache_bytes: u64,
     /// Remembers the newest revision seen of each tree; `None`: in memory only.
     pub state: Option<PathBuf>,
+    /// Opening a tree fails if `state` can't be written; otherwise [`Session::local_faults`] says so.
+    pub state_required: bool,
     /// Files with policies of witnesses; /etc/vouch/policy holds beside them.
     pub policies: Vec<PathBuf>,
     /// Directories of key statements; /etc/vouch/statements is read beside them.
@@ -63,6 +65,7 @@ impl Default for SessionOptions {
             cache_quota_bytes: 10 << 30,
             memory_cache_bytes: 256 << 20,
             state: variable("VOUCH_STATE").or_else(state_directory),
+            state_required: false,
             policies: Vec::new(),
             statements: Vec::new(),
             replica_tls: false,
@@ -132,6 +135,7 @@ impl Session {
             memory_cache_bytes: options.memory_cache_bytes,
             disk_cache: options.cache.map(|dir| DiskCacheOptions { dir, quota_bytes }),
             state_dir: options.state,
+            state_required: options.state_required,
             certificate_dirs,
             policies: read_policies(&options.policies)?,
             read_ahead_bytes_max: READ_AHEAD_MAX,
@@ -175,6 +179,12 @@ impl Session {
             self.client().flush().await;
             Ok(())
         })
+    }
+
+    /// Faults of this machine in spite of which trees are read, one line each: the cache or the
+    /// record of the newest revisions seen can't be used.
+    pub fn local_faults(&self) -> Vec<String> {
+        self.client().local_faults()
     }
 
     /// The asynchronous client below.

@@ -153,13 +153,21 @@ pub(crate) struct SeenStore {
     required: bool,
     record: Mutex<HashMap<HostId, SeenRecord>>,
     write: WriteFile,
+    /// Of the latest write, if it failed.
+    fault: Mutex<Option<String>>,
 }
 
 impl SeenStore {
     /// `None`: memory only. `required`: a missing directory or failed write is an error. An
     /// unreadable file always is.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
-        Self { dir, required, record: Mutex::default(), write: write_atomically }
+        Self {
+            dir,
+            required,
+            record: Mutex::default(),
+            write: write_atomically,
+            fault: Mutex::default(),
+        }
     }
 
     #[cfg(test)]
@@ -224,16 +232,23 @@ impl SeenStore {
         match written {
             Ok(merged) => {
                 self.record.lock().insert(*hostid, merged.clone());
+                self.fault.lock().take();
                 Ok(merged)
             }
             Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => {
                 Err(error)
             }
             Err(error) => {
-                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is kept in memory only");
+                let fault = format!("{error}; the newest revision seen is kept in memory only");
+                tracing::warn!(tree = %hostid, "{fault}");
+                self.fault.lock().replace(fault);
                 Ok(merged)
             }
         }
+    }
+
+    pub(crate) fn fault(&self) -> Option<String> {
+        self.fault.lock().clone()
     }
 
     /// For evidence that the keys of the tree have signed a contradiction.
