@@ -33,10 +33,12 @@ impl File {
 
     /// Bytes from `offset` to the end of a block for lines; none at the end of the file.
     fn block(&self, py: Python<'_>, offset: u64) -> PyResult<Bytes> {
-        let (start, block) = self.lines.lock().clone();
-        let skip = offset.checked_sub(start).and_then(|skip| usize::try_from(skip).ok());
-        if let Some(skip) = skip.filter(|&skip| skip < block.len()) {
-            return Ok(block.slice(skip..));
+        {
+            let lines = self.lines.lock();
+            let skip = offset.checked_sub(lines.0).and_then(|skip| usize::try_from(skip).ok());
+            if let Some(skip) = skip.filter(|&skip| skip < lines.1.len()) {
+                return Ok(lines.1.slice(skip..));
+            }
         }
         let pieces = blocking(py, |interrupt| self.file.read(offset, LINES_AT_ONCE, interrupt))?;
         let block = pieces.into_iter().next().unwrap_or_default();
@@ -115,12 +117,16 @@ impl File {
         let (mut pieces, mut len) = (Vec::new(), 0);
         while len < len_max {
             let block = self.block(py, start + len as u64)?;
-            let block = block.slice(..block.len().min(len_max - len));
-            let newline = block.iter().position(|&byte| byte == b'\n');
-            let piece = block.slice(..newline.map_or(block.len(), |at| at + 1));
+            let room = &block[..block.len().min(len_max - len)];
+            let newline = room.iter().position(|&byte| byte == b'\n');
+            let piece = &room[..newline.map_or(room.len(), |at| at + 1)];
             len += piece.len();
             let is_last = newline.is_some() || piece.is_empty();
-            pieces.push(piece);
+            if is_last && pieces.is_empty() {
+                self.move_to(start + len as u64);
+                return Ok(PyBytes::new(py, piece));
+            }
+            pieces.push(block.slice(..piece.len()));
             if is_last {
                 break;
             }
@@ -130,7 +136,7 @@ impl File {
     }
 
     fn close(&self) {
-        self.lines.lock().1.clear();
+        *self.lines.lock() = Default::default();
         self.position.lock().take();
     }
 }
