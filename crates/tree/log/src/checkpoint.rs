@@ -86,7 +86,11 @@ impl SignedCheckpoint {
 
     /// Verifies nothing.
     pub fn parse(bytes: &[u8]) -> Result<Self, CheckpointError> {
-        let note = SignedNote::parse(bytes)?;
+        Self::from_note(SignedNote::parse(bytes)?)
+    }
+
+    /// Verifies nothing.
+    pub fn from_note(note: SignedNote) -> Result<Self, CheckpointError> {
         let checkpoint = Checkpoint::parse(note.text())?;
         Ok(Self { note, checkpoint })
     }

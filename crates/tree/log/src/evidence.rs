@@ -11,7 +11,10 @@ use crate::policy::{CLOCK_SKEW_S_MAX, Disbelief, Policy};
 use crate::proof::TlogProof;
 use crate::revision::{LogCert, origin, revision_entry};
 
-const MAGIC: &[u8; 20] = b"vouch log proof v1\n\0";
+const MAGIC: &[u8; 20] = b"vouch log proof v2\n\0";
+
+/// Of evidence with the text of the proof, which has a third more bytes.
+const TEXT_MAGIC: &[u8; 20] = b"vouch log proof v1\n\0";
 
 /// Longest evidence, in bytes: a statement beside a revision, and the certificate that stands there.
 pub const EVIDENCE_LEN_MAX: usize = OFFERED_LEN_MAX + (8 << 10);
@@ -125,7 +128,7 @@ impl LogEvidence {
 
 /// True if a statement beside a revision is evidence, and no key statement.
 pub fn is_evidence(statement: &[u8]) -> bool {
-    statement.starts_with(MAGIC)
+    statement.starts_with(MAGIC) || statement.starts_with(TEXT_MAGIC)
 }
 
 impl LogEvidence {
@@ -151,17 +154,21 @@ impl LogEvidence {
     fn encode_beside(&self, w: &mut Writer, beside: Option<&SigningCert>) {
         w.opaque_fixed(MAGIC);
         self.cert.encode_beside(w, beside);
-        w.opaque(self.proof.to_text().as_bytes());
+        self.proof.encode(w);
     }
 
     fn decode_beside(
         r: &mut Reader<'_>,
         beside: impl FnOnce() -> Result<SigningCert, XdrError>,
     ) -> Result<Self, XdrError> {
-        if r.opaque_fixed::<20>()? != *MAGIC {
+        let magic = r.opaque_fixed::<20>()?;
+        if magic != *MAGIC && magic != *TEXT_MAGIC {
             return Err(XdrError::Invalid("evidence of a log"));
         }
         let cert = LogCert::decode_beside(r, beside)?;
+        if magic == *MAGIC {
+            return Ok(Self { cert, proof: TlogProof::decode(r)? });
+        }
         let proof = TlogProof::parse(r.opaque(OFFERED_LEN_MAX)?)
             .map_err(|_| XdrError::Invalid("proof in the evidence of a log"))?;
         Ok(Self { cert, proof })

@@ -130,6 +130,19 @@ impl SignedNote {
         Ok(Self { text: text[..end].to_owned(), signatures })
     }
 
+    /// Verifies nothing. Accepts what [`Self::parse`] would of the text of both.
+    pub fn from_parts(text: String, signatures: Vec<NoteSignature>) -> Result<Self, NoteError> {
+        let unsigned = Self::unsigned(text)?;
+        let is_sound =
+            |signature: &NoteSignature| is_key_name(&signature.name) && !signature.bytes.is_empty();
+        match signatures.iter().position(|signature| !is_sound(signature)) {
+            Some(number) => Err(NoteError::Signature { line: number + 1 }),
+            None if signatures.is_empty() => Err(NoteError::Structure),
+            None if signatures.len() > SIGNATURES_MAX => Err(NoteError::TooManySignatures),
+            None => Ok(Self { signatures, ..unsigned }),
+        }
+    }
+
     /// The note with its signatures.
     pub fn to_text(&self) -> String {
         let lines = self.signatures.iter().map(NoteSignature::line);

@@ -2,11 +2,12 @@
 //! the way from an entry to its root hash.
 
 use data_encoding::BASE64;
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::checkpoint::{CheckpointError, SignedCheckpoint, parse_decimal};
 use crate::key::VerifierKey;
-use crate::merkle::{Hash, PROOF_LEN_MAX, ProofError, verify_inclusion};
-use crate::note::NOTE_LEN_MAX;
+use crate::merkle::{Hash, PROOF_LEN_MAX, ProofError, TREE_SIZE_MAX, verify_inclusion};
+use crate::note::{NOTE_LEN_MAX, NoteSignature, SIGNATURES_MAX, SignedNote};
 use crate::policy::{Belief, Disbelief, Policy};
 
 /// Longest extra data, in bytes: Go's `formats` reads lines up to 64 KiB.
@@ -56,6 +57,48 @@ pub enum VerifyError {
     Disbelief(#[from] Disbelief),
     #[error("{0}")]
     Proof(#[from] ProofError),
+}
+
+/// Shorter than its text.
+impl Xdr for TlogProof {
+    fn encode(&self, w: &mut Writer) {
+        w.optional(self.extra.as_ref(), |w, extra| w.opaque(extra));
+        w.u64(self.index);
+        w.count(self.hashes.len());
+        self.hashes.iter().for_each(|hash| w.opaque_fixed(&hash.0));
+        let note = self.checkpoint.note();
+        w.opaque(note.text().as_bytes());
+        w.count(note.signatures().len());
+        for signature in note.signatures() {
+            w.opaque(signature.name.as_bytes());
+            w.u32(signature.key_id);
+            w.opaque(&signature.bytes);
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        let extra = r.optional(|r| Ok(r.opaque(EXTRA_LEN_MAX)?.to_vec()))?;
+        let index = r.u64()?;
+        if index > TREE_SIZE_MAX {
+            return Err(XdrError::Invalid("number of a log's entry"));
+        }
+        let mut hashes = Vec::new();
+        for _ in 0..r.count(PROOF_LEN_MAX)? {
+            hashes.push(Hash(r.opaque_fixed()?));
+        }
+        let text = r.string(NOTE_LEN_MAX)?.to_owned();
+        let mut signatures = Vec::new();
+        for _ in 0..r.count(SIGNATURES_MAX)? {
+            let name = r.string(NOTE_LEN_MAX)?.to_owned();
+            let (key_id, bytes) = (r.u32()?, r.opaque(NOTE_LEN_MAX)?.to_vec());
+            signatures.push(NoteSignature { name, key_id, bytes });
+        }
+        let checkpoint = SignedNote::from_parts(text, signatures)
+            .map_err(CheckpointError::from)
+            .and_then(SignedCheckpoint::from_note)
+            .map_err(|_| XdrError::Invalid("checkpoint in a log's proof"))?;
+        Ok(Self { extra, index, hashes, checkpoint })
+    }
 }
 
 impl TlogProof {

@@ -198,7 +198,7 @@ mod tests {
             judge(Some(&evidence(1, None, cosigned))).unwrap_err();
         }
         judge(None).unwrap_err();
-        judge(Some(b"vouch log proof v1\n\0")).unwrap_err();
+        judge(Some(b"vouch log proof v2\n\0")).unwrap_err();
         // Evidence about another revision.
         let good = evidence(1, None, &[(1, NOW), (3, NOW)]);
         rules.judge(&none, &Offered::read(b"of a thief", Some(&good)), None, NOW).unwrap_err();

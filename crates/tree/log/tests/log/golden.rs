@@ -4,12 +4,14 @@
 use std::path::PathBuf;
 
 use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
+use vouch_log::evidence::{LogEvidence, is_evidence};
 use vouch_log::merkle::Hash;
+use vouch_log::proof::TlogProof;
 use vouch_log::revision::*;
 use vouch_log::trail::*;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Blob, Content, Counts, Fsinfo, HostId, Inode, Iv, SignedFsinfo, Timestamp};
-use vouch_xdr::Xdr;
+use vouch_xdr::{Writer, Xdr};
 
 fn check(name: &str, bytes: &[u8]) {
     let path =
@@ -90,6 +92,45 @@ fn entry_holds_signed_fsinfo() {
     assert!(parse_revision_entry(&entry[..entry.len() - 1]).is_err());
     assert!(parse_revision_entry(&[&entry[..], &[0; 4]].concat()).is_err());
     assert!(parse_revision_entry(&vec![0; 100_000]).is_err());
+}
+
+#[test]
+fn evidence_holds_certificate_and_proof() {
+    let (hostid, signed) = (root().public().hostid(), signed_fsinfo());
+    let signers = signers(&hostid);
+    let signing = SigningCert::issue(&root(), root().public(), 1, 1_000, 2_000);
+    let (cert, _) = LogCert::issue(&root(), signing, hostid, signers.keys(), None);
+    let head = Checkpoint::new(&origin(&hostid), 1, Hash::leaf(&revision_entry(&signed)));
+    let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
+    signers.all().for_each(|signer| checkpoint.note_mut().sign(signer, 1_500).unwrap());
+    let proof = TlogProof { extra: Some(b"x".to_vec()), index: 0, hashes: Vec::new(), checkpoint };
+    let evidence = LogEvidence { cert, proof };
+    let bytes = evidence.to_xdr();
+    check("evidence-2", &bytes);
+    // Readers take earlier ones, with the text of the proof.
+    let mut w = Writer::new();
+    w.opaque_fixed(b"vouch log proof v1\n\0");
+    evidence.cert.encode(&mut w);
+    w.opaque(evidence.proof.to_text().as_bytes());
+    let earlier = w.into_bytes();
+    assert!(bytes.len() + 800 < earlier.len(), "{} and {}", bytes.len(), earlier.len());
+    for bytes in [&bytes, &earlier] {
+        assert!(is_evidence(bytes));
+        assert_eq!(LogEvidence::from_xdr(bytes).unwrap(), evidence);
+        evidence.verify(&hostid, &signed, &[], 1_500).unwrap();
+        for bit in (0..bytes.len() * 8).step_by(7) {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(LogEvidence::from_xdr(&bad).map_or(true, |found| found != evidence), "{bit}");
+        }
+    }
+    // A note without a signature or a text without its end cannot be written.
+    for (from, to) in [(&b"\0\0\0\x02\0\0\0"[..], &b"\0\0\0\0\0\0\0"[..]), (b"=\n", b"==")] {
+        let mut bad = bytes.clone();
+        let place = bad.windows(from.len()).rposition(|window| window == from).unwrap();
+        bad[place..place + from.len()].copy_from_slice(to);
+        LogEvidence::from_xdr(&bad).unwrap_err();
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use vouch_log::policy::Policy;
 use vouch_log::proof::{FormatError, TlogProof};
 use vouch_log::reader::LogReader;
 use vouch_log::witness::{AddCheckpoint, Reply, ReplyError, RequestError, verify_cosignatures};
+use vouch_xdr::Xdr as _;
 
 use crate::{Files, entry};
 
@@ -118,6 +119,7 @@ fn witness_is_asked_again_after_conflict_and_cosigns() {
         let text = proof.to_text();
         let proof = TlogProof::parse(text.as_bytes()).unwrap();
         assert_eq!(proof.to_text(), text);
+        assert_eq!(TlogProof::from_xdr(&proof.to_xdr()).unwrap(), proof);
         let leaf = Hash::leaf(&entry(index));
         let belief = proof.verify(leaf, &policy, &[], NOW).unwrap();
         assert_eq!((belief.cosigned.len(), belief.quorum_time), (2, Some(NOW)));
