@@ -259,11 +259,19 @@ impl Filesystem for FuseFilesystem {
         reply: ReplyData,
     ) {
         let state = self.state.clone();
+        let (node, process) = (NodeId(id.0), request.pid());
         let request =
-            self.state.request(request, Operation::Read, "read", NodeId(id.0)).with_offset(offset);
+            self.state.request(request, Operation::Read, "read", node).with_offset(offset);
         self.run(&request.clone(), async move {
-            match state.read(NodeId(id.0), offset, size as usize).await {
+            let limit = state.options.deadline;
+            if state.late_reads.is_second((node, process)) {
+                state.count_read(handle.0, None);
+                return reply.error(state.report_failure(&request, &OpError::TooLate(limit)).await);
+            }
+            let mut read = state.late_reads.begin((node, process), limit);
+            match state.read(node, offset, size as usize).await {
                 Ok(bytes) => {
+                    read.answered();
                     let len = bytes.len() as u64;
                     state.count_read(handle.0, Some(len));
                     state.observe_done(&request, Some(len)).await;

@@ -43,6 +43,7 @@ mod gate;
 mod holders;
 mod journal;
 mod kernel_notices; // Invalidation of the kernel's caches.
+mod late_reads; // Reads that the kernel asks for twice.
 mod listing_reply;
 mod mount_point; // mountinfo, dead mounts, unmounting, read-ahead of the device.
 mod namespace;

@@ -21,6 +21,7 @@ use crate::error_log::ErrorLog;
 use crate::filesystem::FuseFilesystem;
 use crate::gate::Gate;
 use crate::kernel_notices::{self, KernelNotices, Notice};
+use crate::late_reads::LateReads;
 use crate::namespace::{Namespace, NamespaceTrees};
 use crate::node_table::NodeTable;
 use crate::observer::TreeEvent;
@@ -132,6 +133,7 @@ impl MountSource {
                 .map(|observer| ObserverState::new(observer, journal.clone())),
             journal,
             request_counts: RequestCounts::default(),
+            late_reads: LateReads::default(),
             options,
             volumes,
             gate: Gate::default(),

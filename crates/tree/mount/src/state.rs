@@ -16,6 +16,7 @@ use crate::gate::Gate;
 use crate::journal::Journal;
 use crate::journal::record::{KernelRecord, MountRecord};
 use crate::kernel_notices::KernelNotices;
+use crate::late_reads::LateReads;
 use crate::namespace::Namespace;
 use crate::node_table::{NodeTable, NodeView};
 use crate::open_files::OpenFiles;
@@ -45,6 +46,7 @@ pub(crate) struct MountState {
     pub(crate) device: OnceLock<Arc<OwnedFd>>,
     pub(crate) kernel_offer: OnceLock<KernelRecord>,
     pub(crate) request_counts: RequestCounts,
+    pub(crate) late_reads: LateReads,
 }
 
 pub(crate) enum MountKind {

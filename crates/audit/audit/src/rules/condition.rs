@@ -54,6 +54,8 @@ pub(super) enum Condition {
     Perm(u8),
     /// Any of these bits of [`access`].
     Requested(u32),
+    /// Bits of the mode that is set.
+    Mode(u32),
     Principal(bool, Box<[u8]>),
     Network(bool, IpAddr, u8),
     Client(bool, Box<[u8]>),
@@ -180,6 +182,7 @@ impl Condition {
             }
             Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Requested(wanted) => record.requested.unwrap_or(0) & wanted != 0,
+            Condition::Mode(wanted) => record.mode.unwrap_or(0) & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
             Condition::Network(equal, network, bits) => {
                 record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal

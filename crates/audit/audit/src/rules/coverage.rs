@@ -92,7 +92,8 @@ fn subject(condition: &Condition) -> Subject {
         Condition::Success(_)
         | Condition::Exit(..)
         | Condition::Perm(_)
-        | Condition::Requested(_) => Subject::Other,
+        | Condition::Requested(_)
+        | Condition::Mode(_) => Subject::Other,
     }
 }
 
@@ -128,7 +129,8 @@ impl Samples {
             | Condition::Success(_)
             | Condition::Exit(..)
             | Condition::Perm(_)
-            | Condition::Requested(_) => {}
+            | Condition::Requested(_)
+            | Condition::Mode(_) => {}
         }
         samples
     }

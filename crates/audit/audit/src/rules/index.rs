@@ -126,7 +126,8 @@ impl Key {
                 | Condition::Network(false, ..)
                 | Condition::Flavour(false, _)
                 | Condition::Success(_)
-                | Condition::Requested(_) => {}
+                | Condition::Requested(_)
+                | Condition::Mode(_) => {}
             }
         }
         for (field, both) in Number::ALL.iter().zip(spans) {

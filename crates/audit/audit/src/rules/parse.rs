@@ -127,7 +127,8 @@ struct Draft {
     conditions: Vec<Condition>,
     perm: Option<u8>,
     keys: Vec<Vec<u8>>,
-    flag_arguments: Vec<String>,
+    /// Argument and bits of `a2&0100`.
+    bits: Vec<(String, u32)>,
 }
 
 fn rule(
@@ -171,7 +172,7 @@ fn rule(
         }
     }
     draft.check_names(warn)?;
-    draft.check_flags(warn)?;
+    draft.resolve_bits(warn)?;
     draft.finish(clears)
 }
 
@@ -245,64 +246,57 @@ impl Draft {
         }
     }
 
-    /// `a2&0100` of openat: flags of the open.
-    fn flags(&mut self, field: &str, word: &[u8]) -> Result<(), String> {
+    /// `a2&0100` of openat: flags of the open. `a1&0111` of chmod: bits of the mode.
+    fn bits(&mut self, field: &str, word: &[u8]) -> Result<(), String> {
         let digits = word
             .get(field.len()..)
             .and_then(|rest| rest.strip_prefix(b"&"))
             .filter(|digits| !digits.starts_with(b"="));
-        let flags = digits.and_then(|digits| number(text(digits).ok()?));
-        let flags = flags.ok_or_else(|| {
-            format!("{field} is supported for flags of open only, for example a2&0100")
+        let bits = digits.and_then(|digits| number(text(digits).ok()?));
+        let bits = bits.ok_or_else(|| {
+            format!("{field} is supported for flags of open and modes of chmod only, for example a2&0100")
         })?;
-        let mut requested = 0;
-        for (flag, bits) in [
-            (0o3, access::MODIFY | access::EXTEND),
-            (0o100, access::CREATE),
-            (0o1000, access::TRUNCATE),
-        ] {
-            requested |= if flags & flag == 0 { 0 } else { bits };
+        self.bits.push((field.to_owned(), bits));
+        Ok(())
+    }
+
+    fn resolve_bits(&mut self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
+        for (field, bits) in std::mem::take(&mut self.bits) {
+            let condition = if self.are_all(&field, mode_argument) {
+                mode_bits(&field, bits)?
+            } else {
+                self.check_flags(&field, warn)?;
+                open_flags(&field, bits)?
+            };
+            self.conditions.push(condition);
         }
-        if requested == 0 || flags & !0o1103 != 0 {
-            return Err(format!(
-                "{field} selects flags that operations do not have: use O_WRONLY, O_RDWR, O_CREAT and O_TRUNC (01103)"
-            ));
-        }
-        self.flag_arguments.push(field.to_owned());
-        self.conditions.push(Condition::Requested(requested));
         Ok(())
     }
 
     /// Unknown calls have their warning already.
-    fn check_flags(&self, warn: &mut dyn FnMut(String)) -> Result<(), String> {
-        let argument = |call: &str| match call {
-            "open" => Some("a1"),
-            "openat" | "open_by_handle_at" => Some("a2"),
-            _ => None,
-        };
-        // The flags of openat2 are in memory, where the kernel's filter does not see them.
-        let is_openat2 = |name: &&String| *name == "openat2";
-        let known = || self.names.iter().filter(|name| parse_operations(name).is_some());
-        let named = || known().filter(|name| !is_openat2(name));
-        let is_wrong = |field: &String| {
-            named().next().is_none() || named().any(|name| argument(name) != Some(field))
-        };
-        let wrong = self.flag_arguments.iter().find(|field| is_wrong(field));
-        if wrong.is_none()
-            && !self.flag_arguments.is_empty()
-            && known().any(|name| is_openat2(&name))
-        {
+    fn known(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str).filter(|name| parse_operations(name).is_some())
+    }
+
+    /// The flags of openat2 are in memory, where the kernel's filter does not see them.
+    fn are_all(&self, field: &str, argument: fn(&str) -> Option<&'static str>) -> bool {
+        let mut named = self.known().filter(|name| *name != "openat2").peekable();
+        named.peek().is_some() && named.all(|name| argument(name) == Some(field))
+    }
+
+    fn check_flags(&self, field: &str, warn: &mut dyn FnMut(String)) -> Result<(), String> {
+        if !self.are_all(field, flags_argument) {
+            return Err(format!(
+                "{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2), or the mode of chmod, fchmod (a1), fchmodat and fchmodat2 (a2) only"
+            ));
+        }
+        if self.known().any(|name| name == "openat2") {
             warn(
                 "openat2 has its flags in a structure, which the kernel's filter does not read: here the flags of every open are compared"
                     .into(),
             );
         }
-        match wrong {
-            Some(field) => Err(format!(
-                "{field} is supported as the flags of open (a1), openat and open_by_handle_at (a2) only"
-            )),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn field(&mut self, word: &[u8], resolve: &dyn Resolve) -> Result<(), String> {
@@ -310,7 +304,7 @@ impl Draft {
             .into_iter()
             .find(|argument| word.starts_with(argument.as_bytes()))
         {
-            return self.flags(argument, word);
+            return self.bits(argument, word);
         }
         let (field, compare, bytes) = split(word)?;
         let equality = || match compare {
@@ -468,6 +462,46 @@ fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
         Err(format!("{field} has no value"))
     } else {
         Ok((field, compare, value))
+    }
+}
+
+fn flags_argument(call: &str) -> Option<&'static str> {
+    match call {
+        "open" => Some("a1"),
+        "openat" | "open_by_handle_at" => Some("a2"),
+        _ => None,
+    }
+}
+
+fn mode_argument(call: &str) -> Option<&'static str> {
+    match call {
+        "chmod" | "fchmod" => Some("a1"),
+        "fchmodat" | "fchmodat2" => Some("a2"),
+        _ => None,
+    }
+}
+
+fn open_flags(field: &str, flags: u32) -> Result<Condition, String> {
+    let mut requested = 0;
+    for (flag, bits) in [
+        (0o3, access::MODIFY | access::EXTEND),
+        (0o100, access::CREATE),
+        (0o1000, access::TRUNCATE),
+    ] {
+        requested |= if flags & flag == 0 { 0 } else { bits };
+    }
+    if requested == 0 || flags & !0o1103 != 0 {
+        return Err(format!(
+            "{field} selects flags that operations do not have: use O_WRONLY, O_RDWR, O_CREAT and O_TRUNC (01103)"
+        ));
+    }
+    Ok(Condition::Requested(requested))
+}
+
+fn mode_bits(field: &str, bits: u32) -> Result<Condition, String> {
+    match bits {
+        1..=0o7777 => Ok(Condition::Mode(bits)),
+        _ => Err(format!("{field} selects bits that modes do not have: use 07777 at most")),
     }
 }
 

@@ -141,6 +141,11 @@ fn rules_of_audit_4_2_select_what_they_name() {
     ] {
         assert_eq!(of(operation, requested), wanted, "{operation} {requested:#x}");
     }
+    let executable = Rules::parse("-a always,exit -F arch=b64 -S chmod,fchmod -F a1&0111 -k exec\n-a always,exit -S fchmodat,fchmodat2 -F a2&0111 -k exec", &TestResolver).unwrap();
+    for (mode, wanted) in [(Some(0o755), Some("exec")), (Some(0o644), None), (None, None)] {
+        let record = Record { operation: SETATTR, mode, ..open(b"/srv/a") };
+        assert_eq!(key(&executable, &record), wanted, "{mode:?}");
+    }
     for call in
         ["getxattrat", "listxattrat", "file_getattr", "open_by_handle_at", "name_to_handle_at"]
     {
@@ -153,7 +158,8 @@ fn rules_of_audit_4_2_select_what_they_name() {
         "-a always,exit -S openat -F a1&0100",
         "-a always,exit -S openat -F a2&02000",
         "-a always,exit -S openat -F a2=0100",
-        "-a always,exit -S fchmodat -F a2&0111",
+        "-a always,exit -S fchmodat -F a1&0111",
+        "-a always,exit -S chmod -F a1&010000",
         "-a always,exit -F a2&0100",
         "-a always,exit -S openat2 -F a2&0100",
         "-a always,exit -S openat,openat2,fchmodat -F a2&0100",

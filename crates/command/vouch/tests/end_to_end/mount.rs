@@ -228,6 +228,19 @@ fn mount_without_reachable_replicas_fails_in_time() {
     assert!(started.elapsed() < Duration::from_secs(20));
 }
 
+/// The kernel asks a second time for the page whose read-ahead has failed.
+#[test]
+#[ignore = "needs FUSE"]
+fn read_ends_once_its_timeout_is_over() {
+    let Mounted { site: _site, mount, replica } =
+        Mounted::with_tree(&["--no-cache", "--timeout", "10s"], &[], TestSite::small_tree);
+    let held = File::open(mount.path("dir/numbers")).expect("published");
+    drop(replica);
+    let begun = Instant::now();
+    held.read_exact_at(&mut [0], 200_000).expect_err("no replica is left");
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
 #[test]
 #[ignore = "needs FUSE"]
 fn mount_whose_workers_cannot_start_fails_in_the_end() {
