@@ -232,12 +232,16 @@ fn mount_without_reachable_replicas_fails_in_time() {
 #[test]
 #[ignore = "needs FUSE"]
 fn read_ends_once_its_timeout_is_over() {
+    let large = |site: &TestSite| {
+        let noise = (0..4_000_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes());
+        site.write("src/large", noise.collect::<Vec<u8>>());
+    };
     let Mounted { site: _site, mount, replica } =
-        Mounted::with_tree(&["--no-cache", "--timeout", "10s"], &[], TestSite::small_tree);
-    let held = File::open(mount.path("dir/numbers")).expect("published");
+        Mounted::with_tree(&["--no-cache", "--timeout", "10s"], &[], large);
+    let held = File::open(mount.path("large")).expect("published");
     drop(replica);
     let begun = Instant::now();
-    held.read_exact_at(&mut [0], 200_000).expect_err("no replica is left");
+    held.read_exact_at(&mut [0], 12_000_000).expect_err("no replica is left");
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
