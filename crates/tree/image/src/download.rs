@@ -12,6 +12,8 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
+use crate::merge::SHOWN_LEN_MAX;
+
 type Result<T> = std::result::Result<T, OciDistributionError>;
 
 pub(crate) struct Downloads {
@@ -65,7 +67,7 @@ impl Downloads {
                 Err(match serde_json::from_slice(&body) {
                     Ok(envelope) => OciDistributionError::RegistryError { envelope, url },
                     Err(_) => {
-                        let message = String::from_utf8_lossy(&body).into_owned();
+                        let message = start_of(&body);
                         OciDistributionError::ServerError { code: status.as_u16(), url, message }
                     }
                 })
@@ -102,8 +104,7 @@ impl Downloads {
     }
 
     async fn token(&self, realm: &str, service: Option<String>) -> Result<String> {
-        let mut url = Url::parse(realm)
-            .map_err(|error| OciDistributionError::UrlParseError(format!("{realm}: {error}")))?;
+        let mut url = token_server(&self.repository, realm)?;
         url.query_pairs_mut().append_pair("scope", &self.scope);
         if let Some(service) = service {
             url.query_pairs_mut().append_pair("service", &service);
@@ -117,13 +118,27 @@ impl Downloads {
         let status = response.status();
         let body = read(response, ANSWER_LEN_MAX).await?;
         if !status.is_success() {
-            let reason = String::from_utf8_lossy(&body).into_owned();
-            return Err(OciDistributionError::AuthenticationFailure(reason));
+            return Err(OciDistributionError::AuthenticationFailure(start_of(&body)));
         }
         let token: Token = serde_json::from_slice(&body)?;
         let token = token.token.or(token.access_token);
         token.ok_or_else(|| OciDistributionError::RegistryTokenDecodeError("no token".into()))
     }
+}
+
+/// Of a registry with TLS only with TLS: it gets the password.
+fn token_server(repository: &str, realm: &str) -> Result<Url> {
+    let url = Url::parse(realm)
+        .map_err(|error| OciDistributionError::UrlParseError(format!("{realm}: {error}")))?;
+    if repository.starts_with("https:") && url.scheme() != "https" {
+        let why = format!("the registry names a token server without TLS, {url}");
+        return Err(OciDistributionError::AuthenticationFailure(why));
+    }
+    Ok(url)
+}
+
+fn start_of(body: &[u8]) -> String {
+    String::from_utf8_lossy(&body[..body.len().min(SHOWN_LEN_MAX)]).into_owned()
 }
 
 #[derive(Deserialize)]
@@ -153,7 +168,16 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
 
+    use super::token_server;
     use crate::registry::{Registry, RegistryOptions};
+
+    #[test]
+    fn password_stays_within_tls() {
+        let (secure, plain) = ("https://registry.example/v2/app", "http://registry.example/v2/app");
+        assert!(token_server(secure, "https://auth.example/token").is_ok());
+        assert!(token_server(plain, "http://auth.example/token").is_ok());
+        token_server(secure, "http://auth.example/token").unwrap_err();
+    }
 
     /// Answers each request by the last part of its path. A body without an end is cut off when the
     /// client leaves.

@@ -381,7 +381,7 @@ const MEMORY_LEN_MAX: usize = 1 << 30;
 /// Of a name's place in its directory.
 const NAME_COST: usize = 64;
 
-const SHOWN_LEN_MAX: usize = 200;
+pub(crate) const SHOWN_LEN_MAX: usize = 200;
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ pub(super) enum Condition {
     Perm(u8),
     /// Any of these bits of [`access`].
     Requested(u32),
-    /// Bits of the mode that is set.
+    /// Any of these bits of the mode that is set.
     Mode(u32),
     Principal(bool, Box<[u8]>),
     Network(bool, IpAddr, u8),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::evidence::{LogEvidence, is_evidence};
+use vouch_log::key::{Algorithm, Signer};
 use vouch_log::merkle::Hash;
 use vouch_log::proof::TlogProof;
 use vouch_log::revision::*;
@@ -40,6 +41,10 @@ fn root() -> SecretKey {
 fn signed_fsinfo() -> Vec<u8> {
     let signing = SecretKey::from_seed(&[2; 32]);
     let cert = SigningCert::issue(&root(), signing.public(), 1, 1_000, 2_000);
+    signed_by(&root(), &signing, cert)
+}
+
+fn signed_by(root: &SecretKey, signing: &SecretKey, cert: SigningCert) -> Vec<u8> {
     let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
     let inode = Inode {
         mode: 0o755,
@@ -52,7 +57,7 @@ fn signed_fsinfo() -> Vec<u8> {
         content,
     };
     let fsinfo = Fsinfo {
-        hostid: root().public().hostid(),
+        hostid: root.public().hostid(),
         revision: 1,
         start: 1_500,
         duration_s: 100,
@@ -62,7 +67,7 @@ fn signed_fsinfo() -> Vec<u8> {
         counts: Counts { directories: 1, ..Counts::default() },
         tag: String::new(),
     };
-    SignedFsinfo::sign(&fsinfo, &signing, cert).to_xdr()
+    SignedFsinfo::sign(&fsinfo, signing, cert).to_xdr()
 }
 
 fn signers(log: &HostId) -> LogSigners {
@@ -131,6 +136,31 @@ fn evidence_holds_certificate_and_proof() {
         bad[place..place + from.len()].copy_from_slice(to);
         LogEvidence::from_xdr(&bad).unwrap_err();
     }
+}
+
+/// Of a replica, about a tree of pairs, a log of 1,000 revisions, and three witnesses.
+#[test]
+fn first_reply_fits_in_first_window() {
+    const WINDOW: usize = 10 * 1448;
+    let root = SecretKey::from_seeds(&[1; 32], &[2; 32]);
+    let hostid = root.public().hostid();
+    let signers = signers(&hostid);
+    let signing = SigningCert::issue(&root, root.public(), 1, 1_000, 2_000);
+    let (cert, signing) = LogCert::issue(&root, signing, hostid, signers.keys(), None);
+    let signed = signed_by(&root, &root, signing);
+    let head = Checkpoint::new(&origin(&hostid), 1_000, Hash::leaf(b"x"));
+    let mut checkpoint = SignedCheckpoint::unsigned(&head).unwrap();
+    signers.all().for_each(|signer| checkpoint.note_mut().sign(signer, 1_500).unwrap());
+    for number in 1..=3 {
+        let name = format!("witness{number}.example.org");
+        let witness = Signer::from_seed(&name, Algorithm::CosignatureEd25519, &[number; 32]);
+        checkpoint.note_mut().sign(&witness.unwrap(), 1_500).unwrap();
+    }
+    let proof =
+        TlogProof { extra: None, index: 999, hashes: vec![Hash::leaf(b"y"); 10], checkpoint };
+    let evidence = LogEvidence { cert, proof }.to_statement(&signed);
+    let room = WINDOW - signed.len() - evidence.len();
+    assert!(room > 500, "for the small file and the reply's own fields: {room}");
 }
 
 #[test]
