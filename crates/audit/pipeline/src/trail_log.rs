@@ -285,6 +285,17 @@ impl WitnessedLog {
         Ok(Self { log, head, belief })
     }
 
+    /// The head.
+    pub const fn head(&self) -> &SignedCheckpoint {
+        &self.head
+    }
+
+    /// False if a logger has replaced the head meanwhile.
+    pub fn is_newest(&self) -> Result<bool> {
+        let found = self.log.checkpoint()?;
+        Ok(found.is_some_and(|found| found.checkpoint() == self.head.checkpoint()))
+    }
+
     /// The newest seal of this trail; if the log has none of it, the newest of another trail: this
     /// one has then taken its place.
     pub fn newest_seal(&self, trail: Option<[u8; 16]>) -> Result<Option<LoggedSeal>> {

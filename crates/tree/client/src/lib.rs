@@ -119,4 +119,4 @@ pub use revision::{
 };
 pub use tree::Tree;
 pub use vouch_log::evidence::Witnessing;
-pub use witnesses::{CosignRequest, Cosigning, WitnessFailure, WitnessTarget};
+pub use witnesses::{CosignRequest, Cosigning, Objection, WitnessFailure, WitnessTarget};

@@ -1,4 +1,5 @@
-//! Asks witnesses to cosign a checkpoint (C2SP tlog-witness), all at once and within a bounded time.
+//! Asks witnesses to cosign a checkpoint (C2SP tlog-witness), all at once and within a bounded time;
+//! reads the newest ones that they show.
 //!
 //! Makes a runtime of its own for the requests: proofs come from files, which may block.
 
@@ -7,15 +8,16 @@ use std::collections::btree_map::Entry;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use reqwest::Client;
+use reqwest::{Client, Response};
 use tokio::runtime::Runtime;
 use vouch_log::checkpoint::SignedCheckpoint;
 use vouch_log::key::VerifierKey;
 use vouch_log::merkle::{Hash, PROOF_LEN_MAX};
-use vouch_log::note::{NoteError, NoteSignature};
+use vouch_log::note::{NOTE_LEN_MAX, NoteError, NoteSignature};
 use vouch_log::policy::Policy;
 use vouch_log::witness::{
-    ADD_CHECKPOINT_PATH, AddCheckpoint, REPLY_LEN_MAX, Reply, ReplyError, verify_cosignatures,
+    ADD_CHECKPOINT_PATH, AddCheckpoint, REPLY_LEN_MAX, Reply, ReplyError, monitor_path,
+    verify_cosignatures,
 };
 
 use crate::http::{chain, plain_client};
@@ -73,12 +75,24 @@ pub struct WitnessFailure {
     pub url: String,
     /// In words.
     pub why: String,
+    /// What it says against the head, if anything. Not signed.
+    pub objection: Option<Objection>,
+}
+
+/// What a witness can say against a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Objection {
+    /// It has cosigned this many entries, more than the head has.
+    LongerLog(u64),
+    /// It has cosigned a head that this one does not continue.
+    OtherHistory,
 }
 
 /// All answers.
 #[derive(Debug, Clone)]
 pub struct Cosigning {
-    /// With the cosignatures so far.
+    /// With the cosignatures so far; after [`CosignRequest::confirm`], with those of this request
+    /// alone.
     pub checkpoint: SignedCheckpoint,
     /// `None` if all policies hold, else what is missing.
     pub shortfall: Option<String>,
@@ -109,22 +123,37 @@ impl CosignRequest<'_> {
     /// Returns when all have answered, soon after the quorum, or when the time is over. `proof`: of
     /// consistency, from a size below the checkpoint's. Its errors are text for a log.
     pub fn send(&self, mut proof: impl FnMut(u64) -> Result<Vec<Hash>, String>) -> Cosigning {
+        self.run(false, &mut proof)
+    }
+
+    /// For auditors: asks all witnesses to cosign the head again, which they do only if they have
+    /// cosigned no longer log. Sends no proof, so that no witness learns of a head that it has not
+    /// seen. Waits for all.
+    pub fn confirm(&self) -> Cosigning {
+        self.run(true, &mut |_| Err("no proof is sent".to_owned()))
+    }
+
+    fn run(&self, only_confirms: bool, proof: &mut MakeProof<'_>) -> Cosigning {
+        let fresh = self.checkpoint.with_signatures_of(self.log_keys);
         let mut run = Run {
             request: self,
-            checkpoint: self.checkpoint.clone(),
-            fresh: self.checkpoint.with_signatures_of(self.log_keys),
+            only_confirms,
+            checkpoint: if only_confirms { fresh.clone() } else { self.checkpoint.clone() },
+            fresh,
             errors: vec![Some(String::new()); self.targets.len()],
+            objections: vec![None; self.targets.len()],
         };
         let begun = Instant::now();
         match Network::start(self.wait) {
-            Ok(network) => run.ask_all(&network, &mut proof),
+            Ok(network) => run.ask_all(&network, proof),
             Err(why) => run.errors.fill(Some(why)),
         }
         let late = format!("no answer within {:.1} s", begun.elapsed().as_secs_f32());
-        let failures = self.targets.iter().zip(run.errors).filter_map(|(target, why)| {
-            let WitnessTarget { name, url, .. } = target;
+        let answers = self.targets.iter().zip(run.errors).zip(run.objections);
+        let failures = answers.filter_map(|((target, why), objection)| {
+            let (name, url) = (target.name.clone(), target.url.clone());
             let why = why.map(|why| if why.is_empty() { late.clone() } else { why });
-            why.map(|why| WitnessFailure { name: name.clone(), url: url.clone(), why })
+            why.map(|why| WitnessFailure { name, url, why, objection })
         });
         Cosigning {
             failures: failures.collect(),
@@ -144,11 +173,14 @@ impl CosignRequest<'_> {
 
 struct Run<'a> {
     request: &'a CosignRequest<'a>,
+    only_confirms: bool,
     checkpoint: SignedCheckpoint,
     /// With the cosignatures of this run alone: an earlier quorum makes no witness superfluous.
     fresh: SignedCheckpoint,
     /// One for each target; empty before the first answer.
     errors: Vec<Option<String>>,
+    /// See [`WitnessFailure::objection`].
+    objections: Vec<Option<Objection>>,
 }
 
 type MakeProof<'p> = dyn FnMut(u64) -> Result<Vec<Hash>, String> + 'p;
@@ -161,7 +193,8 @@ impl Run<'_> {
         let (mut waiting, mut has_quorum) = (vec![false; self.errors.len()], false);
         for (number, is_waiting) in waiting.iter_mut().enumerate() {
             // Most witnesses have seen the head before; 409 corrects a wrong guess.
-            let guess = self.size() - u64::from(!self.has_cosigned(number)).min(self.size());
+            let is_new = !self.only_confirms && !self.has_cosigned(number);
+            let guess = self.size() - u64::from(is_new).min(self.size());
             let attempt = Attempt { number, old_size: guess, ..Attempt::default() };
             *is_waiting = self.ask(network, attempt, &mut proofs, proof);
         }
@@ -191,7 +224,9 @@ impl Run<'_> {
             if !has_quorum && self.request.shortfall_of(&self.fresh).is_none() {
                 has_quorum = true;
                 let grace = begun.elapsed().clamp(GRACE_MIN, GRACE_MAX);
-                until = until.min(Instant::now() + grace);
+                if !self.only_confirms {
+                    until = until.min(Instant::now() + grace);
+                }
             }
         }
     }
@@ -257,6 +292,11 @@ impl Run<'_> {
             Err(Fault::Lasting(why)) => return Next::Failed(why),
         };
         let origin = || self.request.checkpoint.checkpoint().origin.clone();
+        self.objections[attempt.number] = match reply {
+            Reply::Conflict { size: old } if old > size => Some(Objection::LongerLog(old)),
+            Reply::ProofRefused => Some(Objection::OtherHistory),
+            _ => None,
+        };
         Next::Failed(match reply {
             Reply::Cosignatures(found) => {
                 let keys = &self.request.targets[attempt.number].keys;
@@ -276,6 +316,9 @@ impl Run<'_> {
             Reply::Conflict { size: old } if old > size => format!(
                 "it has cosigned {old} entries, and this log has {size}: the log was restored from an older copy, or its key is used elsewhere"
             ),
+            Reply::Conflict { size: old } if self.only_confirms => {
+                format!("it has cosigned {old} of the {size} entries so far")
+            }
             Reply::Conflict { .. } if attempt.conflicts >= CONFLICTS_MAX => {
                 "its size changed with each attempt".to_owned()
             }
@@ -381,16 +424,67 @@ async fn post(client: &Client, url: &str, body: String) -> Result<Reply, Fault> 
         true => Fault::Lasting(format!("{url} is no http:// or https:// URL")),
         false => Fault::Passing(chain(&error)),
     };
-    let mut response = client.post(url).body(body).send().await.map_err(failed)?;
+    let response = client.post(url).body(body).send().await.map_err(failed)?;
     let status = response.status().as_u16();
     let content_type = response.headers().get(reqwest::header::CONTENT_TYPE);
     let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    let bytes = read_body(response, REPLY_LEN_MAX).await.map_err(failed)?;
+    let too_long = || Fault::Lasting(format!("its answer is longer than {REPLY_LEN_MAX} bytes"));
+    let bytes = bytes.ok_or_else(too_long)?;
+    Reply::parse(status, &content_type, &bytes).map_err(|error| Fault::Lasting(error.to_string()))
+}
+
+/// `None` if it is longer.
+async fn read_body(mut response: Response, len_max: usize) -> reqwest::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if bytes.len() + chunk.len() > REPLY_LEN_MAX {
-            return Err(Fault::Lasting(format!("its answer is longer than {REPLY_LEN_MAX} bytes")));
+    while let Some(chunk) = response.chunk().await? {
+        if bytes.len() + chunk.len() > len_max {
+            return Ok(None);
         }
         bytes.extend_from_slice(&chunk);
     }
-    Reply::parse(status, &content_type, &bytes).map_err(|error| Fault::Lasting(error.to_string()))
+    Ok(Some(bytes))
+}
+
+impl WitnessTarget {
+    /// For monitors: the newest head that the witness shows (C2SP tlog-witness, Monitor Retrieval
+    /// Mechanism), signed by a key of the log and cosigned by the witness. It may be an hour old.
+    /// `None`: the witness shows no heads, or has seen none.
+    pub async fn shown_head(
+        &self,
+        origin: &str,
+        log_keys: &[VerifierKey],
+        wait: Duration,
+    ) -> Result<Option<SignedCheckpoint>, String> {
+        let url = format!("{}{}", self.url, monitor_path(origin));
+        let fetched = tokio::time::timeout(wait, get(&plain_client(wait)?, &url)).await;
+        let Some(bytes) = fetched.map_err(|_| "no answer in time".to_owned())?? else {
+            return Ok(None);
+        };
+        let head = SignedCheckpoint::parse(&bytes).map_err(|error| error.to_string())?;
+        if head.checkpoint().origin != origin {
+            return Err(format!("it shows a head of {:?}", head.checkpoint().origin));
+        }
+        let keys: Vec<_> = log_keys.iter().chain(&self.keys).collect();
+        let verified = head.note().verify(&keys).map_err(|error| error.to_string())?;
+        let is_signed = |by: &[VerifierKey]| verified.iter().any(|found| by.contains(found.key));
+        match (is_signed(log_keys), is_signed(&self.keys)) {
+            (true, true) => Ok(Some(head)),
+            (false, _) => Err("the head that it shows is not signed by the log's keys".to_owned()),
+            (true, false) => Err("the head that it shows has not its cosignature".to_owned()),
+        }
+    }
+}
+
+async fn get(client: &Client, url: &str) -> Result<Option<Vec<u8>>, String> {
+    let response = client.get(url).send().await.map_err(|error| chain(&error))?;
+    match response.status().as_u16() {
+        200 => {}
+        // 405: a server with the submission prefix alone.
+        404 | 405 => return Ok(None),
+        status => return Err(format!("it answers with status {status}")),
+    }
+    let bytes = read_body(response, NOTE_LEN_MAX).await.map_err(|error| chain(&error))?;
+    let bytes = bytes.ok_or_else(|| format!("its head is longer than {NOTE_LEN_MAX} bytes"))?;
+    Ok(Some(bytes))
 }

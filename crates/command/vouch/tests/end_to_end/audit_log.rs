@@ -60,8 +60,12 @@ fn seal_count(site: &TestSite, trail: &str) -> u64 {
     seals_from(&site.path(trail), 0, usize::MAX).expect("a trail").len() as u64
 }
 
-/// Exit code and output of a verification by the policy.
+/// Exit code and output of a verification by the policy, whose witness is not asked.
 fn verify(site: &TestSite, more: &str) -> (Option<i32>, String) {
+    verify_online(site, &format!("--offline {more}"))
+}
+
+fn verify_online(site: &TestSite, more: &str) -> (Option<i32>, String) {
     let output = site.run(&format!("audit verify --policy policy {more} trail"));
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
@@ -163,7 +167,8 @@ fn trail_that_was_replaced_is_found_by_its_log() {
     // The other trail is in the log now, and only the first key tells them apart.
     assert_contains!(verify(&site, "").1, "give --public");
     site.write("second.pub", public);
-    site.run_ok("audit verify --policy policy --log trail/log --public second.pub second");
+    let line = "audit verify --policy policy --offline --log trail/log --public second.pub second";
+    site.run_ok(line);
 }
 
 #[test]
@@ -202,8 +207,9 @@ fn trails_of_a_site_share_a_log() {
     cosign(&site, now());
     for (trail, public) in [("trail", first), ("second", second)] {
         let public = public.trim();
-        let line =
-            format!("audit verify --policy policy --log trail/log --public {public} {trail}");
+        let line = format!(
+            "audit verify --policy policy --offline --log trail/log --public {public} {trail}"
+        );
         site.run_ok(&line);
     }
     site.expect_err(
@@ -213,25 +219,81 @@ fn trails_of_a_site_share_a_log() {
     );
 }
 
-/// A witness refuses the log that was cut back with its trail and then continued.
-#[test]
-fn logger_collects_cosignatures_and_a_cut_log_gets_none() {
+/// A policy whose witness has this answer.
+fn write_policy_with_url(site: &TestSite, url: &str) {
+    write_policy(site, "policy", 1);
+    let text = std::fs::read_to_string(site.path("policy")).expect("a policy");
+    site.write("policy", text.replace("\nquorum", &format!(" {url}\nquorum")));
+}
+
+fn with_witness() -> (TestSite, WitnessServer) {
     let site = with_trail();
     let keys = std::fs::read_to_string(site.path("trail/log.pub")).expect("keygen writes it");
     let key = VerifierKey::parse(keys.lines().next().expect("a key")).expect("a key");
-    let witness = HonestWitness::new(1, key, now);
-    let line = witness.signer.verifier().to_text();
-    let server = WitnessServer::honest(witness, Duration::ZERO);
-    let log_key = keys.lines().next().expect("a key");
-    let policy = format!("log {log_key}\nwitness w {line} {}\nquorum w\n", server.url);
-    site.write("policy", policy);
+    let server = WitnessServer::honest(HonestWitness::new(1, key, now), Duration::ZERO);
+    write_policy_with_url(&site, &server.url);
+    (site, server)
+}
+
+/// Within the time that cosignatures are fresh, only the witnesses can tell.
+#[test]
+fn witnesses_find_trail_and_log_that_were_restored_from_a_backup() {
+    let (site, _witness) = with_witness();
     site.run_ok("audit log --once --policy policy trail");
+    let (code, text) = verify_online(&site, "");
+    assert_eq!(code, Some(0), "{text}");
+    site.run_tool("cp", &["-r", "trail", "backup"]);
+    let old = seal_count(&site, "trail");
+    add_records(&site, "trail", 60);
+    site.run_ok("audit log --once --policy policy trail");
+    assert_eq!(verify_online(&site, "").0, Some(0));
+    let new = seal_count(&site, "trail");
+    site.run_tool("rm", &["-r", "trail"]);
+    site.run_tool("mv", &["backup", "trail"]);
+    let (code, text) = verify_online(&site, "");
+    assert_eq!(code, Some(1), "{text}");
+    assert_contains!(text, &format!("it has cosigned {new} entries, and this log has {old}"));
+    // The limit that the documents state.
     assert_eq!(verify(&site, "").0, Some(0));
+    // The witness was not moved.
+    assert_eq!(verify_online(&site, "").0, Some(1));
+}
+
+#[test]
+fn trail_is_not_sound_if_its_witnesses_do_not_confirm_it_now() {
+    let (site, server) = with_witness();
+    site.run_ok("audit log --once --policy policy trail");
+    let head = std::fs::read(site.path("trail/log/checkpoint")).expect("a head");
+    let head = SignedCheckpoint::parse(&head).expect("a head");
+    drop(server);
+    let closed = format!("http://127.0.0.1:{}", free_port());
+    write_policy_with_url(&site, &closed);
+    let (code, text) = verify_online(&site, "--witness-wait 1s");
+    assert_eq!(code, Some(1), "{text}");
+    assert_contains!(text, "may have been cut back together", "note: witness w");
+    // An answer of an earlier day, replayed.
+    let text = head.note().text().to_owned();
+    let answer = move |_: &[u8]| {
+        let old = witness(1).sign(&text, now() - 86_000).expect("a checkpoint");
+        (200, "text/plain", old.line())
+    };
+    let replayer = WitnessServer::start(answer);
+    write_policy_with_url(&site, &replayer.url);
+    let (code, text) = verify_online(&site, "");
+    assert_eq!(code, Some(1), "{text}");
+    assert_contains!(text, "and not of now");
+    write_policy(&site, "policy", 1);
+    site.expect_err(3, "audit verify --policy policy trail", &["no witness with a URL"]);
+}
+
+/// A witness refuses the log that was cut back with its trail and then continued.
+#[test]
+fn logger_collects_cosignatures_and_a_cut_log_gets_none() {
+    let (site, _witness) = with_witness();
+    site.run_ok("audit log --once --policy policy trail");
     site.run_tool("cp", &["-r", "trail", "backup"]);
     add_records(&site, "trail", 30);
     site.run_ok("audit log --once --policy policy trail");
-    let (code, text) = verify(&site, "");
-    assert_eq!(code, Some(0), "{text}");
     // Again, for the time alone.
     site.run_ok("audit log --once --policy policy trail");
     site.run_tool("rm", &["-r", "trail"]);

@@ -15,7 +15,7 @@ use vouch_log::merkle::Hash;
 use vouch_log::policy::Policy;
 use vouch_log::reader::{LogReader, TileSource};
 use vouch_log::witness::{AddCheckpoint, REPLY_LEN_MAX, SIZE_CONTENT_TYPE};
-use vouch_tree_client::{CosignRequest, Cosigning, WitnessTarget};
+use vouch_tree_client::{CosignRequest, Cosigning, Objection, WitnessTarget};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -61,9 +61,28 @@ impl Log {
     }
 
     fn ask(&self, policy: &str, wait_ms: u64) -> Cosigning {
-        let policies = [Policy::parse(policy.as_bytes()).unwrap()];
         let head = self.checkpoint.checkpoint();
-        let request = CosignRequest {
+        self.with_request(policy, wait_ms, |request| {
+            request.send(|old| {
+                let mut reader = LogReader::open(&self.files, head.size, head.root)
+                    .map_err(|error| error.to_string())?;
+                reader.consistency_proof(old).map_err(|error| error.to_string())
+            })
+        })
+    }
+
+    fn confirm(&self, policy: &str) -> Cosigning {
+        self.with_request(policy, 10_000, |request| request.confirm())
+    }
+
+    fn with_request(
+        &self,
+        policy: &str,
+        wait_ms: u64,
+        send: impl FnOnce(&CosignRequest<'_>) -> Cosigning,
+    ) -> Cosigning {
+        let policies = [Policy::parse(policy.as_bytes()).unwrap()];
+        send(&CosignRequest {
             targets: &WitnessTarget::of_policies(&policies),
             policies: &policies,
             log_keys: std::slice::from_ref(&self.key),
@@ -71,11 +90,6 @@ impl Log {
             checkpoint_len_max: 32 << 10,
             wait: Duration::from_millis(wait_ms),
             now: || NOW,
-        };
-        request.send(|old| {
-            let mut reader = LogReader::open(&self.files, head.size, head.root)
-                .map_err(|error| error.to_string())?;
-            reader.consistency_proof(old).map_err(|error| error.to_string())
         })
     }
 }
@@ -102,6 +116,70 @@ fn failure(answer: impl FnMut(&[u8]) -> Answer + Send + 'static) -> String {
     assert!(found.shortfall.is_some_and(|why| why.contains("no witness do not suffice")));
     assert_eq!(found.checkpoint, Log::new(5).checkpoint);
     found.failures[0].why.clone()
+}
+
+#[test]
+fn witness_confirms_its_newest_head_and_contradicts_an_older_one() {
+    let server = WitnessServer::honest(honest(1, 5), Duration::ZERO);
+    let policy = policy(1, &[(1, &server.url)]);
+    // Asked first: a witness that is behind learns nothing from it.
+    let later = Log::new(7).confirm(&policy);
+    assert!(later.shortfall.is_some());
+    assert_eq!(later.failures[0].why, "it has cosigned 5 of the 7 entries so far");
+    assert_eq!(later.failures[0].objection, None);
+    let same = Log::new(5).confirm(&policy);
+    assert_eq!((same.shortfall, same.failures), (None, vec![]));
+    assert_eq!(same.checkpoint.note().signatures().len(), 2);
+    let earlier = Log::new(4).confirm(&policy);
+    assert!(earlier.shortfall.is_some());
+    assert_eq!(earlier.failures[0].objection, Some(Objection::LongerLog(5)));
+    assert!(earlier.failures[0].why.contains("it has cosigned 5 entries, and this log has 4"));
+}
+
+/// Of an earlier request: only what a witness says now counts.
+#[test]
+fn earlier_cosignature_confirms_nothing() {
+    let mut log = Log::new(5);
+    log.checkpoint.note_mut().sign(&signer(1), NOW).unwrap();
+    let server = WitnessServer::start(|_| refused(422));
+    let found = log.confirm(&policy(1, &[(1, &server.url)]));
+    assert!(found.shortfall.is_some());
+    assert_eq!(found.failures[0].objection, Some(Objection::OtherHistory));
+}
+
+/// C2SP tlog-witness, Monitor Retrieval Mechanism.
+#[test]
+fn shown_head_has_the_signatures_of_log_and_witness() {
+    let log = Log::new(5);
+    let signed_by = |signers: &[&Signer]| {
+        let mut head = SignedCheckpoint::unsigned(log.checkpoint.checkpoint()).unwrap();
+        signers.iter().for_each(|signer| head.note_mut().sign(signer, NOW).unwrap());
+        head.to_text()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ask = |url: &str, origin: &str| {
+        let policies = [Policy::parse(policy(1, &[(1, url)]).as_bytes()).unwrap()];
+        let target = WitnessTarget::of_policies(&policies).remove(0);
+        let keys = std::slice::from_ref(&log.key);
+        runtime.block_on(target.shown_head(origin, keys, Duration::from_secs(10)))
+    };
+    let shown = |text: String| {
+        let server = WitnessServer::start(move |_| (200, "text/plain", text.clone()));
+        ask(&server.url, ORIGIN).map(|head| head.is_some())
+    };
+    let (key, one, other) = (log_key(), signer(1), signer(2));
+    assert_eq!(shown(signed_by(&[&key, &one])), Ok(true));
+    assert!(shown(signed_by(&[&key, &other])).unwrap_err().contains("has not its cosignature"));
+    assert!(shown(signed_by(&[&one])).unwrap_err().contains("not signed by the log's keys"));
+    assert!(shown("<html>".to_owned()).is_err());
+    let server = WitnessServer::honest(honest(1, 0).open(), Duration::ZERO);
+    assert_eq!(ask(&server.url, ORIGIN), Ok(None));
+    log.ask(&policy(1, &[(1, &server.url)]), 10_000);
+    let found = ask(&server.url, ORIGIN).unwrap().unwrap();
+    assert_eq!(found.checkpoint(), log.checkpoint.checkpoint());
+    let text = signed_by(&[&key, &one]);
+    let server = WitnessServer::start(move |_| (200, "text/plain", text.clone()));
+    assert!(ask(&server.url, "other.example").unwrap_err().contains("it shows a head of"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vouch_log::key::{Algorithm, Signer, VerifierKey};
 use vouch_log::merkle::{Hash, verify_consistency};
-use vouch_log::witness::{AddCheckpoint, SIZE_CONTENT_TYPE};
+use vouch_log::witness::{AddCheckpoint, SIZE_CONTENT_TYPE, monitor_path};
 
 /// Status, content type and body.
 pub(crate) type Answer = (u16, &'static str, String);
@@ -17,6 +17,7 @@ pub(crate) struct WitnessServer {
 }
 
 impl WitnessServer {
+    /// The closure gets the body of a request to cosign, or `GET PATH` below the prefix.
     pub(crate) fn start(answer: impl FnMut(&[u8]) -> Answer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let url = format!("http://{}/prefix", listener.local_addr().expect("an address"));
@@ -56,13 +57,17 @@ fn serve(stream: &TcpStream, answer: &Mutex<impl FnMut(&[u8]) -> Answer>) {
         let mut length = 0;
         let mut line = String::new();
         let mut is_first = true;
+        let mut shown = None;
         loop {
             line.clear();
             if reader.read_line(&mut line).unwrap_or(0) == 0 {
                 return;
             }
             if is_first {
-                assert!(line.starts_with("POST /prefix/add-checkpoint HTTP/1.1"), "{line}");
+                let path = line.strip_prefix("GET /prefix").and_then(|rest| rest.split(' ').next());
+                shown = path.map(|path| format!("GET {path}"));
+                let is_post = line.starts_with("POST /prefix/add-checkpoint HTTP/1.1");
+                assert!(is_post || shown.is_some(), "{line}");
             }
             is_first = false;
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
@@ -74,6 +79,7 @@ fn serve(stream: &TcpStream, answer: &Mutex<impl FnMut(&[u8]) -> Answer>) {
         }
         let mut body = vec![0; length];
         reader.read_exact(&mut body).expect("the body");
+        let body = shown.map_or(body, String::into_bytes);
         let (status, kind, text) = (answer.lock().expect("no panic"))(&body);
         let head = format!(
             "HTTP/1.1 {status} x\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
@@ -92,14 +98,29 @@ pub(crate) struct HonestWitness {
     pub(crate) log: VerifierKey,
     pub(crate) seen: (u64, Hash),
     pub(crate) time: fn() -> u64,
+    /// For monitors. `None`: it shows no heads.
+    pub(crate) shown: Option<String>,
 }
 
 impl HonestWitness {
     pub(crate) fn new(seed: u8, log: VerifierKey, time: fn() -> u64) -> Self {
-        Self { signer: signer(seed), log, seen: (0, Hash::EMPTY_TREE), time }
+        Self { signer: signer(seed), log, seen: (0, Hash::EMPTY_TREE), time, shown: None }
+    }
+
+    /// One that shows its newest head.
+    pub(crate) fn open(self) -> Self {
+        Self { shown: Some(String::new()), ..self }
     }
 
     pub(crate) fn answer(&mut self, body: &[u8]) -> Answer {
+        if let Some(path) = body.strip_prefix(b"GET ") {
+            let shown = self.shown.clone().filter(|head| !head.is_empty());
+            let is_found = path == monitor_path(self.log.name()).as_bytes();
+            return match shown.filter(|_| is_found) {
+                Some(head) => (200, "text/plain", head),
+                None => refused(404),
+            };
+        }
         let Ok(request) = AddCheckpoint::parse(body) else { return refused(400) };
         let head = request.checkpoint.checkpoint();
         if head.origin != self.log.name() {
@@ -124,7 +145,13 @@ impl HonestWitness {
         }
         self.seen = now;
         let cosignature = self.signer.sign(request.checkpoint.note().text(), (self.time)());
-        (200, "text/plain", cosignature.expect("a checkpoint").line())
+        let cosignature = cosignature.expect("a checkpoint");
+        if let Some(shown) = &mut self.shown {
+            let mut head = request.checkpoint.clone();
+            head.note_mut().add(cosignature.clone()).expect("a cosignature");
+            *shown = head.to_text();
+        }
+        (200, "text/plain", cosignature.line())
     }
 }
 

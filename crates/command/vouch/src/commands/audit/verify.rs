@@ -7,6 +7,9 @@ use vouch_audit::trail::{Trust, read_checkpoint, seals_from, verify};
 use vouch_audit_pipeline::trail_log::{
     Error as TrailLogError, LOG_DIRECTORY, LogFault, LoggedSeal, WitnessedLog,
 };
+use vouch_log::note::NOTE_LEN_MAX;
+use vouch_log::policy::{CLOCK_SKEW_S_MAX, Policy};
+use vouch_tree_client::{CosignRequest, Cosigning, WitnessTarget};
 
 use super::hex;
 use crate::cli::Global;
@@ -41,16 +44,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// The trail must have what its log has (`vouch audit log`), and the log's head must satisfy this
-    /// policy (C2SP tlog-policy), whose `log` line names the log's key.
+    /// policy (C2SP tlog-policy), whose `log` line names the log's key. The policy's witnesses are
+    /// asked, and its quorum must confirm that it has seen no longer log.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Directory of the log, if not `log` in the trail's directory.
     #[arg(long, value_name = "DIR", requires = "policy")]
     log: Option<PathBuf>,
-    /// Demand that the policy's quorum has cosigned the log's head within this time: an older head
-    /// may be one that was cut back together with the trail.
+    /// Ask no witness. Whoever has a backup of trail and log can then cut both back to it, as far as
+    /// --witnessed-within allows.
+    #[arg(long, requires = "policy")]
+    offline: bool,
+    /// With --offline: the policy's quorum must have cosigned the log's head within this time.
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = when::parse_duration, requires = "policy")]
     witnessed_within: Duration,
+    /// Time limit for asking all witnesses.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration, requires = "policy")]
+    witness_wait: Duration,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -116,7 +126,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         witnessed: witnessed.time.map(when::utc),
         sound: faults.is_empty(),
         faults,
-        notes: found.notes,
+        notes: [found.notes, witnessed.notes].concat(),
     };
     if args.json {
         output::json(&report)?;
@@ -187,19 +197,26 @@ struct Witnessed {
     newest: Option<Seal>,
     time: Option<u64>,
     faults: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Witnessed {
+    fn fault(error: impl ToString) -> Self {
+        Self { faults: vec![error.to_string()], ..Self::default() }
+    }
 }
 
 /// Read before the trail: a seal is in the trail before it is in the log.
-fn read_log(args: &Args, policy: &Path) -> Outcome<Witnessed> {
-    let policy = vouch_tree_client::read_policy(policy)?;
-    let path = args.log.clone().unwrap_or_else(|| args.directory.join(LOG_DIRECTORY));
-    let now = when::now_s();
-    let log = match WitnessedLog::open(&path, &policy, now) {
-        Ok(log) => log,
+fn read_log(args: &Args, path: &Path) -> Outcome<Witnessed> {
+    let policy = vouch_tree_client::read_policy(path)?;
+    if !args.offline && WitnessTarget::of_policies([&policy]).is_empty() {
+        return Err(Failure::input(path.display(), "has no witness with a URL")
+            .cure("add the URLs; --offline asks no witness, and proves less"));
+    }
+    let (log, asked) = match open_log(args, &policy) {
+        Ok(found) => found,
         Err(error @ LogFault::NoKey) => return Err(Failure::input("--policy", error)),
-        Err(error) => {
-            return Ok(Witnessed { faults: vec![error.to_string()], ..Witnessed::default() });
-        }
+        Err(error) => return Ok(Witnessed::fault(error)),
     };
     let first = seals_from(&args.directory, 0, 1).at(args.directory.display())?;
     let trail = first.first().map(|seal| seal.trail);
@@ -213,21 +230,14 @@ fn read_log(args: &Args, policy: &Path) -> Outcome<Witnessed> {
     };
     let (newest, has_other) = match read() {
         Ok(found) => found,
-        Err(error) => {
-            return Ok(Witnessed { faults: vec![error.to_string()], ..Witnessed::default() });
-        }
+        Err(error) => return Ok(Witnessed::fault(error)),
     };
-    let time = log.belief.quorum_time;
-    let limit = args.witnessed_within.as_secs();
-    let mut faults = Vec::new();
-    if let Some(time) = time.filter(|time| now.saturating_sub(*time) > limit) {
-        faults.push(format!(
-            "its head was cosigned last at {}, so it may have been cut back since; run `vouch audit log`, or give --witnessed-within",
-            when::utc(time)
-        ));
-    }
+    let mut witnessed = match asked {
+        Some(asked) => confirmed(&policy, asked, args.witness_wait),
+        None => cosigned_before(&log, args.witnessed_within),
+    };
     if has_other {
-        faults.push(
+        witnessed.faults.push(
             "it has seals of another trail too, whose place this one may have taken; give --public"
                 .to_owned(),
         );
@@ -236,8 +246,88 @@ fn read_log(args: &Args, policy: &Path) -> Outcome<Witnessed> {
         None => Err("it has no seal".to_owned()),
         Some(logged) => find_logged(&args.directory, trail, &logged)?,
     };
-    let newest = newest.map_err(|what| faults.push(what)).ok();
-    Ok(Witnessed { newest, time, faults })
+    witnessed.newest = newest.map_err(|what| witnessed.faults.push(what)).ok();
+    Ok(witnessed)
+}
+
+/// The log, and the witnesses' answers about its head.
+fn open_log(args: &Args, policy: &Policy) -> Result<(WitnessedLog, Option<Cosigning>), LogFault> {
+    let path = args.log.clone().unwrap_or_else(|| args.directory.join(LOG_DIRECTORY));
+    let mut attempts = 1..ATTEMPTS_MAX;
+    loop {
+        let log = WitnessedLog::open(&path, policy, when::now_s())?;
+        if args.offline {
+            return Ok((log, None));
+        }
+        let asked = ask_witnesses(&log, policy, args.witness_wait);
+        let is_contradicted = asked.failures.iter().any(|failure| failure.objection.is_some());
+        // A logger may have shown the witnesses a later head meanwhile.
+        if !is_contradicted || log.is_newest()? || attempts.next().is_none() {
+            return Ok((log, Some(asked)));
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+const ATTEMPTS_MAX: u32 = 3;
+
+fn ask_witnesses(log: &WitnessedLog, policy: &Policy, wait: Duration) -> Cosigning {
+    let head = log.head();
+    // Any one of the policy's keys suffices, so not all have signed.
+    let keys = policy.logs().iter().map(|log| log.key.clone()).filter(|key| {
+        let signed = head.with_signatures_of(std::slice::from_ref(key));
+        key.name() == head.checkpoint().origin && !signed.note().signatures().is_empty()
+    });
+    CosignRequest {
+        targets: &WitnessTarget::of_policies([policy]),
+        policies: std::slice::from_ref(policy),
+        log_keys: &keys.collect::<Vec<_>>(),
+        checkpoint: head,
+        checkpoint_len_max: NOTE_LEN_MAX,
+        wait,
+        now: when::now_s,
+    }
+    .confirm()
+}
+
+fn confirmed(policy: &Policy, asked: Cosigning, wait: Duration) -> Witnessed {
+    let mut found = Witnessed::default();
+    for failure in asked.failures {
+        let what = format!("witness {} ({}): {}", failure.name, failure.url, failure.why);
+        match failure.objection {
+            Some(_) => found.faults.push(what),
+            None => found.notes.push(what),
+        }
+    }
+    let now = when::now_s();
+    match (asked.shortfall, policy.check(&asked.checkpoint, &[], now)) {
+        (Some(why), _) => {
+            found.faults.push(format!("it may have been cut back together with the trail: {why}"));
+        }
+        (None, Err(why)) => found.faults.push(why.to_string()),
+        (None, Ok(belief)) => {
+            found.time = belief.quorum_time;
+            // Answers of earlier days could be replayed.
+            let limit = wait.as_secs().saturating_add(CLOCK_SKEW_S_MAX);
+            let old = belief.quorum_time.filter(|time| now.saturating_sub(*time) > limit);
+            found.faults.extend(old.map(|time| {
+                format!("the answers of its witnesses are of {}, and not of now", when::utc(time))
+            }));
+        }
+    }
+    found
+}
+
+fn cosigned_before(log: &WitnessedLog, limit: Duration) -> Witnessed {
+    let time = log.belief.quorum_time;
+    let age = |time: &u64| when::now_s().saturating_sub(*time);
+    let old = time.filter(|time| age(time) > limit.as_secs()).map(|time| {
+        format!(
+            "its head was cosigned last at {}, so it may have been cut back since; run `vouch audit log`, or give --witnessed-within",
+            when::utc(time)
+        )
+    });
+    Witnessed { time, faults: old.into_iter().collect(), ..Witnessed::default() }
 }
 
 impl Report {
