@@ -18,13 +18,20 @@ pub enum AlarmKind {
     UnloggedRevision,
     /// The log's key has signed two histories.
     SplitView,
+    /// A witness has cosigned entries that no replica shows.
+    HiddenHead,
     /// The log has no new head.
     StoppedLog,
 }
 
 impl AlarmKind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::UnknownRevision, Self::UnloggedRevision, Self::SplitView, Self::StoppedLog];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::UnknownRevision,
+        Self::UnloggedRevision,
+        Self::SplitView,
+        Self::HiddenHead,
+        Self::StoppedLog,
+    ];
 
     /// As in metrics, file names and JSON.
     pub const fn name(self) -> &'static str {
@@ -32,6 +39,7 @@ impl AlarmKind {
             Self::UnknownRevision => "unknown_revision",
             Self::UnloggedRevision => "unlogged_revision",
             Self::SplitView => "split_view",
+            Self::HiddenHead => "hidden_head",
             Self::StoppedLog => "stopped_log",
         }
     }

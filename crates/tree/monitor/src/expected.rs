@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vouch_log::checkpoint::Checkpoint;
 use vouch_log::merkle::Hash;
 use vouch_log::reader::LogReader;
 use vouch_log::revision::revision_entry;
@@ -44,6 +45,26 @@ impl Expected {
                 Ok(log.root_at(size).map_err(|error| failed(&error))? == root)
             }
             _ => Ok(size == 0),
+        }
+    }
+
+    /// True if the publisher's log, with a revision that waits for witnesses, has so many entries and
+    /// begins with the root hash, if that is known.
+    pub(crate) fn has_shown(&mut self, size: u64, root: Option<Hash>) -> Result<bool> {
+        let path = &self.path;
+        let failed = |error: &dyn std::fmt::Display| Error::Expected {
+            path: path.clone(),
+            what: error.to_string(),
+        };
+        let pending = self.snapshot.pending_head().map_err(|error| failed(&error))?;
+        let is_pending =
+            |head: &Checkpoint| size == head.size && root.is_none_or(|root| root == head.root);
+        if pending.as_ref().is_some_and(is_pending) {
+            return Ok(true);
+        }
+        match root {
+            Some(root) => self.has_head(size, root),
+            None => Ok(self.log.as_ref().is_some_and(|log| size <= log.size())),
         }
     }
 

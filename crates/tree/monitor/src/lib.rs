@@ -1,9 +1,10 @@
-//! Follows the logs of published trees over all replicas.
+//! Follows the logs of published trees over all replicas and witnesses.
 //!
 //! A [`TreeMonitor`] keeps a verified copy of one tree's log. Each round asks every replica for its
 //! newest revision and its head of the log, and compares: a longer log must continue the copy, a
 //! shorter one must be a beginning of it, each newest revision must be in it, and the publisher's
-//! own database must know each entry. Anything else is an [`Alarm`], with evidence in files.
+//! own database must know each entry. The witnesses must know no other history, and no entries that
+//! no replica shows. Anything else is an [`Alarm`], with evidence in files.
 //!
 //! Believes no clock but its own, and no replica.
 
@@ -14,6 +15,7 @@ mod offer;
 mod report;
 mod state;
 mod tree;
+mod witnesses;
 
 pub use event::{AlarmKind, Event, RevisionEvent};
 pub use report::{MonitorStatus, Report, TreeStatus};

@@ -26,6 +26,12 @@ pub struct TreeStatus {
     pub replicas: usize,
     /// See `replicas`.
     pub good_replicas: usize,
+    /// Witnesses asked, and those whose answer could be used.
+    #[serde(default)]
+    pub witnesses: usize,
+    /// See `witnesses`.
+    #[serde(default)]
+    pub good_witnesses: usize,
     /// In force.
     pub alarms: Vec<Alarm>,
     /// Why the last round could not be finished.
@@ -87,7 +93,7 @@ impl StatusSource for Report {
         let mut page = Exposition::of_daemon();
         let trees = self.trees.lock();
         type Value = fn(&TreeStatus) -> u64;
-        let gauges: [(&str, &str, Value); 6] = [
+        let gauges: [(&str, &str, Value); 8] = [
             ("vouch_monitor_entries", "Verified entries of the log.", |tree| tree.entries),
             ("vouch_monitor_revision", "The newest revision.", |tree| tree.revision),
             (
@@ -103,6 +109,12 @@ impl StatusSource for Report {
             }),
             ("vouch_monitor_replicas_good", "Replicas whose answer could be used.", |tree| {
                 tree.good_replicas as u64
+            }),
+            ("vouch_monitor_witnesses", "Witnesses asked in the last round.", |tree| {
+                tree.witnesses as u64
+            }),
+            ("vouch_monitor_witnesses_good", "Witnesses whose answer could be used.", |tree| {
+                tree.good_witnesses as u64
             }),
         ];
         for (name, help, value) in gauges {

@@ -35,6 +35,8 @@ pub(crate) struct Record {
     pub(crate) revision: u64,
     pub(crate) expires: u64,
     pub(crate) is_stopped: bool,
+    /// Entries that a witness knows and no replica shows, and since when.
+    pub(crate) hidden: Option<(u64, u64)>,
     /// Hashes of reported revisions that are in no log, the last ones.
     pub(crate) reported: Vec<String>,
 }

@@ -43,7 +43,8 @@ pub struct MonitorOptions {
     pub state_dir: PathBuf,
     /// The publisher's database.
     pub expected: Option<PathBuf>,
-    /// Only heads that satisfy these count as signs of life.
+    /// Only heads that satisfy these count as signs of life. Their witnesses are asked, as those of
+    /// the tree's own policy.
     pub policies: Vec<Policy>,
     /// The log has stopped after this time without a sign of life. `None`: when the newest revision
     /// expires.
@@ -52,9 +53,9 @@ pub struct MonitorOptions {
 
 /// Follows one tree. Holds a lock on its state.
 pub struct TreeMonitor {
-    options: MonitorOptions,
-    state: State,
-    log: LogDirectory,
+    pub(crate) options: MonitorOptions,
+    pub(crate) state: State,
+    pub(crate) log: LogDirectory,
     /// Knows the replicas that the tree names, once it could be opened.
     tree: Option<Arc<Tree>>,
     /// Replicas that failed in the last round are asked last.
@@ -66,7 +67,7 @@ pub struct TreeMonitor {
 pub struct Round {
     /// Of the tree.
     pub status: TreeStatus,
-    /// One for each replica whose answer could not be used.
+    /// One for each replica or witness whose answer could not be used.
     pub failures: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ pub struct Round {
 const NEW_ENTRIES_MAX: u64 = 1 << 24;
 
 /// Replicas asked at once: a manifest may have 128 MiB.
-const ASKED_MAX: usize = 8;
+pub(crate) const ASKED_MAX: usize = 8;
 
 /// Entries that an alarm names at most.
 const NAMED_ENTRIES_MAX: u64 = 256;
@@ -131,14 +132,25 @@ impl TreeMonitor {
         let (mut offers, mut failures, mut replicas) = self.ask(client).await;
         let is_strange =
             tokio::task::block_in_place(|| self.compare(&offers, false, now, &mut failures, sink))?;
-        if is_strange {
+        let witnesses = self.ask_witnesses().await?;
+        if is_strange || self.is_behind(&witnesses)? {
             // A mirror that pulled meanwhile may be ahead of those that were asked before.
             (offers, failures, replicas) = self.ask(client).await;
-            tokio::task::block_in_place(|| self.compare(&offers, true, now, &mut failures, sink))?;
+            tokio::task::block_in_place(|| {
+                self.compare(&offers, is_strange, now, &mut failures, sink)
+            })?;
         }
+        tokio::task::block_in_place(|| self.compare_witnesses(&witnesses, now, sink))?;
         self.check_life(now, sink)?;
-        let good_replicas = replicas.saturating_sub(failures.len());
-        Ok(Round { status: self.status(now, replicas, good_replicas)?, failures })
+        let status = TreeStatus {
+            replicas,
+            good_replicas: replicas.saturating_sub(failures.len()),
+            witnesses: witnesses.asked,
+            good_witnesses: witnesses.asked - witnesses.failures.len(),
+            ..self.status(now)?
+        };
+        failures.extend(witnesses.failures);
+        Ok(Round { status, failures })
     }
 
     async fn ask(&mut self, client: &Arc<Client>) -> (Vec<Offer>, Vec<String>, usize) {
@@ -522,7 +534,7 @@ impl TreeMonitor {
         Ok(self.raise(kind, &head_id(evidence), &files, text, now, sink)?)
     }
 
-    fn raise(
+    pub(crate) fn raise(
         &self,
         kind: AlarmKind,
         id: &[u8],
@@ -542,11 +554,11 @@ impl TreeMonitor {
         self.state.finish_alarm(&dir, &Alarm { kind, text, raised: now })
     }
 
-    fn damaged(&self, error: &ReadError) -> Error {
+    pub(crate) fn damaged(&self, error: &ReadError) -> Error {
         Error::Damaged { path: self.state.log_path(), what: error.to_string() }
     }
 
-    fn status(&self, now: u64, replicas: usize, good_replicas: usize) -> Result<TreeStatus> {
+    fn status(&self, now: u64) -> Result<TreeStatus> {
         let record = &self.state.record;
         let mut alarms = self.state.alarms();
         if record.is_stopped {
@@ -560,10 +572,8 @@ impl TreeMonitor {
             revision: record.revision,
             fresh: record.fresh,
             checked: now,
-            replicas,
-            good_replicas,
             alarms,
-            error: None,
+            ..TreeStatus::default()
         })
     }
 }

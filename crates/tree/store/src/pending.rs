@@ -7,6 +7,7 @@
 
 use std::io;
 
+use vouch_log::checkpoint::Checkpoint;
 use vouch_log::evidence::LogEvidence;
 use vouch_tree::BlockHandle;
 use vouch_xdr::{Error as XdrError, Reader, Writer as XdrWriter, Xdr};
@@ -17,7 +18,7 @@ use crate::manifest::{
     COMPANION_COUNT_MAX, HEAD_LEN_MAX, Manifest, Revision, STATEMENT_LEN_MAX, TAG_LEN_MAX,
 };
 use crate::writer::{NewRevision, Writer};
-use crate::{Error, PutCounts, Result};
+use crate::{Error, PutCounts, Result, Snapshot};
 
 const MAGIC: &[u8; 16] = b"vouch pending 1\n";
 
@@ -113,6 +114,16 @@ impl Xdr for Pending {
             Ok(Revision { number: r.u64()?, start: r.i64()?, fsinfo: handle(r)?, tag: tag(r)? })
         })?;
         Ok(Self { revision, earlier })
+    }
+}
+
+impl Snapshot {
+    /// Head of the log with the revision that waits for its commit, if there is one. Witnesses may
+    /// have seen it.
+    pub fn pending_head(&self) -> Result<Option<Checkpoint>> {
+        let waiting = Pending::waiting(self.layout(), self.view().manifest())?;
+        let evidence = waiting.and_then(|pending| pending.revision.evidence);
+        Ok(evidence.map(|evidence| evidence.proof.checkpoint.checkpoint().clone()))
     }
 }
 

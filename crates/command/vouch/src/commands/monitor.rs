@@ -20,12 +20,13 @@ use crate::exit::{At as _, Code, Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{interrupt, when};
 
-/// Watch the logs of published trees on all replicas, and raise an alarm on what should not be
-/// there.
+/// Watch the logs of published trees on all replicas and witnesses, and raise an alarm on what should
+/// not be there.
 ///
 /// Reports each revision with its signing key and time, one line each. Raises an alarm on a revision
 /// that the publisher's own database does not know (--expect), on a signed revision outside of the
-/// log, on two histories of one log, and on a log that has no new head. An alarm lasts until a
+/// log, on two histories of one log, on entries that a witness knows and no replica shows, and on a
+/// log that has no new head. An alarm lasts until a
 /// person removes its directory below STATE/monitor, which has the evidence. A log that has stopped
 /// clears its alarm by its next head.
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,9 @@
 //! `vouch monitor` with real replicas: a thief, two histories, a stopped log, kills.
 
+use vouch_log::key::VerifierKey;
+
 use crate::prelude::*;
+use crate::witnesses::server::{HonestWitness, WitnessServer};
 
 /// The publisher's replica and a mirror, both asked by the monitor.
 struct Watched {
@@ -184,6 +187,112 @@ fn split_view_is_found_with_both_heads() {
     // Our copy goes on with the publisher's history.
     site.publish();
     assert_eq!(of_kind(&watched.look(1, &[]), "revision").len(), 1);
+}
+
+/// A witness of the tree's log, in the policy `policy` of publisher and monitor.
+fn witness(site: &TestSite, shows_heads: bool) -> WitnessServer {
+    let witness = HonestWitness::new(1, log_key(site), || {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs()
+    });
+    let witness = if shows_heads { witness.open() } else { witness };
+    let key = witness.signer.verifier().to_text();
+    let server = WitnessServer::honest(witness, Duration::ZERO);
+    site.write("policy", format!("witness w {key} {}\nquorum w\n", server.url));
+    server
+}
+
+/// The thief's log has the witness's cosignature, and one victim as reader.
+#[test]
+fn head_that_only_a_witness_knows_raises_an_alarm() {
+    for shows_heads in [true, false] {
+        let watched = Watched::new();
+        let site = &watched.site;
+        let _replica = site.serve();
+        let _witness = witness(site, shows_heads);
+        let location = site.location();
+        let publish = |db: &str| {
+            let fixed = ["publish", "src", "--db", db, "--keys", "keys", "--location", &location];
+            site.run_ok([&fixed[..], &["--policy", "policy"]].concat());
+        };
+        publish("db");
+        let more = ["--policy", "policy"];
+        let expecting = ["--policy", "policy", "--expect", "db"];
+        watched.look(0, &expecting);
+        site.run_tool("cp", &["-r", "db", "thief"]);
+        publish("thief");
+        // It could be a revision that its publisher is about to show.
+        assert!(watched.look(0, &more).is_empty());
+        let path = watched.state().join("state.json");
+        let mut state: Value =
+            serde_json::from_slice(&std::fs::read(&path).expect("a state")).expect("JSON");
+        let since = state["hidden"][1].as_u64().expect("the monitor remembers it");
+        state["hidden"][1] = (since - 60).into();
+        std::fs::write(&path, state.to_string()).expect("a file");
+        let seen = watched.look(1, &more);
+        assert_eq!(of_kind(&seen, "hidden_head").len(), 1, "{seen:?}");
+        let evidence = watched.evidence("hidden_head");
+        assert_eq!(evidence.join("theirs.checkpoint").exists(), shows_heads);
+        // The publisher's own database tells at once.
+        std::fs::remove_dir_all(watched.state().join("alarms")).expect("a person has seen them");
+        let text = watched.look(1, &expecting)[0]["text"].to_string();
+        assert_contains!(text, "has cosigned 3 entries", "no replica shows more than 2");
+    }
+}
+
+#[test]
+fn history_that_only_a_witness_knows_is_a_split_view() {
+    for shows_heads in [true, false] {
+        let watched = Watched::new();
+        let site = &watched.site;
+        let _replica = site.serve();
+        let _witness = witness(site, shows_heads);
+        site.run_tool("cp", &["-r", "db", "thief"]);
+        let location = site.location();
+        let thief = ["publish", "src", "--db", "thief", "--keys", "keys", "--location", &location];
+        site.write("src/hello", "of the thief\n");
+        site.run_ok([&thief[..], &["--policy", "policy"]].concat());
+        site.write("src/hello", "of the publisher\n");
+        site.publish();
+        let seen = watched.look(1, &["--policy", "policy", "--expect", "db"]);
+        assert_eq!(of_kind(&seen, "split_view").len(), 1, "{seen:?}");
+        if shows_heads {
+            let evidence = watched.evidence("split_view");
+            let hostid = site.name("").rsplit_once(',').expect("a name").1.to_owned();
+            let shown = site.run_ok([
+                "verify",
+                "--fork",
+                evidence.to_str().expect("text"),
+                hostid.as_str(),
+            ]);
+            assert_contains!(shown, "PROVEN");
+        }
+    }
+}
+
+/// Its witnesses may know it for long before readers do.
+#[test]
+fn revision_that_waits_for_witnesses_raises_no_alarm_beside_its_publisher() {
+    let watched = Watched::new();
+    let site = &watched.site;
+    let _replica = site.serve();
+    let server = witness(site, true);
+    let live = std::fs::read_to_string(site.path("policy")).expect("a policy");
+    let other = HonestWitness::new(2, log_key(site), || 1).signer.verifier().to_text();
+    let line = live.lines().next().expect("a witness");
+    let dead = format!("witness dead {other} http://127.0.0.1:{}", free_port());
+    site.write("both", format!("{line}\n{dead}\ngroup all all w dead\nquorum all\n"));
+    let location = site.location();
+    let publish = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
+    let hold = ["--policy", "both", "--too-few", "hold", "--witness-wait", "1s"];
+    site.run_ok([&publish[..], &hold].concat());
+    let seen = watched.look(0, &["--policy", "policy", "--expect", "db"]);
+    assert_eq!(of_kind(&seen, "revision").len(), 1, "{seen:?}");
+    drop(server);
+}
+
+fn log_key(site: &TestSite) -> VerifierKey {
+    let keys = std::fs::read_to_string(site.path("keys/log.pub")).expect("keygen writes it");
+    VerifierKey::parse(keys.lines().next().expect("a key")).expect("a key")
 }
 
 #[test]
