@@ -157,6 +157,10 @@ impl Tree {
             Some(_) => None,
             None => snapshot.check_packs().err().map(|error| error.to_string()),
         };
+        // Replies have the manifest's head. Web servers beside this one have the file.
+        if let (None, Some(lag)) = (&cache, snapshot.checkpoint_lag()?) {
+            tracing::warn!(path = %path.display(), "{lag}");
+        }
         let offer = Arc::new(Offer::new(&snapshot, &[]));
         let state = State {
             offer,

@@ -221,7 +221,8 @@ fn remove_files(disk: &dyn crate::disk::Disk, dir: &Path) -> io::Result<()> {
     std::fs::remove_dir(dir)
 }
 
-fn read_checkpoint(files: &LogFiles) -> Result<Option<SignedCheckpoint>> {
+/// `None` if it is missing or torn.
+pub(crate) fn read_checkpoint(files: &LogFiles) -> Result<Option<SignedCheckpoint>> {
     match files.read(CHECKPOINT_PATH, vouch_log::note::NOTE_LEN_MAX) {
         // A torn one is written again.
         Ok(bytes) => Ok(SignedCheckpoint::parse(&bytes).ok()),
@@ -238,6 +239,26 @@ impl Snapshot {
     /// `None` for a tree without a log.
     pub fn evidence(&self) -> Option<LogEvidence> {
         self.view().manifest().evidence().map(|evidence| (**evidence).clone())
+    }
+
+    /// In words, if `log/checkpoint`, which web servers and stock tools read, is not that of the
+    /// manifest: a writer was killed between the two, or the database was restored from an older copy.
+    pub fn checkpoint_lag(&self) -> Result<Option<String>> {
+        let view = self.view();
+        let Some(wanted) = view.checkpoint() else { return Ok(None) };
+        let found = read_checkpoint(&self.log_files())?;
+        if found.as_ref() == Some(wanted) {
+            return Ok(None);
+        }
+        let size = wanted.checkpoint().size;
+        let found = found.map_or(0, |found| found.checkpoint().size);
+        if found > size {
+            let path = self.layout().name().to_owned();
+            return Ok(Some(Error::OlderThanLog { path, size, found }.to_string()));
+        }
+        Ok(Some(format!(
+            "log/checkpoint is an older head, of {found} entries where the log has {size}: a writer was killed. Web servers show it until the next writer, such as `vouch witness` or `vouch gc`, replaces it"
+        )))
     }
 
     /// A file of the log, if the head that the manifest names has it.

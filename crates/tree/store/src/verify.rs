@@ -13,7 +13,7 @@ use vouch_tree::{FrameKind, frame};
 use crate::frames::{Progress, ProgressFn};
 use crate::index::Index;
 use crate::layout::pack_name;
-use crate::log::open_log;
+use crate::log::{open_log, read_checkpoint};
 use crate::manifest::PackMeta;
 use crate::marking::{Marks, Walk};
 use crate::pack::{PackScan, Scanned};
@@ -32,6 +32,8 @@ pub struct Verified {
     pub log_entries: u64,
     pub problems: Vec<String>,
     pub problem_count: u64,
+    /// States that the next writer mends.
+    pub notes: Vec<String>,
 }
 
 impl Verified {
@@ -96,6 +98,10 @@ impl<'a> Check<'a> {
         let reachable_frames = self.check_revisions();
         let log_entries = self.check_log();
         let manifest = self.view.manifest();
+        let notes = self.snapshot.checkpoint_lag().unwrap_or_else(|error| {
+            self.problem(error.to_string());
+            None
+        });
         let (problems, problem_count) = self.problems.into_inner();
         Verified {
             packs: manifest.packs.len() as u64,
@@ -107,6 +113,7 @@ impl<'a> Check<'a> {
             log_entries,
             problems,
             problem_count,
+            notes: notes.into_iter().collect(),
         }
     }
 
@@ -234,6 +241,16 @@ impl<'a> Check<'a> {
         });
         if !is_proven {
             self.problem("the log of revisions does not prove the newest revision".to_owned());
+        }
+        let file =
+            read_checkpoint(&self.snapshot.log_files()).map_err(|error| error.to_string())?;
+        if let Some(file) =
+            file.as_ref().map(|file| file.checkpoint()).filter(|file| file.size <= size)
+        {
+            let root = reader.root_at(file.size).map_err(|error| error.to_string())?;
+            if root != file.root {
+                self.problem("log/checkpoint is of another history of the log".to_owned());
+            }
         }
         let mut index = 0;
         while index < size {

@@ -132,17 +132,19 @@ fn assert_no_unused_file(path: &Path, what: &str) {
     }
 }
 
+/// True if `log/checkpoint` was older than the manifest.
 fn check(
     path: &Path,
     (created, acknowledged, asked): (bool, u64, u64),
     earlier: &[Vec<u8>],
     (visible, shown): (Option<Vec<u8>>, u64),
     what: &str,
-) {
+) -> bool {
     if !Database::exists(path) {
         assert!(!created, "{what}: a created database is missing");
         std::fs::create_dir_all(path).unwrap();
-        return Database::create_on(&QuietDisk, path, HOSTID, IV).unwrap();
+        Database::create_on(&QuietDisk, path, HOSTID, IV).unwrap();
+        return false;
     }
     let reader = Database::open_read(path).unwrap_or_else(|error| panic!("{what}: {error}"));
     let revisions = reader.revisions();
@@ -162,6 +164,11 @@ fn check(
         }
     }
     assert_sound(path, what);
+    let wanted = reader.evidence().map(|evidence| evidence.proof.checkpoint.to_text());
+    let written = std::fs::read(path.join("log/checkpoint")).unwrap_or_default();
+    let is_behind = wanted.is_some_and(|wanted| wanted.into_bytes() != written);
+    let notes = Database::verify(path, None).unwrap().notes;
+    assert_eq!(notes.len(), usize::from(is_behind), "{what}: log/checkpoint: {notes:?}");
     let writer = Database::open_write(path, options_without_sync())
         .unwrap_or_else(|error| panic!("{what}: {error}"));
     if let Some(pending) = writer.pending().unwrap() {
@@ -200,6 +207,7 @@ fn check(
     (5..60).map(leaf).for_each(|(handle, frame)| {
         assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after continuing")
     });
+    is_behind
 }
 
 fn log_size(writer: &Writer) -> u64 {
@@ -248,12 +256,13 @@ fn power_cut_leaves_old_or_new_revision_intact() {
     run_writer_life(&disk, &from.join("db"), &|note| recording.note(note)).unwrap();
     let steps = recording.steps();
     assert!(steps.len() > 200, "only {} steps were recorded", steps.len());
+    let mut behind = 0;
     for at in 0..=steps.len() {
         for seed in 0..SEEDS {
             let to = dir.path().join("cut");
             std::fs::create_dir(&to).unwrap();
             cut(&steps[..at], seed * 1_000_003 + at as u64, &from, &to);
-            check(
+            let is_behind = check(
                 &to.join("db"),
                 acknowledged_revisions(&steps[..at]),
                 &earlier_manifests(&steps[..at], &from.join("db")),
@@ -263,9 +272,11 @@ fn power_cut_leaves_old_or_new_revision_intact() {
                     at.checked_sub(1).map(|i| describe(&steps[i]))
                 ),
             );
+            behind += u64::from(is_behind);
             std::fs::remove_dir_all(&to).unwrap();
         }
     }
+    assert!(behind > 0, "no cut left log/checkpoint behind the manifest");
 }
 
 fn describe(step: &Step) -> String {

@@ -74,6 +74,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     } else {
         let mut text: String =
             report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+        text.extend(report.notes.iter().map(|note| format!("note: {note}\n")));
         text.extend(report.witnesses.as_ref().map(Witnesses::text));
         text.push_str(&report.summary());
         output::text(&text)?;
@@ -178,6 +179,7 @@ fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
     report.revoked = revocation_reason(&opened.hostid(), &opened.statements());
     report.problem_count = found.problem_count;
     report.problems = found.problems;
+    report.notes = found.notes;
     Ok(report)
 }
 
@@ -203,6 +205,8 @@ struct Report {
     ended_early: bool,
     problem_count: u64,
     problems: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     seconds: f64,
 }
 

@@ -117,6 +117,31 @@ fn damage_of_the_log_is_found() {
     );
 }
 
+/// A writer was killed between the manifest and `log/checkpoint`, which web servers show.
+#[test]
+fn older_checkpoint_file_is_reported_and_replaced_by_the_next_writer() {
+    let site = TestSite::published();
+    let old = std::fs::read(site.path("db/log/checkpoint")).expect("a checkpoint");
+    site.publish();
+    let new = std::fs::read(site.path("db/log/checkpoint")).expect("a checkpoint");
+    assert!(!site.run_ok("verify --db db").contains("note:"));
+    std::fs::write(site.path("db/log/checkpoint"), old).expect("a file");
+    assert_contains!(site.run_ok("verify --db db"), "of 1 entries where the log has 2", "sound");
+    let mut command = site.command("serve --db db --listen 127.0.0.1:0");
+    command.stderr(std::fs::File::create(site.path("serve.log")).expect("a file"));
+    drop(Replica::start(command));
+    let log = std::fs::read_to_string(site.path("serve.log")).expect("a log");
+    assert_contains!(log, "log/checkpoint is an older head");
+    site.run_ok("gc --db db");
+    assert!(new == std::fs::read(site.path("db/log/checkpoint")).expect("a checkpoint"));
+    assert!(!site.run_ok("verify --db db").contains("note:"));
+    let other = TestSite::published();
+    site.run_tool("cp", &[other.path("db/log/checkpoint").to_str().expect("text"), "db/log/"]);
+    let output = site.run("verify --db db");
+    assert_eq!(output.status.code(), Some(1));
+    assert_contains!(String::from_utf8_lossy(&output.stdout), "another history of the log");
+}
+
 /// The answer to a GET request: its head and its body.
 fn http_get(port: u16, path: &str) -> (String, Vec<u8>) {
     use std::io::{Read as _, Write as _};

@@ -1,5 +1,6 @@
 //! Publisher, witnesses and store are killed at seeded random instants. Revisions and log never
-//! differ, and no witness has cosigned a head that is gone.
+//! differ, no witness has cosigned a head that is gone, and `log/checkpoint`, which web servers show,
+//! is at most one step behind, which `vouch verify` says and the next writer mends.
 //!
 //! `VOUCH_WITNESS_KILLS` sets the number of rounds.
 
@@ -58,6 +59,12 @@ trait Store {
     fn restart(&mut self);
 }
 
+/// Entries of the file that web servers show. `None` in a bucket.
+fn checkpoint_file(site: &TestSite, db: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(site.path(db).join("log/checkpoint")).ok()?;
+    text.lines().nth(1)?.parse().ok()
+}
+
 /// A directory: nothing to kill.
 struct Directory(TestSite);
 
@@ -101,7 +108,7 @@ fn campaign(mut store: impl Store, db: &str, seed: u64) {
     let begun = Instant::now();
     assert!(publisher(&store).wait().expect("it ends").success());
     let undisturbed_us = begun.elapsed().as_micros() as u64;
-    let (mut random, mut before, mut killed) = (Random(seed), 2, [0_u64; 3]);
+    let (mut random, mut before, mut behind, mut killed) = (Random(seed), 2, 0_u64, [0_u64; 3]);
     for round in 0..rounds() {
         store.site().write("src/round", format!("{round}\n"));
         let mut child = publisher(&store);
@@ -132,6 +139,16 @@ fn campaign(mut store: impl Store, db: &str, seed: u64) {
         let _ = child.wait();
         let site = store.site();
         witnesses.iter_mut().for_each(|witness| witness.start(site));
+        // Before a writer mends it.
+        let (_, logged) = revisions(site, db);
+        let is_reported =
+            site.run_ok(["verify", "--db", db]).contains("log/checkpoint is an older");
+        if let Some(file) = checkpoint_file(site, db) {
+            let head = *logged.last().expect("a revision");
+            assert!(file == head || file + 1 == head, "round {round}: {file} of {head} entries");
+            assert!(file == head || is_reported, "seed {seed}, round {round}: not reported");
+            behind += u64::from(file < head);
+        }
         // Each witness refuses a head that does not continue the last one that it has cosigned.
         let ask_all = format!("witness {db} --policy all --wait 60s --witness-wait 60s --json");
         let asked = site.run(&ask_all);
@@ -145,11 +162,17 @@ fn campaign(mut store: impl Store, db: &str, seed: u64) {
         let newest = *seen.last().expect("a revision");
         assert!(newest == before || newest == before + 1, "round {round}: {newest} after {before}");
         assert_eq!(report["revision"], newest);
-        assert_contains!(site.run_ok(["verify", "--db", db]), "sound");
+        let verified = site.run_ok(["verify", "--db", db]);
+        assert_contains!(verified, "sound");
+        assert!(!verified.contains("note:"), "seed {seed}, round {round}: {verified}");
+        assert!(checkpoint_file(site, db).is_none_or(|file| file == newest), "round {round}");
         before = newest;
     }
     let names = ["publishers", "stores", "witnesses"];
-    println!("{} rounds, {} revisions, killed {names:?}: {killed:?}", rounds(), before);
+    println!(
+        "{} rounds, {before} revisions, {behind} older checkpoint files, killed {names:?}: {killed:?}",
+        rounds()
+    );
 }
 
 #[test]
