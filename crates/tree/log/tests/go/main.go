@@ -1,6 +1,6 @@
 // peer reads a log of ours with torchwood and Tessera's fsck (`check DIR`, or `read DIR` for any
 // entries), checks one proof (`prove POLICY PROOF ENTRY`), and makes a log with Tessera for us to read
-// (`make DIR`).
+// in two steps (`make DIR OLD SIZE`). DIR.indexes has the entries to prove.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +101,7 @@ func check(dir string) {
 		panic(err)
 	}
 	policy := must(torchwood.ParsePolicy(must(os.ReadFile(dir + ".policy"))))
-	for _, index := range indexes(checkpoint.N) {
+	for _, index := range indexes(dir) {
 		proof := must(os.ReadFile(fmt.Sprintf("%s.%d.tlog-proof", dir, index)))
 		if err := torchwood.VerifyProof(policy, tlog.RecordHash(entry(index)), proof); err != nil {
 			panic(err)
@@ -151,11 +152,9 @@ func prove(policy, proof, entry string) {
 	fmt.Println("proven")
 }
 
-func indexes(size int64) (result []int64) {
-	for _, index := range []int64{0, 1, 254, 255, 256, 257, size / 3, size / 2, size - 1} {
-		if index < size {
-			result = append(result, index)
-		}
+func indexes(dir string) (result []int64) {
+	for _, word := range strings.Fields(string(must(os.ReadFile(dir + ".indexes")))) {
+		result = append(result, must(strconv.ParseInt(word, 10, 64)))
 	}
 	return result
 }
@@ -183,7 +182,7 @@ func grow(dir string, signer note.Signer, from, to int64) {
 	}
 }
 
-func create(dir string) {
+func create(dir string, old, size int64) {
 	secret, public, err := note.GenerateKey(rand.Reader, "go.example/log")
 	if err != nil {
 		panic(err)
@@ -205,19 +204,19 @@ func create(dir string) {
 		}
 	}
 	write(".policy", policy+"group g all w0 w1\nquorum g\n")
-	grow(dir, signer, 0, 300)
+	grow(dir, signer, 0, old)
 	write(".old", string(must(os.ReadFile(dir+"/checkpoint"))))
-	grow(dir, signer, 300, 1000)
+	grow(dir, signer, old, size)
 	verifier := must(note.NewVerifier(public))
 	opened := must(note.Open(must(os.ReadFile(dir+"/checkpoint")), note.VerifierList(verifier)))
 	cosigned := must(note.Sign(opened, cosigners[0], cosigners[1]))
 	write(".checkpoint", string(cosigned))
 	checkpoint, reader := open(dir)
-	for _, index := range indexes(checkpoint.N) {
+	for _, index := range indexes(dir) {
 		proof := must(tlog.ProveRecord(checkpoint.N, index, reader))
 		write(fmt.Sprintf(".%d.tlog-proof", index), string(torchwood.FormatProof(index, proof, cosigned)))
 	}
-	fmt.Println("consistency 300", must(tlog.ProveTree(checkpoint.N, 300, reader)))
+	fmt.Println("consistency", old, must(tlog.ProveTree(checkpoint.N, old, reader)))
 }
 
 func main() {
@@ -229,6 +228,7 @@ func main() {
 	case "read":
 		read(os.Args[2])
 	default:
-		create(os.Args[2])
+		number := func(at int) int64 { return must(strconv.ParseInt(os.Args[at], 10, 64)) }
+		create(os.Args[2], number(3), number(4))
 	}
 }

@@ -1,4 +1,5 @@
-//! Logs of ours read by Go's torchwood and Tessera's fsck, and logs of Tessera read by ours.
+//! Logs of ours read by Go's torchwood and Tessera's fsck, and logs of Tessera read by ours. Sizes and
+//! entries are seeded: `VOUCH_LOG_SEED`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use vouch_log::policy::Policy;
 use vouch_log::proof::TlogProof;
 use vouch_log::reader::{LogReader, TileSource};
 
-use crate::entry;
+use crate::{Files, Random, entry};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -22,6 +23,15 @@ impl TileSource for Directory<'_> {
         let bytes = std::fs::read(self.0.join(path))?;
         assert!(bytes.len() <= len_max);
         Ok(bytes)
+    }
+}
+
+/// The files in memory, and those of the directory beside them.
+struct Both<'a>(&'a Files, Directory<'a>);
+
+impl TileSource for Both<'_> {
+    fn read(&self, path: &str, len_max: usize) -> std::io::Result<Vec<u8>> {
+        self.0.read(path, len_max).or_else(|_| self.1.read(path, len_max))
     }
 }
 
@@ -46,9 +56,10 @@ fn build_peer(directory: &Path) {
     go(&["build", "-o", "peer", "."]);
 }
 
-fn run_peer(directory: &Path, mode: &str, log: &str) -> String {
+fn run_peer(directory: &Path, mode: &str, log: &str, more: &[u64]) -> String {
     let mut command = Command::new(directory.join("peer"));
-    let output = command.arg(mode).arg(directory.join(log)).output().unwrap();
+    command.arg(mode).arg(directory.join(log)).args(more.iter().map(u64::to_string));
+    let output = command.output().unwrap();
     assert!(output.status.success(), "{mode} {log}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -59,16 +70,21 @@ fn proof_line(old: u64, proof: &[Hash]) -> String {
     format!("consistency {old} [{}]\n", hashes.join(" "))
 }
 
-fn indexes(size: u64) -> impl Iterator<Item = u64> {
-    let all = [0, 1, 254, 255, 256, 257, size / 3, size / 2, size - 1];
-    all.into_iter().filter(move |&index| index < size)
+/// Entries to prove: at the edges of tiles, and seeded ones. The peer reads them from a file.
+fn write_indexes(directory: &Path, name: &str, size: u64, random: &mut Random) -> Vec<u64> {
+    let edges = [0, 1, 254, 255, 256, 257, size - 1];
+    let mut all: Vec<_> = edges.into_iter().filter(|&index| index < size).collect();
+    all.extend((0..6).map(|_| random.below(size)));
+    let text: String = all.iter().map(|index| format!("{index}\n")).collect();
+    std::fs::write(directory.join(format!("{name}.indexes")), text).unwrap();
+    all
 }
 
 /// Writes a log in two steps, with a policy, keys and proofs, and returns what Go should print.
-fn write_ours(directory: &Path, name: &str, size: u64) -> String {
+fn write_ours(directory: &Path, name: &str, size: u64, random: &mut Random) -> String {
     let root = directory.join(name);
     let mut tree = Appender::new();
-    for step in [size / 2, size] {
+    for step in [random.below(size), size] {
         while tree.size() < step {
             tree.push(&entry(tree.size())).unwrap();
         }
@@ -112,7 +128,7 @@ fn write_ours(directory: &Path, name: &str, size: u64) -> String {
     std::fs::write(root.join("checkpoint"), checkpoint.to_text()).unwrap();
     let mut reader = LogReader::open(Directory(&root), size, tree.root()).unwrap();
     let mut expected = String::new();
-    for index in indexes(size) {
+    for index in write_indexes(directory, name, size, random) {
         let hashes = reader.inclusion_proof(index).unwrap();
         let proof = TlogProof { extra: None, index, hashes, checkpoint: checkpoint.clone() };
         write(&format!(".{index}.tlog-proof"), &proof.to_text());
@@ -127,12 +143,21 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
     let temporary = tempfile::tempdir().unwrap();
     let directory = temporary.path();
     build_peer(directory);
-    for (name, size) in [("one", 1), ("tile", 256), ("some", 1000), ("many", 66_000)] {
-        let expected = write_ours(directory, name, size);
-        assert_eq!(run_peer(directory, "check", name), expected, "{size} entries");
+    let seed = std::env::var("VOUCH_LOG_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or(37);
+    let mut random = Random(seed);
+    let seeded: Vec<_> = (0..8).map(|_| 1 + random.below(3000)).collect();
+    for size in [1, 256, 66_000].into_iter().chain(seeded) {
+        let name = &format!("log{size}");
+        let expected = write_ours(directory, name, size, &mut random);
+        let found = run_peer(directory, "check", name, &[]);
+        assert_eq!(found, expected, "seed {seed}, {size} entries");
     }
 
-    let printed = run_peer(directory, "make", "theirs");
+    let old_size = 1 + random.below(600);
+    let size = old_size + 1 + random.below(900);
+    let indexes = write_indexes(directory, "theirs", size, &mut random);
+    let printed = run_peer(directory, "make", "theirs", &[old_size, size]);
     let read = |suffix: &str| std::fs::read(directory.join(format!("theirs{suffix}"))).unwrap();
     let policy = Policy::parse(&read(".policy")).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
@@ -140,6 +165,7 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
     let belief = policy.check(&checkpoint, &[], now).unwrap();
     assert_eq!(belief.cosigned.len(), 2);
     let head = checkpoint.checkpoint();
+    assert_eq!(head.size, size, "seed {seed}");
     let log = directory.join("theirs");
     let mut reader = LogReader::open(Directory(&log), head.size, head.root).unwrap();
     for index in 0..head.size {
@@ -150,7 +176,7 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
             }
         }
     }
-    for index in indexes(head.size) {
+    for index in indexes {
         let bytes = read(&format!(".{index}.tlog-proof"));
         let proof = TlogProof::parse(&bytes).unwrap();
         assert_eq!(proof.to_text().as_bytes(), bytes);
@@ -162,20 +188,16 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
     let old = (old.checkpoint().size, old.checkpoint().root);
     let proof = reader.consistency_proof(old.0).unwrap();
     verify_consistency(old, (head.size, head.root), &proof).unwrap();
-    assert_eq!(printed, proof_line(300, &proof));
-    assert_eq!(reader.root_at(300).unwrap(), old.1);
+    assert_eq!((old.0, printed), (old_size, proof_line(old_size, &proof)), "seed {seed}");
+    assert_eq!(reader.root_at(old.0).unwrap(), old.1);
 
     // The next entry of ours continues their log.
     let mut tree = Appender::open(&mut reader).unwrap();
     tree.push(b"ours").unwrap();
-    let proof = {
-        let mut files = crate::Files::default();
-        for path in ["tile/0/000", "tile/0/001", "tile/0/002", "tile/1/000.p/3"] {
-            files.0.insert(path.into(), std::fs::read(log.join(path)).unwrap());
-        }
-        let (size, root) = (tree.size(), tree.root());
-        files.store(tree.finish());
-        LogReader::open(&files, size, root).unwrap().consistency_proof(head.size).unwrap()
-    };
-    assert!(!proof.is_empty());
+    let (size, root) = (tree.size(), tree.root());
+    let mut files = Files::default();
+    files.store(tree.finish());
+    let both = Both(&files, Directory(&log));
+    let proof = LogReader::open(both, size, root).unwrap().consistency_proof(head.size).unwrap();
+    verify_consistency((head.size, head.root), (size, root), &proof).unwrap();
 }
