@@ -17,6 +17,7 @@ use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 use vouch_xdr::Writer;
 
 use crate::back_channel::is_call;
+use crate::compound::EncodedOperations;
 use crate::gss::needs_new_context;
 use crate::record_buffer::fragment_len;
 use crate::{
@@ -165,9 +166,7 @@ enum LinkState {
 
 struct Pending {
     connection: usize,
-    kind: CallKind,
-    operations: Vec<u8>,
-    count: u32,
+    operations: EncodedOperations,
     denials: u8,
     repeats: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
@@ -276,18 +275,13 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) async fn call(
-        &self,
-        kind: CallKind,
-        operations: Vec<u8>,
-        count: u32,
-    ) -> Result<Reply, Error> {
+    pub(crate) async fn call(&self, operations: EncodedOperations) -> Result<Reply, Error> {
         let mut operations = Some(operations);
         loop {
             let freed = self.shared.slot_free.notified();
             tokio::pin!(freed);
             freed.as_mut().enable();
-            let receiver = self.shared.submit(kind, &mut operations, count)?;
+            let receiver = self.shared.submit(&mut operations)?;
             match receiver {
                 Some(receiver) => return receiver.await.map_err(|_| Error::Lost)?,
                 None => freed.await,
@@ -361,12 +355,13 @@ impl Shared {
 
     fn submit(
         self: &Arc<Self>,
-        kind: CallKind,
-        operations: &mut Option<Vec<u8>>,
-        count: u32,
+        operations: &mut Option<EncodedOperations>,
     ) -> Result<Option<oneshot::Receiver<Result<Reply, Error>>>, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        let Some(EncodedOperations { kind, caller, .. }) = operations else {
+            return Err(Error::Lost);
+        };
         if state.is_closed
             || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none())
         {
@@ -384,14 +379,14 @@ impl Shared {
             return if is_connecting { Ok(None) } else { Err(Error::Lost) };
         };
         let out = &mut state.connections[at].out;
-        let begun = state.core.begin(token, kind, out);
+        let begun = state.core.begin_as(token, *kind, caller.as_deref(), out);
         if matches!(begun, Ok(None)) {
             return Ok(None);
         }
         let operations = operations.take().expect("a call is submitted only once");
         let sent = begun.and_then(|call| {
             let mut call = call.expect("there is a free slot");
-            call.raw(out, &operations, count);
+            call.raw(out, &operations.bytes, operations.count);
             state.core.end(call, out)
         });
         let has_context = match sent {
@@ -400,10 +395,9 @@ impl Shared {
             Err(error) => return Err(error),
         };
         let (reply, receiver) = oneshot::channel();
-        state.pending.insert(
-            token,
-            Pending { connection: at, kind, operations, count, denials: 0, repeats: 0, reply },
-        );
+        state
+            .pending
+            .insert(token, Pending { connection: at, operations, denials: 0, repeats: 0, reply });
         match has_context {
             true => state.connections[at].wake.notify_one(),
             false => {

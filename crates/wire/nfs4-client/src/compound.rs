@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use vouch_nfs4::op::*;
 use vouch_nfs4::{Attributes, Bitmap, Filehandle, Name};
 use vouch_xdr::Writer;
@@ -11,11 +13,12 @@ pub struct Compound<'c> {
     operations: Writer,
     count: u32,
     kind: CallKind,
+    caller: Option<Arc<[u8]>>,
 }
 
 impl<'c> Compound<'c> {
     pub(crate) fn new(client: &'c Client, kind: CallKind) -> Self {
-        Self { client, operations: Writer::new(), count: 0, kind }
+        Self { client, operations: Writer::new(), count: 0, kind, caller: None }
     }
 
     /// The server caches the reply: a retry after a lost connection is not executed twice.
@@ -23,6 +26,13 @@ impl<'c> Compound<'c> {
         if let CallKind::Session { cache } = &mut self.kind {
             *cache = true;
         }
+        self
+    }
+
+    /// Sends the call with this AUTH_SYS credential ([`AuthSys`](vouch_oncrpc::AuthSys), encoded)
+    /// instead of the session's. Has no effect under RPCSEC_GSS.
+    pub fn as_caller(mut self, caller: Option<&Arc<[u8]>>) -> Self {
+        self.caller = caller.cloned();
         self
     }
 
@@ -72,8 +82,22 @@ impl<'c> Compound<'c> {
 
     /// Sends the COMPOUND and waits for the reply. Reconnects and repeats it if needed.
     pub async fn send(self) -> Result<Reply, Error> {
-        self.client.call(self.kind, self.operations.into_bytes(), self.count).await
+        let operations = EncodedOperations {
+            kind: self.kind,
+            bytes: self.operations.into_bytes(),
+            count: self.count,
+            caller: self.caller,
+        };
+        self.client.call(operations).await
     }
+}
+
+/// The operations of a call, and who calls.
+pub(crate) struct EncodedOperations {
+    pub(crate) kind: CallKind,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) count: u32,
+    pub(crate) caller: Option<Arc<[u8]>>,
 }
 
 pub(crate) fn pack<'a>(attributes: &Attributes<'_>, w: &'a mut Writer) -> vouch_nfs4::Fattr<'a> {

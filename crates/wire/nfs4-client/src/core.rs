@@ -211,6 +211,17 @@ impl Core {
         kind: CallKind,
         w: &mut Writer,
     ) -> Result<Option<CallBuilder>, Error> {
+        self.begin_as(token, kind, None, w)
+    }
+
+    /// With another AUTH_SYS credential, see [`Protection::begin_as`].
+    pub(crate) fn begin_as(
+        &mut self,
+        token: u64,
+        kind: CallKind,
+        caller: Option<&[u8]>,
+        w: &mut Writer,
+    ) -> Result<Option<CallBuilder>, Error> {
         if (kind != CallKind::Sessionless || self.minor == 0)
             && self.in_flight >= self.outstanding_max()
         {
@@ -227,7 +238,7 @@ impl Core {
                 None => return Ok(None),
             },
         };
-        let call = self.write_head(at, token, kind, sequence, None, w);
+        let call = self.write_head((at, token, kind), sequence, None, caller, w);
         if call.is_err() && sequence.is_some() {
             self.slots.release(at, false);
         }
@@ -241,6 +252,15 @@ impl Core {
     pub fn begin_again(
         &mut self,
         token: u64,
+        w: &mut Writer,
+    ) -> Result<Option<CallBuilder>, Error> {
+        self.begin_again_as(token, None, w)
+    }
+
+    pub(crate) fn begin_again_as(
+        &mut self,
+        token: u64,
+        caller: Option<&[u8]>,
         w: &mut Writer,
     ) -> Result<Option<CallBuilder>, Error> {
         let found =
@@ -259,7 +279,7 @@ impl Core {
                 None
             }
         };
-        let call = self.write_head(at, token, kind, sequence, known_xid, w)?;
+        let call = self.write_head((at, token, kind), sequence, known_xid, caller, w)?;
         if let Some(call) = &mut self.calls[at] {
             call.is_again = true;
         }
@@ -415,11 +435,10 @@ impl Core {
     /// Also registers the call in flight.
     fn write_head(
         &mut self,
-        at: usize,
-        token: u64,
-        kind: CallKind,
+        (at, token, kind): (usize, u64, CallKind),
         sequence: Option<SequenceArgs>,
         known_xid: Option<u32>,
+        caller: Option<&[u8]>,
         w: &mut Writer,
     ) -> Result<CallBuilder, Error> {
         let xid = known_xid.unwrap_or_else(|| {
@@ -431,7 +450,7 @@ impl Core {
         [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND]
             .into_iter()
             .for_each(|word| w.u32(word));
-        let tag = match self.protection.begin(w, header_start) {
+        let tag = match self.protection.begin_as(caller, w, header_start) {
             Ok(tag) => tag,
             Err(error) => {
                 w.truncate(record_start);

@@ -59,6 +59,17 @@ pub trait Protection: Send {
     /// Appends the credential, and space for the verifier and before the arguments.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
 
+    /// As [`Protection::begin`], with the credential of another caller (AUTH_SYS). A context of
+    /// RPCSEC_GSS has one user, so it ignores the caller.
+    fn begin_as(
+        &mut self,
+        _caller: Option<&[u8]>,
+        w: &mut Writer,
+        header_start: usize,
+    ) -> Result<CallTag, ProtectionError> {
+        self.begin(w, header_start)
+    }
+
     /// The arguments are between `body_start` and the end of `w`.
     fn end(&mut self, _tag: CallTag, _w: &mut Writer, _body_start: usize) {}
 
@@ -148,6 +159,18 @@ impl Plain {
 impl Protection for Plain {
     fn begin(&mut self, w: &mut Writer, _header_start: usize) -> Result<CallTag, ProtectionError> {
         OpaqueAuth { flavor: self.flavor, body: &self.body }.encode(w);
+        OpaqueAuth::NONE.encode(w);
+        Ok(CallTag::default())
+    }
+
+    fn begin_as(
+        &mut self,
+        caller: Option<&[u8]>,
+        w: &mut Writer,
+        header_start: usize,
+    ) -> Result<CallTag, ProtectionError> {
+        let Some(body) = caller else { return self.begin(w, header_start) };
+        OpaqueAuth { flavor: Flavor::SYS, body }.encode(w);
         OpaqueAuth::NONE.encode(w);
         Ok(CallTag::default())
     }

@@ -7,6 +7,7 @@ use vouch_oncrpc::AuthStat;
 
 use super::{LinkState, Shared, State};
 use crate::Error;
+use crate::compound::EncodedOperations;
 use crate::gss::needs_new_context;
 
 const DELAY_PAUSE: Duration = Duration::from_millis(20);
@@ -107,10 +108,11 @@ impl State {
     pub(super) fn submit_anew(&mut self, token: u64) -> bool {
         let Some(pending) = self.pending.get(&token) else { return true };
         let out = &mut self.connections[pending.connection].out;
-        let sent = match self.core.begin(token, pending.kind, out) {
+        let EncodedOperations { kind, bytes, count, caller } = &pending.operations;
+        let sent = match self.core.begin_as(token, *kind, caller.as_deref(), out) {
             Ok(None) => return false,
             Ok(Some(mut call)) => {
-                call.raw(out, &pending.operations, pending.count);
+                call.raw(out, bytes, *count);
                 self.core.end(call, out)
             }
             Err(error) => Err(error),
@@ -151,9 +153,10 @@ impl State {
             return;
         }
         let out = &mut connection.out;
-        let sent = match self.core.begin_again(token, out) {
+        let EncodedOperations { bytes, count, caller, .. } = &pending.operations;
+        let sent = match self.core.begin_again_as(token, caller.as_deref(), out) {
             Ok(Some(mut call)) => {
-                call.raw(out, &pending.operations, pending.count);
+                call.raw(out, bytes, *count);
                 self.core.end(call, out).is_ok()
             }
             _ => false,
