@@ -156,6 +156,7 @@ subcommands! {
     Pull => pull,
     Monitor => monitor,
     Mount => mount,
+    NfsMount => nfs_mount,
     Umount => umount,
     Refresh => refresh,
     Upgrade => upgrade,

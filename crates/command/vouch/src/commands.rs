@@ -23,6 +23,7 @@ pub(crate) mod man;
 pub(crate) mod monitor;
 pub(crate) mod mount;
 pub(crate) mod name;
+pub(crate) mod nfs_mount;
 pub(crate) mod prove;
 pub(crate) mod publish;
 pub(crate) mod pull;

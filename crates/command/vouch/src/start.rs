@@ -113,6 +113,7 @@ fn is_daemon(command: &Command) -> bool {
         Command::Serve(_) | Command::Gateway(_) => true,
         Command::Export(args) => args.is_daemon(),
         Command::Mount(args) => args.is_daemon(),
+        Command::NfsMount(args) => args.is_daemon(),
         Command::Pull(args) => args.is_daemon(),
         Command::Monitor(args) => args.is_daemon(),
         Command::Jobs(args) => args.is_daemon(),

@@ -122,7 +122,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub(crate) fn device_name(label: &str) -> String {
+/// The device in mount(8)'s tables, by which `vouch umount` knows its mounts.
+pub fn device_name(label: &str) -> String {
     format!("{SOURCE_PREFIX}{}", label.replace(',', "."))
 }
 

@@ -64,17 +64,17 @@ mod status;
 mod take_over; // Continues the mount of another process, and lets another one continue.
 mod volume; // One mounted tree: revision shown, freshness, readers.
 
-pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
+pub use config::{MountConfig, MountOptions, Passthrough, XattrMode, device_name};
 pub use error::MountError;
 pub use holders::{Holder, namespaces_with, users_of};
 pub use journal::image::{JournalError, MountImage};
 pub use mount_point::{
-    Mount, clear_dead_mount, is_mounted, mount_device, mount_on, mount_points, mount_source,
-    mounts, request_timeout, unmount_point,
+    Mount, clear_dead_mount, existing_directory, is_mounted, mount_device, mount_on, mount_points,
+    mount_source, mounts, request_timeout, set_read_ahead, unmount_point,
 };
 pub use namespace::NamespaceTrees;
 pub use observer::{Caller, Failure, Observation, Observer, Operation, Recorded, TreeEvent};
-pub use session::{Mounted, mount_namespace, mount_tree};
+pub use session::{Mounted, mount_error, mount_namespace, mount_tree};
 pub use status::{
     DiskCacheStatus, MountMonitor, MountStatus, ReplicaReport, RequestCount, TreeStatus,
     WitnessReport,

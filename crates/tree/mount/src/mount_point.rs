@@ -146,7 +146,17 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
     }
 }
 
-pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
+/// The directory on which to mount.
+pub fn existing_directory(point: &Path) -> Result<PathBuf, MountError> {
+    let path = absolute(point)?;
+    match fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
+        true => Ok(path),
+        false => Err(MountError::Point { path, why: "not a directory" }),
+    }
+}
+
+/// Above 128 KiB for root only.
+pub fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
     let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
     fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
 }

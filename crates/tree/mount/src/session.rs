@@ -1,6 +1,5 @@
 //! Mounting, serving, unmounting.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -160,10 +159,7 @@ async fn mount(
     let mounting = state.clone();
     let starting = tokio::task::spawn_blocking(move || {
         mount_point::clear_dead_mount(&point)?;
-        let path = mount_point::absolute(&point)?;
-        if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
-            return Err(MountError::Point { path, why: "not a directory" });
-        }
+        let path = mount_point::existing_directory(&point)?;
         let session =
             new_session(&path, &label, &mounting).map_err(|source| mount_error(&path, source))?;
         let serving =
@@ -316,7 +312,8 @@ impl Drop for Mounted {
     }
 }
 
-fn mount_error(path: &Path, source: io::Error) -> MountError {
+/// The cause of a refused mount, and its cure.
+pub fn mount_error(path: &Path, source: io::Error) -> MountError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound if Path::new("/dev/fuse").exists() => MountError::NoFusermount,

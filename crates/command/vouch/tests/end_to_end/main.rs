@@ -43,6 +43,7 @@ mod monitor;
 mod mount;
 mod mount_audit;
 mod mount_program;
+mod nfs_mount;
 mod ordinary_user;
 mod packages;
 mod power_failure;

@@ -377,6 +377,10 @@ pub(crate) struct Mount {
 
 impl Mount {
     pub(crate) fn new(site: &TestSite, point: &str, args: &[&str]) -> Mount {
+        Mount::with("mount", site, point, args)
+    }
+
+    pub(crate) fn with(command: &str, site: &TestSite, point: &str, args: &[&str]) -> Mount {
         let point = site.path(point);
         let made = std::fs::create_dir_all(&point);
         assert!(
@@ -385,7 +389,7 @@ impl Mount {
                 .is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists),
             "{made:?}"
         );
-        let mut command = site.command([&["mount"], args].concat());
+        let mut command = site.command([&[command], args].concat());
         // A process group of its own, so that Ctrl-C reaches only the test.
         let mut child = command
             .arg(&point)

@@ -14,6 +14,7 @@ mod jobs;
 #[path = "../end_to_end/lock_holder.rs"]
 mod lock_holder;
 mod nat;
+mod nfs_mount;
 mod over_tls;
 mod own_client;
 mod pipeline;

@@ -1,0 +1,234 @@
+//! `vouch nfs-mount` with our own server.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+
+use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
+
+use crate::certificates::{Authority, Holder};
+use crate::prelude::*;
+
+struct Server {
+    site: TestSite,
+    address: SocketAddr,
+    export: Option<Export>,
+    more: &'static [&'static str],
+}
+
+impl Server {
+    fn start(site: TestSite, more: &'static [&'static str]) -> Self {
+        std::fs::create_dir_all(site.path("shared")).expect("a directory");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut server = Server { site, address, export: None, more };
+        server.restart();
+        server
+    }
+
+    fn restart(&mut self) {
+        self.export = None;
+        let listen = self.address.to_string();
+        let args = "export --dir shared --state exporting --lease 5 --options";
+        let options = ["rw,insecure,no_root_squash", "--listen", &listen];
+        let args = [&words(args)[..], &options, self.more].concat();
+        self.export = Some(Export::spawn(&mut self.site.command(args), self.address));
+    }
+
+    fn mount(&self, point: &str, more: &[&str]) -> Mount {
+        let port = self.address.port().to_string();
+        let args = [&["--port", &port, "localhost:/export"], more].concat();
+        Mount::with("nfs-mount", &self.site, point, &args)
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.site.path("shared").join(name)
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
+
+fn exercise(server: &Server, mount: &Mount) {
+    let data = content(5_000_001);
+    std::fs::write(mount.path("file"), &data).expect("written");
+    assert!(std::fs::read(server.data("file")).expect("the server's") == data);
+    assert!(std::fs::read(mount.path("file")).expect("read back") == data);
+
+    std::fs::create_dir(mount.path("dir")).expect("a directory");
+    for number in 0..300 {
+        std::fs::write(mount.path(format!("dir/{number}")), number.to_string()).expect("written");
+    }
+    let mut names: Vec<u32> = std::fs::read_dir(mount.path("dir"))
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_name().to_str().unwrap().parse().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, Vec::from_iter(0..300));
+
+    std::fs::rename(mount.path("dir/0"), mount.path("renamed")).expect("renamed");
+    assert_eq!(std::fs::read(mount.path("renamed")).expect("the file"), b"0");
+    std::fs::hard_link(mount.path("renamed"), mount.path("linked")).expect("linked");
+    assert_eq!(std::fs::metadata(mount.path("linked")).expect("the file").nlink(), 2);
+    symlink("linked", mount.path("symbolic")).expect("linked");
+    assert_eq!(std::fs::read(mount.path("symbolic")).expect("the file"), b"0");
+    std::fs::remove_file(mount.path("renamed")).expect("removed");
+    assert!(!server.data("renamed").exists());
+    let mode = std::fs::Permissions::from_mode(0o640);
+    std::fs::set_permissions(mount.path("linked"), mode).expect("changed");
+    assert_eq!(std::fs::metadata(server.data("linked")).expect("it").mode() & 0o7777, 0o640);
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn files_written_through_mount_are_those_of_the_server() {
+    let server = Server::start(TestSite::new(), &[]);
+    let mount = server.mount("mnt", &[]);
+    exercise(&server, &mount);
+
+    let path = mount.path("file");
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("a file");
+    file.write_all_at(b"in the middle", 1_000_000).expect("written");
+    let mut part = [0; 13];
+    file.read_exact_at(&mut part, 1_000_000).expect("read");
+    assert_eq!(&part, b"in the middle");
+    file.set_len(1_000_005).expect("truncated");
+    assert_eq!(std::fs::metadata(&path).expect("it").len(), 1_000_005);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, punch, 0, 65_536).expect("a hole");
+    file.read_exact_at(&mut part, 100).expect("read");
+    assert_eq!(part, [0; 13]);
+    rustix::fs::fsetxattr(&file, "user.colour", b"red", XattrFlags::empty()).expect("set");
+    let mut value = [0; 8];
+    assert_eq!(rustix::fs::fgetxattr(&file, "user.colour", &mut value), Ok(3));
+    drop(file);
+    // An unlinked file stays readable through its descriptor.
+    let mut open = File::open(&path).expect("a file");
+    std::fs::remove_file(&path).expect("removed");
+    open.seek(SeekFrom::Start(1_000_000)).expect("a position");
+    open.read_exact(&mut part[..5]).expect("read");
+    assert_eq!(&part[..5], b"in th");
+    drop(open);
+    assert_eq!(mount.terminate(), Some(0));
+    assert_eq!(std::fs::read_dir(server.site.path("mnt")).expect("the bare one").count(), 0);
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn files_pass_over_tls() {
+    let site = TestSite::new();
+    let authority = Authority::new(&site, "ca");
+    authority.issue(&site, "server", Holder { addresses: true, ..Holder::default() });
+    let tls = &["--tls-cert", "server.pem", "--tls-key", "server.key"];
+    let server = Server::start(site, tls);
+    let mount = server.mount("mnt", &["--tls-ca", "ca.pem", "--tls-name", "127.0.0.1"]);
+    exercise(&server, &mount);
+    assert_eq!(mount.terminate(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn open_after_close_of_another_mount_sees_its_data() {
+    let server = Server::start(TestSite::new(), &[]);
+    let (one, other) = (server.mount("one", &[]), server.mount("other", &[]));
+    std::fs::write(one.path("file"), "first").expect("written");
+    for round in 0..50 {
+        let (writer, reader) = if round % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        // The reader has pages and attributes of the round before.
+        std::fs::read(reader.path("file")).expect("read");
+        let text = format!("{round} ").repeat(1 + round * 100);
+        match round % 3 {
+            0 => std::fs::write(writer.path("file"), &text).expect("written"),
+            // Another file takes the name.
+            _ => {
+                std::fs::write(writer.path("new"), &text).expect("written");
+                std::fs::rename(writer.path("new"), writer.path("file")).expect("renamed");
+            }
+        }
+        assert_eq!(std::fs::read_to_string(reader.path("file")).expect("read"), text, "{round}");
+    }
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn locks_exclude_other_mounts_and_a_signal_ends_the_wait() {
+    let server = Server::start(TestSite::new(), &[]);
+    let (one, other) = (server.mount("one", &[]), server.mount("other", &[]));
+    let held = File::create(one.path("file")).expect("a file");
+    let second = OpenOptions::new().write(true).open(other.path("file")).expect("it");
+    let lock = |file: &File, operation| rustix::fs::fcntl_lock(file, operation);
+    lock(&held, FlockOperation::NonBlockingLockExclusive).expect("locked");
+    assert_eq!(
+        lock(&second, FlockOperation::NonBlockingLockExclusive),
+        Err(rustix::io::Errno::AGAIN)
+    );
+    // flock(1) waits for the whole file.
+    let wait = || {
+        let mut command = Command::new("flock");
+        command.arg(other.path("file")).args(["-c", "exit 7"]);
+        command.spawn().expect("flock(1)")
+    };
+    let mut killed = wait();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(matches!(killed.try_wait(), Ok(None)), "it waits");
+    signal("TERM", killed.id());
+    assert!(eventually(Duration::from_secs(5), || matches!(killed.try_wait(), Ok(Some(_)))));
+    let mut granted = wait();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(matches!(granted.try_wait(), Ok(None)), "it waits");
+    lock(&held, FlockOperation::Unlock).expect("unlocked");
+    assert_eq!(granted.wait().expect("it ends").code(), Some(7));
+    // The server reserves the range for the killed waiter for a moment.
+    let is_free = |file: &File| lock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    within(20, "free again", || is_free(&second));
+    drop(second);
+    within(20, "free after close", || is_free(&held));
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn killed_server_loses_neither_data_nor_locks() {
+    let mut server = Server::start(TestSite::new(), &[]);
+    let (mount, other) = (server.mount("mnt", &[]), server.mount("other", &[]));
+    let locked = File::create(mount.path("locked")).expect("a file");
+    let lock = |file: &File| rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive);
+    lock(&locked).expect("locked");
+    let path = mount.path("file");
+    let writer = std::thread::spawn(move || {
+        let mut file = File::create(path).expect("a file");
+        for part in content(64 << 20).chunks(10_000) {
+            file.write_all(part).expect("written");
+        }
+        file.sync_all().expect("durable");
+    });
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(150));
+        server.restart();
+    }
+    writer.join().expect("all written");
+    assert!(std::fs::read(server.data("file")).expect("the file") == content(64 << 20));
+    let second = OpenOptions::new().write(true).open(other.path("locked")).expect("it");
+    assert_eq!(lock(&second), Err(rustix::io::Errno::AGAIN), "the lock is reclaimed");
+    (&locked).write_all(b"still open").expect("written");
+    locked.sync_all().expect("durable");
+    drop(locked);
+    lock(&second).expect("free after close");
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn waiting_process_dies_while_the_server_is_away_and_a_soft_mount_fails() {
+    let mut server = Server::start(TestSite::new(), &[]);
+    std::fs::write(server.data("file"), "text").expect("written");
+    let (hard, soft) = (server.mount("hard", &[]), server.mount("soft", &["--soft", "1s"]));
+    server.export = None;
+    let error = std::fs::read(soft.path("file")).expect_err("no server");
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::TIMEDOUT.raw_os_error()));
+    let mut waiting = Command::new("cat").arg(hard.path("file")).spawn().expect("cat(1)");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(matches!(waiting.try_wait(), Ok(None)), "it waits");
+    signal("TERM", waiting.id());
+    assert!(eventually(Duration::from_secs(5), || matches!(waiting.try_wait(), Ok(Some(_)))));
+    server.restart();
+    assert_eq!(std::fs::read(hard.path("file")).expect("it answers again"), b"text");
+}

@@ -1,0 +1,246 @@
+//! Files that the kernel knows, and how long it may trust their attributes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use vouch_nfs4::Filehandle;
+use vouch_nfs4::attr::FileType;
+
+use crate::attributes::Known;
+use crate::error::Result;
+use crate::locks::Locks;
+use crate::options::CacheTimes;
+use crate::write_buffer::WriteBuffer;
+
+/// One file or directory.
+#[derive(Debug)]
+pub(crate) struct Inode {
+    pub(crate) node: u64,
+    pub(crate) handle: Filehandle,
+    pub(crate) kind: FileType,
+    pub(crate) locks: Locks,
+    pub(crate) writes: WriteBuffer,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    lookups: u64,
+    ino: u64,
+    /// Directory and name of the last look-up.
+    place: Option<(u64, Box<[u8]>)>,
+    /// Of the newest attributes.
+    change: u64,
+    /// Of the content in the kernel's cache.
+    cached_change: Option<u64>,
+    is_searchable_by_all: bool,
+    valid: Duration,
+}
+
+/// Differences to the attributes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The kernel's cached content is old.
+    pub(crate) is_foreign: bool,
+    /// Names of the directory are no longer for everybody.
+    pub(crate) lost_search: bool,
+}
+
+impl Inode {
+    pub(crate) fn ino(&self) -> u64 {
+        self.state.lock().ino
+    }
+
+    pub(crate) fn place(&self) -> Option<(u64, Box<[u8]>)> {
+        self.state.lock().place.clone()
+    }
+
+    pub(crate) const fn is_directory(&self) -> bool {
+        matches!(self.kind, FileType::Directory)
+    }
+
+    /// Validity of these attributes: it doubles as long as the file does not change, as in nfs(5).
+    pub(crate) fn note(
+        &self,
+        known: &Known,
+        times: &CacheTimes,
+        is_own: bool,
+    ) -> (Duration, Change) {
+        let (min, max) = times.of(known.is_directory());
+        let mut state = self.state.lock();
+        let is_same = state.change == known.change;
+        state.valid = match is_same {
+            true => (state.valid * 2).clamp(min, max),
+            false => min,
+        };
+        if is_own && state.cached_change == Some(state.change) {
+            state.cached_change = Some(known.change);
+        }
+        state.change = known.change;
+        let is_searchable_by_all = known.attr.mode & 0o001 != 0;
+        let lost_search =
+            known.is_directory() && state.is_searchable_by_all && !is_searchable_by_all;
+        state.is_searchable_by_all = is_searchable_by_all;
+        state.ino = known.attr.ino;
+        let is_foreign = state.cached_change.is_some_and(|cached| cached != known.change);
+        (state.valid, Change { is_foreign, lost_search })
+    }
+
+    /// The kernel's cached content is that of `change`. False if it was of another.
+    pub(crate) fn keep_cache(&self, change: u64) -> bool {
+        self.state.lock().cached_change.replace(change) == Some(change)
+    }
+
+    /// The kernel's content is dropped or not to be trusted.
+    pub(crate) fn drop_cache(&self) {
+        self.state.lock().cached_change = None;
+    }
+
+    /// How long the kernel may use names of this directory without asking.
+    pub(crate) fn name_valid(&self, is_shared: bool) -> Duration {
+        let state = self.state.lock();
+        // The kernel checks no search permission: the server does, at each look-up.
+        match is_shared && !state.is_searchable_by_all {
+            true => Duration::ZERO,
+            false => state.valid,
+        }
+    }
+}
+
+/// All files that the kernel knows. The kernel bounds them: it forgets what it evicts.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    nodes: Mutex<Nodes>,
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Nodes {
+    by_node: HashMap<u64, Arc<Inode>>,
+    by_handle: HashMap<Box<[u8]>, u64>,
+}
+
+pub(crate) const ROOT: u64 = 1;
+
+impl InodeTable {
+    pub(crate) fn new(root: Filehandle, known: &Known) -> Self {
+        let table = Self { nodes: Mutex::default(), next: AtomicU64::new(ROOT) };
+        table.insert(&root, known, None);
+        table
+    }
+
+    pub(crate) fn get(&self, node: u64) -> Result<Arc<Inode>> {
+        self.nodes.lock().by_node.get(&node).cloned().ok_or(Errno::STALE)
+    }
+
+    /// Counts a look-up, which [`Self::forget`] takes back.
+    pub(crate) fn insert(
+        &self,
+        handle: &Filehandle,
+        known: &Known,
+        place: Option<(u64, &[u8])>,
+    ) -> Arc<Inode> {
+        let mut nodes = self.nodes.lock();
+        let inode = match nodes.by_handle.get(handle.as_bytes()).and_then(|n| nodes.by_node.get(n))
+        {
+            Some(inode) => inode.clone(),
+            None => {
+                let node = self.next.fetch_add(1, Ordering::Relaxed);
+                let inode = Arc::new(Inode {
+                    node,
+                    handle: *handle,
+                    kind: known.kind,
+                    locks: Locks::default(),
+                    writes: WriteBuffer::default(),
+                    state: Mutex::new(State {
+                        lookups: 0,
+                        ino: known.attr.ino,
+                        place: None,
+                        change: known.change,
+                        cached_change: None,
+                        is_searchable_by_all: false,
+                        valid: Duration::ZERO,
+                    }),
+                });
+                nodes.by_handle.insert(handle.as_bytes().into(), node);
+                nodes.by_node.insert(node, inode.clone());
+                inode
+            }
+        };
+        let mut state = inode.state.lock();
+        state.lookups += 1;
+        if let Some((directory, name)) = place {
+            state.place = Some((directory, name.into()));
+        }
+        drop(state);
+        inode
+    }
+
+    pub(crate) fn forget(&self, node: u64, count: u64) {
+        let mut nodes = self.nodes.lock();
+        let Some(inode) = nodes.by_node.get(&node).cloned() else { return };
+        let mut state = inode.state.lock();
+        state.lookups = state.lookups.saturating_sub(count);
+        if state.lookups == 0 && node != ROOT {
+            nodes.by_node.remove(&node);
+            nodes.by_handle.remove(inode.handle.as_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::fuse::Attr;
+
+    fn known(change: u64) -> Known {
+        let attr = Attr { ino: 5, mode: 0o100_644, ..Attr::default() };
+        Known { change, kind: FileType::Regular, attr }
+    }
+
+    pub(crate) fn table() -> (InodeTable, Arc<Inode>) {
+        let table = InodeTable::new(Filehandle::new(b"root").unwrap(), &known(1));
+        let inode = table.insert(&Filehandle::new(b"file").unwrap(), &known(1), Some((ROOT, b"f")));
+        (table, inode)
+    }
+
+    #[test]
+    fn same_handle_is_same_node_until_all_lookups_are_forgotten() {
+        let (table, inode) = table();
+        let again = table.insert(&inode.handle, &known(1), Some((ROOT, b"g")));
+        assert_eq!((again.node, again.place()), (inode.node, Some((ROOT, b"g"[..].into()))));
+        table.forget(inode.node, 1);
+        assert!(table.get(inode.node).is_ok());
+        table.forget(inode.node, 1);
+        assert!(table.get(inode.node).is_err());
+        table.forget(ROOT, 9);
+        assert!(table.get(ROOT).is_ok());
+    }
+
+    #[test]
+    fn validity_doubles_until_file_changes() {
+        let (_, inode) = table();
+        let times = CacheTimes::default();
+        let valid: Vec<u64> =
+            [1, 1, 1, 2].map(|change| inode.note(&known(change), &times, false).0.as_secs()).into();
+        assert_eq!(valid, [3, 6, 12, 3]);
+    }
+
+    #[test]
+    fn own_changes_keep_cache_and_foreign_ones_do_not() {
+        let (_, inode) = table();
+        let times = CacheTimes::default();
+        assert!(!inode.keep_cache(1));
+        inode.note(&known(1), &times, false);
+        assert!(!inode.note(&known(2), &times, true).1.is_foreign);
+        assert!(inode.keep_cache(2));
+        assert!(inode.note(&known(3), &times, false).1.is_foreign);
+        // A change of its own does not hide the earlier one.
+        assert!(inode.note(&known(4), &times, true).1.is_foreign);
+        assert!(!inode.keep_cache(4));
+    }
+}

@@ -1,0 +1,192 @@
+//! What all operations share.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use vouch_nfs4_client::{Compound, Reply};
+
+use crate::attributes::{Converter, Known, WANTED};
+use crate::caller::{Caller, Callers};
+use crate::error::Result;
+use crate::fuse::{Device, Entry};
+use crate::inode::{Inode, InodeTable};
+use crate::op::listing::Directory;
+use crate::options::MountOptions;
+use crate::session::Session;
+
+pub(crate) struct Mount {
+    pub(crate) device: Device,
+    pub(crate) session: Arc<Session>,
+    pub(crate) inodes: InodeTable,
+    pub(crate) converter: Converter,
+    pub(crate) callers: Callers,
+    pub(crate) options: MountOptions,
+    /// Minor version 2 or later: SEEK, ALLOCATE, COPY, extended attributes.
+    pub(crate) has_ranges: bool,
+    pub(crate) directories: Mutex<HashMap<u64, Arc<Directory>>>,
+    /// The server says that a lock may be free (CB_NOTIFY_LOCK).
+    pub(crate) lock_freed: Arc<Notify>,
+    pub(crate) pending: Mutex<HashMap<u64, Pending>>,
+    budget: Arc<Semaphore>,
+    /// Files with data in their write buffers.
+    dirty: Mutex<HashMap<u64, Arc<Inode>>>,
+}
+
+/// A request that the kernel may interrupt.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) pid: u32,
+    /// The request waits for a lock, which any signal ends.
+    pub(crate) waits_for_lock: bool,
+    pub(crate) interrupt: Arc<Notify>,
+}
+
+impl Mount {
+    pub(crate) fn new(
+        device: Device,
+        session: Arc<Session>,
+        inodes: InodeTable,
+        converter: Converter,
+        options: MountOptions,
+        lock_freed: Arc<Notify>,
+    ) -> Self {
+        let sends_callers = matches!(options.security, crate::options::Security::Sys);
+        let budget = Arc::new(Semaphore::new(options.dirty_max as usize / BUDGET_UNIT));
+        Self {
+            has_ranges: session.client.minor() >= 2,
+            device,
+            session,
+            inodes,
+            converter,
+            callers: Callers::new(sends_callers, !options.checks_locally),
+            options,
+            directories: Mutex::default(),
+            lock_freed,
+            pending: Mutex::default(),
+            budget,
+            dirty: Mutex::default(),
+        }
+    }
+
+    pub(crate) async fn call<F>(&self, caller: &Caller, build: F) -> Result<Reply>
+    where
+        F: for<'c> Fn(Compound<'c>) -> Compound<'c>,
+    {
+        self.session.call(caller, build).await
+    }
+
+    /// Attributes of a file, after the server has all its written data.
+    pub(crate) async fn attributes(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        caller: &Caller,
+    ) -> Result<(Known, Duration)> {
+        self.flush(inode, false).await?;
+        let is_own = inode.writes.take_written();
+        let reply = self.call(caller, |c| c.putfh(&inode.handle).getattr(WANTED)).await?;
+        let mut results = reply.results();
+        skip(&mut results, &[vouch_nfs4::op::Op::PUTFH])?;
+        let known = self.converter.next(&mut results)?;
+        Ok((known, self.note(inode, &known, is_own)))
+    }
+
+    /// Keeps the kernel's cache of an open file as new as its attributes. Returns their validity.
+    pub(crate) fn note(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        known: &Known,
+        is_own: bool,
+    ) -> Duration {
+        let (valid, change) = inode.note(known, &self.options.times, is_own);
+        if change.lost_search && self.is_shared() {
+            drop(self.drop_names(inode));
+        }
+        if change.is_foreign {
+            // Until the kernel has dropped its pages, an open must not keep them.
+            inode.drop_cache();
+            let (mount, node) = (self.clone(), inode.node);
+            tokio::task::spawn_blocking(move || mount.device.invalidate_pages(node));
+        }
+        valid
+    }
+
+    /// The kernel looks up again all names in the directory, for each user.
+    pub(crate) fn drop_names(self: &Arc<Self>, inode: &Inode) -> tokio::task::JoinHandle<()> {
+        let (mount, place) = (self.clone(), inode.place());
+        tokio::task::spawn_blocking(move || {
+            if let Some((directory, name)) = place {
+                mount.device.invalidate_name(directory, &name);
+            }
+        })
+    }
+
+    /// The kernel may know attributes of another time than `inode`'s written data, so this entry is
+    /// complete only if nothing is being written.
+    pub(crate) fn entry(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        known: &Known,
+        directory: &Inode,
+        is_own: bool,
+    ) -> Entry {
+        let attr_valid = self.note(inode, known, is_own);
+        let name_valid = directory.name_valid(self.is_shared());
+        Entry { node: inode.node, name_valid, attr_valid, attr: known.attr }
+    }
+
+    /// Users with different rights use the mount, and the kernel does not tell them apart.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.options.allow_other && !self.options.checks_locally
+    }
+
+    /// Room for written data. Waits until the server has taken other data.
+    pub(crate) async fn reserve(self: &Arc<Self>, len: usize) -> Result<OwnedSemaphorePermit> {
+        let most = self.options.dirty_max as usize / BUDGET_UNIT;
+        let units = len.div_ceil(BUDGET_UNIT).clamp(1, most) as u32;
+        if let Ok(permit) = self.budget.clone().try_acquire_many_owned(units) {
+            return Ok(permit);
+        }
+        self.flush_all();
+        self.budget.clone().acquire_many_owned(units).await.map_err(|_| Errno::IO)
+    }
+
+    pub(crate) fn mark_dirty(&self, inode: &Arc<Inode>) {
+        self.dirty.lock().entry(inode.node).or_insert_with(|| inode.clone());
+    }
+
+    /// Commits the data of all files, in the background.
+    pub(crate) fn flush_all(self: &Arc<Self>) {
+        for inode in std::mem::take(&mut *self.dirty.lock()).into_values() {
+            let mount = self.clone();
+            tokio::spawn(async move {
+                if mount.flush(&inode, true).await.is_err() || !inode.writes.is_committed() {
+                    mount.mark_dirty(&inode);
+                }
+            });
+        }
+    }
+
+    /// As flush_all, and waits.
+    pub(crate) async fn flush_and_wait(self: &Arc<Self>) {
+        let dirty: Vec<Arc<Inode>> = self.dirty.lock().values().cloned().collect();
+        for inode in dirty {
+            let _ = self.flush(&inode, true).await;
+        }
+    }
+}
+
+pub(crate) fn skip(
+    results: &mut vouch_nfs4_client::ReplyBody<'_>,
+    operations: &[vouch_nfs4::op::Op],
+) -> Result<()> {
+    results.skip(operations).map_err(|error| crate::error::errno(&error))
+}
+
+const BUDGET_UNIT: usize = 1024;
+
+/// Data that is not durable on the server stays at most about this time.
+pub(crate) const FLUSH_PERIOD: Duration = Duration::from_secs(5);
