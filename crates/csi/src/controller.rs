@@ -55,7 +55,6 @@ impl Controller for ControllerService {
             attributes,
             export_options: options,
             nodes: Default::default(),
-            project: 0,
         };
         let _lock = self.operations.lock("").await;
         match self.volumes.get(&volume_id) {
@@ -70,7 +69,7 @@ impl Controller for ControllerService {
             None => {
                 let (volumes, exports, id) =
                     (self.volumes.clone(), self.exports.clone(), volume_id.clone());
-                let volume = Provisioned { project: self.volumes.free_project(), ..volume.clone() };
+                let volume = volume.clone();
                 blocking(move || {
                     if let Some(exports) = exports {
                         if volume.capacity_bytes > exports.free_bytes().map_err(failed)? {
@@ -80,7 +79,6 @@ impl Controller for ControllerService {
                             )));
                         }
                         exports.create(&id, mode).map_err(failed)?;
-                        exports.limit(&id, &volume)?;
                     }
                     volumes.put(volume).map_err(failed)
                 })
@@ -242,13 +240,7 @@ impl Controller for ControllerService {
         };
         if wanted > volume.capacity_bytes {
             volume.capacity_bytes = wanted;
-            let (volumes, exports, id, volume) =
-                (self.volumes.clone(), self.exports.clone(), request.volume_id, volume.clone());
-            blocking(move || {
-                exports.map_or(Ok(()), |exports| exports.limit(&id, &volume))?;
-                volumes.put(volume).map_err(failed)
-            })
-            .await?;
+            self.export(volume.clone()).await?;
         }
         Ok(Response::new(ControllerExpandVolumeResponse {
             capacity_bytes: volume.capacity_bytes,

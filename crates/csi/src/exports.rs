@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use tonic::Status;
@@ -22,7 +22,7 @@ pub struct ExportServer {
     pub list: PathBuf,
     /// The server's control socket, by which it reads its lists anew.
     pub socket: PathBuf,
-    /// Capacity is enforced by project quotas, with setquota(8) and chattr(1).
+    /// Capacity is enforced, by `quota=` of each export.
     pub has_quota: bool,
 }
 
@@ -56,7 +56,7 @@ impl ExportServer {
 
     /// Writes the list of all volumes that nodes use, and waits until it is in force.
     pub(crate) fn publish(&self, volumes: &ProvisionedVolumes) -> Result<(), Status> {
-        let text = list(&self.root, &volumes.all());
+        let text = self.list(&volumes.all());
         replace(&self.list, text.as_bytes())
             .map_err(|error| Status::internal(format!("{}: {error}", self.list.display())))?;
         match status_client::reload(&self.socket) {
@@ -71,36 +71,21 @@ impl ExportServer {
         }
     }
 
-    /// The capacity as a project quota.
-    pub(crate) fn limit(&self, id: &str, volume: &Provisioned) -> Result<(), Status> {
-        if !self.has_quota || volume.capacity_bytes == 0 {
-            return Ok(());
+    /// In the syntax of exports(5). A volume that no node uses is not exported.
+    fn list(&self, volumes: &[(String, Provisioned)]) -> String {
+        let mut text = String::from("# Written by vouch csi: changes are lost.\n");
+        for (id, volume) in volumes.iter().filter(|(_, volume)| !volume.nodes.is_empty()) {
+            text.push_str(&format!("\"{}\"", self.root.join(id).display()));
+            let has_quota = self.has_quota && volume.capacity_bytes > 0;
+            let quota =
+                has_quota.then(|| format!(",quota={}", volume.capacity_bytes.max(QUOTA_MIN)));
+            for node in &volume.nodes {
+                let quota = quota.as_deref().unwrap_or_default();
+                text.push_str(&format!(" {node}({}{quota})", volume.export_options));
+            }
+            text.push('\n');
         }
-        let path = self.root.join(id);
-        let table =
-            vouch_tree_mount::mounts().map_err(|error| Status::internal(error.to_string()))?;
-        let holds = |point: &Path| self.root.starts_with(point);
-        let point = table
-            .into_iter()
-            .map(|(point, _)| point)
-            .filter(|point| holds(point))
-            .max_by_key(|point| point.components().count());
-        let point = point.unwrap_or_else(|| "/".into());
-        let (project, limit_kib) =
-            (volume.project.to_string(), (volume.capacity_bytes / 1024).to_string());
-        run(
-            "chattr",
-            // Not what is below: a pod could put a link in place of a directory meanwhile. New files
-            // inherit the number.
-            &["-p".as_ref(), project.as_ref(), "+P".as_ref(), path.as_os_str()],
-            NEEDS_QUOTA,
-        )?;
-        let limits = ["0", &limit_kib, "0", "0"].map(OsStr::new);
-        run(
-            "setquota",
-            &[&["-P".as_ref(), project.as_ref()], &limits[..], &[point.as_os_str()]].concat(),
-            NEEDS_QUOTA,
-        )
+        text
     }
 
     pub(crate) fn free_bytes(&self) -> io::Result<i64> {
@@ -121,28 +106,15 @@ fn run(program: &str, arguments: &[&OsStr], needs: &str) -> Result<(), Status> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
-/// In the syntax of exports(5). A volume that no node uses is not exported.
-fn list(root: &Path, volumes: &[(String, Provisioned)]) -> String {
-    let mut text = String::from("# Written by vouch csi: changes are lost.\n");
-    for (id, volume) in volumes.iter().filter(|(_, volume)| !volume.nodes.is_empty()) {
-        let path = root.join(id);
-        text.push_str(&format!("\"{}\"", path.display()));
-        for node in &volume.nodes {
-            text.push_str(&format!(" {node}({})", volume.export_options));
-        }
-        text.push('\n');
-    }
-    text
-}
-
 const REMOVED: &str = ".removed-";
 
-const NEEDS_QUOTA: &str =
-    "--quota needs e2fsprogs, quota and a file system with project quotas (mount option prjquota)";
+/// The smallest one of vouch export.
+const QUOTA_MIN: i64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::path::Path;
 
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -153,32 +125,35 @@ mod tests {
         let nodes: BTreeSet<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
         let volume = Provisioned {
             name: name.into(),
-            capacity_bytes: 0,
+            capacity_bytes: 5_000_000,
             attributes: Default::default(),
             export_options: "rw,sec=krb5p".into(),
             nodes,
-            project: 0,
         };
         (name.to_owned(), volume)
+    }
+
+    fn server(root: &Path, has_quota: bool) -> ExportServer {
+        let (list, socket) = (root.join("list"), root.join("socket"));
+        ExportServer { root: root.into(), list, socket, has_quota }
     }
 
     #[test]
     fn list_has_only_nodes_that_use_a_volume() {
         let volumes = [volume("a", &["10.0.0.1", "10.0.0.2"]), volume("b", &[])];
-        let text = list(Path::new("/srv/v"), &volumes);
-        let lines: Vec<&str> = text.lines().skip(1).collect();
-        assert_eq!(lines, ["\"/srv/v/a\" 10.0.0.1(rw,sec=krb5p) 10.0.0.2(rw,sec=krb5p)"]);
+        for (has_quota, options) in [(false, "rw,sec=krb5p"), (true, "rw,sec=krb5p,quota=5000000")]
+        {
+            let text = server(Path::new("/srv/v"), has_quota).list(&volumes);
+            let lines: Vec<&str> = text.lines().skip(1).collect();
+            let wanted = format!("\"/srv/v/a\" 10.0.0.1({options}) 10.0.0.2({options})");
+            assert_eq!(lines, [wanted]);
+        }
     }
 
     #[test]
     fn deep_directories_of_a_pod_are_removed() {
         let root = tempfile::tempdir().unwrap();
-        let exports = ExportServer {
-            root: root.path().into(),
-            list: root.path().join("list"),
-            socket: root.path().join("socket"),
-            has_quota: false,
-        };
+        let exports = server(root.path(), false);
         exports.create("v", 0o700).unwrap();
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let mut directory = open(root.path().join("v"), flags, Mode::empty()).unwrap();

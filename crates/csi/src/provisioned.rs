@@ -22,8 +22,6 @@ pub(crate) struct Provisioned {
     pub(crate) export_options: String,
     /// The nodes that may use an export, by address.
     pub(crate) nodes: BTreeSet<String>,
-    /// Of the file system's quotas.
-    pub(crate) project: u32,
 }
 
 pub(crate) struct ProvisionedVolumes {
@@ -45,11 +43,6 @@ impl ProvisionedVolumes {
 
     pub(crate) fn all(&self) -> Vec<(String, Provisioned)> {
         self.by_id.lock().iter().map(|(id, volume)| (id.clone(), volume.clone())).collect()
-    }
-
-    pub(crate) fn free_project(&self) -> u32 {
-        let highest = self.by_id.lock().values().map(|volume| volume.project).max();
-        highest.unwrap_or(0).max(PROJECT_MIN) + 1
     }
 
     pub(crate) fn put(&self, volume: Provisioned) -> io::Result<()> {
@@ -85,9 +78,6 @@ pub(crate) fn id(name: &str) -> String {
 pub(crate) fn is_id(text: &str) -> bool {
     id(text) == text && !Path::new(text).is_absolute()
 }
-
-/// Above the numbers in /etc/projid that people choose.
-const PROJECT_MIN: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests {

@@ -136,6 +136,10 @@ pub struct Export {
     pub acls: bool,
     /// False with `no_xattr`: extended attributes are not offered.
     pub xattrs: bool,
+    /// `security_label`: clients see and set the labels of files.
+    pub labels: bool,
+    /// `quota=`, bytes: see [`FileSystem::set_quota`].
+    pub quota: Option<u64>,
     /// Servers of the same published tree, this one included, from which clients read in parallel
     /// (pNFS, RFC 8435). Empty: there are no layouts.
     pub data_servers: Vec<SocketAddr>,

@@ -63,6 +63,8 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         delegations: true,
         acls: true,
         xattrs: true,
+        labels: false,
+        quota: None,
         data_servers: Vec::new(),
     }
 }

@@ -67,7 +67,7 @@ pub use lease::{HeldLease, LeaseError, SharedState, admit, ignore_attempts, wait
 pub use limits::Limits;
 pub use monitoring::status::{
     AwaitedStatus, ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus,
-    NameServiceStatus, QosStatus, RefusalStatus, SiteStatus, Status, TlsStatus,
+    NameServiceStatus, QosStatus, QuotaStatus, RefusalStatus, SiteStatus, Status, TlsStatus,
 };
 pub use recovery::RecoveryError;
 pub use server::Server;

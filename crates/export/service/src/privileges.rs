@@ -24,10 +24,13 @@ pub(super) fn reduce() -> rustix::io::Result<Rights> {
             Err(error) => return Err(error),
         }
     }
-    let kept = held.permitted & KEPT;
     rustix::thread::set_capabilities(
         None,
-        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+        CapabilitySets {
+            effective: held.permitted & KEPT,
+            permitted: held.permitted & (KEPT | RAISED),
+            inheritable: CapabilitySet::empty(),
+        },
     )?;
     Ok(Rights::EachCaller)
 }
@@ -43,3 +46,6 @@ const KEPT: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::MKNOD)
     .union(CapabilitySet::SYS_RESOURCE);
+
+/// For limits of projects, by single system calls. The unit does not give it by default.
+const RAISED: CapabilitySet = CapabilitySet::SYS_ADMIN;

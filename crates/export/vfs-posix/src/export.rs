@@ -13,9 +13,11 @@ use vouch_vfs::{Blocking, FileId, FileType, NAME_LEN_MAX, SystemId, Traits};
 use crate::covered_directory::CoveredIndex;
 use crate::directory_stream::Streams;
 use crate::id_store::IdStore;
+use crate::io_mode::IoMode;
 use crate::mount::Mount;
 use crate::mount_crossing::Crossing;
 use crate::node::{FileCache, Node, Nodes};
+use crate::quota::enforcement::Enforcement;
 use crate::{attributes, ffi, handle, identity, probe};
 
 #[derive(Clone)]
@@ -29,6 +31,7 @@ pub struct Options {
     /// Needed where files cannot be opened by handle.
     pub ids: Option<Arc<IdStore>>,
     pub files: FileCache,
+    pub io_mode: IoMode,
     /// Number of the snapshot that this directory is. It sets identities and `fsid` apart from
     /// those of the same file system elsewhere.
     pub snapshot: Option<u64>,
@@ -42,6 +45,7 @@ impl Default for Options {
             subtree_check: false,
             ids: None,
             files: FileCache::of_process(),
+            io_mode: IoMode::Buffered,
             snapshot: None,
         }
     }
@@ -87,6 +91,7 @@ pub(crate) struct Inner {
     /// `/proc/self/fd`: opens a file from an O_PATH descriptor with the thread's present rights.
     descriptors: OwnedFd,
     pub(crate) swept: AtomicUsize,
+    pub(crate) quota: Mutex<Enforcement>,
 }
 
 impl PosixFs {
@@ -154,6 +159,7 @@ impl PosixFs {
                 .unwrap_or(NAME_LEN_MAX as u32)
                 .min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
+            labels: probe::knows_xattr(&mount.fd, probe::LABEL),
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: if options.snapshot.is_some() {
                 0
@@ -185,6 +191,7 @@ impl PosixFs {
             streams: Mutex::default(),
             descriptors,
             swept: AtomicUsize::new(0),
+            quota: Mutex::default(),
         };
         inner.refresh_mounts(Blocking::Allowed).map_err(ExportError::Mounts)?;
         Ok(PosixFs { inner: Arc::new(inner) })

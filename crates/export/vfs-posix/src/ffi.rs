@@ -176,14 +176,23 @@ pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
     check(result).map(drop)
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadHow {
+    Waiting,
+    /// EAGAIN or a short read instead of waiting for a disk.
+    Now,
+    /// Pages that were not cached before leave the cache.
+    Uncached,
+}
+
 /// Appends up to `len` bytes to `into`. Returns the number read and, if `probe`, a flag that more
-/// follow. `now`: EAGAIN or a short read instead of waiting for a disk.
+/// follow.
 pub(crate) fn read_at(
     fd: BorrowedFd<'_>,
     offset: u64,
     len: usize,
     probe: bool,
-    now: bool,
+    how: ReadHow,
     into: &mut Vec<u8>,
 ) -> Result<(usize, bool)> {
     into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
@@ -193,7 +202,12 @@ pub(crate) fn read_at(
         libc::iovec { iov_base: (&raw mut one).cast(), iov_len: 1 },
     ];
     let count = if probe { 2 } else { 1 };
-    let flags = if now { libc::RWF_NOWAIT } else { 0 };
+    const RWF_DONTCACHE: libc::c_int = 0x80;
+    let flags = match how {
+        ReadHow::Waiting => 0,
+        ReadHow::Now => libc::RWF_NOWAIT,
+        ReadHow::Uncached => RWF_DONTCACHE,
+    };
     let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
     // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second
     // is one byte on the stack.
@@ -263,24 +277,121 @@ pub(crate) fn clone_range(
     check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
 }
 
-/// Used bytes, soft limit, hard limit.
-pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)> {
-    const GET_USER_QUOTA: libc::c_uint = 0x0080_0007 << 8;
-    /// `struct if_dqblk`: eight 64-bit numbers and one of 32 bits. Limits are in blocks of 1 KiB.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Quota {
-        hard: u64,
-        soft: u64,
-        used: u64,
-        rest: [u64; 5],
-        valid: u32,
+#[derive(Clone, Copy)]
+pub(crate) enum QuotaKind {
+    User = 0,
+    Project = 2,
+}
+
+/// `struct if_dqblk`: eight 64-bit numbers and one of 32 bits. Limits are in blocks of 1 KiB.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct QuotaRecord {
+    hard: u64,
+    soft: u64,
+    pub(crate) used: u64,
+    files: [u64; 3],
+    times: [u64; 2],
+    valid: u32,
+}
+
+impl QuotaRecord {
+    /// Bytes; 0 without a limit.
+    pub(crate) fn hard(&self) -> u64 {
+        self.hard.saturating_mul(1024)
     }
-    let mut quota = Quota::default();
-    // SAFETY: the command writes a `struct if_dqblk`, whose layout `Quota` has.
+
+    pub(crate) fn soft(&self) -> u64 {
+        self.soft.saturating_mul(1024)
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.hard == 0 && self.soft == 0 && self.used == 0 && self.files == [0; 3]
+    }
+}
+
+fn quota_call<T>(
+    fd: BorrowedFd<'_>,
+    command: libc::c_uint,
+    kind: QuotaKind,
+    id: u32,
+    record: &mut T,
+) -> Result<()> {
+    let command = command << 8 | kind as libc::c_uint;
+    // SAFETY: each command takes a pointer to the structure that its caller passes.
     let result = unsafe {
-        libc::syscall(libc::SYS_quotactl_fd, fd.as_raw_fd(), GET_USER_QUOTA, uid, &raw mut quota)
+        libc::syscall(libc::SYS_quotactl_fd, fd.as_raw_fd(), command, id, &raw mut *record)
     };
-    check(result)?;
-    Ok((quota.used, quota.soft.saturating_mul(1024), quota.hard.saturating_mul(1024)))
+    check(result).map(drop)
+}
+
+/// XFS has no record of a user or project without limit and files.
+pub(crate) fn quota_of(fd: BorrowedFd<'_>, kind: QuotaKind, id: u32) -> Result<QuotaRecord> {
+    const Q_GETQUOTA: libc::c_uint = 0x80_0007;
+    let mut record = QuotaRecord::default();
+    match quota_call(fd, Q_GETQUOTA, kind, id, &mut record) {
+        Err(Errno::SRCH | Errno::NOENT) => Ok(QuotaRecord::default()),
+        done => done.map(|()| record),
+    }
+}
+
+/// Bytes; 0 ends the limit.
+pub(crate) fn set_project_limit(fd: BorrowedFd<'_>, project: u32, limit: u64) -> Result<()> {
+    const Q_SETQUOTA: libc::c_uint = 0x80_0008;
+    const QIF_BLIMITS: u32 = 1;
+    let hard = limit.div_ceil(1024);
+    let mut record = QuotaRecord { hard, valid: QIF_BLIMITS, ..QuotaRecord::default() };
+    quota_call(fd, Q_SETQUOTA, QuotaKind::Project, project, &mut record)
+}
+
+/// The file system refuses to exceed limits of projects.
+pub(crate) fn enforces_projects(fd: BorrowedFd<'_>) -> bool {
+    const Q_XGETQSTAT: libc::c_uint = 0x5805;
+    const FS_QUOTA_PDQ_ENFD: u16 = 1 << 5;
+    /// `struct fs_quota_stat` begins with a version, a byte of padding, and flags.
+    #[repr(C, align(8))]
+    struct State {
+        version: u16,
+        flags: u16,
+        rest: [u8; 124],
+    }
+    let mut state = State { version: 0, flags: 0, rest: [0; 124] };
+    quota_call(fd, Q_XGETQSTAT, QuotaKind::Project, 0, &mut state).is_ok()
+        && state.flags & FS_QUOTA_PDQ_ENFD != 0
+}
+
+/// `struct fsxattr`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct ProjectOf {
+    flags: u32,
+    extents: [u32; 2],
+    pub(crate) number: u32,
+    rest: [u32; 3],
+}
+
+impl ProjectOf {
+    /// FS_XFLAG_PROJINHERIT: new files have the number of their directory.
+    const INHERIT: u32 = 0x200;
+
+    pub(crate) fn set(&mut self, number: u32, is_directory: bool) {
+        self.number = number;
+        self.flags |= if is_directory { Self::INHERIT } else { 0 };
+    }
+}
+
+/// Not of O_PATH descriptors.
+pub(crate) fn project_of(fd: BorrowedFd<'_>) -> Result<ProjectOf> {
+    const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
+    let mut project = ProjectOf::default();
+    // SAFETY: the request writes a `struct fsxattr`, whose layout `ProjectOf` has.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FSGETXATTR as _, &raw mut project) }.into())?;
+    Ok(project)
+}
+
+pub(crate) fn set_project(fd: BorrowedFd<'_>, project: &ProjectOf) -> Result<()> {
+    const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
+    // SAFETY: the request reads a `struct fsxattr`, whose layout `ProjectOf` has.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const *project) };
+    check(result.into()).map(drop)
 }

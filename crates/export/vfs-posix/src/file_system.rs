@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
     DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
-    Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes,
-    Space, SystemId, Traits, XattrHow,
+    Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed, Result,
+    SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -182,7 +182,8 @@ impl FileSystem for PosixFs {
         attributes: &SetAttributes,
         access: OpenAccess,
     ) -> Result<Created> {
-        self.inner.create(caller, directory, name, how, attributes, access)
+        let made = self.inner.create(caller, directory, name, how, attributes, access);
+        self.inner.quota_result(0, made)
     }
 
     fn make(
@@ -193,7 +194,7 @@ impl FileSystem for PosixFs {
         node: NewNode<'_>,
         attributes: &SetAttributes,
     ) -> Result<(FileId, Attributes, DirectoryChange)> {
-        self.inner.make(caller, directory, name, node, attributes)
+        self.inner.quota_result(0, self.inner.make(caller, directory, name, node, attributes))
     }
 
     fn link(
@@ -256,7 +257,16 @@ impl FileSystem for PosixFs {
         let above = Covered::of(id).map(|covered| covered.directory);
         let node = self.inner.node_by(above.as_ref().unwrap_or(id), blocking)?;
         identity::assume(caller)?;
-        space::space(caller, &node)
+        let counts = Arc::ptr_eq(&node.mount, &self.inner.root.mount);
+        space::space(caller, &node, counts.then(|| self.quota()).flatten())
+    }
+
+    fn set_quota(&self, limit: Option<u64>) -> Result<()> {
+        Inner::set_quota(&self.inner, limit)
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        self.inner.quota()
     }
 
     fn acl(
@@ -283,6 +293,25 @@ impl FileSystem for PosixFs {
         let node = self.inner.node(id)?;
         identity::assume(caller)?;
         node.set_acl(kind, acl)
+    }
+
+    fn label(&self, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        if Covered::of(id).is_some() {
+            return Err(Error::NoXattr);
+        }
+        let node = self.inner.node_by(id, blocking)?;
+        node.require_cached(blocking)?;
+        node.label()
+    }
+
+    fn set_label(&self, caller: &Caller, id: &FileId, label: &[u8]) -> Result<()> {
+        self.inner.changeable()?;
+        let node = self.inner.node(id)?;
+        if caller.uid != 0 && caller.uid != stat(node.as_fd()).or_error()?.stx_uid {
+            return Err(Error::Permission);
+        }
+        let _as_root = identity::assume_root()?;
+        node.set_label(label)
     }
 
     fn xattr(
@@ -401,6 +430,7 @@ impl FileSystem for PosixFs {
             let _ = ids.flush();
         }
         let inner = &self.inner;
+        Inner::recount_when_due(inner);
         inner.root.mount.journal.iter().for_each(Journal::close_idle_marker);
         if let Some(crossing) = &inner.crossing {
             crossing

@@ -3,7 +3,7 @@
 //!
 //! Root with CAP_SETUID and CAP_SETGID takes on the caller's user and groups, and the kernel adapts
 //! capabilities over file permissions (capabilities(7)). Each thread drops CAP_SYS_RESOURCE, which
-//! would bypass quotas. An unprivileged server acts only as itself.
+//! would bypass quotas, and has CAP_SYS_ADMIN for single calls only. An unprivileged server acts only as itself.
 //!
 //! A thread keeps its last caller's identity. Before it opens its own files, it calls
 //! [`leave_callers`].
@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups, umask};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups};
 use vouch_vfs::{Caller, Error, Result};
@@ -125,6 +126,22 @@ pub fn leave_callers() -> Result<()> {
     })
 }
 
+/// One system call with CAP_SYS_ADMIN. PERM if the process may not have it.
+pub(crate) fn with_administration<T>(
+    call: impl FnOnce() -> std::result::Result<T, Errno>,
+) -> std::result::Result<T, Errno> {
+    let before = capabilities(None)?;
+    if !before.permitted.contains(CapabilitySet::SYS_ADMIN) {
+        return Err(Errno::PERM);
+    }
+    let mut raised = before;
+    raised.effective.insert(CapabilitySet::SYS_ADMIN);
+    set_capabilities(None, raised)?;
+    let done = call();
+    set_capabilities(None, before)?;
+    done
+}
+
 pub(crate) fn with_umask<T>(mask: Option<u16>, call: impl FnOnce() -> T) -> T {
     let Some(mask) = mask else { return call() };
     let _until_dropped = Umask;
@@ -152,8 +169,9 @@ impl Thread {
         if process_identity().switches {
             self.set_uid(0)?;
             let mut sets = capabilities(None).or_error()?;
-            if sets.effective.contains(CapabilitySet::SYS_RESOURCE) {
-                sets.effective.remove(CapabilitySet::SYS_RESOURCE);
+            let dropped = CapabilitySet::SYS_RESOURCE | CapabilitySet::SYS_ADMIN;
+            if sets.effective.intersects(dropped) {
+                sets.effective.remove(dropped);
                 set_capabilities(None, sets).or_error()?;
             }
         }

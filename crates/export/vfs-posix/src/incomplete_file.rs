@@ -38,6 +38,9 @@ impl Inner {
         made.note_change();
         if stat(made.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0) {
             made.note_unlinked();
+            if !self.nodes.is_open(id) {
+                made.count_removed();
+            }
             self.nodes.forget(id);
             if let Some(ids) = &self.options.ids {
                 ids.forget(id);

@@ -10,6 +10,7 @@ use vouch_vfs::SystemId;
 
 use crate::journal::Journal;
 use crate::mount_table::{MountLine, MountTable};
+use crate::quota::usage::Usage;
 use crate::write_throttle::WriteThrottle;
 use crate::{ffi, probe};
 
@@ -44,6 +45,8 @@ pub(crate) struct Mount {
     pub(crate) fine_times: bool,
     pub(crate) may_read_cached: AtomicBool,
     pub(crate) pressure: WriteThrottle,
+    /// Of the export's own file system.
+    pub(crate) usage: Usage,
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -151,6 +154,7 @@ impl Mount {
             fine_times,
             may_read_cached: AtomicBool::new(true),
             pressure: WriteThrottle::default(),
+            usage: Usage::default(),
             fd,
         };
         Ok(Mount { has_valid_pages: mount.is_ceph_fuse(), ..mount })

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use vouch_vfs::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, DirectoryChange, Error,
@@ -21,6 +21,7 @@ use crate::identity;
 use crate::incomplete_file::remove_if_same_file;
 use crate::node::Node;
 use crate::open::PosixOpen;
+use crate::quota::usage::counted;
 
 impl Inner {
     pub(crate) fn changeable(&self) -> Result<()> {
@@ -35,7 +36,10 @@ impl Inner {
         change: impl FnOnce() -> Result<T>,
     ) -> Result<(T, DirectoryChange)> {
         let before = directory.change();
-        let made = change()?;
+        let made = {
+            let _space = directory.growing();
+            change()?
+        };
         directory.note_change();
         let mut after = directory.change();
         if after == before && directory.mount.fine_times {
@@ -60,11 +64,15 @@ impl Inner {
         let name = CName::new(name);
         identity::assume(caller)?;
         let before = directory.change();
+        let space = directory.growing();
         let made = if self.options.read_only {
             Err(Errno::ROFS)
+        } else if directory.mount.usage.is_exceeded() && !has_name(&directory, &name) {
+            Err(Errno::DQUOT)
         } else {
             self.create_file(&directory, &name, set, access)
         };
+        drop(space);
         let (node, open, new) = match made {
             Ok(fd) => {
                 let node = self.set_up(caller, &directory, &name, &fd, how, set)?;
@@ -141,6 +149,7 @@ impl Inner {
             let _locked = directory_lock::lock(&directory.id, self.home(&directory.id));
             let _ = stat(fd.as_fd()).map(|made| remove_if_same_file(directory, name, &made));
         })?;
+        node.count_new();
         self.note(&node.id, directory, name);
         Ok(node)
     }
@@ -202,6 +211,9 @@ impl Inner {
         let directory = self.node(directory)?;
         let name = CName::new(name);
         identity::assume(caller)?;
+        if directory.mount.usage.is_exceeded() && !has_name(&directory, &name) {
+            return Err(Error::Quota);
+        }
         let raw = u32::from(set.mode.unwrap_or(0)) & 0o7777;
         let mode = Mode::from_raw_mode(raw);
         let node_of = |kind, (major, minor)| {
@@ -246,6 +258,7 @@ impl Inner {
                 if !rest.is_empty() {
                     self.set(caller, &node, None, &rest)?;
                 }
+                node.count_new();
                 Ok(node)
             };
             set_up().inspect_err(|_| {
@@ -300,7 +313,7 @@ impl Inner {
             fs::unlinkat(&directory, &*name, flags).or_error()?;
             Ok(victim)
         })?;
-        Ok((change, self.note_removed_name(victim)))
+        Ok((change, self.note_removed_name(&directory, victim)))
     }
 
     pub(crate) fn rename(
@@ -349,7 +362,7 @@ impl Inner {
         Ok(Renamed {
             from: from_change,
             to: to_change,
-            replaced: victim.and_then(|victim| self.note_removed_name(victim)),
+            replaced: victim.and_then(|victim| self.note_removed_name(&to, victim)),
         })
     }
 
@@ -364,11 +377,12 @@ impl Inner {
             Err(errno) => return Err(error(errno)),
         };
         let is_directory = file_type(&stat) == Some(FileType::Directory);
-        Ok(Some(FileLosingName { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
+        let last = is_directory || stat.stx_nlink == 1;
+        Ok(Some(FileLosingName { id, is_directory, last, stat }))
     }
 
     /// Returns the file's identity if that was its last name.
-    fn note_removed_name(&self, victim: FileLosingName) -> Option<FileId> {
+    fn note_removed_name(&self, directory: &Node, victim: FileLosingName) -> Option<FileId> {
         let known = self.nodes.get(&victim.id);
         let links =
             known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
@@ -379,8 +393,14 @@ impl Inner {
         if !gone {
             return None;
         }
-        if let Some(node) = &known {
-            node.note_unlinked();
+        match &known {
+            Some(node) => {
+                node.note_unlinked();
+                if !self.nodes.is_open(&victim.id) {
+                    node.count_removed();
+                }
+            }
+            None => directory.mount.usage.change(&victim.stat, counted(&victim.stat), 0),
         }
         self.nodes.forget(&victim.id);
         if let Some(ids) = &self.options.ids {
@@ -394,6 +414,11 @@ struct FileLosingName {
     id: FileId,
     is_directory: bool,
     last: bool,
+    stat: Statx,
+}
+
+fn has_name(directory: &Node, name: &CName) -> bool {
+    stat_name(directory.as_fd(), name).is_ok()
 }
 
 /// Without an access, the file is opened for reading and its methods refuse.

@@ -16,6 +16,7 @@ use vouch_vfs::{Blocking, Error, FileId, FileType, Result};
 use crate::change_counter::ChangeCounter;
 use crate::handle;
 use crate::mount::Mount;
+use crate::quota::usage::CountedSpace;
 
 pub(crate) struct Node {
     pub(crate) id: FileId,
@@ -25,6 +26,7 @@ pub(crate) struct Node {
     /// Where the file system's clock is too coarse.
     changes: Option<Arc<ChangeCounter>>,
     unlinked: AtomicBool,
+    space: CountedSpace,
 }
 
 impl Node {
@@ -52,7 +54,15 @@ impl Node {
                     .expect("a part is shorter than the whole"),
             )
         });
-        Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
+        Arc::new(Node {
+            id,
+            file_type,
+            mount,
+            fd,
+            changes,
+            unlinked: AtomicBool::new(false),
+            space: CountedSpace::default(),
+        })
     }
 
     pub(crate) fn note_unlinked(&self) {
@@ -70,7 +80,28 @@ impl Node {
     /// Counts a change at its end, whatever the result. An earlier count would let readers take old
     /// data for new.
     pub(crate) fn changing(&self) -> Changing<'_> {
-        Changing(self)
+        Changing { node: self, _space: self.growing() }
+    }
+
+    /// Counts the space that a change takes or frees, for a quota.
+    pub(crate) fn growing(&self) -> Growing<'_> {
+        if self.mount.usage.is_limited() {
+            self.space.learn(self.as_fd());
+        }
+        Growing(self)
+    }
+
+    /// A file that has just been made.
+    pub(crate) fn count_new(&self) {
+        if self.mount.usage.is_limited() {
+            self.space.begin_empty();
+            self.space.count(self.as_fd(), &self.mount.usage);
+        }
+    }
+
+    /// A file that has neither names nor openers any more.
+    pub(crate) fn count_removed(&self) {
+        self.space.end(self.as_fd(), &self.mount.usage);
     }
 
     pub(crate) fn changes(&self, changed_ns: u64) -> u64 {
@@ -78,11 +109,22 @@ impl Node {
     }
 }
 
-pub(crate) struct Changing<'a>(&'a Node);
+pub(crate) struct Changing<'a> {
+    node: &'a Node,
+    _space: Growing<'a>,
+}
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.0.note_change();
+        self.node.note_change();
+    }
+}
+
+pub(crate) struct Growing<'a>(&'a Node);
+
+impl Drop for Growing<'_> {
+    fn drop(&mut self) {
+        self.0.space.count(self.0.as_fd(), &self.0.mount.usage);
     }
 }
 
@@ -192,14 +234,16 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn closed(&self, id: &FileId) {
+    /// True for the last one.
+    pub(crate) fn closed(&self, id: &FileId) -> bool {
         let mut shard = self.shard(id).lock();
-        if let Some(entry) = shard.get_mut(id) {
-            entry.0 -= 1;
-            if entry.0 == 0 {
-                shard.remove(id);
-            }
+        let Some(entry) = shard.get_mut(id) else { return false };
+        entry.0 -= 1;
+        let is_last = entry.0 == 0;
+        if is_last {
+            shard.remove(id);
         }
+        is_last
     }
 
     /// Cached files of this file system among `count` entries, to check that they still exist.

@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::fs::File;
-use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -11,7 +10,8 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
-use rustix::io::{self, Errno, ReadWriteFlags};
+use rustix::io::Errno;
+use unbuffered::{DirectFile, read_uncached};
 use vouch_vfs::{
     AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType,
     OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId, Written, mutant,
@@ -20,8 +20,10 @@ use vouch_vfs::{
 use crate::attributes::stat;
 use crate::errno::{OrError, error};
 use crate::export::Inner;
+use crate::ffi::ReadHow;
+use crate::io_mode::IoMode;
 use crate::names::access_flags;
-use crate::node::{Changing, Node};
+use crate::node::Node;
 use crate::read_order::ReadOrder;
 use crate::{access, ffi, identity};
 
@@ -43,6 +45,7 @@ pub(crate) struct PosixOpen {
     /// concurrent syncs need their own.
     syncing: Mutex<()>,
     order: ReadOrder,
+    direct: DirectFile,
 }
 
 enum SyncDescriptor<'a> {
@@ -117,17 +120,22 @@ impl PosixOpen {
             caller: caller.clone(),
             syncing: Mutex::new(()),
             order: ReadOrder::default(),
+            direct: DirectFile::default(),
         })
     }
 
-    /// The opener's privilege level decides on quotas, reserved blocks and set-id bits.
-    fn writing(&self) -> Result<Changing<'_>> {
-        if !self.access.write {
-            return Err(Error::Access);
+    /// Direct and uncached only where nobody but the disk keeps the data.
+    fn io_mode(&self) -> IoMode {
+        let mount = &self.node.mount;
+        if mount.in_memory || mount.is_remote {
+            IoMode::Buffered
+        } else {
+            self.inner.options.io_mode
         }
-        self.inner.changeable()?;
-        identity::assume_privileges(&self.caller)?;
-        Ok(self.node.changing())
+    }
+
+    fn direct_of(&self) -> (&Inner, &Node, OFlags) {
+        (&self.inner, &self.node, access_flags(self.access))
     }
 
     fn require_local(&self, blocking: Blocking) -> Result<()> {
@@ -200,20 +208,21 @@ impl PosixOpen {
     }
 
     fn is_cached_at(&self, offset: u64) -> bool {
-        ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new())
+        ffi::read_at(self.file.as_fd(), offset, 1, false, ReadHow::Now, &mut Vec::new())
             .is_ok_and(|read| read.0 == 1)
     }
 
     fn read_cached(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let start = bytes.len();
-        let (read, more) = match ffi::read_at(self.file.as_fd(), offset, len, true, true, bytes) {
-            Ok(read) => read,
-            Err(Errno::OPNOTSUPP) => {
-                self.node.mount.may_read_cached.store(false, Ordering::Relaxed);
-                return self.read_blocking(offset, len, None, bytes);
-            }
-            Err(errno) => return Err(error(errno)),
-        };
+        let (read, more) =
+            match ffi::read_at(self.file.as_fd(), offset, len, true, ReadHow::Now, bytes) {
+                Ok(read) => read,
+                Err(Errno::OPNOTSUPP) => {
+                    self.node.mount.may_read_cached.store(false, Ordering::Relaxed);
+                    return self.read_blocking(offset, len, None, bytes);
+                }
+                Err(errno) => return Err(error(errno)),
+            };
         if more {
             return Ok(Content::Bytes { len: read, eof: false });
         }
@@ -251,7 +260,9 @@ impl PosixOpen {
             return Ok(Content::Span { span, eof: false });
         }
         let start = into.bytes.len();
-        if ffi::read_at(self.file.as_fd(), offset, len, false, false, into.bytes).or_error()?.0
+        if ffi::read_at(self.file.as_fd(), offset, len, false, ReadHow::Waiting, into.bytes)
+            .or_error()?
+            .0
             < len
         {
             into.bytes.truncate(start);
@@ -262,14 +273,16 @@ impl PosixOpen {
 
     fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let (len, more) =
-            ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+            ffi::read_at(self.file.as_fd(), offset, len, true, ReadHow::Waiting, bytes)
+                .or_error()?;
         Ok(Content::Bytes { len, eof: !more })
     }
 
     /// The end of the file shows by one byte more: the size would be another call to other machines.
     fn read_remote(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
         let (read, more) =
-            ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+            ffi::read_at(self.file.as_fd(), offset, len, true, ReadHow::Waiting, bytes)
+                .or_error()?;
         if read == len {
             return Ok(Content::Bytes { len, eof: !more });
         }
@@ -289,16 +302,16 @@ impl PosixOpen {
     ) -> Result<Content> {
         let mut read = 0;
         while read < len {
-            match ffi::read_at(
-                self.file.as_fd(),
-                offset + read as u64,
-                len - read,
-                false,
-                false,
-                bytes,
-            )
-            .or_error()?
-            {
+            let (from, rest) = (offset + read as u64, len - read);
+            let part = match self.io_mode() {
+                IoMode::Buffered => {
+                    ffi::read_at(self.file.as_fd(), from, rest, false, ReadHow::Waiting, bytes)
+                }
+                IoMode::Uncached | IoMode::Direct { .. } => {
+                    read_uncached(&self.file, from, rest, bytes)
+                }
+            };
+            match part.or_error()? {
                 (0, _) => return Ok(Content::Bytes { len: read, eof: true }),
                 (part, _) => read += part,
             }
@@ -314,7 +327,9 @@ impl PosixOpen {
 
 impl Drop for PosixOpen {
     fn drop(&mut self) {
-        self.inner.nodes.closed(&self.node.id);
+        if self.inner.nodes.closed(&self.node.id) && self.node.is_unlinked() {
+            self.node.count_removed();
+        }
     }
 }
 
@@ -344,8 +359,20 @@ impl OpenFile for PosixOpen {
         if blocking == Blocking::Forbidden && self.node.mount.is_remote {
             return self.read_resident(offset, len, into);
         }
+        let mode = self.io_mode();
+        if mode.is_direct(offset, len) {
+            if blocking == Blocking::Forbidden {
+                return Err(Error::WouldBlock);
+            }
+            if let Some(read) = self.direct.read(self.direct_of(), offset, len, into.bytes) {
+                let read = read.or_error()?;
+                let size = stat(self.file.as_fd()).or_error()?.stx_size;
+                return Ok(Content::Bytes { len: read, eof: offset + read as u64 >= size });
+            }
+        }
         let mut size = None;
-        if into.span_allowed && len >= SPAN_LEN_MIN {
+        // Pages that are sent from the cache stay there.
+        if into.span_allowed && len >= SPAN_LEN_MIN && mode == IoMode::Buffered {
             let known = stat(self.file.as_fd()).or_error()?.stx_size;
             if let Some(span) = self.span(offset, len, known, blocking)? {
                 return Ok(span);
@@ -377,37 +404,34 @@ impl OpenFile for PosixOpen {
             return Err(Error::WouldBlock);
         }
         let pressure = (!self.node.mount.in_memory).then_some(&self.node.mount.pressure);
+        let is_direct = self.io_mode().is_direct(offset, data.len());
+        if blocking == Blocking::Forbidden && is_direct {
+            return Err(Error::WouldBlock);
+        }
         if blocking == Blocking::Forbidden
             && pressure.is_some_and(|pressure| pressure.is_on(mono_ms))
         {
             return Err(Error::WouldBlock);
         }
         let sync_descriptor = waits.then(|| self.sync_descriptor()).transpose()?;
+        let reserved = self.reserve(offset, data.len() as u64)?;
         let _changing = self.writing()?;
         if data.is_empty() {
             return Ok(Written { len: 0, stability });
         }
-        let flags = match stability {
-            _ if !waits => ReadWriteFlags::empty(),
-            Stability::Unstable => ReadWriteFlags::empty(),
-            Stability::DataSync => ReadWriteFlags::DSYNC,
-            Stability::FileSync => ReadWriteFlags::DSYNC | ReadWriteFlags::SYNC,
-        };
         if i64::try_from(offset).is_err() {
             return Err(Error::TooLarge);
         }
-        let len = match &sync_descriptor {
-            None => {
-                let began = Instant::now();
-                let written = io::pwrite(&self.file, data, offset);
-                pressure.iter().for_each(|pressure| pressure.note(began.elapsed(), mono_ms));
-                written
-            }
-            Some(sync_descriptor) => {
-                io::pwritev2(self.descriptor(sync_descriptor), &[IoSlice::new(data)], offset, flags)
-            }
+        let data = &data[..reserved.len.min(data.len() as u64) as usize];
+        let began = Instant::now();
+        let len =
+            self.write_at(offset, data, if waits { stability } else { Stability::Unstable }, {
+                sync_descriptor.as_ref().map_or(self.file.as_fd(), |held| self.descriptor(held))
+            });
+        if !waits {
+            pressure.iter().for_each(|pressure| pressure.note(began.elapsed(), mono_ms));
         }
-        .or_error()?;
+        let len = self.inner.quota_result(data.len() as u64, len.or_error())?;
         if len == 0 {
             Err(Error::Io(std::io::ErrorKind::WriteZero.into()))
         } else {
@@ -449,8 +473,10 @@ impl OpenFile for PosixOpen {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        let _reserved = self.reserve_all(offset, len)?;
         let _changing = self.writing()?;
-        fs::fallocate(&self.file, FallocateFlags::empty(), offset, len).or_error()
+        let done = fs::fallocate(&self.file, FallocateFlags::empty(), offset, len).or_error();
+        self.inner.quota_result(len, done)
     }
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
@@ -486,8 +512,9 @@ impl OpenFile for PosixOpen {
         if !from.access.read {
             return Err(Error::Access);
         }
+        let reserved = self.reserve(offset, len.min(COPY_LEN_MAX))?;
         let _changing = self.writing()?;
-        let len = usize::try_from(len.min(COPY_LEN_MAX)).unwrap_or(usize::MAX);
+        let len = usize::try_from(reserved.len).unwrap_or(usize::MAX);
         let (mut from_offset, mut offset) = (from_offset, offset);
         let copied = fs::copy_file_range(
             &from.file,
@@ -496,8 +523,8 @@ impl OpenFile for PosixOpen {
             Some(&mut offset),
             len,
         )
-        .or_error()?;
-        Ok(copied as u64)
+        .or_error();
+        Ok(self.inner.quota_result(len as u64, copied)? as u64)
     }
 
     fn clone_range(
@@ -511,8 +538,12 @@ impl OpenFile for PosixOpen {
         if !from.access.read {
             return Err(Error::Access);
         }
+        let size = stat(from.file.as_fd()).or_error()?.stx_size;
+        let whole = if len == 0 { size.saturating_sub(from_offset) } else { len };
+        let _reserved = self.reserve_all(offset, whole)?;
         let _changing = self.writing()?;
-        ffi::clone_range(from.file.as_fd(), from_offset, len, self.file.as_fd(), offset).or_error()
+        let done = ffi::clone_range(from.file.as_fd(), from_offset, len, self.file.as_fd(), offset);
+        self.inner.quota_result(whole, done.or_error())
     }
 
     fn frees_when_closed(&self) -> u64 {
@@ -539,3 +570,5 @@ pub(crate) fn mono_ms() -> u64 {
 
 #[cfg(test)]
 mod tests;
+mod unbuffered;
+mod writing;

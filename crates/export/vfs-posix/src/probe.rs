@@ -45,6 +45,9 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
     if clone().is_ok() { BLOCK_LEN as u32 } else { 0 }
 }
 
+/// The attribute of SELinux.
+pub(crate) const LABEL: &str = "security.selinux";
+
 pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
 
 /// Bytes. A client that does not know it may cache writes that cannot be stored.

@@ -8,7 +8,9 @@ use vouch_vfs::{Error, NAME_LEN_MAX, Result, XattrHow};
 
 use crate::errno::{OrError, error};
 use crate::export::Inner;
+use crate::identity;
 use crate::node::Node;
+use crate::probe::LABEL;
 
 const PREFIX: &[u8] = b"user.";
 
@@ -72,6 +74,26 @@ impl Node {
 
     pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
         self.remove_raw_xattr(&full_name(name)?).or_error()
+    }
+
+    /// Tools store it with a final NUL, which is no part of it (RFC 7862 §12.2.4).
+    pub(crate) fn label(&self) -> Result<Vec<u8>> {
+        let mut label = self.raw_xattr(LABEL.as_bytes()).or_error()?;
+        if label.last() == Some(&0) {
+            label.pop();
+        }
+        Ok(label)
+    }
+
+    /// The thread is root. Without SELinux, the kernel asks for CAP_SYS_ADMIN.
+    pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
+        let value = [label, b"\0"].concat();
+        let set = || self.set_raw_xattr(LABEL.as_bytes(), &value, XattrFlags::empty());
+        match set() {
+            Err(Errno::PERM) => identity::with_administration(set),
+            done => done,
+        }
+        .or_error()
     }
 
     pub(crate) fn xattrs(&self) -> Result<Vec<Vec<u8>>> {

@@ -116,6 +116,7 @@ impl FileSystem for TreeFs {
             name_len_max: NAME_LEN_MAX as u32,
             xattrs: has_xattrs,
             acls: has_xattrs,
+            labels: false,
             clone_block_len: 0,
             sparse: true,
             change_grows: false,

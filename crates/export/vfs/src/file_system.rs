@@ -16,6 +16,8 @@ pub struct Traits {
     pub name_len_max: u32,
     pub xattrs: bool,
     pub acls: bool,
+    /// Of mandatory access control.
+    pub labels: bool,
     /// Of [`OpenFile::clone_range`], bytes; 0 without support.
     pub clone_block_len: u32,
     /// Holes are found, and take no space.
@@ -39,6 +41,23 @@ pub struct Space {
     pub files_available: u64,
     /// Of the caller: used bytes, soft limit and hard limit, if any.
     pub quota: Option<(u64, u64, u64)>,
+}
+
+/// A limit for all files of a file system together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Bytes, as disks count them.
+    pub used: u64,
+    pub limit: u64,
+    pub enforced_by: QuotaEnforcement,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaEnforcement {
+    /// A project quota of the file system, which also counts what local programs write.
+    FileSystem,
+    /// The server counts what its clients write.
+    Server,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,6 +274,18 @@ pub trait FileSystem: Send + Sync {
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space>;
 
+    /// Limits the space of all files together, in bytes. Files that are there already may count only
+    /// after a while. [`Error::NotSupported`](crate::Error::NotSupported) for file systems without
+    /// limits.
+    fn set_quota(&self, limit: Option<u64>) -> Result<()> {
+        if limit.is_none() { Ok(()) } else { Err(crate::Error::NotSupported) }
+    }
+
+    /// The limit in force. Blocks on no disk.
+    fn quota(&self) -> Option<Quota> {
+        None
+    }
+
     fn acl(
         &self,
         caller: &Caller,
@@ -270,6 +301,16 @@ pub trait FileSystem: Send + Sync {
         kind: PosixAclKind,
         acl: &PosixAcl,
     ) -> Result<()>;
+
+    /// The SELinux label, without a final NUL. [`Error::NoXattr`](crate::Error::NoXattr) without one.
+    fn label(&self, _id: &FileId, _blocking: Blocking) -> Result<Vec<u8>> {
+        Err(crate::Error::NotSupported)
+    }
+
+    /// Only the file's owner and root may set it.
+    fn set_label(&self, _caller: &Caller, _id: &FileId, _label: &[u8]) -> Result<()> {
+        Err(crate::Error::NotSupported)
+    }
 
     /// `name` without the `user.` prefix.
     fn xattr(

@@ -66,8 +66,7 @@ pub(crate) struct Args {
         requires = "export_root"
     )]
     export_socket: PathBuf,
-    /// Enforce capacity by project quotas. Needs a file system mounted with prjquota, and the programs
-    /// chattr and setquota.
+    /// Enforce capacity: each export has quota=, see vouch-export(1).
     #[arg(long, requires = "export_root")]
     quota: bool,
     /// Address of the metrics and health page. The same is on the status socket, see vouch-status(1).

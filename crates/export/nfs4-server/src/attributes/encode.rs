@@ -1,4 +1,4 @@
-use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SpecData};
+use vouch_nfs4::attr::{Attr, ChangeAttrType, FileType as Type, SecLabel, SpecData};
 use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, List, Status, Time, Wire as _, flex_files};
 use vouch_vfs::FileType;
 use vouch_xdr::Writer;
@@ -23,6 +23,7 @@ pub(crate) fn encode(
         (Attr::DACL, view.acl.is_none()),
         (Attr::TIME_ACCESS_SET, true),
         (Attr::TIME_MODIFY_SET, true),
+        (Attr::SEC_LABEL, view.label.is_none()),
         (Attr::MODE_SET_MASKED, true),
         (Attr::MODE_UMASK, true),
         (Attr::TIME_DELEG_ACCESS, true),
@@ -117,6 +118,11 @@ fn value(
         }
         Attr::FS_LAYOUT_TYPES => List::<u32, 1>(vec![flex_files::LAYOUT_TYPE]).encode(out),
         Attr::LAYOUT_BLKSIZE => out.u32(crate::limits::LAYOUT_LEN),
+        Attr::SEC_LABEL => {
+            let label = Bytes(view.label.as_deref().unwrap_or_default());
+            // RFC 7862 §12.2.4: 0 leaves format and policy to the client.
+            SecLabel { format: 0, policy: 0, data: label }.encode(out);
+        }
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }

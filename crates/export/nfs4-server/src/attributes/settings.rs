@@ -1,4 +1,4 @@
-use vouch_nfs4::attr::Attr;
+use vouch_nfs4::attr::{Attr, SecLabel};
 use vouch_nfs4::{AceFlags, Acl, Bitmap, Fattr, Status};
 use vouch_vfs::{PosixAcl, SetAttributes, SetTime, Time};
 
@@ -13,6 +13,7 @@ pub(crate) struct Settings {
     pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
     pub(crate) access_acl: Option<PosixAcl>,
     pub(crate) default_acl: Option<PosixAcl>,
+    pub(crate) label: Option<Vec<u8>>,
 }
 
 pub(crate) fn settings(
@@ -60,7 +61,8 @@ pub(crate) fn settings(
         return Err(Status::INVAL.into());
     }
     let mut settings =
-        Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None };
+        Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None, label: None };
+    settings.label = values.sec_label.map(label).transpose()?;
     if let Some(list) = values.acl.or(values.dacl.map(|dacl| dacl.aces)) {
         let posix = acl::from_nfs(&entries(&list, owners)?, directory)?;
         settings.access_acl = posix.access;
@@ -74,6 +76,16 @@ pub(crate) fn settings(
 /// RFC 8881 §6.2.4: twelve bits.
 fn mode(bits: u32) -> Result<u16, Status> {
     u16::try_from(bits).ok().filter(|bits| bits & !0o7777 == 0).ok_or(Status::INVAL)
+}
+
+/// RFC 7862 §12.2.4: 0 leaves format and policy to the client.
+fn label(label: SecLabel<'_>) -> Result<Vec<u8>, Status> {
+    let data = label.data.0;
+    match label.format {
+        0 if data.is_empty() || data.contains(&0) => Err(Status::BADLABEL),
+        0 => Ok(data.to_vec()),
+        _ => Err(Status::WRONG_LFS),
+    }
 }
 
 fn time(time: vouch_nfs4::SetTime) -> Result<SetTime, Status> {

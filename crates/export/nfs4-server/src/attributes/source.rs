@@ -1,6 +1,6 @@
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
-use vouch_vfs::{Attributes, Blocking, FileType, PosixAclKind, Space, Traits};
+use vouch_vfs::{Attributes, Blocking, Error, FileType, PosixAclKind, Space, Traits};
 
 use super::acl;
 use crate::attributes::{ACL, LOCATIONS, SPACE, View};
@@ -17,6 +17,7 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     name_len_max: vouch_vfs::NAME_LEN_MAX as u32,
     xattrs: false,
     acls: false,
+    labels: false,
     clone_block_len: 0,
     sparse: false,
     change_grows: true,
@@ -55,6 +56,10 @@ impl CompoundContext<'_> {
             true => None,
             false => Some(entries(file, &attributes, self.blocking)?),
         };
+        let label = match wanted.has(Attr::SEC_LABEL.0) && site.traits().labels {
+            true => label(file, self.blocking)?,
+            false => None,
+        };
         Ok(View {
             minor: self.origin.minor,
             fsid: site.fsid(&attributes),
@@ -68,6 +73,7 @@ impl CompoundContext<'_> {
                 .then(|| self.server.handles().seal(&file.named())),
             space,
             acl,
+            label,
             site: (!wanted.and(LOCATIONS).is_empty()).then(|| site.clone()),
         })
     }
@@ -87,6 +93,7 @@ impl CompoundContext<'_> {
                 .then(|| self.server.handles().seal(&HandleTarget::Pseudo(id))),
             space: Some(Space::default()),
             acl: None,
+            label: None,
             site: None,
         })
     }
@@ -126,6 +133,14 @@ impl CompoundContext<'_> {
                 )
             }
         }
+    }
+}
+
+fn label(file: &FileRef, blocking: Blocking) -> Result<Option<Vec<u8>>, OpError> {
+    match file.files().label(&file.id, blocking) {
+        Ok(label) => Ok(Some(label)),
+        Err(Error::NoXattr | Error::NotSupported) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) struct View {
     pub(crate) handle: Option<Filehandle>,
     pub(crate) space: Option<Space>,
     pub(crate) acl: Option<Vec<acl::Entry>>,
+    pub(crate) label: Option<Vec<u8>>,
     /// For the locations. `None` in the pseudo file system.
     pub(crate) site: Option<Arc<Site>>,
 }
@@ -74,6 +75,7 @@ const MINOR_2: Bitmap = Bitmap::of(&[
     Attr::CLONE_BLKSIZE.0,
     Attr::SPACE_FREED.0,
     Attr::CHANGE_ATTR_TYPE.0,
+    Attr::SEC_LABEL.0,
     Attr::MODE_UMASK.0,
     Attr::XATTR_SUPPORT.0,
     Attr::TIME_DELEG_ACCESS.0,
@@ -99,6 +101,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::OWNER_GROUP.0,
     Attr::DACL.0,
     Attr::MODE_SET_MASKED.0,
+    Attr::SEC_LABEL.0,
     Attr::MODE_UMASK.0,
 ]);
 
@@ -110,6 +113,9 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool, has_layouts: 
     };
     if !traits.acls {
         all = all.minus(ACL).without(Attr::ACLSUPPORT.0);
+    }
+    if !traits.labels {
+        all = all.without(Attr::SEC_LABEL.0);
     }
     if !quotas {
         all = all.minus(QUOTA);

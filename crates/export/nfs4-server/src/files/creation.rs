@@ -7,7 +7,7 @@ use crate::error::OpError;
 use crate::files::file_ref::{FileRef, Object};
 
 /// After the mode (RFC 8881 §6.4.1.3).
-pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpError> {
+pub(crate) fn set_acls_and_label(file: &FileRef, settings: &Settings) -> Result<(), OpError> {
     let set = |kind, acl| file.files().set_acl(&file.grant.caller, &file.id, kind, acl);
     if let Some(acl) = &settings.access_acl {
         set(PosixAclKind::Access, acl)?;
@@ -15,10 +15,13 @@ pub(crate) fn set_acls(file: &FileRef, settings: &Settings) -> Result<(), OpErro
     if let Some(acl) = &settings.default_acl {
         set(PosixAclKind::Default, acl)?;
     }
+    if let Some(label) = &settings.label {
+        file.files().set_label(&file.grant.caller, &file.id, label)?;
+    }
     Ok(())
 }
 
-/// Removes only this file: without its ACL it would be open to others. Returns the original
+/// Removes only this file: without ACL and label it would be open to others. Returns the original
 /// failure.
 pub(crate) fn remove_unfinished(
     context: &CompoundContext<'_>,

@@ -66,7 +66,7 @@ pub(crate) fn create(context: &mut CompoundContext<'_>, args: &CreateArgs<'_>) -
     );
     let (id, _, change) = made?;
     let file = directory.with(id);
-    if let Err(stop) = crate::files::creation::set_acls(&file, &settings) {
+    if let Err(stop) = crate::files::creation::set_acls_and_label(&file, &settings) {
         return Err(crate::files::creation::remove_unfinished(
             context, &directory, name, &id, stop,
         ));

@@ -374,6 +374,7 @@ fn view_without_attributes(context: &CompoundContext<'_>, file_number: u64) -> V
         handle: None,
         space: None,
         acl: None,
+        label: None,
         site: None,
     }
 }

@@ -9,7 +9,7 @@ use crate::OpenHandle;
 use crate::attributes::{Settings, settings};
 use crate::compound::context::CompoundContext;
 use crate::error::{OpError, OpResult};
-use crate::files::creation::set_acls;
+use crate::files::creation::set_acls_and_label;
 use crate::files::delegation_conflict;
 use crate::files::file_ref::{FileRef, Object};
 use crate::files::open_file::{self, IoPurpose};
@@ -51,10 +51,10 @@ pub(crate) fn setattr(context: &mut CompoundContext<'_>, args: &SetattrArgs<'_>)
             &settings.set,
         )?;
     }
-    if let Err(stop) = set_acls(&file, &settings) {
-        // All but the ACL was set (§18.30.3).
+    if let Err(stop) = set_acls_and_label(&file, &settings) {
+        // All but ACL and label was set (§18.30.3).
         let OpError::Status(status) = stop else { return Err(stop) };
-        let attrs_set = settings.mask.minus(crate::attributes::ACL);
+        let attrs_set = settings.mask.minus(crate::attributes::ACL).without(Attr::SEC_LABEL.0);
         Results::Setattr(Err(SetattrFailure { status, attrs_set })).encode(context.out);
         return Err(OpError::Encoded(status));
     }

@@ -98,10 +98,11 @@ impl Tree {
                 .attributes(&root, Blocking::Allowed)
                 .ok()
                 .map(|attributes| attributes.fsid);
-            let quotas = export
-                .file_system
-                .space(&Caller::root(), &root, Blocking::Allowed)
-                .is_ok_and(|space| space.quota.is_some());
+            let has_quota = || {
+                let space = export.file_system.space(&Caller::root(), &root, Blocking::Allowed);
+                space.is_ok_and(|space| space.quota.is_some())
+            };
+            let quotas = export.quota.is_some() || has_quota();
             let place = id_of(&export.pseudo_path);
             let mounted_on = mounted_on.unwrap_or(place.0);
             let site =
@@ -329,7 +330,12 @@ impl Site {
     pub(crate) fn traits(&self) -> Traits {
         let traits = self.export.file_system.traits();
         let (acls, xattrs) = (self.export.acls, self.export.xattrs);
-        Traits { acls: traits.acls && acls, xattrs: traits.xattrs && xattrs, ..traits }
+        Traits {
+            acls: traits.acls && acls,
+            xattrs: traits.xattrs && xattrs,
+            labels: traits.labels && self.export.labels,
+            ..traits
+        }
     }
 
     pub(crate) fn shows_same_directory_as(&self, other: &Site) -> bool {

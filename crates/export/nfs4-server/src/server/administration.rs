@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::ClientId;
-use vouch_vfs::{Blocking, Caller, FileId, Name};
+use vouch_vfs::{Blocking, Caller, FileId, Name, Quota};
 
 use super::Server;
 use super::export_change::Replaced;
 use crate::ExportId;
+use crate::pseudo_fs::Site;
 use crate::state::{ClientEnd, FileKey, HOLDINGS_AT_ONCE, HeldKind, StateRow};
 
 /// A state that a client holds on a file.
@@ -93,6 +94,30 @@ impl Server {
             },
         );
         Some(Ok(replaced))
+    }
+
+    /// Puts `quota=` of the exports in force. Returns the sources whose file systems refuse. Blocks on
+    /// the file systems.
+    pub fn apply_quotas(&self) -> Vec<(Arc<str>, vouch_vfs::Error)> {
+        let tree = self.tree();
+        let refused = |site: &Arc<Site>| {
+            let export = &site.export;
+            let error = export.file_system.set_quota(export.quota).err()?;
+            Some((export.source.clone(), error))
+        };
+        tree.sites().filter_map(refused).collect()
+    }
+
+    /// Space of the exports with `quota=`, in the order of their sources.
+    pub fn quotas(&self) -> Vec<(ExportId, Arc<str>, Quota)> {
+        let tree = self.tree();
+        let of = |site: &Arc<Site>| {
+            let export = &site.export;
+            Some((export.id, export.source.clone(), export.file_system.quota()?))
+        };
+        let mut quotas: Vec<_> = tree.sites().filter_map(of).collect();
+        quotas.sort_by(|one, other| one.1.cmp(&other.1));
+        quotas
     }
 
     /// While it drains, the server takes no new clients (DELAY) and serves those that it has.

@@ -1,3 +1,4 @@
+use vouch_nfs4::attr::SecLabel;
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, SetTime, Time};
 use vouch_vfs::{FileSystem as _, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
@@ -49,6 +50,48 @@ fn acls_and_xattrs_that_an_export_hides_are_not_offered() {
         let names = Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(0), max_count: 1000 });
         let (status, _) = client.run_at(&["export", "f"], &[names]);
         assert_eq!(status, if offered { Status::OK } else { Status::NOTSUPP });
+    }
+}
+
+/// RFC 7862 §12.2.4. Option security_label.
+#[test]
+fn labels_are_set_by_owner_where_the_export_offers_them() {
+    const SEC_LABEL: u32 = 80;
+    let label_of = |list: &[Results<'static>]| {
+        attributes(&list[0]).sec_label.map(|label| label.data.0.to_vec())
+    };
+    let packed = |format, data: &'static [u8]| {
+        let sec_label = Some(SecLabel { format, policy: 0, data: Bytes(data) });
+        Packed::new(&[SEC_LABEL], &Attributes { sec_label, ..Attributes::default() })
+    };
+    for offered in [true, false] {
+        let files = Arc::new(MemoryFs::new());
+        let plain = export(7, &["export"], &files, sys_access());
+        let fixture = Fixture::with_exports(files, vec![Export { labels: offered, ..plain }]);
+        let mut client = Client::new(&fixture, "one", 0);
+        client.create("f");
+        let path = &["export", "f"][..];
+        let list = expect_ok(client.run_at(path, &[getattr(&[0, SEC_LABEL])]));
+        let supported = attributes(&list[0]).supported_attrs.unwrap();
+        assert_eq!((supported.has(SEC_LABEL), label_of(&list)), (offered, None));
+        let label = packed(0, b"system_u:object_r:etc_t:s0");
+        let mut set = |label: &Packed| client.status(path, &[setattr(label)]);
+        if !offered {
+            assert_eq!(set(&label), Status::ATTRNOTSUPP);
+            continue;
+        }
+        assert_eq!(set(&packed(7, b"x")), Status::WRONG_LFS);
+        assert_eq!(set(&packed(0, b"a\0b")), Status::BADLABEL);
+        assert_eq!(set(&label), Status::OK);
+        let list = expect_ok(client.run_at(path, &[getattr(&[SEC_LABEL])]));
+        assert_eq!(label_of(&list).as_deref(), Some(&b"system_u:object_r:etc_t:s0"[..]));
+        let mut other = Client::new(&fixture, "two", 1000);
+        assert_eq!(other.status(path, &[setattr(&label)]), Status::PERM);
+        // Of a new file.
+        let new = packed(0, b"new_t");
+        assert_eq!(client.status(&["export"], &[open_by_name("g", Some(&new))]), Status::OK);
+        let list = expect_ok(client.run_at(&["export", "g"], &[getattr(&[SEC_LABEL])]));
+        assert_eq!(label_of(&list).as_deref(), Some(&b"new_t"[..]));
     }
 }
 

@@ -63,6 +63,9 @@ pub(super) fn first(entry: &Entry) -> Options {
         // A file system offers the same attributes to all clients.
         options.no_acl |= client.options.no_acl;
         options.no_xattr |= client.options.no_xattr;
+        options.labels |= client.options.labels;
+        options.io_mode = options.io_mode.or(client.options.io_mode);
+        options.quota = options.quota.or(client.options.quota);
         options.data_servers =
             options.data_servers.take().or_else(|| client.options.data_servers.clone());
         options.locations = options.locations.take().or_else(|| client.options.locations.clone());

@@ -54,6 +54,7 @@ impl FileSystemOpener {
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options {
             cross_mounts: options.cross_mounts,
+            io_mode: options.io_mode.unwrap_or_default(),
             ..vouch_vfs_posix::Options::default()
         };
         let snapshots = options.snapshots();

@@ -14,6 +14,7 @@ use crate::exports::syntax::Source;
 use crate::identity::{Accounts, NameService, PrincipalMap};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
+use vouch_daemon::failure;
 use vouch_daemon::printable::printable;
 
 pub(crate) struct Reloader {
@@ -110,6 +111,7 @@ impl Reloader {
                 self.driver.apply_replaced(replaced);
                 self.sources.commit(changes);
                 warnings.extend(sources::exports_without_directory(&self.driver.engine));
+                warnings.extend(apply_quotas(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports reloaded");
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -145,6 +147,18 @@ pub(crate) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, Ex
     })
 }
 
+/// Puts `quota=` in force. A warning for each export whose file system refuses.
+pub(crate) fn apply_quotas(engine: &vouch_nfs4_server::Server) -> Vec<String> {
+    let warning = |(source, error): (Arc<str>, vouch_vfs::Error)| {
+        format!(
+            "quota= of {} is not in force: {}; docs/exports.md says which file systems have it",
+            printable(source.as_bytes()),
+            failure::chain(&error)
+        )
+    };
+    engine.apply_quotas().into_iter().map(warning).collect()
+}
+
 pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
     let path = |parts: &[Vec<u8>]| {
         let joined: String = parts
@@ -157,6 +171,7 @@ pub(crate) fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
         source: export.source.to_string(),
         pseudo_path: path(&export.pseudo_path),
         id: export.id.0,
+        quota: None,
     };
     exports.all().iter().map(status).collect()
 }

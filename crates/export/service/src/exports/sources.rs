@@ -14,7 +14,7 @@ use std::thread;
 use parking_lot::Mutex;
 use vouch_nfs4_server::{Export, Exports, Transport};
 use vouch_vfs::FileSystem;
-use vouch_vfs_posix::SnapshotOptions;
+use vouch_vfs_posix::{IoMode, SnapshotOptions};
 
 use super::changes::Changes;
 use super::client_matcher::ClientRules;
@@ -40,7 +40,7 @@ pub(crate) type OpenFileSystem =
     Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
 /// With the options that its file system is opened with.
-type SourceKey = (Source, bool, Option<SnapshotOptions>);
+type SourceKey = (Source, bool, Option<SnapshotOptions>, Option<IoMode>);
 
 /// File systems that stay exported stay open at a reload.
 pub(crate) struct Sources {
@@ -424,6 +424,8 @@ impl Sources {
                 delegations: !options.no_delegations,
                 acls: !options.no_acl,
                 xattrs: !options.no_xattr,
+                labels: options.labels,
+                quota: options.quota,
                 data_servers: options.data_servers.unwrap_or_default(),
             });
         }
@@ -446,7 +448,7 @@ impl Sources {
         options: &Options,
         kept: &mut HashMap<SourceKey, Known>,
     ) -> io::Result<Arc<dyn FileSystem>> {
-        let key = (source.clone(), options.cross_mounts, options.snapshots());
+        let key = (source.clone(), options.cross_mounts, options.snapshots(), options.io_mode);
         // A replaced directory is another export: open files belong to the earlier one.
         let mount_identity = MountIdentity::of(source);
         let known = self
@@ -475,6 +477,14 @@ fn require_same_options(entry: &Entry, options: &Options, name: &str) -> Result<
     };
     let fault = if clients().any(|own| own.fsid != options.fsid && own.fsid.is_some()) {
         "has more than one fsid=; write the same one for all its clients"
+    } else if clients().any(|own| own.quota != options.quota && own.quota.is_some()) {
+        "has more than one quota=; all its clients share its space: write the same one for each"
+    } else if clients().any(|own| own.io_mode != options.io_mode && own.io_mode.is_some()) {
+        "has more than one io=; write the same one for all its clients"
+    } else if options.io_mode.is_some() && matches!(entry.source, Source::Tree(_)) {
+        "has io=, but a published tree is read through caches of its own; remove it"
+    } else if options.quota.is_some() && matches!(entry.source, Source::Tree(_)) {
+        "has quota=, but nobody writes to a published tree; remove it"
     } else if clients().any(has_other) {
         "has more than one pnfs=; write the same one for all its clients"
     } else if options.data_servers.is_some() && matches!(entry.source, Source::Directory(_)) {

@@ -105,7 +105,7 @@ client_faults! {
     RootSquashed "root-squashed" Info "root of a client acts as nobody, and was refused (ACCESS, PERM)"
         "work as the owner of the files, or export with no_root_squash"
     QuotaExceeded "quota-exceeded" Warn "a user or project has reached the quota of the file system (DQUOT)"
-        "quota -u USER on the server; remove files or raise the quota"
+        "quota -u USER on the server, or vouch export status for quota=; remove files or raise the quota"
 }
 
 impl ClientFault {

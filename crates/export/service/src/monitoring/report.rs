@@ -3,11 +3,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use vouch_daemon::printable::printable;
 use vouch_nfs4_server::{StateTotals, Transport};
+use vouch_vfs::{Quota, QuotaEnforcement};
 
 use crate::exports::reload::Reloader;
 use crate::monitoring::status::{
-    AwaitedStatus, ClientStatus, ErrorStatus, HeadRole, HeadStatus, SiteStatus, Status, TlsStatus,
+    AwaitedStatus, ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, QuotaStatus,
+    SiteStatus, Status, TlsStatus,
 };
 use crate::tls::Tls;
 
@@ -71,7 +74,7 @@ impl Report {
             name_service,
             refusals,
             qos: self.driver.qos.status(),
-            exports: self.driver.exports.lock().clone(),
+            exports: self.exports(),
             clients: report
                 .clients
                 .into_iter()
@@ -111,6 +114,34 @@ impl Report {
                 })
                 .collect(),
         }
+    }
+
+    fn exports(&self) -> Vec<ExportStatus> {
+        let mut exports = self.driver.exports.lock().clone();
+        for (id, _, quota) in self.driver.engine.quotas() {
+            let enforced_by = match quota.enforced_by {
+                QuotaEnforcement::FileSystem => "project",
+                QuotaEnforcement::Server => "server",
+            };
+            for export in exports.iter_mut().filter(|export| export.id == id.0) {
+                let (used, limit, enforced_by) = (quota.used, quota.limit, enforced_by.to_owned());
+                export.quota = Some(QuotaStatus { used, limit, enforced_by });
+            }
+        }
+        exports
+    }
+
+    fn write_quotas(&self, page: &mut Exposition) {
+        let quotas = self.driver.engine.quotas();
+        let mut family = |name, help, value: fn(&Quota) -> u64| {
+            page.family(name, Metric::Gauge, help);
+            for (_, source, quota) in &quotas {
+                page.sample(name, &[("export", &printable(source.as_bytes()))], value(quota));
+            }
+        };
+        let used = "Space that an export with quota= uses.";
+        family("vouch_export_quota_used_bytes", used, |quota| quota.used);
+        family("vouch_export_quota_limit_bytes", "quota= of an export.", |quota| quota.limit);
     }
 
     fn head(&self) -> Option<HeadStatus> {
@@ -309,6 +340,7 @@ impl StatusSource for Report {
         self.write_totals(&totals, grace_left_ms > 0, &mut page);
         self.write_head(&mut page);
         self.driver.qos.write(&mut page);
+        self.write_quotas(&mut page);
         if let Some(tls) = &self.driver.tls {
             self.write_tls(tls, &mut page);
         }

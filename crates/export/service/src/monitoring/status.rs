@@ -69,6 +69,17 @@ pub struct ExportStatus {
     pub source: String,
     pub pseudo_path: String,
     pub id: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaStatus>,
+}
+
+/// `quota=`, bytes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct QuotaStatus {
+    pub used: u64,
+    pub limit: u64,
+    /// `project` (of the file system) or `server`.
+    pub enforced_by: String,
 }
 
 /// Use of its limits on an export by a client, or by all together.

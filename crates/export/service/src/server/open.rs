@@ -16,7 +16,7 @@ use crate::driver::{Driver, DriverParts};
 use crate::error::ExportError;
 use crate::exports::changes::Changes;
 use crate::exports::opener::FileSystemOpener;
-use crate::exports::reload::{Reloader, list, read_principal_map};
+use crate::exports::reload::{Reloader, apply_quotas, list, read_principal_map};
 use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::identity::{AccountRules, Accounts, Idmap, NameService};
@@ -195,6 +195,7 @@ impl Server {
             clock::now(),
         );
         warnings.extend(exports_without_directory(&engine));
+        warnings.extend(apply_quotas(&engine));
         gss.iter().for_each(|gss| engine.set_callback_contexts(gss.clone()));
 
         let limits = config.limits;

@@ -1,4 +1,4 @@
-use vouch_nfs4::op::{LockType, ShareAccess};
+use vouch_nfs4::op::{LockType, ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Status, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, OpenFile, Plain};
 use vouch_oncrpc::AuthSys;
@@ -173,5 +173,52 @@ fn draining_server_keeps_its_clients_and_takes_no_others() {
         assert_eq!(refused, Some(Status::DELAY));
         order(&server, Order::Drain { on: false }).unwrap();
         client(&server, "new").await.unwrap();
+    });
+}
+
+#[test]
+fn quota_is_changed_and_ended_while_the_server_runs() {
+    const PART_LEN: usize = 256 << 10;
+    let server = Running::start(|config| {
+        let ExportList::Files(files) = &config.exports else { panic!("a file") };
+        std::fs::write(&files[0], "/data *(rw,insecure,no_root_squash,quota=1M)\n").unwrap();
+    });
+    let quota = || server.status().exports[0].quota.clone();
+    let set = |options: &str| {
+        let clients = vec![format!("*(rw,insecure,no_root_squash{options})")];
+        let path = "/data".into();
+        order(&server, Order::SetExport { path, clients, keep: false }).unwrap();
+    };
+    block_on(async {
+        let client = client(&server, "a").await.unwrap();
+        let file = open(&client, "/data", "f").await;
+        let write = async |at: u64| {
+            let part = vec![1; PART_LEN];
+            let written = client.write(&file, at * PART_LEN as u64, &part, StableHow::Unstable);
+            written.await.map(drop).map_err(|error| error.status())
+        };
+        for at in 0..4 {
+            assert_eq!(write(at).await, Ok(()));
+        }
+        assert_eq!(write(4).await, Err(Some(Status::DQUOT)));
+        let full = quota().unwrap();
+        assert_eq!((full.used, full.limit), (1 << 20, 1 << 20));
+        let socket = state_directory::control_path(&server.state, None);
+        let page = status_client::metrics(&socket).unwrap();
+        assert!(
+            page.contains("vouch_export_quota_limit_bytes{export=\"/data\"} 1048576"),
+            "{page}"
+        );
+        set(",quota=2M");
+        assert_eq!(write(4).await, Ok(()));
+        assert_eq!(quota().unwrap().limit, 2 << 20);
+        set("");
+        assert!(quota().is_none());
+        for at in 5..9 {
+            assert_eq!(write(at).await, Ok(()));
+        }
+        // Those of the list come back.
+        order(&server, Order::DiscardChanges).unwrap();
+        assert_eq!(write(9).await, Err(Some(Status::DQUOT)));
     });
 }

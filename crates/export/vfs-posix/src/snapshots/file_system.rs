@@ -4,8 +4,8 @@ use std::sync::Arc;
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
     DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, Home, Name,
-    NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space,
-    SystemId, Traits, XattrHow,
+    NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed, Result, SetAttributes,
+    Space, SystemId, Traits, XattrHow,
 };
 
 use super::identity::{SnapshotOrLive, WITHIN_FROM, Within, virtual_number};
@@ -288,6 +288,14 @@ impl FileSystem for SnapshotFs {
         self.live.set_attributes(caller, id, open, set)
     }
 
+    fn set_quota(&self, limit: Option<u64>) -> Result<()> {
+        self.live.set_quota(limit)
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        self.live.quota()
+    }
+
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
         match SnapshotOrLive::of(id) {
             SnapshotOrLive::Live => self.live.space(caller, id, blocking),
@@ -324,6 +332,21 @@ impl FileSystem for SnapshotFs {
     ) -> Result<()> {
         check_live(&[id])?;
         self.live.set_acl(caller, id, kind, acl)
+    }
+
+    fn label(&self, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => self.live.label(id, blocking),
+            SnapshotOrLive::List(_) => Err(Error::NoXattr),
+            SnapshotOrLive::Within(within) => {
+                self.numbered(within.number, blocking)?.files.label(&within.id, blocking)
+            }
+        }
+    }
+
+    fn set_label(&self, caller: &Caller, id: &FileId, label: &[u8]) -> Result<()> {
+        check_live(&[id])?;
+        self.live.set_label(caller, id, label)
     }
 
     fn xattr(

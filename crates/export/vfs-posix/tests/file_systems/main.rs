@@ -8,6 +8,8 @@ mod cold;
 mod concurrent;
 mod fixture;
 mod homes;
+mod io_modes;
+mod labels;
 mod mount_crossing;
 mod mounted_snapshots;
 mod names;

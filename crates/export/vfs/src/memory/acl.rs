@@ -1,7 +1,35 @@
 //! acl(5).
 
+use super::rights;
 use super::state::Inode;
-use crate::{Error, PosixAcl, PosixAclTag, Result};
+use crate::{Caller, Error, FileType, PosixAcl, PosixAclKind, PosixAclTag, Result};
+
+pub(super) fn set(
+    caller: &Caller,
+    inode: &mut Inode,
+    kind: PosixAclKind,
+    acl: &PosixAcl,
+) -> Result<()> {
+    match (kind, inode.file_type()) {
+        (_, FileType::Symlink) => return Err(Error::NotSupported),
+        (PosixAclKind::Default, FileType::Directory) => inode.default_acl = acl.clone(),
+        (PosixAclKind::Default, _) if acl.entries.is_empty() => {}
+        (PosixAclKind::Default, _) => return Err(Error::Access),
+        (PosixAclKind::Access, _) => {
+            inode.acl = acl.clone();
+            if !acl.entries.is_empty() {
+                inode.mode = inode.mode & !0o777 | mode_of(acl);
+            }
+            if acl.entries.len() <= 3 {
+                inode.acl.entries.clear();
+            }
+            if caller.uid != 0 && !caller.is_in(inode.gid) {
+                inode.mode &= !rights::SET_GID;
+            }
+        }
+    }
+    Ok(())
+}
 
 pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
     let sorted = acl.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag);

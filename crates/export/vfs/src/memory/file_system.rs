@@ -11,8 +11,8 @@ use super::{Call, MemoryFs, acl};
 use crate::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
     DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
-    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Renamed, Result,
-    SetAttributes, Space, SystemId, Traits, XattrHow,
+    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, PosixAcl, PosixAclKind, Quota, Renamed,
+    Result, SetAttributes, Space, SystemId, Traits, XattrHow,
 };
 
 const XATTR_LEN_MAX: usize = 65_536;
@@ -94,6 +94,7 @@ impl FileSystem for MemoryFs {
             name_len_max: NAME_LEN_MAX as u32,
             xattrs: true,
             acls: true,
+            labels: true,
             clone_block_len: super::data::PAGE_LEN as u32,
             sparse: true,
             change_grows: true,
@@ -454,18 +455,16 @@ impl FileSystem for MemoryFs {
     fn space(&self, _caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
         self.inner.check_blocking(blocking)?;
         let (state, _) = self.begin(Call::Space, id)?;
-        let free = state.capacity.saturating_sub(state.used);
-        let files = u64::from(u32::MAX);
-        let left = files - state.inodes.len() as u64;
-        Ok(Space {
-            bytes_total: state.capacity,
-            bytes_free: free,
-            bytes_available: free,
-            files_total: files,
-            files_free: left,
-            files_available: left,
-            quota: None,
-        })
+        Ok(state.space())
+    }
+
+    fn set_quota(&self, limit: Option<u64>) -> Result<()> {
+        self.inner.state.lock().quota = limit;
+        Ok(())
+    }
+
+    fn quota(&self) -> Option<Quota> {
+        self.inner.state.lock().quota()
     }
 
     fn acl(
@@ -495,24 +494,20 @@ impl FileSystem for MemoryFs {
         if !acl.entries.is_empty() {
             acl::validate(acl)?;
         }
-        match (kind, inode.file_type()) {
-            (_, FileType::Symlink) => return Err(Error::NotSupported),
-            (PosixAclKind::Default, FileType::Directory) => inode.default_acl = acl.clone(),
-            (PosixAclKind::Default, _) if acl.entries.is_empty() => {}
-            (PosixAclKind::Default, _) => return Err(Error::Access),
-            (PosixAclKind::Access, _) => {
-                inode.acl = acl.clone();
-                if !acl.entries.is_empty() {
-                    inode.mode = inode.mode & !0o777 | acl::mode_of(acl);
-                }
-                if acl.entries.len() <= 3 {
-                    inode.acl.entries.clear();
-                }
-                if caller.uid != 0 && !caller.is_in(inode.gid) {
-                    inode.mode &= !rights::SET_GID;
-                }
-            }
-        }
+        acl::set(caller, inode, kind, acl)?;
+        state.touch(number);
+        Ok(())
+    }
+
+    fn label(&self, id: &FileId, _blocking: Blocking) -> Result<Vec<u8>> {
+        let number = self.begin(Call::Xattr, id)?.1;
+        self.inner.labels.lock().get(&number).cloned().ok_or(Error::NoXattr)
+    }
+
+    fn set_label(&self, caller: &Caller, id: &FileId, label: &[u8]) -> Result<()> {
+        let (mut state, number) = self.begin(Call::Xattr, id)?;
+        rights::own(caller, state.get(number)?)?;
+        self.inner.labels.lock().insert(number, label.to_vec());
         state.touch(number);
         Ok(())
     }

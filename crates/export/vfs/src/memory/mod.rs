@@ -12,6 +12,7 @@ mod rights;
 mod set_attributes;
 mod state;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -68,6 +69,7 @@ struct Inner {
     is_remote: AtomicBool,
     has_slow_listings: AtomicBool,
     removed: Mutex<Option<FileId>>,
+    labels: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 impl Default for MemoryFs {
@@ -92,6 +94,7 @@ impl MemoryFs {
                 is_remote: AtomicBool::new(false),
                 has_slow_listings: AtomicBool::new(false),
                 removed: Mutex::new(None),
+                labels: Mutex::default(),
             }),
             without: None,
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::data::Data;
 use super::directory::Directory;
-use crate::{Attributes, Error, FileType, PosixAcl, Result, Time};
+use crate::{Attributes, Error, FileType, PosixAcl, Quota, QuotaEnforcement, Result, Space, Time};
 
 pub(super) const ROOT: u64 = 1;
 
@@ -115,6 +115,7 @@ pub(super) struct State {
     pub(super) now: Time,
     pub(super) capacity: u64,
     pub(super) used: u64,
+    pub(super) quota: Option<u64>,
     pub(super) read_only: bool,
     pub(super) slow_sync: bool,
     pub(super) next_number: u64,
@@ -128,6 +129,7 @@ impl State {
             now: Time { seconds: 1_700_000_000, nanos: 0 },
             capacity: 1 << 30,
             used: 0,
+            quota: None,
             read_only: false,
             slow_sync: false,
             next_number: ROOT,
@@ -206,8 +208,32 @@ impl State {
         if self.used + bytes > self.capacity {
             return Err(Error::NoSpace);
         }
+        if self.quota.is_some_and(|quota| self.used + bytes > quota) {
+            return Err(Error::Quota);
+        }
         self.used += bytes;
         Ok(())
+    }
+
+    pub(super) fn quota(&self) -> Option<Quota> {
+        let (limit, enforced_by) = (self.quota?, QuotaEnforcement::FileSystem);
+        Some(Quota { used: self.used, limit, enforced_by })
+    }
+
+    pub(super) fn space(&self) -> Space {
+        let bytes_total = self.quota.unwrap_or(self.capacity).min(self.capacity);
+        let free = bytes_total.saturating_sub(self.used);
+        let files = u64::from(u32::MAX);
+        let left = files - self.inodes.len() as u64;
+        Space {
+            bytes_total,
+            bytes_free: free,
+            bytes_available: free,
+            files_total: files,
+            files_free: left,
+            files_available: left,
+            quota: self.quota.map(|limit| (self.used, limit, limit)),
+        }
     }
 
     pub(super) fn release_space(&mut self, bytes: u64) {

@@ -7,8 +7,8 @@ use crate::{output, when};
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
 use vouch_export::{
-    AwaitedStatus, ClientStatus, ErrorStatus, HeadRole, HeadStatus, QosStatus, Status, TlsStatus,
-    control_path,
+    AwaitedStatus, ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, QosStatus,
+    QuotaStatus, Status, TlsStatus, control_path,
 };
 
 /// Show clients, sessions, opens, locks, delegations and recent errors of the server.
@@ -148,15 +148,7 @@ fn table(status: &Status) -> String {
     if pressed.iter().any(|(count, _)| *count > 0) {
         text.push('\n');
     }
-    let mut rows = vec![row(["PATH", "SOURCE", "EXPORT ID"])];
-    rows.extend(status.exports.iter().map(|export| {
-        row([
-            &vouch_daemon::printable::printable(export.pseudo_path.as_bytes()),
-            &vouch_daemon::printable::printable(export.source.as_bytes()),
-            &export.id.to_string(),
-        ])
-    }));
-    text.push_str(&output::table(&rows, &[]));
+    text.push_str(&exports(&status.exports));
     if !status.clients.is_empty() {
         text.push('\n');
         text.push_str(&clients(&status.clients));
@@ -183,6 +175,31 @@ fn table(status: &Status) -> String {
         text.push_str(&output::table(&rows, &[3]));
     }
     text
+}
+
+fn exports(exports: &[ExportStatus]) -> String {
+    let mut rows = vec![row(["PATH", "SOURCE", "EXPORT ID"])];
+    let has_quotas = exports.iter().any(|export| export.quota.is_some());
+    if has_quotas {
+        rows[0].extend(["USED", "QUOTA", "ENFORCED BY"].map(str::to_owned));
+    }
+    for export in exports {
+        let mut shown = row([
+            &vouch_daemon::printable::printable(export.pseudo_path.as_bytes()),
+            &vouch_daemon::printable::printable(export.source.as_bytes()),
+            &export.id.to_string(),
+        ]);
+        if has_quotas {
+            shown.extend(match &export.quota {
+                Some(QuotaStatus { used, limit, enforced_by }) => {
+                    [output::bytes(*used), output::bytes(*limit), enforced_by.clone()]
+                }
+                None => ["-"; 3].map(str::to_owned),
+            });
+        }
+        rows.push(shown);
+    }
+    output::table(&rows, &[3, 4])
 }
 
 fn tls_line(tls: &TlsStatus) -> String {

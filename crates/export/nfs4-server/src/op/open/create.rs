@@ -100,7 +100,7 @@ fn open_created(
 ) -> Result<(FileRef, OpenOutcome, Opened), OpError> {
     let NewFile { directory, name, settings } = *new_file;
     let now = context.now.mono_ms;
-    if let Err(stop) = crate::files::creation::set_acls(&file, settings) {
+    if let Err(stop) = crate::files::creation::set_acls_and_label(&file, settings) {
         drop(created.open);
         return Err(remove_created_file(context, directory, name, &file, settings, stop));
     }
@@ -156,7 +156,7 @@ fn open_earlier(
             opened,
         ));
     }
-    crate::files::creation::set_acls(&file, settings)?;
+    crate::files::creation::set_acls_and_label(&file, settings)?;
     let opened = existing(context, request, &file, false, Some(created.open))?;
     context.must_sync(&directory.grant, &[file.id, directory.id]);
     Ok((

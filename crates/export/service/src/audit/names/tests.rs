@@ -26,6 +26,8 @@ fn export(files: &Arc<MemoryFs>) -> Export {
         delegations: true,
         acls: true,
         xattrs: true,
+        labels: false,
+        quota: None,
         data_servers: Vec::new(),
         locations: Default::default(),
     }

@@ -381,6 +381,12 @@ fn only_trees_have_data_servers() {
     for (text, what) in [
         ("/srv *(pnfs=192.0.2.1)\n", "only of a published tree"),
         ("tree:/db a(pnfs=192.0.2.1) b(pnfs=192.0.2.2)\n", "more than one pnfs="),
+        ("/srv a(quota=1G) b(quota=2G)\n", "more than one quota="),
+        ("tree:/db *(quota=1G)\n", "nobody writes to a published tree"),
+        ("/srv a(io=direct) b(io=uncached)\n", "more than one io="),
+        ("tree:/db *(io=uncached)\n", "caches of its own"),
+        ("/srv *(io=slow)\n", "is not a mode of I/O"),
+        ("/srv *(quota=1023k)\n", "is not a size"),
     ] {
         let (_file, list) = file(text);
         let error = sources(list).load(&Changes::default()).err().unwrap().to_string();

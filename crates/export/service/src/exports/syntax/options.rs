@@ -2,6 +2,7 @@ mod data_servers;
 mod effective;
 mod locations;
 mod qos;
+mod size;
 mod table;
 
 use std::net::SocketAddr;
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 use table::How;
 pub use table::option_forms;
 use vouch_nfs4_server::{Flavour, FlavourAccess, Locations, Qos, Squash, SquashWho, Transport};
-use vouch_vfs_posix::{SnapshotOptions, SnapshotPattern};
+use vouch_vfs_posix::{IoMode, SnapshotOptions, SnapshotPattern};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsid {
@@ -42,8 +43,14 @@ pub(crate) struct Options {
     pub(crate) no_acl: bool,
     /// `no_xattr`, an extension.
     pub(crate) no_xattr: bool,
+    /// `security_label`.
+    pub(crate) labels: bool,
     /// `qos=`, an extension.
     pub(crate) qos: Option<Qos>,
+    /// `io=`, an extension.
+    pub(crate) io_mode: Option<IoMode>,
+    /// `quota=`, an extension: bytes.
+    pub(crate) quota: Option<u64>,
     /// Weakest transport that `xprtsec=` lists.
     pub(crate) transport_min: Transport,
     /// `snapshots`: where they are; `Some(None)`: where the file system itself shows them.
@@ -97,7 +104,10 @@ impl Default for Options {
             no_delegations: false,
             no_acl: false,
             no_xattr: false,
+            labels: false,
             qos: None,
+            io_mode: None,
+            quota: None,
             transport_min: Transport::Clear,
             snapshots: None,
             snapshots_visible: None,
@@ -262,7 +272,6 @@ fn unsupported(option: &str, name: &str, value: Option<&str>) -> OptionIssue {
             option,
             "it applies to the NFSv3 lock manager only; NFSv4 locks are authenticated; remove it",
         ),
-        ("security_label", None) => warning(option, "security labels are not supported; remove it"),
         ("rdirplus" | "nordirplus", None) => {
             warning(option, "it applies to NFSv3 only; an NFSv4 client chooses; remove it")
         }

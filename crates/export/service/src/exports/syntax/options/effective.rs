@@ -1,6 +1,7 @@
 //! The options in force, as `exportfs -v` writes them. Its output is valid in a list.
 
 use vouch_nfs4_server::{ClientAccess, FlavourAccess, SquashWho, Transport};
+use vouch_vfs_posix::IoMode;
 
 use super::super::duplicate::flavour_name;
 use super::{Fsid, NOBODY, Options};
@@ -41,9 +42,16 @@ impl Options {
             (self.no_delegations, "no_delegations"),
             (self.no_acl, "no_acl"),
             (self.no_xattr, "no_xattr"),
+            (self.labels, "security_label"),
         ] {
             list.extend(is_set.then(|| name.into()));
         }
+        list.extend(self.quota.map(|quota| format!("quota={quota}")));
+        list.extend(self.io_mode.map(|mode| match mode {
+            IoMode::Buffered => "io=buffered".into(),
+            IoMode::Uncached => "io=uncached".into(),
+            IoMode::Direct { len_min } => format!("io=direct:{len_min}"),
+        }));
         list.extend(self.snapshots.as_ref().map(|pattern| match pattern {
             Some(pattern) => format!("snapshots={}", pattern.text()),
             None => "snapshots".into(),

@@ -55,14 +55,7 @@ pub(super) fn text(qos: &Qos) -> String {
 }
 
 fn rate(value: &str, min: u64) -> Option<u64> {
-    let (digits, factor) = match value.as_bytes().last()? {
-        b'k' | b'K' => (&value[..value.len() - 1], 1 << 10),
-        b'm' | b'M' => (&value[..value.len() - 1], 1 << 20),
-        b'g' | b'G' => (&value[..value.len() - 1], 1 << 30),
-        _ => (value, 1),
-    };
-    let rate = digits.parse::<u64>().ok()?.checked_mul(factor)?;
-    Some(rate).filter(|rate| (min..=RATE_MAX).contains(rate))
+    super::size::parse(value).filter(|rate| (min..=RATE_MAX).contains(rate))
 }
 
 fn burst(value: &str) -> Option<u32> {

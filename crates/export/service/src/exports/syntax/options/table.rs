@@ -2,9 +2,11 @@
 //! read this table.
 
 use vouch_nfs4_server::{Locations, SquashWho, Transport};
-use vouch_vfs_posix::SnapshotPattern;
+use vouch_vfs_posix::{IoMode, SnapshotPattern};
 
-use super::{Fsid, OptionIssue, Options, Written, data_servers, locations, option_error, qos};
+use super::{
+    Fsid, OptionIssue, Options, Written, data_servers, locations, option_error, qos, size,
+};
 
 pub(super) struct OptionRow {
     pub(super) name: &'static str,
@@ -93,6 +95,7 @@ pub(super) const OPTIONS: &[OptionRow] = &[
     // exports(5) has it for NFSv3.
     flag("no_acl", |options| options.no_acl = true),
     flag("no_xattr", |options| options.no_xattr = true),
+    flag("security_label", |options| options.labels = true),
     valued("qos", "ops:RATE+bytes:RATE+…", |options, written| {
         options.qos = Some(qos::parse(written.value).ok_or_else(|| {
             option_error(
@@ -100,6 +103,22 @@ pub(super) const OPTIONS: &[OptionRow] = &[
                 "is not a list of limits",
                 "write for example qos=ops:2000+bytes:100M+burst:500ms+weight:2; docs/fairness.md has all limits",
             )
+        })?);
+        Ok(())
+    }),
+    valued("quota", "SIZE", |options, written| {
+        let size = size::parse(written.value).filter(|size| (QUOTA_MIN..=QUOTA_MAX).contains(size));
+        options.quota = Some(size.ok_or_else(|| {
+            let advice =
+                "write a number of bytes, at least 1M, or for example quota=500M or quota=2T";
+            option_error(written.option, "is not a size", advice)
+        })?);
+        Ok(())
+    }),
+    valued("io", "buffered|uncached|direct[:SIZE]", |options, written| {
+        options.io_mode = Some(io_mode(written.value).ok_or_else(|| {
+            let advice = "write io=buffered, io=uncached, io=direct, or for example io=direct:64k";
+            option_error(written.option, "is not a mode of I/O", advice)
         })?);
         Ok(())
     }),
@@ -134,6 +153,25 @@ pub(super) const OPTIONS: &[OptionRow] = &[
         Ok(())
     }),
 ];
+
+/// One message has up to 1 MiB.
+const QUOTA_MIN: u64 = 1 << 20;
+const QUOTA_MAX: u64 = 1 << 60;
+
+/// Shorter I/O gains from the cache, and clients send whole blocks of this length.
+const DIRECT_LEN_DEFAULT: u32 = 256 << 10;
+
+fn io_mode(value: &str) -> Option<IoMode> {
+    match value {
+        "buffered" => Some(IoMode::Buffered),
+        "uncached" => Some(IoMode::Uncached),
+        "direct" => Some(IoMode::Direct { len_min: DIRECT_LEN_DEFAULT }),
+        _ => {
+            let len_min = size::parse(value.strip_prefix("direct:")?)?.try_into().ok()?;
+            Some(IoMode::Direct { len_min })
+        }
+    }
+}
 
 const fn flag(name: &'static str, set: fn(&mut Options)) -> OptionRow {
     OptionRow { name, how: How::Flag(set) }

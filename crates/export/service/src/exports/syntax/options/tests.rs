@@ -78,14 +78,14 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
     let taken = "sec=sys sec=krb5 sec=krb5i sec=krb5p sec=krb5:krb5i:krb5p sec=none sec=null sec=unix \
                  xprtsec=none xprtsec=tls xprtsec=mtls xprtsec=tls:mtls xprtsec=none:tls:mtls xprtsec=mtls:none \
                  secure insecure rw ro async sync wdelay hide crossmnt nocrossmnt no_subtree_check sign_fh acl \
-                 mountpoint mountpoint=/m mp mp=/m fsid=5 fsid=0 fsid=root fsid=00112233-4455-6677-8899-aabbccddeeff \
+                 security_label mountpoint mountpoint=/m mp mp=/m fsid=5 fsid=0 fsid=root fsid=00112233-4455-6677-8899-aabbccddeeff \
                  refer=/a@b replicas=/a@b:/c@d+e no_pnfs root_squash no_root_squash all_squash no_all_squash \
                  anonuid=5 anonuid=-2 anongid=5";
     for option in taken.split_ascii_whitespace() {
         assert_eq!(read(option).1, [], "{option}");
     }
     let ignored = "no_wdelay subtree_check nohide insecure_locks secure_locks no_auth_nlm auth_nlm nordirplus rdirplus \
-                   pnfs security_label reexport=auto-fsidnum reexport=predefined-fsidnum squash_uids=0-15 squash_gids=1";
+                   pnfs reexport=auto-fsidnum reexport=predefined-fsidnum squash_uids=0-15 squash_gids=1";
     for option in ignored.split_ascii_whitespace() {
         assert!(
             matches!(&read(option).1[..], [OptionIssue::Warning(text)] if text.contains(option)),
@@ -96,7 +96,7 @@ fn each_option_of_nfs_utils_is_taken_or_ignored_with_a_reason() {
 
 #[test]
 fn options_of_our_own_cause_no_warning() {
-    let options = "machine_writes no_delegations no_acl no_xattr snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
+    let options = "machine_writes no_delegations no_acl no_xattr quota=1M quota=2t io=buffered io=uncached io=direct io=direct:64k snapshots snapshots=/snaps snapshots=.snap snapshots=/snaps/*/data snapdir=visible snapdir=hidden \
                    pnfs=192.0.2.1+[2001:db8::1]:2050";
     for option in options.split_ascii_whitespace() {
         assert_eq!(read(option).1, [], "{option}");
