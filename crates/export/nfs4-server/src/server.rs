@@ -10,6 +10,8 @@ use vouch_nfs4::Verifier;
 pub(crate) mod administration;
 pub(crate) mod export_change;
 pub(crate) mod local_changes;
+pub(crate) mod removed_files;
+pub(crate) mod search_limit;
 pub(crate) mod status;
 pub(crate) mod write_verifier;
 
@@ -28,6 +30,7 @@ use crate::{
     Identity, Now, Observer, Principal, Recovered, StatusReport, Transport, Unreachable, callback,
 };
 use local_changes::LocalChanges;
+use search_limit::LastSearch;
 use write_verifier::SyncTracker;
 
 pub struct Server {
@@ -51,6 +54,7 @@ pub struct Server {
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     now: Mutex<Now>,
     local_changes: Arc<LocalChanges>,
+    last_search: Mutex<LastSearch>,
 }
 
 pub struct Tick {
@@ -112,6 +116,7 @@ impl Server {
             callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
             local_changes: Arc::default(),
+            last_search: Mutex::default(),
             config,
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod context;
 pub(crate) mod dispatch;
 pub(crate) mod fingerprint;
+pub(crate) mod full_disk;
 pub(crate) mod lookahead;
 pub(crate) mod owner_sequence;
 mod panic_guard;

@@ -11,6 +11,7 @@ use vouch_vfs::{Blocking, FileId, FileSystem, SystemId};
 use vouch_xdr::{Reader, Writer};
 
 use super::dispatch::dispatch;
+use super::full_disk::retry_with_freed_space;
 use super::precheck;
 use super::progress::{BlockedOn, MayBlock, Progress, RunOutcome, RunResult};
 use crate::compound::context::{
@@ -462,7 +463,7 @@ fn execute(
             false => MachineCredential::Admitted,
         };
     }
-    dispatch(context, args)
+    retry_with_freed_space(context, |context| dispatch(context, args))
 }
 
 fn after_sequence(

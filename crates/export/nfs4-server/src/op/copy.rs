@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Op, Results, StableHow, WriteResponse};
 use vouch_nfs4::{Status, Verifier};
-use vouch_vfs::{Access, Blocking, mutant};
+use vouch_vfs::{Access, Blocking, Error, SystemId, mutant};
 
 use crate::background_job::{JobProgress, Steps};
 use crate::compound::context::CompoundContext;
@@ -102,7 +102,18 @@ fn in_background(context: &mut CompoundContext<'_>, pair: &Pair, copying: Copyin
     let job = Job::new(
         context.origin.connection.peer().ip(),
         remote,
-        Background { copy, copying, verifier, tracks, origin, done, end: None },
+        Background {
+            copy,
+            copying,
+            verifier,
+            tracks,
+            origin,
+            done,
+            end: None,
+            system: key.system(),
+            has_freed_space: false,
+            effects: Vec::new(),
+        },
     );
     context.call.effects.push(Effect::Background(job));
     answer(
@@ -152,11 +163,16 @@ struct Background {
     origin: CallOrigin,
     done: CompletedOp<'static>,
     end: Option<OffloadInfo>,
+    /// Of the destination.
+    system: SystemId,
+    has_freed_space: bool,
+    /// Of steps before the last one.
+    effects: Vec<Effect>,
 }
 
 impl Background {
-    fn finish(&self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
-        let mut effects = Vec::new();
+    fn finish(&mut self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
+        let mut effects = std::mem::take(&mut self.effects);
         server.with_state(&mut effects, now.mono_ms, |state| {
             state.copy_done(self.copy, info, now.mono_ms)
         });
@@ -183,6 +199,13 @@ impl Steps for Background {
         }
         let before = self.copying.done;
         let stepped = if before < self.copying.len { self.copying.step() } else { Ok(false) };
+        if matches!(stepped, Err(Error::NoSpace | Error::Quota))
+            && !std::mem::replace(&mut self.has_freed_space, true)
+            && server.may_free_removed_files(now)
+        {
+            server.free_removed_files(self.system, now, &mut self.effects);
+            return JobProgress::More;
+        }
         let done = self.copying.done;
         if self.tracks {
             self.copying.source.usage().add(done - before, 0);
@@ -197,6 +220,7 @@ impl Steps for Background {
                     true => JobProgress::More,
                     false => {
                         self.report(server, Status::OK, Stage::Stopped, done);
+                        effects.append(&mut self.effects);
                         JobProgress::Done(effects)
                     }
                 };

@@ -12,6 +12,7 @@ use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Nam
 use vouch_vfs::{Access, AccessOverride, Blocking, Error, FileType, OpenAccess, OpenFile};
 
 use crate::compound::context::CompoundContext;
+use crate::compound::full_disk::retry_with_freed_space;
 use crate::compound::owner_sequence::{in_turn, owner_key};
 use crate::error::{OpError, OpResult};
 use crate::files::file_ref::{FileRef, Object};
@@ -55,7 +56,10 @@ pub(crate) fn open(context: &mut CompoundContext<'_>, args: &OpenArgs<'_>) -> Op
     in_turn(
         context,
         |state| state.owner_turn(client, &owner, args.seq, reclaims),
-        |context| execute(context, args, client, &owner),
+        |context| {
+            // Before a 4.0 owner gets its answer.
+            retry_with_freed_space(context, |context| execute(context, args, client, &owner))
+        },
     )
 }
 

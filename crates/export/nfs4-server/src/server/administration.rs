@@ -87,7 +87,7 @@ impl Server {
         let _turn = self.ending.lock();
         self.end_where(
             &mut replaced,
-            |_| ClientEnd::ByAdministrator,
+            |_, _| ClientEnd::ByAdministrator,
             |held, _| match names.is_empty() {
                 true => held.export() == export,
                 false => held.file == file,

@@ -10,7 +10,7 @@ use vouch_vfs::FileId;
 use super::Server;
 use crate::files::file_ref::FileRef;
 use crate::pseudo_fs::{Site, Tree};
-use crate::state::{ClientEnd, ClientKey, HOLDINGS_AT_ONCE, Holding, Terms};
+use crate::state::{ClientEnd, ClientKey, HOLDINGS_AT_ONCE, Holding, Loss, Terms};
 use crate::{Effect, ExportId, Exports};
 
 #[must_use]
@@ -105,7 +105,7 @@ impl Server {
     pub(super) fn end_where(
         &self,
         replaced: &mut Replaced,
-        why: impl Fn(usize) -> ClientEnd,
+        why: impl Fn(usize, u64) -> ClientEnd,
         mut is_lost: impl FnMut(&Holding, &[SocketAddr]) -> bool,
     ) {
         let now_ms = self.now.lock().mono_ms;
@@ -130,7 +130,7 @@ impl Server {
         }
         for part in lost.chunks(ENDED_AT_ONCE) {
             replaced.ended += self.with_state(&mut replaced.effects, now_ms, |state| {
-                state.end_holdings(part, now_ms, &why)
+                state.end_holdings(part, now_ms, Loss::Revoked, &why)
             });
         }
     }
@@ -175,8 +175,8 @@ impl Server {
     }
 }
 
-fn access_lost(ended: usize) -> ClientEnd {
+fn access_lost(ended: usize, _silent_ms: u64) -> ClientEnd {
     ClientEnd::AccessLost { ended }
 }
 
-const ENDED_AT_ONCE: usize = 128;
+pub(super) const ENDED_AT_ONCE: usize = 128;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use super::client::record::Lease;
 use super::effect::{Loss, StateEffect};
 use super::id::{ClientKey, FileKey, StateKey};
 use super::slab::Ended;
@@ -44,6 +45,29 @@ impl<F: Clone> State<F> {
         )
     }
 
+    pub(crate) fn has_expired_holders(&self) -> bool {
+        self.clients.iter().any(|(key, client)| self.is_courtesy(key) && client.has_state())
+    }
+
+    /// As [`Self::holdings`], of clients whose leases have ended.
+    pub(crate) fn expired_holdings(&self, from: usize) -> Option<Vec<Holding>> {
+        let mut part = self.holdings(from)?;
+        part.retain(|held| self.is_courtesy(held.client));
+        Some(part)
+    }
+
+    /// Of those clients that have not come back.
+    pub(crate) fn end_expired_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
+        let is_away = |held: &&Holding| {
+            self.clients.get(held.client).is_some_and(|client| client.lease != Lease::Active)
+        };
+        let lost: Vec<Holding> = lost.iter().filter(is_away).copied().collect();
+        self.end_waits(&lost, now);
+        self.end_holdings(&lost, now, Loss::Expired, |_, silent_ms| ClientEnd::Expired {
+            silent_ms,
+        })
+    }
+
     pub(crate) fn peers_of(
         &self,
         key: ClientKey,
@@ -75,13 +99,15 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// `why`: from the number of a client's ended states.
+    /// `why`: from the number of a client's ended states, and the time since its last call.
     pub(crate) fn end_holdings(
         &mut self,
         lost: &[Holding],
         now: u64,
-        why: impl Fn(usize) -> ClientEnd,
+        loss: Loss,
+        why: impl Fn(usize, u64) -> ClientEnd,
     ) -> usize {
+        let ended_as = if loss == Loss::Expired { Ended::Expired } else { Ended::Revoked };
         self.latest_ms = now;
         let mut ended: BTreeMap<ClientKey, usize> = BTreeMap::new();
         for held in lost {
@@ -92,10 +118,10 @@ impl<F: Clone> State<F> {
             match &entry.kind {
                 Kind::Open(open) => {
                     let owner = open.owner;
-                    self.drop_open(key, Ended::Revoked, Some(Loss::Revoked));
+                    self.drop_open(key, ended_as, Some(loss));
                     self.remove_owner_if_idle(owner);
                 }
-                Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
+                Kind::Delegation(_) => self.revoke_for(key, loss),
                 Kind::Copy(_) => self.drop_copy(key, Ended::Freed),
                 Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => continue,
             }
@@ -104,7 +130,8 @@ impl<F: Clone> State<F> {
         for (&key, &ended) in &ended {
             let Some(client) = self.clients.get(key) else { continue };
             let (owner, address) = (client.owner.clone(), client.address);
-            self.effects.push_back(StateEffect::ClientEnded { owner, address, why: why(ended) });
+            let why = why(ended, now.saturating_sub(client.renewed_ms));
+            self.effects.push_back(StateEffect::ClientEnded { owner, address, why });
         }
         ended.values().sum()
     }

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use vouch_nfs4::{ClientId, SessionId, Stateid, Verifier};
-use vouch_vfs::{FileId, Home};
+use vouch_vfs::{FileId, Home, SystemId};
 
 use super::slab::{SlabKey, slab_key};
 use crate::ExportId;
@@ -33,6 +33,10 @@ impl FileKey {
     /// Files of published trees are never written.
     pub(crate) fn is_of_tree(&self) -> bool {
         self.home.system.tree_number().is_some()
+    }
+
+    pub(crate) fn system(&self) -> SystemId {
+        self.home.system
     }
 
     fn own(&self) -> &[u8] {

@@ -11,6 +11,7 @@ mod durability;
 mod export_layout;
 mod fixture;
 mod flavours;
+mod full_disk;
 mod hostile_clients;
 mod layouts;
 mod listings;

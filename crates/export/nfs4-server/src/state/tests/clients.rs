@@ -415,7 +415,9 @@ fn ends_of_clients_are_reported() {
     report(&mut fixture);
     let held = fixture.state.holdings(0).unwrap();
     assert_eq!(
-        fixture.state.end_holdings(&held, fixture.now, |ended| ClientEnd::AccessLost { ended }),
+        fixture.state.end_holdings(&held, fixture.now, crate::state::Loss::Revoked, |ended, _| {
+            ClientEnd::AccessLost { ended }
+        }),
         1
     );
     report(&mut fixture);

@@ -98,11 +98,15 @@ fn removed_export_ends_only_its_own_state() {
     assert!(fixture.state.holdings(HOLDINGS_AT_ONCE).is_none());
     fixture.state.end_waits(&dropped, fixture.now);
     assert_eq!(
-        fixture.state.end_holdings(&dropped, fixture.now, |_| ClientEnd::ByAdministrator),
+        fixture.state.end_holdings(&dropped, fixture.now, crate::state::Loss::Revoked, |_, _| {
+            ClientEnd::ByAdministrator
+        }),
         3
     );
     assert_eq!(
-        fixture.state.end_holdings(&dropped, fixture.now, |_| ClientEnd::ByAdministrator),
+        fixture.state.end_holdings(&dropped, fixture.now, crate::state::Loss::Revoked, |_, _| {
+            ClientEnd::ByAdministrator
+        }),
         0
     );
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
