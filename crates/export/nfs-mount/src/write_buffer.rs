@@ -226,18 +226,23 @@ const COMMITTING: Range<u64> = 0..0;
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::caller::Caller;
     use crate::inode::tests::table;
+    use tokio::sync::Semaphore;
     use vouch_nfs4::Stateid;
     use vouch_nfs4::op::ShareAccess;
+
+    /// Extents of one mount share it.
+    static BUDGET: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(100)));
 
     fn extent(offset: u64, len: usize) -> Extent {
         let (_, inode) = table();
         let (caller, stateid) = (Caller::default(), Stateid::default());
         let file = OpenFile::new(1, inode, caller, ShareAccess::BOTH, false, stateid);
-        let budget = Arc::new(tokio::sync::Semaphore::new(1));
-        let permit = budget.try_acquire_owned().unwrap();
+        let permit = BUDGET.clone().try_acquire_owned().unwrap();
         Extent::new(Arc::new(file), offset, vec![7; len + 2], 2, permit)
     }
 
