@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# key_pairs.sh DIR: opening trees of Ed25519 keys beside trees of key pairs, in one run.
+# key_pairs.sh DIR: opening trees of Ed25519 keys without a log beside those with a log, and beside
+# trees of key pairs with a log, in one run. The first kind is what earlier publishers made.
 #
 # DIR gets keys and databases; a second run uses them again. TREES is the number of trees of each
 # kind. PROFILE=debug uses a development build.
@@ -18,10 +19,12 @@ export VOUCH_CONFIG=/dev/null VOUCH_STATE=$dir/state
 
 mkdir -p "$dir/source"
 echo hello >"$dir/source/hello"
-pids=()
+pids=() kinds=()
 trap 'kill "${pids[@]}" 2>/dev/null' EXIT
-for kind in classic pairs; do
-    case $kind in classic) port=4821 more=--classic ;; *) port=4822 more= ;; esac
+port=4820
+for kind in without-log classic pairs; do
+    port=$((port + 1))
+    case $kind in pairs) more= ;; *) more=--classic ;; esac
     databases=()
     : >"$dir/$kind.names"
     for number in $(seq "$trees"); do
@@ -29,6 +32,7 @@ for kind in classic pairs; do
         if ! [ -e "$tree/db/manifest" ]; then
             mkdir -p "$tree"
             "$programs/vouch" keygen $more --out "$tree/keys" >/dev/null
+            [ "$kind" != without-log ] || rm "$tree"/keys/log.*
             "$programs/vouch" publish --db "$tree/db" --keys "$tree/keys" --location "127.0.0.1:$port" "$dir/source" >/dev/null
         fi
         "$programs/vouch" name "$tree/keys" --location "127.0.0.1:$port" >>"$dir/$kind.names"
@@ -36,7 +40,7 @@ for kind in classic pairs; do
     done
     "$programs/vouch" serve "${databases[@]}" --listen "127.0.0.1:$port" >"$dir/$kind.log" 2>&1 &
     pids+=($!)
+    kinds+=(--kind "$kind" "$dir/$kind.names" "$!")
     until grep -q "serving on" "$dir/$kind.log"; do sleep 0.1; done
 done
-"$programs/key_pairs" --classic "$dir/classic.names" --classic-pid "${pids[0]}" \
-    --pairs "$dir/pairs.names" --pairs-pid "${pids[1]}"
+"$programs/key_pairs" "${kinds[@]}"

@@ -1,7 +1,7 @@
-//! Opening published trees of Ed25519 keys beside trees of key pairs (Ed25519 and ML-DSA-44): time
-//! and CPU of client and replica. `bench/workloads/key_pairs.sh` makes the trees and runs this.
+//! Opening published trees of several kinds (Ed25519 keys or pairs with ML-DSA-44, with a log or
+//! without): time and CPU of client and replica. `bench/workloads/key_pairs.sh` makes the trees and
+//! runs this.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -11,18 +11,12 @@ use vouch_tree::TreeName;
 use vouch_tree_client::{Client, ClientOptions, TreeOptions};
 
 #[derive(Parser)]
-#[command(about = "Measure opening of trees: classic keys beside pairs")]
+#[command(about = "Measure opening of trees of several kinds beside those of the first kind")]
 struct Args {
-    /// Names of trees with Ed25519 keys, one a line; their HOST is the replica.
-    #[arg(long)]
-    classic: PathBuf,
-    #[arg(long)]
-    classic_pid: u32,
-    /// As many names of trees with pairs.
-    #[arg(long)]
-    pairs: PathBuf,
-    #[arg(long)]
-    pairs_pid: u32,
+    /// A kind of trees: label, file of names (one a line, as many as of the other kinds; their HOST
+    /// is the replica), process of the replica.
+    #[arg(long = "kind", num_args = 3, value_names = ["LABEL", "FILE", "PID"], required = true)]
+    kinds: Vec<String>,
     #[arg(long, default_value_t = 9)]
     rounds: usize,
     #[arg(long, default_value_t = 2.0)]
@@ -30,7 +24,7 @@ struct Args {
 }
 
 struct Subject {
-    label: &'static str,
+    label: String,
     names: Vec<TreeName>,
     replica_pid: u32,
     samples: Vec<Sample>,
@@ -45,19 +39,15 @@ struct Sample {
 
 fn main() {
     let args = Args::parse();
-    let names = |path: &PathBuf| -> Vec<TreeName> {
+    let subject = |kind: &[String]| {
+        let [label, path, pid] = kind else { unreachable!("clap counts them") };
         let text = std::fs::read_to_string(path).or_exit("read the names");
-        text.lines().map(|line| line.parse().or_exit("read a name")).collect()
-    };
-    let subject = |label, path, replica_pid| {
-        let names = names(path);
+        let names: Vec<_> = text.lines().map(|line| line.parse().or_exit("read a name")).collect();
         assert!(!names.is_empty(), "a list of names is empty");
-        Subject { label, names, replica_pid, samples: Vec::new() }
+        let replica_pid = pid.parse().or_exit("read the process");
+        Subject { label: label.clone(), names, replica_pid, samples: Vec::new() }
     };
-    let mut subjects = [
-        subject("classic", &args.classic, args.classic_pid),
-        subject("pairs", &args.pairs, args.pairs_pid),
-    ];
+    let mut subjects: Vec<_> = args.kinds.chunks(3).map(subject).collect();
     // One tree and then a new client: connections. All trees by one client: opening many.
     for per_client in [1, subjects[0].names.len()] {
         for round in 0..=args.rounds {
@@ -77,17 +67,20 @@ fn main() {
                 median(samples.iter().map(|sample| sample.replica_us)),
             );
         }
-        let ratio = |value: fn(&Sample) -> f64| {
-            let [classic, pairs] = &subjects;
-            let of_round = |(a, b): (&Sample, &Sample)| value(b) / value(a);
-            median(classic.samples.iter().zip(&pairs.samples).map(of_round))
-        };
-        println!(
-            "ratio of pairs, {per_client:4} trees a client: client CPU {:.2}, replica CPU {:.2}, trees/s {:.2}",
-            ratio(|sample| sample.client_us),
-            ratio(|sample| sample.replica_us),
-            ratio(|sample| sample.rate),
-        );
+        for subject in &subjects[1..] {
+            let ratio = |value: fn(&Sample) -> f64| {
+                let pairs = subjects[0].samples.iter().zip(&subject.samples);
+                median(pairs.map(|(first, other)| value(other) / value(first)))
+            };
+            println!(
+                "{} / {}, {per_client:4} trees a client: client CPU {:.2}, replica CPU {:.2}, trees/s {:.2}",
+                subject.label,
+                subjects[0].label,
+                ratio(|sample| sample.client_us),
+                ratio(|sample| sample.replica_us),
+                ratio(|sample| sample.rate),
+            );
+        }
         subjects.iter_mut().for_each(|subject| subject.samples.clear());
     }
 }
