@@ -329,6 +329,8 @@ impl Drop for PosixOpen {
     fn drop(&mut self) {
         if self.inner.nodes.closed(&self.node.id) && self.node.is_unlinked() {
             self.node.count_removed();
+            // The descriptor of a recently used file would keep its space.
+            self.inner.nodes.forget(&self.node.id);
         }
     }
 }

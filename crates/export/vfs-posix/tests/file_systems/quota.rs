@@ -146,6 +146,8 @@ fn check_limit(root: &Path, enforced_by: QuotaEnforcement) {
         // Removed files count until they are closed.
         fs.remove(&who, &fs.root(), named("mine")).expect("removal succeeds");
         settled(&fs, |used| used >= 2 << 20);
+        let attributes = fs.attributes_of(&made.id).expect("it is open");
+        assert_eq!(attributes.links, 0);
         drop(made);
         settled(&fs, |used| used <= old.used + (64 << 10));
     }
