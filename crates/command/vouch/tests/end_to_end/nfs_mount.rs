@@ -232,3 +232,30 @@ fn waiting_process_dies_while_the_server_is_away_and_a_soft_mount_fails() {
     server.restart();
     assert_eq!(std::fs::read(hard.path("file")).expect("it answers again"), b"text");
 }
+
+#[test]
+#[ignore = "needs root, FUSE, python3 and Linux 6.12"]
+fn idmapped_mount_writes_as_the_mapped_user() {
+    require_program("python3");
+    let server = Server::start(TestSite::new(), &[]);
+    let mount = server.mount("mnt", &["--idmap"]);
+    let owned = server.data("owned");
+    std::fs::create_dir(&owned).expect("a directory");
+    std::os::unix::fs::chown(&owned, Some(1000), Some(1000)).expect("changed");
+    let mapped = server.site.path("mapped");
+    std::fs::create_dir(&mapped).expect("a directory");
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/idmapped_mount.py");
+    let mut command = Command::new("python3");
+    command.arg(tool).arg(mount.path("")).arg(&mapped).args(["1000", "4000"]);
+    assert!(command.status().expect("python3 starts").success());
+    // Others than the owner may not enter the site's directory.
+    let mut user = Command::new("setpriv");
+    user.args(["--reuid=5000", "--regid=5000", "--clear-groups", "sh", "-c"]);
+    user.args(["echo text > file && mkdir directory && ! mkdir ../other"]);
+    assert!(user.current_dir(mapped.join("owned")).status().expect("setpriv(1)").success());
+    for name in ["file", "directory"] {
+        assert_eq!(std::fs::metadata(owned.join(name)).expect("it").uid(), 1000, "{name}");
+        assert_eq!(std::fs::metadata(mapped.join("owned").join(name)).expect("it").uid(), 5000);
+    }
+    server.site.run_tool("umount", &["mapped"]);
+}
