@@ -254,7 +254,15 @@ fn litewitness_cosigns_beside_a_dead_and_a_slow_witness() {
     assert_eq!(missing, ["w3", "w4"]);
     // One alone is no quorum.
     two.kill();
+    site.run_tool("cp", &["-r", "db", "earlier"]);
     let failed = site.run(&(site.publication() + " --witness-wait 2s --too-few fail"));
     assert_eq!(failed.status.code(), Some(10));
     assert_eq!(site.run_ok(["log", "--db", "db"]).lines().count(), 4);
+    // It knows a head that readers do not see: of the publisher, or of a thief.
+    let look = ["monitor", "--once", "--timeout", "3s", &name, "--expect"];
+    site.run_ok([&look[..], &["db"]].concat());
+    let alarm = site.run([&look[..], &["earlier"]].concat());
+    assert_eq!(alarm.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&alarm.stdout);
+    assert_contains!(text, "ALARM hidden_head", "witness one", "4 entries");
 }
