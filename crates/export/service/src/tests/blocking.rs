@@ -132,14 +132,18 @@ fn compound_of(uid: u32, xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     compound_of_minor(0, uid, xid, ops)
 }
 
-pub(super) fn compound_of_minor(minor: u32, uid: u32, xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
+pub(super) fn body(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut body = Writer::new();
     CompoundHead { tag: b"", minor, count: ops.len() as u32 }.encode(&mut body);
     ops.iter().for_each(|op| op.encode(&mut body));
+    body.into_bytes()
+}
+
+pub(super) fn compound_of_minor(minor: u32, uid: u32, xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut auth = Writer::new();
     AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() }
         .encode(&mut auth);
-    let (body, auth) = (body.into_bytes(), auth.into_bytes());
+    let (body, auth) = (body(minor, ops), auth.into_bytes());
     let mut w = Writer::new();
     let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: Flavor::SYS, body: &auth };

@@ -1,5 +1,7 @@
 //! Walks through all answers and events that end a mount or a client's state.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
@@ -9,10 +11,15 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_nfs4_server::{ClientEnd, Effect};
-use vouch_oncrpc::{AuthSys, Flavor};
+use vouch_oncrpc::{AuthStat, AuthSys, Flavor};
 
-use super::blocking::{compound, compound_of_minor, until};
+use vouch_rpc_tls::credentials::ServerFiles;
+use vouch_rpcsec_gss::{Initiated, Initiation, Service};
+
+use super::blocking::{body, compound, compound_of_minor, until};
+use super::gss::tests::{Believer, Claimer, call as protected};
 use super::*;
+use crate::identity::{LocalName, NameService, NameServiceDown, UserRecord};
 use crate::monitoring::client_faults::ClientFault;
 
 struct LogBuffer(Mutex<Vec<u8>>);
@@ -25,6 +32,66 @@ impl std::io::Write for &LogBuffer {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// A directory that does not answer.
+struct Down;
+
+impl NameService for Down {
+    fn user(&self, _: u32) -> Result<Option<UserRecord>, NameServiceDown> {
+        Err(NameServiceDown)
+    }
+    fn user_by_name(&self, _: &str) -> Result<Option<UserRecord>, NameServiceDown> {
+        Err(NameServiceDown)
+    }
+    fn group(&self, _: u32) -> Result<Option<String>, NameServiceDown> {
+        Err(NameServiceDown)
+    }
+    fn group_by_name(&self, _: &str) -> Result<Option<u32>, NameServiceDown> {
+        Err(NameServiceDown)
+    }
+    fn groups(&self, _: &str, _: u32) -> Result<Vec<u32>, NameServiceDown> {
+        Err(NameServiceDown)
+    }
+    fn local_name(&self, _: &str) -> LocalName {
+        LocalName::NoRules
+    }
+}
+
+fn tls(directory: &Path) -> TlsConfig {
+    let made = rcgen::generate_simple_self_signed(vec!["server.example.org".to_owned()]).unwrap();
+    let (certificate, key) = (directory.join("cert"), directory.join("key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let files = ServerFiles { certificate, key, client_authorities: None, revoked: Vec::new() };
+    TlsConfig { files, certificate_map: None, by_kernel: false }
+}
+
+/// A server on which the fault can happen.
+fn start(fault: ClientFault) -> Running {
+    let files = MemoryFs::new();
+    let mut seams = SystemHooks { acceptor: Some(Arc::new(Believer)), ..hooks(&files) };
+    match fault {
+        ClientFault::NameServiceSilent => seams.names = Arc::new(Down),
+        ClientFault::QuotaExceeded => files.set_fault(|call, _| {
+            (call == vouch_vfs::memory::Call::Create).then_some(vouch_vfs::Error::Quota)
+        }),
+        _ => {}
+    }
+    let change = |config: &mut ExportConfig| {
+        let waits =
+            matches!(fault, ClientFault::DelegationOverdue | ClientFault::DelegationRevoked);
+        config.lease = Duration::from_secs(if waits { 4 } else { 1 });
+        match fault {
+            ClientFault::ConnectionsFull => config.limits.connections_per_address_max = 1,
+            ClientFault::ProxyHeader => config.balancers = vec!["127.0.0.1".parse().unwrap()],
+            ClientFault::NameServiceSilent => config.groups = GroupSource::Server,
+            ClientFault::TransportTooWeak => config.tls = Some(tls(config.state.parent().unwrap())),
+            _ => {}
+        }
+    };
+    Running::start_in(change, seams)
 }
 
 /// Of all tests of this process.
@@ -192,19 +259,44 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
         ClientFault::StateRemoved => ended(ClientEnd::ByAdministrator),
         ClientFault::ClientEvicted => ended(ClientEnd::Evicted),
         ClientFault::ClientsFull => ended(ClientEnd::TableFull),
-        // They take TLS, a directory or a quota. The table maps their answers exhaustively, and its
-        // tests have their lines.
-        ClientFault::ProxyHeader
-        | ClientFault::TransportTooWeak
-        | ClientFault::CallerRefused
-        | ClientFault::NameServiceSilent
-        | ClientFault::QuotaExceeded => {
-            server.driver.upgrade().unwrap().client_faults.note(
-                fault,
-                Some(name.as_bytes()),
-                address,
-                format_args!(""),
+        ClientFault::ProxyHeader => {
+            socket.write_all(&compound(1, &[Args::Putrootfh])).unwrap();
+            assert_eq!(socket.read(&mut [0; 16]).unwrap_or(0), 0);
+        }
+        ClientFault::TransportTooWeak => {
+            list(server, "/data *(rw,insecure,xprtsec=tls)");
+            let refused = client(server, name, 1, 0).await.err();
+            assert!(matches!(refused, Some(Error::Denied(AuthStat::TOO_WEAK))), "{refused:?}");
+        }
+        ClientFault::CallerRefused => {
+            list(server, "/data *(rw,insecure,sec=krb5)");
+            let initiation = Initiation::begin(Claimer, Service::None).unwrap();
+            let mut w = Writer::new();
+            let start = begin_record(&mut w);
+            initiation.call(1, 100_003, 4, &mut w);
+            vouch_oncrpc::end_record(w.bytes_mut(), start, 0);
+            let Initiated::Done(mut context) =
+                initiation.reply(1, &exchange(&mut socket, w.as_bytes())).unwrap()
+            else {
+                panic!("one exchange")
+            };
+            let args = body(
+                0,
+                &[Args::Putrootfh, Args::Lookup(LookupArgs { name: vouch_nfs4::Name(b"data") })],
             );
+            exchange(&mut socket, &protected(&mut context, 2, &args, usize::MAX));
+        }
+        ClientFault::NameServiceSilent => {
+            let client = client(server, name, 1, 7).await.unwrap();
+            let lookup = Args::Lookup(LookupArgs { name: vouch_nfs4::Name(b"data") });
+            let reply = client.compound().op(&Args::Putrootfh).op(&lookup).send().await;
+            assert!(reply.is_ok());
+        }
+        ClientFault::QuotaExceeded => {
+            let client = client(server, name, 1, 0).await.unwrap();
+            let data = client.walk(b"/data").await.unwrap().handle;
+            let made = client.open(&data, b"f", ShareAccess::BOTH, Some(&mode)).await;
+            assert_eq!(made.err().and_then(|error| error.status()), Some(Status::DQUOT));
         }
     }
 }
@@ -214,14 +306,7 @@ fn every_answer_that_ends_a_mount_or_state_is_logged_and_counted() {
     log();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for &fault in ClientFault::ALL {
-        let server = Running::start(|config| {
-            let waits =
-                matches!(fault, ClientFault::DelegationOverdue | ClientFault::DelegationRevoked);
-            config.lease = Duration::from_secs(if waits { 4 } else { 1 });
-            if fault == ClientFault::ConnectionsFull {
-                config.limits.connections_per_address_max = 1;
-            }
-        });
+        let server = start(fault);
         let name = format!("walk-{}", fault.name());
         runtime.block_on(provoke(fault, &server, &name));
         let driver = server.driver.upgrade().unwrap();
@@ -235,6 +320,9 @@ fn every_answer_that_ends_a_mount_or_state_is_logged_and_counted() {
                 | ClientFault::ResourcesFull
                 | ClientFault::CredentialRefused
                 | ClientFault::ConnectionsFull
+                | ClientFault::ProxyHeader
+                | ClientFault::TransportTooWeak
+                | ClientFault::CallerRefused
         );
         let name = if is_named { &*name } else { "unknown" };
         let text = String::from_utf8(log().0.lock().clone()).unwrap();
