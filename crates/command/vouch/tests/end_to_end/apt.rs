@@ -3,12 +3,15 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 
 use crate::gateway::Gateway;
-use crate::gateway_downloads::run;
 use crate::prelude::*;
+use crate::replica_attacks::{copy, flip_data};
+use crate::test_site::Replica;
 
 fn package(site: &TestSite, version: &str) {
+    // Longer than what stands in an inode, also compressed.
+    let filler: String = (0..3000_u64).map(|n| format!(" {:x}\n", n * n * 0x9e37_79b9)).collect();
     let control = format!(
-        "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n"
+        "Package: vouch-sample\nVersion: {version}\nArchitecture: all\nMaintainer: The Vouch authors <nobody@example.org>\nDescription: sample\n{filler}"
     );
     site.write("build/DEBIAN/control", control);
     site.write("build/usr/share/vouch-sample/version", version);
@@ -63,11 +66,18 @@ impl<'a> Apt<'a> {
     }
 
     fn run(&self, line: &str) -> String {
-        let mut args: Vec<&str> =
-            self.options.iter().flat_map(|option| ["-o", option.as_str()]).collect();
-        args.extend(words(line));
-        let output = run(self.site, "apt-get", &args);
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        let (ended_well, said) = self.try_run(line);
+        assert!(ended_well, "apt-get {line}: {said}");
+        said
+    }
+
+    fn try_run(&self, line: &str) -> (bool, String) {
+        let mut apt = Command::new("apt-get");
+        apt.env("LC_ALL", "C").env_remove("http_proxy");
+        apt.args(self.options.iter().flat_map(|option| ["-o", option.as_str()])).args(words(line));
+        let output = apt.output().expect("apt-get starts");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
     /// Ordinary users only download.
@@ -190,4 +200,55 @@ fn apt_reads_a_published_repository_by_the_name_of_its_tree() {
 
     drop(replica);
     assert_contains!(apt.run("update"), "W: Failed to fetch vouch://");
+}
+
+/// Whoever holds the replica can keep apt from a package, and can't give it another one.
+#[test]
+#[ignore = "needs root and apt-utils"]
+fn apt_takes_nothing_from_trees_that_are_not_believed() {
+    require_programs(&["apt-get", "apt-ftparchive", "dpkg-deb"]);
+    let site = TestSite::new();
+    package(&site, "1.0");
+    site.publish();
+    std::fs::set_permissions(site.path(""), PermissionsExt::from_mode(0o755)).expect("a directory");
+    let methods = method(&site);
+    let name = site.name("");
+    let (_, id) = name.split_once(',').expect("a name");
+    let uri = format!("vouch://@127.0.0.1,{id}:{}/debian", site.port);
+    let script = std::fs::read_to_string(site.path("methods/vouch")).expect("a script");
+    // A state directory for each, which has seen nothing.
+    let refused = |what: &str, replica: Replica, options: &str, reason: &str| {
+        let state = format!("{what}-state");
+        std::fs::create_dir(site.path(&state)).expect("a directory");
+        site.run_tool("chown", &["_apt", &state]);
+        let line = script.replace("apt-state", &state);
+        site.write("methods/vouch", line.trim_end().to_owned() + options + "\n");
+        let apt = Apt::new(&site, &uri, &[&methods]);
+        let (_, said) = apt.try_run("update");
+        assert!(said.contains(": Failed to fetch vouch://") && said.contains(reason), "{said}");
+        assert!(!apt.try_run("install -y --download-only vouch-sample").0, "{what}");
+        assert!(!site.path("root/var/cache/apt/archives/vouch-sample_1.0_all.deb").exists());
+        drop(replica);
+        std::fs::remove_dir_all(site.path("root")).expect("apt's root");
+    };
+
+    copy(&site.path("db"), &site.path("forged"));
+    assert!(flip_data(&site.path("forged/packs")) > 0);
+    refused("forged", site.serve_db("forged", site.port), "", "no replica can be trusted");
+
+    let witness =
+        "witness w away.example/witness+60aca3f3+BIdmh2rhn+hPMvkjJjU0HkR0Pod8JIo+eXQTGnwxrvgH";
+    site.write("policy", format!("{witness}\nquorum w\n"));
+    let policy = format!(" --policy {}", site.path("policy").display());
+    refused("unwitnessed", site.serve(), &policy, "policy is not met");
+
+    copy(&site.path("db"), &site.path("expiring"));
+    let expiring = site.publication().replace("--db db", "--db expiring") + " --duration 1s";
+    site.run_ok(&expiring);
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    refused("expired", site.serve_db("expiring", site.port), "", "expired");
+
+    site.run_ok("revoke keys --reason stolen --out revocation");
+    site.run_ok("revoke --statement revocation --db db");
+    refused("revoked", site.serve(), "", "revoked");
 }
