@@ -1,6 +1,6 @@
 //! Tests the text format with auditd's `ausearch` and `aureport`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use vouch_audit::operations::number;
@@ -125,12 +125,13 @@ impl Resolve for Users {
 }
 
 #[test]
-#[ignore = "needs auditd"]
+#[ignore = "needs root and auditd"]
 fn rule_files_of_auditd_load() {
     let mut count = 0;
     for directory in
-        ["/usr/share/doc/auditd/examples/audit-rules", "/usr/share/doc/auditd/examples/rules"]
+        ["usr/share/doc/auditd/examples/audit-rules", "usr/share/doc/auditd/examples/rules"]
     {
+        let directory = root().join(directory);
         for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
             if name.ends_with(".rules") {
@@ -143,9 +144,20 @@ fn rule_files_of_auditd_load() {
     assert!(count > 20, "{count} rule files, as the package has them");
 }
 
+/// Where auditd is installed: `script/install-needs` unpacks that of the suite VOUCH_PEERS_SUITE.
+fn root() -> PathBuf {
+    std::env::var("VOUCH_PEERS_SUITE")
+        .map_or_else(|_| "/".into(), |suite| format!("/opt/vouch-auditd-{suite}").into())
+}
+
+/// `log` is below [`root`].
 fn run(log: &Path, program: &str, args: &[&str]) -> String {
-    let mut command = Command::new(program);
+    let root = root();
+    let log = Path::new("/").join(log.strip_prefix(&root).expect("a path below the root"));
+    let mut command = Command::new("chroot");
     command
+        .arg(&root)
+        .arg(program)
         .args(args)
         .arg("-if")
         .arg(log)
@@ -156,9 +168,9 @@ fn run(log: &Path, program: &str, args: &[&str]) -> String {
 }
 
 #[test]
-#[ignore = "needs auditd"]
+#[ignore = "needs root and auditd"]
 fn ausearch_and_aureport_find_the_written_records() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir_in(root().join("tmp")).unwrap();
     let log = directory.path().join("audit.log");
     let mut out = String::new();
     records().iter().for_each(|record| text::write(record, &mut out));
