@@ -25,6 +25,8 @@ def test_directory_is_published(empty_site, options):
 
 def test_generator_is_published(empty_site, options, tmp_path):
     (tmp_path / "big").write_bytes(b"x" * 3_000_000)
+    (tmp_path / "big").chmod(0o700)
+    os.utime(tmp_path / "big", ns=(5, 1_000_000_007))
 
     def files():
         yield "docs/a.txt", b"bytes"
@@ -35,10 +37,16 @@ def test_generator_is_published(empty_site, options, tmp_path):
     empty_site.serve()
     tree = vouch.open(empty_site.name)
     assert tree.read_bytes("docs/deep/b.txt") == b"0\n1\n2\n"
-    assert tree.stat("big").size == 3_000_000 and tree.stat("big").mode & 0o777 == 0o644
+    assert tree.stat("docs/a.txt").mode & 0o777 == 0o644
+
+    def is_big(status):
+        return (status.size, status.mode & 0o777, status.mtime_ns) == (3_000_000, 0o755, 1_000_000_007)
+
+    assert is_big(tree.stat("big"))
     # Content may come from a published tree.
-    vouch.publish([("copy", tree / "docs/a.txt")], **options)
-    assert tree.refresh() and tree.listdir() == ["copy"] and tree.read_bytes("copy") == b"bytes"
+    vouch.publish([("copy", tree / "docs/a.txt"), ("big", tree / "big")], **options)
+    assert tree.refresh() and tree.listdir() == ["big", "copy"] and tree.read_bytes("copy") == b"bytes"
+    assert is_big(tree.stat("big"))
     assert not [name for name in os.listdir(empty_site.directory) if name.startswith(".vouch")]
 
 

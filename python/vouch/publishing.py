@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any, Union
 
 from . import errors
+from .tree import Path as TreePath
 from .tree import StrPath
 
 __all__ = ["publish"]
@@ -28,8 +30,9 @@ def publish(
     """Publish a directory, or files of a generator, as the next revision of a tree.
 
     source: a directory, or pairs of a relative path and its content: bytes, an iterable of bytes,
-        or an `os.PathLike` of a file to copy. Pairs are written to a temporary directory first, in
-        the directory of the database; files that are not among them are not in the revision.
+        or an `os.PathLike` of a file to copy, also one in a published tree, with its time and whether
+        it can be executed. Pairs are written to a temporary directory first, in the directory of
+        the database; files that are not among them are not in the revision.
     db, keys: directories of the tree's database and of its signing key (`vouch keygen`).
     location: HOST[:PORT] in the tree's name.
     options: those of `vouch publish`, with underscores: tag="1.2", duration="7d", exclude=["*.tmp"],
@@ -63,7 +66,9 @@ def _write(root: Path, path: str, content: Content) -> None:
         raise ValueError(f"{path!r}: give a relative path without `..`")
     target = root / pure
     target.parent.mkdir(parents=True, exist_ok=True)
+    mode, mtime_ns = 0o644, None
     if isinstance(content, os.PathLike):
+        mode, mtime_ns = _mode_and_time(content)
         content = _pieces(content)
     elif isinstance(content, (bytes, bytearray, memoryview)):
         content = [content]
@@ -71,7 +76,19 @@ def _write(root: Path, path: str, content: Content) -> None:
     with open(target, "xb") as out:
         for piece in content:
             out.write(piece)
-    os.chmod(target, 0o644)
+    os.chmod(target, mode)
+    if mtime_ns is not None:
+        os.utime(target, ns=(mtime_ns, mtime_ns))
+
+
+def _mode_and_time(path: os.PathLike[str]) -> tuple[int, int]:
+    if isinstance(path, TreePath):
+        published = path.stat()
+        mode, mtime_ns = published.mode, published.mtime_ns
+    else:
+        local = os.stat(path)
+        mode, mtime_ns = local.st_mode, local.st_mtime_ns
+    return 0o755 if mode & stat.S_IXUSR else 0o644, mtime_ns
 
 
 def _pieces(path: os.PathLike[str]) -> Iterable[bytes]:
