@@ -31,6 +31,8 @@ pub(crate) struct ExportMount {
     pub(crate) share: String,
     pub(crate) sec: Option<String>,
     pub(crate) xprtsec: Option<String>,
+    /// The pod's user gets tickets of Kerberos for it.
+    pub(crate) has_pod_tickets: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +105,8 @@ impl Attributes {
             share: take("share").unwrap_or_default().to_owned(),
             sec: take("sec").map(str::to_owned),
             xprtsec: take("xprtsec").map(str::to_owned),
+            has_pod_tickets: take("podTickets")
+                .map_or(Ok(false), |text| flag("podTickets", text))?,
         };
         let is_host = |host: &str| {
             !host.is_empty()
@@ -116,6 +120,10 @@ impl Attributes {
             return Err(invalid("share: write the absolute path of the export"));
         }
         known("sec", &export.sec, &["sys", "krb5", "krb5i", "krb5p"])?;
+        let is_kerberos = export.sec.as_deref().is_some_and(|sec| sec.starts_with("krb5"));
+        if export.has_pod_tickets && !is_kerberos {
+            return Err(invalid("podTickets: they need sec of krb5, krb5i or krb5p"));
+        }
         known("xprtsec", &export.xprtsec, &["none", "tls", "mtls"])?;
         Ok(Self::Export(export))
     }
@@ -323,6 +331,8 @@ mod tests {
             ("server", "-o x"),
             ("share", "v"),
             ("share", "/v/../etc"),
+            ("podTickets", "true"),
+            ("podTickets", "yes"),
         ] {
             assert!(
                 parse(&[&[("server", "f"), ("share", "/v")], &[bad][..]].concat()).is_err(),

@@ -16,6 +16,7 @@ mod identity; // The Identity service.
 mod launcher; // Starts mounts outside of the driver's life.
 mod locks; // One operation at a time for each name.
 mod node; // The Node service.
+mod pod_tickets;
 mod provisioned; // Volumes that the controller has made.
 mod records; // Volumes that are published on this node.
 mod report; // Metrics, health and status.

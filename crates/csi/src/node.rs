@@ -24,6 +24,7 @@ use crate::csi_v1::volume_usage::Unit;
 use crate::csi_v1::*;
 use crate::launcher::run_tool;
 use crate::locks::Locks;
+use crate::pod_tickets::{PodTickets, Shown};
 use crate::records::{Record, Records, Volume};
 use crate::trees::{Counters, Trees, blocking};
 
@@ -36,6 +37,7 @@ pub(crate) struct NodeService {
     /// One thread at a time asks the file system at each target: one that never answers keeps no other
     /// thread.
     pub(crate) asked: Locks,
+    pub(crate) tickets: Arc<PodTickets>,
 }
 
 #[tonic::async_trait]
@@ -58,7 +60,6 @@ impl Node for NodeService {
             ));
         }
         let _lock = self.volumes.lock(&request.volume_id).await;
-        let is_read_only = request.readonly;
         if is_exclusive(request.volume_capability.as_ref()) {
             self.refuse_second_use(&request.volume_id, &target)?;
         }
@@ -79,8 +80,15 @@ impl Node for NodeService {
                 );
             }
             Attributes::Export(export) => {
-                self.publish_export(&request.volume_id, &target, export, &flags, is_read_only)
-                    .await?
+                let pod = Shown::of_request(&request, &target, &export)?;
+                self.publish_export(
+                    &request.volume_id,
+                    &target,
+                    export,
+                    pod,
+                    (&flags, request.readonly),
+                )
+                .await?
             }
         }
         Ok(Response::new(NodePublishVolumeResponse {}))
@@ -234,6 +242,7 @@ impl NodeService {
             self.trees.unpublish(key, target).await?;
         }
         let (records, target) = (self.records.clone(), target.to_owned());
+        let tickets = self.tickets.clone();
         blocking(move || {
             // Data of an export is written first; a tree has none.
             let is_tree = vouch_tree_mount::mount_on(&target)
@@ -245,6 +254,9 @@ impl NodeService {
                 }
                 _ => {}
             }
+            if let Some(Volume::Export { job: Some(job), .. }) = &volume {
+                tickets.end(job);
+            }
             records.remove(&target).map_err(|error| local(&target, error))
         })
         .await
@@ -255,11 +267,13 @@ impl NodeService {
         volume_id: &str,
         target: &Path,
         export: ExportMount,
-        flags: &[String],
-        is_read_only: bool,
+        pod: Option<Shown>,
+        (flags, is_read_only): (&[String], bool),
     ) -> Result<(), Status> {
         let (source, options) = export.mount(flags, is_read_only)?;
-        let volume = Volume::Export { source: source.clone(), options: options.clone() };
+        let (source_text, options_text) = (source.clone(), options.clone());
+        let job = pod.as_ref().map(|pod| pod.job.clone());
+        let volume = Volume::Export { source: source_text, options: options_text, job };
         if self.is_published(volume_id, target, &volume).await? {
             let point = target.to_owned();
             let mount = blocking(move || {
@@ -268,10 +282,13 @@ impl NodeService {
             })
             .await?;
             if mount.is_some() {
-                return Ok(());
+                // kubelet shows a newer token before the last one ends.
+                return self.show(pod).await;
             }
         }
         self.begin(volume_id, target, volume).await?;
+        let shown = self.show(pod).await;
+        self.end_failed(target, shown).await?;
         let arguments = [
             OsStr::new("-t"),
             "nfs".as_ref(),
@@ -289,6 +306,12 @@ impl NodeService {
         self.end_failed(target, mounted).await?;
         tracing::info!("{}: {source}", target.display());
         Ok(())
+    }
+
+    async fn show(&self, pod: Option<Shown>) -> Result<(), Status> {
+        let Some(pod) = pod else { return Ok(()) };
+        let tickets = self.tickets.clone();
+        blocking(move || tickets.show(pod)).await
     }
 
     /// Some callers give no path.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use vouch_jobs::names::JobId;
 
 /// A volume at the path where a pod uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,13 +27,13 @@ pub(crate) struct Record {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Volume {
     /// A directory of the tree whose mount has this key.
-    Tree {
-        key: String,
-        path: String,
-    },
+    Tree { key: String, path: String },
     Export {
         source: String,
         options: String,
+        /// By which the pod has tickets.
+        #[serde(default)]
+        job: Option<JobId>,
     },
 }
 

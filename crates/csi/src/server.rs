@@ -30,6 +30,7 @@ use crate::identity::IdentityService;
 use crate::launcher::{Launch, Launcher};
 use crate::locks::Locks;
 use crate::node::NodeService;
+use crate::pod_tickets::PodTickets;
 use crate::provisioned::ProvisionedVolumes;
 use crate::records::Records;
 use crate::report::{Calls, Report};
@@ -47,6 +48,8 @@ pub struct Driver {
     /// A tree that no pod uses is unmounted after this time.
     pub idle_max: Duration,
     pub exports: Option<ExportServer>,
+    /// Socket of `vouch jobs agent` on this node.
+    pub jobs_agent: PathBuf,
     pub metrics: Option<SocketAddr>,
 }
 
@@ -56,8 +59,18 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     announce: impl FnOnce(&str),
 ) -> Outcome {
-    let Driver { name, node_id, socket, state, launch, mount_options, idle_max, exports, metrics } =
-        driver;
+    let Driver {
+        name,
+        node_id,
+        socket,
+        state,
+        launch,
+        mount_options,
+        idle_max,
+        exports,
+        jobs_agent,
+        metrics,
+    } = driver;
     DirBuilder::new().recursive(true).mode(0o700).create(&state).at(state.display())?;
     let state = state.canonicalize().at(state.display())?;
     let records = Arc::new(Records::open(state.join("published")).at("records of volumes")?);
@@ -90,6 +103,7 @@ pub async fn run(
             records,
             volumes: Locks::default(),
             asked: Locks::default(),
+            tickets: Arc::new(PodTickets::new(jobs_agent)),
         }),
         calls,
     };

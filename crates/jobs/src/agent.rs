@@ -21,6 +21,7 @@ use crate::Error;
 use crate::clock::Clock;
 use crate::faults::{NO_ACCOUNT, Outage, RecentRefusals, RefusalStatus, TICKETS_REFUSED};
 use crate::names::{JobId, NodeName};
+use crate::pods::PodToken;
 use crate::wire::{Reply, Request};
 use cache_file::CachePattern;
 use jobs::{Accounts, Tickets};
@@ -108,6 +109,27 @@ impl Agent {
             self.note_refusal(job, error);
         }
         entered
+    }
+
+    /// Shows the broker the token of a pod. A pod that has tickets keeps them, and its deadline moves to the
+    /// token's end.
+    pub(crate) fn enter_pod(&self, job: &JobId, token: PodToken) -> Result<(), Error> {
+        let request = Request::Pod { node: self.config.node.clone(), job: job.clone(), token };
+        let shown = self.ask(&request).inspect_err(|error| self.note_refusal(job, error))?;
+        let (Reply::Begun { deadline_s }, _) = shown else {
+            return Err(Error::Unavailable("the broker registered no job".into()));
+        };
+        let mut accounts = self.accounts.lock();
+        match accounts.jobs.get_mut(job) {
+            Some(known) => {
+                known.deadline_s = deadline_s;
+                self.state.write(&accounts)
+            }
+            None => {
+                drop(accounts);
+                self.enter(job, None)
+            }
+        }
     }
 
     fn try_enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {

@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::faults::{NO_ACCOUNT, Outage};
 use crate::limits::{AGENT_JOB_COUNT_MAX, Limits};
 use crate::names::{JobId, NodeName, UserName};
+use crate::pods::{POD_PREFIX, PodCluster, PodError, PodToken};
 use crate::registry::{Change, Holder, Refusal, Registry};
 use crate::spool;
 use crate::wire::{Reply, Request};
@@ -53,6 +54,8 @@ pub struct BrokerConfig {
     /// Their group, which may write to the spool.
     pub scheduler_group: Option<u32>,
     pub nodes: NodePrincipals,
+    /// The cluster whose pods get tickets by their tokens.
+    pub pods: Option<PodCluster>,
     /// Directory of the store.
     pub state: PathBuf,
     /// Directory of ends that the scheduler has noted while the broker was away.
@@ -139,7 +142,7 @@ impl Broker {
     pub(crate) fn answer_scheduler(&self, request: Request) -> Reply {
         match request {
             Request::Begin { job, user, nodes, deadline_s } => {
-                self.begin(&job, &user, nodes, deadline_s)
+                self.begin(&job, &user, nodes, deadline_s, "")
             }
             Request::End { job } => self.end(&job),
             Request::List => Reply::Jobs { jobs: self.registry.lock().list() },
@@ -165,7 +168,15 @@ impl Broker {
         }
     }
 
-    fn begin(&self, job: &JobId, user: &UserName, nodes: Vec<NodeName>, deadline_s: u64) -> Reply {
+    /// `account` is a pod's service account.
+    fn begin(
+        &self,
+        job: &JobId,
+        user: &UserName,
+        nodes: Vec<NodeName>,
+        deadline_s: u64,
+        account: &str,
+    ) -> Reply {
         // A job that is queued again: its first end comes first.
         self.end_spooled();
         let principal = self.principal(user);
@@ -204,7 +215,10 @@ impl Broker {
             Err(refusal) => refuse(None, refusal.to_string()),
             Ok(Err(error)) => unavailable(&error),
             Ok(Ok(deadline_s)) => {
-                let detail = format!("on {count} nodes until {deadline_s}");
+                let mut detail = format!("on {count} nodes until {deadline_s}");
+                if !account.is_empty() {
+                    detail += &format!(", for service account {account}");
+                }
                 let event = Event {
                     job: job.as_str(),
                     principal,
@@ -246,7 +260,9 @@ impl Broker {
     /// Answers an agent.
     pub(crate) fn answer_agent(&self, agent: Agent<'_>, request: Request) -> Answer {
         let (node, job) = match &request {
-            Request::Fetch { node, job, .. } | Request::Left { node, job, .. } => (node, Some(job)),
+            Request::Fetch { node, job, .. }
+            | Request::Pod { node, job, .. }
+            | Request::Left { node, job, .. } => (node, Some(job)),
             Request::Sync { node, .. } => (node, None),
             _ => {
                 return (
@@ -278,6 +294,9 @@ impl Broker {
             Request::Fetch { node, agent: number, job } => {
                 self.fetch(agent, node, number, job).unwrap_or_else(refuse)
             }
+            Request::Pod { node, job, token } => {
+                self.begin_pod(node, job, token).unwrap_or_else(refuse)
+            }
             Request::Sync { jobs, .. } if jobs.len() > AGENT_JOB_COUNT_MAX => {
                 refuse(RefusedFetch::by_rule(format!(
                     "{} jobs are more than a node runs at once",
@@ -295,6 +314,25 @@ impl Broker {
             }
             _ => unreachable!("matched above"),
         }
+    }
+
+    /// Registers the job of a pod by the pod's token.
+    fn begin_pod(
+        &self,
+        node: &NodeName,
+        job: &JobId,
+        token: &PodToken,
+    ) -> Result<Answer, RefusedFetch> {
+        let Some(cluster) = &self.config.pods else {
+            let reason = "this broker knows no cluster (--pod-issuer)";
+            return Err(RefusedFetch::by_rule(reason.into()));
+        };
+        let reply = match cluster.identify(token, (job, node), self.clock.now_s()) {
+            Ok(pod) => self.begin(job, &pod.user, vec![node.clone()], pod.expires_s, &pod.account),
+            Err(error @ PodError::File { .. }) => unavailable(&Error::Pods(error)),
+            Err(error) => return Err(RefusedFetch::by_rule(error.to_string())),
+        };
+        Ok((reply, Zeroizing::default()))
     }
 
     fn fetch(
@@ -414,7 +452,8 @@ impl Broker {
                     ..Event::default()
                 };
                 self.records.write(Act::TicketWithdrawn, event);
-                Reply::Done
+                // A pod runs on one node, which has said that it is gone.
+                if job.as_str().starts_with(POD_PREFIX) { self.end(job) } else { Reply::Done }
             }
         }
     }

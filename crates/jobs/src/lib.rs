@@ -11,6 +11,7 @@
 //! | [`limits`] | all bounds |
 //! | [`wire`], `channel` | messages, and the connections that carry them |
 //! | [`spool`] | ends of jobs that the broker has not heard yet |
+//! | [`pods`] | tokens of Kubernetes, which say who a pod is |
 //! | [`broker`] | the broker: store, minting, audit records, listeners |
 //! | [`agent`] | the agent: caches of tickets, renewal, state across restarts |
 //! | `faults`, `clock` | failures that `vouch check` shows; the time |
@@ -27,6 +28,7 @@ pub mod fuzzing;
 pub mod hostlist;
 pub mod limits;
 pub mod names;
+pub mod pods;
 mod registry;
 pub mod spool;
 pub mod wire;
@@ -64,6 +66,8 @@ pub enum Error {
     /// A request that the other side cannot answer now.
     #[error("not available: {0}")]
     Unavailable(String),
+    #[error("{0}")]
+    Pods(#[from] pods::PodError),
     #[error("{0}")]
     Configuration(String),
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_gss_mit::{DelegatedTickets, KerberosError};
+use vouch_testkit::kubernetes::Cluster;
 use zeroize::Zeroizing;
 
 use crate::Error;
@@ -18,6 +19,8 @@ use crate::broker::{self, Broker, BrokerConfig, NodePrincipals};
 use crate::clock::Clock;
 use crate::limits::Limits;
 use crate::names::{JobId, NodeName, UserName};
+use crate::pods::PodToken;
+use crate::pods::tests::config as config_of;
 use crate::wire::{Reply, Request};
 
 const DAY_S: u64 = 86_400;
@@ -91,6 +94,7 @@ struct Site {
     interruption: Interruption,
     link: VirtualLink,
     user: nix::unistd::User,
+    cluster: Option<Cluster>,
 }
 
 impl Site {
@@ -108,6 +112,7 @@ impl Site {
             interruption,
             link: VirtualLink::default(),
             user,
+            cluster: None,
         }
     }
 
@@ -133,6 +138,7 @@ impl Site {
             scheduler_group: None,
             nodes: NodePrincipals { realm: "R".into(), domain: String::new(), shared: Vec::new() },
             state: self.path("broker"),
+            pods: self.cluster.as_ref().map(config_of),
             spool: self.path("spool"),
             limits: Limits { uid_min: 0, ..Limits::default() },
         };
@@ -378,4 +384,42 @@ fn users_of_a_domain_have_principals_of_its_realm_only() {
     // The name service of the test has no such users.
     assert!(begin("AD\\alice").contains("unknown on the broker's host"));
     assert!(begin("OTHER\\alice").contains("--user-domain"));
+}
+
+#[test]
+fn pod_has_tickets_while_its_token_is_shown() {
+    let mut site = Site::new();
+    site.cluster = Some(Cluster::new(&format!("physics/simulation {}\n", site.user.name)));
+    site.start_broker();
+    let agent = site.agent();
+    let token = |end_s| PodToken::new(site.cluster.as_ref().unwrap().token(end_s));
+    let (first, second) = (JobId::parse("pod-u1.v1").unwrap(), JobId::parse("pod-u1.v2").unwrap());
+    let ended = agent.enter_pod(&first, token(BEGIN_S));
+    assert!(matches!(&ended, Err(Error::Refused(why)) if why.contains("has ended")), "{ended:?}");
+    assert_eq!(site.tickets_end_s(), None);
+    for job in [&first, &second] {
+        agent.enter_pod(job, token(BEGIN_S + 20 * MINUTE_S)).unwrap();
+    }
+    assert_eq!(site.tickets_end_s(), Some(BEGIN_S + 20 * MINUTE_S));
+    // A newer token moves the deadline, and the tickets follow at the middle of their life.
+    site.pass(10 * MINUTE_S);
+    let minted = site.minted.load(Ordering::Relaxed);
+    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S)).unwrap();
+    assert_eq!(site.minted.load(Ordering::Relaxed), minted);
+    agent.step(false, &mut None);
+    assert_eq!(site.tickets_end_s(), Some(BEGIN_S + 70 * MINUTE_S));
+    // The pod ends: its second volume first.
+    agent.leave(&second, "ended on the node").unwrap();
+    assert!(site.tickets_end_s().is_some());
+    agent.leave(&first, "ended on the node").unwrap();
+    assert_eq!(site.tickets_end_s(), None);
+    agent.step(true, &mut None);
+    // A thief of the node's key, or of the job's name, comes too late.
+    let again = agent.enter(&first, None);
+    assert!(matches!(&again, Err(Error::Refused(_))), "{again:?}");
+    // A pod whose token is shown no more.
+    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S)).unwrap();
+    site.pass(61 * MINUTE_S);
+    agent.step(true, &mut None);
+    assert_eq!((site.tickets_end_s(), site.holder_count()), (None, 0));
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use zeroize::Zeroizing;
 
 use crate::names::{JobId, NodeName, UserName};
+use crate::pods::PodToken;
 
 /// A request to the broker, or to the agent of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,10 +28,14 @@ pub enum Request {
     Fetch { node: NodeName, agent: String, job: JobId },
     /// An agent: which of these jobs have ended?
     Sync { node: NodeName, jobs: Vec<JobId> },
+    /// An agent: a pod begins on its node, and shows its token. Its job is registered until the token's end.
+    Pod { node: NodeName, job: JobId, token: PodToken },
     /// An agent: it has removed the tickets of a job.
     Left { node: NodeName, agent: String, job: JobId, why: String },
     /// The prolog of this machine: a job begins here. The agent answers when the tickets are there.
     Enter { job: JobId, uid: Option<u32> },
+    /// The driver of this machine's pods: as `Enter`, by the token of the pod.
+    EnterPod { job: JobId, token: PodToken },
     /// The epilog of this machine: a job has ended here. The tickets are gone when the agent answers.
     Leave { job: JobId },
 }

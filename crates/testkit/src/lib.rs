@@ -5,6 +5,7 @@
 pub mod cephfs_cluster;
 pub mod kdc;
 pub mod kill_on_drop;
+pub mod kubernetes;
 pub mod ldap;
 pub mod memcheck;
 pub mod moving_address;

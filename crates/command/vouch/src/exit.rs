@@ -223,7 +223,9 @@ fn code_of_export(error: &ExportError) -> Code {
 fn code_of_jobs(error: &vouch_jobs::Error) -> Code {
     use vouch_jobs::Error;
     match error {
-        Error::Kerberos(_) | Error::Configuration(_) | Error::Exposed(_) => Code::BadInput,
+        Error::Kerberos(_) | Error::Configuration(_) | Error::Exposed(_) | Error::Pods(_) => {
+            Code::BadInput
+        }
         Error::Refused(_) | Error::NoAccount(_) => Code::Refused,
         Error::Unavailable(_) | Error::Connection(_) => Code::Unreachable,
         Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,

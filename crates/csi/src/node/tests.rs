@@ -19,6 +19,7 @@ fn service(directory: &Path) -> NodeService {
         records,
         volumes: Locks::default(),
         asked: Locks::default(),
+        tickets: Arc::new(PodTickets::new(directory.join("agent.sock"))),
     }
 }
 
@@ -65,7 +66,7 @@ async fn hung_volume_keeps_one_thread() {
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let options = std::ffi::CString::new(options).unwrap();
     mount("hung", &target, "fuse", MountFlags::empty(), &*options).unwrap();
-    let volume = Volume::Export { source: "s:/".into(), options: String::new() };
+    let volume = Volume::Export { source: "s:/".into(), options: String::new(), job: None };
     service.records.add("v", &target, volume).unwrap();
     let stats = || {
         let (service, path) = (service.clone(), target.display().to_string());
@@ -89,4 +90,66 @@ async fn hung_volume_keeps_one_thread() {
     unmount(&target, UnmountFlags::DETACH).unwrap();
     let status = second.expect("an answer").unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
+}
+
+/// An agent that says yes, and notes what it was asked.
+fn agent(socket: &Path) -> std::sync::mpsc::Receiver<serde_json::Value> {
+    use std::io::{Read as _, Write as _};
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let (send, asked) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let (mut connection, mut lengths) = (connection.unwrap(), [0; 8]);
+            connection.read_exact(&mut lengths).unwrap();
+            let len = u32::from_be_bytes(*lengths.last_chunk().unwrap());
+            let mut text = vec![0; len as usize];
+            connection.read_exact(&mut text).unwrap();
+            send.send(serde_json::from_slice(&text).unwrap()).unwrap();
+            let reply = vouch_jobs::wire::encode(&vouch_jobs::wire::Reply::Done, b"");
+            connection.write_all(&(reply.len() as u32).to_be_bytes()).unwrap();
+            connection.write_all(&reply).unwrap();
+        }
+    });
+    asked
+}
+
+/// The mount fails here, as its server is nobody: then the tickets are gone too.
+#[tokio::test]
+async fn token_of_the_pod_is_shown_and_its_job_ends_with_the_volume() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = service(directory.path());
+    let asked = agent(&directory.path().join("agent.sock"));
+    let tokens = r#"{"vouch-jobs":{"token":"a.b.c","expirationTimestamp":"2027-01-01T00:00:00Z"}}"#;
+    let publish = |context: &[(&str, &str)]| {
+        let export =
+            [("server", "192.0.2.1"), ("share", "/v"), ("sec", "krb5p"), ("podTickets", "true")];
+        let context = export.iter().chain(context);
+        service.node_publish_volume(Request::new(NodePublishVolumeRequest {
+            volume_id: "v".into(),
+            target_path: directory.path().join("pod").display().to_string(),
+            volume_capability: Some(VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume {
+                    mount_flags: vec!["vers=4,wrong".into()],
+                    ..Default::default()
+                })),
+                access_mode: None,
+            }),
+            volume_context: context.map(|&(key, value)| (key.into(), value.into())).collect(),
+            ..Default::default()
+        }))
+    };
+    let uid = ("csi.storage.k8s.io/pod.uid", "6f4d2b1e-5a34-4c58-b7ad-0f5a3b1e2c77");
+    for (context, missing) in [(&[][..], "podInfoOnMount"), (&[uid][..], "tokenRequests")] {
+        let status = publish(context).await.unwrap_err();
+        assert!(status.message().contains(missing), "{status}");
+    }
+    assert!(asked.try_recv().is_err());
+    let failed = publish(&[uid, ("csi.storage.k8s.io/serviceAccount.tokens", tokens)]).await;
+    assert!(failed.unwrap_err().message().contains("mount"));
+    let (entered, left) = (asked.recv().unwrap(), asked.recv().unwrap());
+    assert_eq!((&entered["request"], &entered["token"]), (&"enter-pod".into(), &"a.b.c".into()));
+    assert_eq!((&left["request"], &left["job"]), (&"leave".into(), &entered["job"]));
+    let job = entered["job"].as_str().unwrap();
+    assert!(job.starts_with(&format!("pod-{}.", uid.1)), "{job}");
+    assert!(!directory.path().join("pod").exists());
 }

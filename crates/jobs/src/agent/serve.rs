@@ -70,6 +70,7 @@ impl Agent {
                 peer.as_raw()
             ))),
             Request::Enter { job, uid } => self.enter(&job, uid),
+            Request::EnterPod { job, token } => self.enter_pod(&job, token),
             Request::Leave { job } => self.leave(&job, "ended on the node"),
             _ => Err(Error::Refused("the agent takes prologs and epilogs only".into())),
         };

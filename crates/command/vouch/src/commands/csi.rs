@@ -69,6 +69,9 @@ pub(crate) struct Args {
     /// Enforce capacity: each export has quota=, see vouch-export(1).
     #[arg(long, requires = "export_root")]
     quota: bool,
+    /// Socket of `vouch jobs agent` on this node, for volumes with podTickets.
+    #[arg(long, value_name = "PATH", default_value = super::jobs::AGENT_SOCKET)]
+    jobs_agent: PathBuf,
     /// Address of the metrics and health page. The same is on the status socket, see vouch-status(1).
     #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
     metrics: Option<SocketAddr>,
@@ -113,6 +116,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         mount_options: args.mount_options,
         idle_max: args.idle_max,
         exports,
+        jobs_agent: args.jobs_agent,
         metrics: args.metrics,
     };
     client_options::block_on(async {

@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 }
 
 const BROKER_SOCKET: &str = "/run/vouch-jobs/broker.sock";
-const AGENT_SOCKET: &str = "/run/vouch-jobs-agent/agent.sock";
+pub(super) const AGENT_SOCKET: &str = "/run/vouch-jobs-agent/agent.sock";
 const SPOOL: &str = "/var/spool/vouch-jobs";
 
 /// Listens on a Unix socket, in place of the one of an ended process.

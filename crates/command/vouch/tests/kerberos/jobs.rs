@@ -2,6 +2,7 @@
 //! ways in which tickets are refused and taken away.
 
 pub(crate) mod array;
+mod pods;
 mod site;
 mod slurm;
 

@@ -10,7 +10,9 @@ use vouch_daemon::status::DaemonKind;
 use vouch_daemon::{audit_trail, listener, service_manager};
 use vouch_jobs::broker::{Broker, BrokerConfig, BrokerReport, Listeners, NodePrincipals};
 use vouch_jobs::limits::{Limits, SERVICE_COUNT_MAX};
+use vouch_jobs::pods::PodCluster;
 use vouch_jobs::{PORT_DEFAULT, SERVICE};
+use vouch_trust::Access;
 
 use super::status_page::StatusPage;
 use super::{BROKER_SOCKET, SPOOL, listen};
@@ -69,6 +71,18 @@ pub(super) struct Args {
     /// repeated. The first agent that asks for a job under a node's name gets its tickets.
     #[arg(long, value_name = "PRINCIPAL")]
     shared_node_principal: Vec<String>,
+    /// Issuer of the tokens of a Kubernetes cluster, whose pods get tickets: see docs/kubernetes.md.
+    #[arg(long, value_name = "URL", requires_all = ["pod_keys", "pod_users"])]
+    pod_issuer: Option<String>,
+    /// Public keys of the cluster, as `kubectl get --raw /openid/v1/jwks` prints them.
+    #[arg(long, value_name = "FILE", requires = "pod_issuer")]
+    pod_keys: Option<PathBuf>,
+    /// Users of the cluster's service accounts: lines NAMESPACE/SERVICEACCOUNT USER, or NAMESPACE/* USER.
+    #[arg(long, value_name = "FILE", requires = "pod_issuer")]
+    pod_users: Option<PathBuf>,
+    /// Audience of the tokens.
+    #[arg(long, value_name = "TEXT", default_value = SERVICE)]
+    pod_audience: String,
     /// Longest life of a ticket.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration)]
     ticket_life: Duration,
@@ -172,6 +186,7 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
             domain,
             shared: all(&args.shared_node_principal)?,
         },
+        pods: pods(args)?,
         state: args.state.clone(),
         spool: args.spool.clone(),
         limits: Limits {
@@ -184,6 +199,24 @@ fn config(args: &Args) -> Outcome<BrokerConfig> {
         },
         principal,
     })
+}
+
+fn pods(args: &Args) -> Outcome<Option<PodCluster>> {
+    let (Some(issuer), Some(keys), Some(users)) =
+        (&args.pod_issuer, &args.pod_keys, &args.pod_users)
+    else {
+        return Ok(None);
+    };
+    let (issuer, audience) = (issuer.clone(), args.pod_audience.clone());
+    let cluster = PodCluster { issuer, audience, keys: keys.clone(), users: users.clone() };
+    // Who may write these files decides whose tickets a pod gets.
+    for file in [keys, users] {
+        if let Some(exposure) = vouch_trust::find_exposure(file, Access::Read).at(file.display())? {
+            return Err(Failure::input(file.display(), exposure));
+        }
+    }
+    cluster.check().map_err(|error| Failure::input("--pod-issuer", error))?;
+    Ok(Some(cluster))
 }
 
 /// User and group. None for a user that this host does not have: a broker without Slurm.

@@ -14,6 +14,7 @@ use vouch_audit::keys::Ratchet;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
 
 use vouch_testkit::kdc;
+use vouch_testkit::kubernetes::Cluster;
 use vouch_testkit::ldap::LdapRealm;
 use vouch_testkit::require;
 
@@ -28,6 +29,8 @@ pub(crate) struct Site {
     /// Connections of agents at once. One address may have a quarter.
     pub(crate) connections_max: u32,
     life: Duration,
+    /// Whose pods get tickets.
+    pub(crate) cluster: Option<Cluster>,
     broker: Option<Child>,
     agents: BTreeMap<String, Child>,
 }
@@ -90,6 +93,7 @@ impl Site {
             address,
             connections_max: 512,
             life,
+            cluster: None,
             broker: None,
             agents,
         };
@@ -173,6 +177,10 @@ impl Site {
         command.args(services.iter().flat_map(|service| ["--service", service]));
         if self.shared {
             command.args(["--shared-node-principal", "host/image"]);
+        }
+        if let Some(cluster) = &self.cluster {
+            command.args(["--pod-issuer", Cluster::ISSUER, "--pod-keys"]).arg(cluster.keys());
+            command.arg("--pod-users").arg(cluster.users());
         }
         command
             .arg("--keytab")

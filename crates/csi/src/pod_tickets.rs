@@ -1,0 +1,101 @@
+//! Tickets of Kerberos for the users of pods: kubelet gives the driver a token of the pod's service account,
+//! and `vouch jobs agent` of the node shows it to the broker.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tonic::Status;
+use vouch_jobs::names::JobId;
+use vouch_jobs::pods::{POD_PREFIX, PodToken};
+use vouch_jobs::wire::Request;
+use vouch_jobs::{Error, SERVICE, ask_local};
+
+use crate::attributes::{ExportMount, invalid};
+use crate::csi_v1::NodePublishVolumeRequest;
+use crate::records::digest;
+
+/// A pod's token for one of its volumes.
+pub(crate) struct Shown {
+    pub(crate) job: JobId,
+    token: String,
+}
+
+/// Of one audience.
+#[derive(Deserialize)]
+struct Token {
+    token: String,
+}
+
+impl Shown {
+    /// `None` for an export without tickets of its pod.
+    pub(crate) fn of_request(
+        request: &NodePublishVolumeRequest,
+        target: &Path,
+        export: &ExportMount,
+    ) -> Result<Option<Self>, Status> {
+        if !export.has_pod_tickets {
+            return Ok(None);
+        }
+        let context = &request.volume_context;
+        let uid = context.get("csi.storage.k8s.io/pod.uid").ok_or_else(|| {
+            invalid("podTickets: the CSIDriver object needs podInfoOnMount: true")
+        })?;
+        // Kubernetes 1.35 can put it among the secrets.
+        let tokens = [&request.secrets, context].into_iter().find_map(|map| map.get(TOKENS));
+        let tokens: HashMap<String, Token> =
+            tokens.and_then(|tokens| serde_json::from_str(tokens).ok()).unwrap_or_default();
+        let token = tokens.into_iter().find(|(audience, _)| audience == SERVICE);
+        let Some((_, Token { token })) = token else {
+            return Err(invalid(&format!(
+                "podTickets: the CSIDriver object needs tokenRequests with the audience {SERVICE}"
+            )));
+        };
+        let volume = &digest(target.as_os_str().as_encoded_bytes())[..16];
+        let job = JobId::parse(&format!("{POD_PREFIX}{uid}.{volume}"))
+            .map_err(|error| invalid(&format!("podTickets: {error}")))?;
+        Ok(Some(Self { job, token }))
+    }
+}
+
+pub(crate) struct PodTickets {
+    agent: PathBuf,
+    /// Digests of the newest tokens: kubelet calls again each minute with the same one.
+    shown: Mutex<HashMap<JobId, String>>,
+}
+
+impl PodTickets {
+    pub(crate) fn new(agent: PathBuf) -> Self {
+        Self { agent, shown: Mutex::default() }
+    }
+
+    /// Returns when the node has the tickets.
+    pub(crate) fn show(&self, Shown { job, token }: Shown) -> Result<(), Status> {
+        let known = digest(token.as_bytes());
+        if self.shown.lock().get(&job) == Some(&known) {
+            return Ok(());
+        }
+        let request = Request::EnterPod { job: job.clone(), token: PodToken::new(token) };
+        ask_local(&self.agent, &request).map_err(|error| match error {
+            Error::Refused(why) => Status::permission_denied(format!("podTickets: {why}")),
+            Error::Io { path, source } => Status::unavailable(format!(
+                "podTickets: {}: {source}; does `vouch jobs agent` run on this node?",
+                path.display()
+            )),
+            other => Status::unavailable(format!("podTickets: {other}")),
+        })?;
+        self.shown.lock().insert(job, known);
+        Ok(())
+    }
+
+    /// A pod must be able to end without its agent: the tickets end with the token then.
+    pub(crate) fn end(&self, job: &JobId) {
+        self.shown.lock().remove(job);
+        if let Err(error) = ask_local(&self.agent, &Request::Leave { job: job.clone() }) {
+            tracing::error!(%job, "{error}; the tickets of the pod stay until its token ends");
+        }
+    }
+}
+
+const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
