@@ -3,6 +3,7 @@
 //! An image is unpacked in memory: its files go into the database as they are read, its directories
 //! at the end. No file of it is made on this machine, so that needs no privileges.
 
+mod chunked;
 mod config;
 mod digest;
 mod download;

@@ -1,23 +1,22 @@
-//! Packs a directory of a tree as an image of one layer, into an image layout. Equal directories give
-//! equal bytes, with one version of the library of zstd.
+//! Packs a directory of a tree as an image of one layer, into an image layout.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 use tokio::task::JoinHandle;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Blob, Content, FileType, Inode};
 use vouch_tree_client::{Position, Seek, Tree};
 
+use crate::chunked::{Described, LayerWriter, describe};
 use crate::config::{
-    CONFIG_NAME, CONFIG_TYPE, Descriptor, INDEX_TYPE, Index, LAYER_TYPE, MANIFEST_TYPE, Manifest,
-    PlatformJson, REF_NAME, kept,
+    CONFIG_NAME, CONFIG_TYPE, Descriptor, INDEX_TYPE, Index, MANIFEST_TYPE, Manifest, PlatformJson,
+    REF_NAME, kept,
 };
 use crate::digest::Sha256Digest;
 use crate::error::Error;
@@ -25,7 +24,7 @@ use crate::merge::printable;
 use crate::platform::Platform;
 use crate::registry::{Registry, RegistryOptions};
 use crate::source::{Place, PlaceKind};
-use crate::tar_writer::{self, BLOCK_LEN};
+use crate::tar_writer;
 
 /// An image in a layout.
 pub struct Packed {
@@ -54,7 +53,7 @@ pub async fn pack(
     std::fs::create_dir_all(&blobs).map_err(Error::io(blobs.display()))?;
     let mut packing = Packing {
         tree: tree.clone(),
-        sink: Sink::new(dir)?,
+        layer: LayerWriter::new(dir)?,
         waiting: VecDeque::new(),
         links: HashMap::new(),
         config: None,
@@ -63,8 +62,8 @@ pub async fn pack(
         opaque: 0,
     };
     packing.directories(root).await?;
-    let Packing { sink, config, entries, left_out, opaque, .. } = packing;
-    let (layer, diff_id) = sink.finish(dir)?;
+    let Packing { layer, config, entries, left_out, opaque, .. } = packing;
+    let (layer, diff_id) = layer.finish(dir)?;
     let layer_len = layer.size;
     let (config, platform) = configuration(config, platform, &diff_id);
     let config = put(dir, CONFIG_TYPE, &config)?;
@@ -190,7 +189,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 struct Packing {
     tree: Arc<Tree>,
-    sink: Sink,
+    layer: LayerWriter,
     /// In the order of the archive; contents of small files are fetched meanwhile.
     waiting: VecDeque<Waiting>,
     /// First path of each file with several.
@@ -204,6 +203,7 @@ struct Packing {
 struct Waiting {
     path: Vec<u8>,
     header: Vec<u8>,
+    described: Described,
     data: Data,
 }
 
@@ -275,6 +275,7 @@ impl Packing {
             return Ok(());
         };
         self.entries += 1;
+        let described = describe(path, inode, &xattrs, link.as_deref());
         let data = match &inode.content {
             Content::Regular { blob, .. } if link.is_none() && blob.size > SMALL_LEN_MAX => {
                 Data::Large(blob.clone())
@@ -286,7 +287,7 @@ impl Packing {
             }
             _ => Data::None,
         };
-        self.waiting.push_back(Waiting { path: path.to_vec(), header, data });
+        self.waiting.push_back(Waiting { path: path.to_vec(), header, described, data });
         if self.waiting.len() > WAITING_COUNT_MAX {
             self.write_first().await?;
         }
@@ -294,26 +295,28 @@ impl Packing {
     }
 
     async fn write_first(&mut self) -> Result<(), Error> {
-        let Some(Waiting { path, header, data }) = self.waiting.pop_front() else { return Ok(()) };
+        let Some(Waiting { path, header, described, data }) = self.waiting.pop_front() else {
+            return Ok(());
+        };
         let failed = || Error::io(printable(&path));
-        self.sink.write_all(&header).map_err(failed())?;
-        let size = match data {
+        let size = match &data {
             Data::None => 0,
+            Data::Fetched(_, size) => *size,
+            Data::Large(blob) => blob.size,
+        };
+        self.layer.begin(&header, described, size).map_err(failed())?;
+        match data {
+            Data::None => {}
             Data::Fetched(read, size) => {
                 let bytes = read.await.map_err(|e| failed()(io::Error::other(e)))??;
                 if bytes.len() as u64 != size {
                     return Err(failed()(io::ErrorKind::UnexpectedEof.into()));
                 }
-                self.sink.write_all(&bytes).map_err(failed())?;
-                size
+                self.layer.content(&bytes).map_err(failed())?;
             }
-            Data::Large(blob) => {
-                self.large(&path, &blob).await?;
-                blob.size
-            }
-        };
-        let padding = size.next_multiple_of(BLOCK_LEN as u64) - size;
-        self.sink.write_all(&ZEROS[..padding as usize]).map_err(failed())
+            Data::Large(blob) => self.large(&path, &blob).await?,
+        }
+        self.layer.end().map_err(failed())
     }
 
     async fn large(&mut self, path: &[u8], blob: &Blob) -> Result<(), Error> {
@@ -324,7 +327,7 @@ impl Packing {
             let data = self.tree.seek(blob, at, Seek::Data).await?.unwrap_or(blob.size);
             while at < data {
                 let len = (data - at).min(ZEROS.len() as u64);
-                self.sink.write_all(&ZEROS[..len as usize]).map_err(failed())?;
+                self.layer.content(&ZEROS[..len as usize]).map_err(failed())?;
                 at += len;
             }
             let end = match at < blob.size {
@@ -336,70 +339,11 @@ impl Packing {
                 if bytes.is_empty() {
                     return Err(failed()(io::ErrorKind::UnexpectedEof.into()));
                 }
-                self.sink.write_all(&bytes).map_err(failed())?;
+                self.layer.content(&bytes).map_err(failed())?;
                 at += bytes.len() as u64;
             }
         }
         Ok(())
-    }
-}
-
-/// The layer: hashed, compressed, hashed again.
-struct Sink {
-    path: PathBuf,
-    plain: Sha256,
-    zstd: zstd::Encoder<'static, Hashed>,
-}
-
-struct Hashed {
-    file: BufWriter<File>,
-    hash: Sha256,
-    len: u64,
-}
-
-impl Sink {
-    fn new(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join("layer.partial");
-        let file = File::create_new(&path).map_err(Error::io(path.display()))?;
-        let hashed = Hashed { file: BufWriter::new(file), hash: Sha256::new(), len: 0 };
-        let zstd = zstd::Encoder::new(hashed, LEVEL).map_err(Error::io("zstd"))?;
-        Ok(Self { path, plain: Sha256::new(), zstd })
-    }
-
-    fn finish(mut self, dir: &Path) -> Result<(Descriptor, Sha256Digest), Error> {
-        let failed = || Error::io(dir.display());
-        self.write_all(&ZEROS[..2 * BLOCK_LEN]).map_err(failed())?;
-        let Hashed { mut file, hash, len } = self.zstd.finish().map_err(failed())?;
-        file.flush().map_err(failed())?;
-        let digest = Sha256Digest(hash.finalize().into());
-        std::fs::rename(&self.path, dir.join(digest.path())).map_err(failed())?;
-        let diff_id = Sha256Digest(self.plain.finalize().into());
-        Ok((Descriptor::new(LAYER_TYPE, digest, len), diff_id))
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.zstd.write(bytes)?;
-        self.plain.update(&bytes[..len]);
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.zstd.flush()
-    }
-}
-
-impl Write for Hashed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let len = self.file.write(bytes)?;
-        self.hash.update(&bytes[..len]);
-        self.len += len as u64;
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 
@@ -414,5 +358,3 @@ const SMALL_LEN_MAX: u64 = 1 << 20;
 const WAITING_COUNT_MAX: usize = 64;
 
 const STEP_LEN: u64 = 1 << 20;
-
-const LEVEL: i32 = 3;

@@ -54,10 +54,10 @@ fn mounted_by_buildah(site: &TestSite, image: &str, link: &str) {
 }
 
 #[test]
-#[ignore = "needs root, FUSE, python3, attr, buildah, docker-registry and busybox"]
+#[ignore = "needs root, FUSE, python3, attr, buildah, docker-registry, curl and busybox"]
 fn images_become_trees_and_trees_become_images() {
     require("root", is_root());
-    require_programs(&["python3", "setfattr", "buildah", "docker-registry", "busybox"]);
+    require_programs(&["python3", "setfattr", "buildah", "docker-registry", "curl", "busybox"]);
     let site = TestSite::new();
     build(&site);
     let registry = free_port();
@@ -135,6 +135,12 @@ fn images_become_trees_and_trees_become_images() {
     buildah(&site, &["pull", "--quiet", "oci-archive:again.tar"]);
     let pushed = format!("docker://127.0.0.1:{registry}/again:1");
     site.run_ok(["get", &name, "--plain-http", "--oci", &pushed]);
+    // Of the table of contents, for clients that fetch single files.
+    let manifest = format!("http://127.0.0.1:{registry}/v2/again/manifests/1");
+    let accept = "Accept: application/vnd.oci.image.manifest.v1+json";
+    site.run_tool("curl", &["-sf", "-H", accept, "-o", "manifest", &manifest]);
+    let layer = &site.json("manifest")["layers"][0]["annotations"];
+    assert_contains!(layer.to_string(), "zstd-chunked.manifest-position", "tarsplit-position");
     buildah(&site, &["pull", "--quiet", "--tls-verify=false", &pushed]);
     let again = format!("127.0.0.1:{registry}/again:1");
     mounted_by_buildah(&site, &again, "again");
