@@ -174,15 +174,21 @@ impl NodeService {
         target: &Path,
         volume: &Volume,
     ) -> Result<bool, Status> {
-        let Some(record) = self.records.get(target) else { return Ok(false) };
-        if record.volume_id != volume_id || record.volume != *volume {
-            return Err(Status::already_exists(format!(
-                "{}: volume {} is published here",
-                target.display(),
-                record.volume_id
-            )));
+        Ok(self.is_recorded(volume_id, target, volume)?
+            && self.usage(target.to_owned()).await.is_ok())
+    }
+
+    fn is_recorded(&self, volume_id: &str, target: &Path, volume: &Volume) -> Result<bool, Status> {
+        match self.records.get(target) {
+            Some(record) if record.volume_id != volume_id || record.volume != *volume => {
+                Err(Status::already_exists(format!(
+                    "{}: volume {} is published here",
+                    target.display(),
+                    record.volume_id
+                )))
+            }
+            record => Ok(record.is_some()),
         }
-        Ok(self.usage(target.to_owned()).await.is_ok())
     }
 
     async fn usage(&self, target: PathBuf) -> Result<Vec<VolumeUsage>, Status> {
@@ -274,15 +280,13 @@ impl NodeService {
         let (source_text, options_text) = (source.clone(), options.clone());
         let job = pod.as_ref().map(|pod| pod.job.clone());
         let volume = Volume::Export { source: source_text, options: options_text, job };
-        if self.is_published(volume_id, target, &volume).await? {
+        if self.is_recorded(volume_id, target, &volume)? {
+            // Nothing here asks the server, which may be away: kubelet calls each minute for a newer
+            // token, and a running pod keeps its mount.
             let point = target.to_owned();
-            let mount = blocking(move || {
-                vouch_tree_mount::mount_on(&point)
-                    .map_err(|error| Status::internal(error.to_string()))
-            })
-            .await?;
-            if mount.is_some() {
-                // kubelet shows a newer token before the last one ends.
+            let table = || vouch_tree_mount::mounts().map_err(|e| Status::internal(e.to_string()));
+            let is_mounted = move || Ok(table()?.iter().any(|(mounted, _)| *mounted == point));
+            if blocking(is_mounted).await? {
                 return self.show(pod).await;
             }
         }

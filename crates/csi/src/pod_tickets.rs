@@ -1,8 +1,10 @@
 //! Tickets of Kerberos for the users of pods: kubelet gives the driver a token of the pod's service account,
 //! and `vouch jobs agent` of the node shows it to the broker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -14,7 +16,7 @@ use vouch_jobs::{Error, SERVICE, ask_local};
 
 use crate::attributes::{ExportMount, invalid};
 use crate::csi_v1::NodePublishVolumeRequest;
-use crate::records::digest;
+use crate::records::{digest, read, write_durably};
 
 /// A pod's token for one of its volumes.
 pub(crate) struct Shown {
@@ -61,21 +63,30 @@ impl Shown {
 
 pub(crate) struct PodTickets {
     agent: PathBuf,
-    /// Digests of the newest tokens: kubelet calls again each minute with the same one.
-    shown: Mutex<HashMap<JobId, String>>,
+    /// Digests of the newest tokens, and when: kubelet calls again each minute with the same one.
+    shown: Mutex<HashMap<JobId, (String, Instant)>>,
+    /// Jobs whose end the agent has not heard yet, also for the next driver.
+    unended: Mutex<BTreeSet<JobId>>,
+    file: PathBuf,
 }
 
 impl PodTickets {
-    pub(crate) fn new(agent: PathBuf) -> Self {
-        Self { agent, shown: Mutex::default() }
+    /// `file` keeps ends of which the agent has not heard.
+    pub(crate) fn open(agent: PathBuf, file: PathBuf) -> io::Result<Self> {
+        let unended = if file.exists() { read(&file)? } else { BTreeSet::new() };
+        Ok(Self { agent, shown: Mutex::default(), unended: Mutex::new(unended), file })
     }
 
     /// Returns when the node has the tickets.
     pub(crate) fn show(&self, Shown { job, token }: Shown) -> Result<(), Status> {
         let known = digest(token.as_bytes());
-        if self.shown.lock().get(&job) == Some(&known) {
+        // The agent may have lost the job meanwhile.
+        let is_recent =
+            |(last, at): &(String, Instant)| *last == known && at.elapsed() < SHOW_INTERVAL;
+        if self.shown.lock().get(&job).is_some_and(is_recent) {
             return Ok(());
         }
+        self.forget(&job);
         let request = Request::EnterPod { job: job.clone(), token: PodToken::new(token) };
         ask_local(&self.agent, &request).map_err(|error| match error {
             Error::Refused(why) => Status::permission_denied(format!("podTickets: {why}")),
@@ -85,17 +96,46 @@ impl PodTickets {
             )),
             other => Status::unavailable(format!("podTickets: {other}")),
         })?;
-        self.shown.lock().insert(job, known);
+        self.shown.lock().insert(job, (known, Instant::now()));
         Ok(())
     }
 
-    /// A pod must be able to end without its agent: the tickets end with the token then.
+    /// A pod must be able to end without its agent, which is told later.
     pub(crate) fn end(&self, job: &JobId) {
         self.shown.lock().remove(job);
-        if let Err(error) = ask_local(&self.agent, &Request::Leave { job: job.clone() }) {
-            tracing::error!(%job, "{error}; the tickets of the pod stay until its token ends");
+        let mut unended = self.unended.lock();
+        unended.insert(job.clone());
+        self.keep(&unended);
+        drop(unended);
+        if let Err(error) = self.retry() {
+            tracing::error!(%job, "{error}; the agent is told later that the pod has ended");
+        }
+    }
+
+    /// Tells the agent of ends. Call this at intervals.
+    pub(crate) fn retry(&self) -> Result<(), Error> {
+        let waiting = self.unended.lock().clone();
+        for job in waiting {
+            ask_local(&self.agent, &Request::Leave { job: job.clone() })?;
+            self.forget(&job);
+        }
+        Ok(())
+    }
+
+    fn forget(&self, job: &JobId) {
+        let mut unended = self.unended.lock();
+        if unended.remove(job) {
+            self.keep(&unended);
+        }
+    }
+
+    fn keep(&self, unended: &BTreeSet<JobId>) {
+        if let Err(error) = write_durably(&self.file, unended) {
+            tracing::error!("{}: {error}", self.file.display());
         }
     }
 }
+
+const SHOW_INTERVAL: Duration = Duration::from_secs(300);
 
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";

@@ -82,6 +82,8 @@ pub async fn run(
         exports.as_ref().map_or(state.join("volumes"), |exports| exports.root.join(".vouch-csi"));
     let volumes = Arc::new(ProvisionedVolumes::open(made).at("records of the controller")?);
     let exports = exports.map(Arc::new);
+    let tickets = PodTickets::open(jobs_agent, state.join("ended-pods.json")).at("ends of pods")?;
+    let tickets = Arc::new(tickets);
     let calls = Arc::new(Calls::default());
     let report = Report {
         driver_name: name.clone(),
@@ -103,7 +105,7 @@ pub async fn run(
             records,
             volumes: Locks::default(),
             asked: Locks::default(),
-            tickets: Arc::new(PodTickets::new(jobs_agent)),
+            tickets: tickets.clone(),
         }),
         calls,
     };
@@ -113,6 +115,8 @@ pub async fn run(
         trees.upgrade().await;
         loop {
             trees.maintain().await;
+            let tickets = tickets.clone();
+            let _ = tokio::task::spawn_blocking(move || tickets.retry()).await;
             tokio::time::sleep(MAINTENANCE_INTERVAL).await;
         }
     });

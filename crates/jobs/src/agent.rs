@@ -104,42 +104,42 @@ impl Agent {
 
     /// Gets tickets for a job that begins here, and writes them.
     pub(crate) fn enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
-        let entered = self.try_enter(job, expected_uid);
+        let entered = self.try_enter(job, expected_uid, None);
         if let Err(error) = &entered {
             self.note_refusal(job, error);
         }
         entered
     }
 
-    /// Shows the broker the token of a pod. A pod that has tickets keeps them, and its deadline moves to the
+    /// As `enter`, by the token of a pod. A pod that has tickets keeps them, and its deadline moves to the
     /// token's end.
     pub(crate) fn enter_pod(&self, job: &JobId, token: PodToken) -> Result<(), Error> {
-        let request = Request::Pod { node: self.config.node.clone(), job: job.clone(), token };
-        let shown = self.ask(&request).inspect_err(|error| self.note_refusal(job, error))?;
-        let (Reply::Begun { deadline_s }, _) = shown else {
-            return Err(Error::Unavailable("the broker registered no job".into()));
-        };
-        let mut accounts = self.accounts.lock();
-        match accounts.jobs.get_mut(job) {
-            Some(known) => {
-                known.deadline_s = deadline_s;
-                self.state.write(&accounts)
-            }
-            None => {
-                drop(accounts);
-                self.enter(job, None)
-            }
+        let entered = self.try_enter(job, None, Some(token));
+        if let Err(error) = &entered {
+            self.note_refusal(job, error);
         }
+        entered
     }
 
-    fn try_enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
+    fn try_enter(
+        &self,
+        job: &JobId,
+        expected_uid: Option<u32>,
+        token: Option<PodToken>,
+    ) -> Result<(), Error> {
         let (prolog, has_left) = {
             let mut accounts = self.accounts.lock();
             (accounts.begin_prolog(job), accounts.left.iter().any(|(left, _)| left == job))
         };
         // A job may begin here again. A report about its first run must not end the second one.
         let reported = if has_left { self.report_left() } else { Ok(()) };
-        let entered = reported.and_then(|()| self.fetch(job)).and_then(|tickets| {
+        let has_tickets =
+            reported.and_then(|()| token.map_or(Ok(false), |token| self.show(job, token)));
+        let entered = has_tickets.and_then(|has_tickets| {
+            if has_tickets {
+                return Ok(());
+            }
+            let tickets = self.fetch(job)?;
             let put = match expected_uid.filter(|expected| *expected != tickets.uid) {
                 Some(expected) => Err(Error::Refused(format!(
                     "job {job} runs as uid {expected} here, but user {} has uid {} at the broker",
@@ -152,6 +152,19 @@ impl Agent {
         self.accounts.lock().prologs.remove(&prolog);
         self.wake();
         entered
+    }
+
+    /// Registers the job of a pod. True if it has tickets here already.
+    fn show(&self, job: &JobId, token: PodToken) -> Result<bool, Error> {
+        let request = Request::Pod { node: self.config.node.clone(), job: job.clone(), token };
+        let (Reply::Begun { deadline_s }, _) = self.ask(&request)? else {
+            return Err(Error::Unavailable("the broker registered no job".into()));
+        };
+        let mut accounts = self.accounts.lock();
+        let Some(known) = accounts.jobs.get_mut(job) else { return Ok(false) };
+        known.deadline_s = deadline_s;
+        self.state.write(&accounts)?;
+        Ok(true)
     }
 
     /// For `vouch check`.

@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::clock::Clock;
 use crate::faults::{NO_ACCOUNT, Outage};
-use crate::limits::{AGENT_JOB_COUNT_MAX, Limits};
+use crate::limits::{AGENT_JOB_COUNT_MAX, Limits, POD_JOB_COUNT_MAX};
 use crate::names::{JobId, NodeName, UserName};
 use crate::pods::{POD_PREFIX, PodCluster, PodError, PodToken};
 use crate::registry::{Change, Holder, Refusal, Registry};
@@ -141,6 +141,9 @@ impl Broker {
     /// Answers the scheduler.
     pub(crate) fn answer_scheduler(&self, request: Request) -> Reply {
         match request {
+            Request::Begin { job, .. } if job.as_str().starts_with(POD_PREFIX) => {
+                Reply::Refused { reason: format!("jobs that begin with {POD_PREFIX} are pods'") }
+            }
             Request::Begin { job, user, nodes, deadline_s } => {
                 self.begin(&job, &user, nodes, deadline_s, "")
             }
@@ -327,7 +330,16 @@ impl Broker {
             let reason = "this broker knows no cluster (--pod-issuer)";
             return Err(RefusedFetch::by_rule(reason.into()));
         };
-        let reply = match cluster.identify(token, (job, node), self.clock.now_s()) {
+        let now_s = self.clock.now_s();
+        let identity = cluster.identify(token, (job, node), now_s);
+        if let (Ok(_), Some((pod, _))) = (&identity, job.as_str().split_once('.'))
+            && let Ok(pod) = JobId::parse(pod)
+            && self.registry.lock().others_of_pod(&pod, job, now_s) >= POD_JOB_COUNT_MAX
+        {
+            let reason = format!("the pod has {POD_JOB_COUNT_MAX} volumes already");
+            return Err(RefusedFetch::by_rule(reason));
+        }
+        let reply = match identity {
             Ok(pod) => self.begin(job, &pod.user, vec![node.clone()], pod.expires_s, &pod.account),
             Err(error @ PodError::File { .. }) => unavailable(&Error::Pods(error)),
             Err(error) => return Err(RefusedFetch::by_rule(error.to_string())),

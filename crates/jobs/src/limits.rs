@@ -53,6 +53,8 @@ pub(crate) const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Requests to the KDC at once.
 pub(crate) const KDC_REQUEST_COUNT_MAX: usize = 8;
+/// Volumes of one pod.
+pub(crate) const POD_JOB_COUNT_MAX: usize = 64;
 /// A cluster's keys, and the users of its pods.
 pub(crate) const POD_FILE_LEN_MAX: u64 = 1 << 20;
 /// Files of the spool in one pass.

@@ -72,6 +72,11 @@ pub enum PodError {
     Signature(PathBuf),
     #[error("the token has ended, or begins later; are the clocks right?")]
     Time,
+    #[error(
+        "the token is valid for more than {} s, and cannot be taken back; let tokenRequests ask for less",
+        LIFE_S_MAX
+    )]
+    Life,
     #[error("the token is of issuer {found:?}; the broker believes {expected:?} (--pod-issuer)")]
     Issuer { found: String, expected: String },
     #[error("the token is not for audience {0:?}; set tokenRequests of the CSIDriver object")]
@@ -101,6 +106,7 @@ struct Claims {
     iss: String,
     aud: OneOrMany,
     exp: u64,
+    iat: u64,
     #[serde(default)]
     nbf: u64,
     #[serde(rename = "kubernetes.io")]
@@ -175,6 +181,10 @@ impl PodCluster {
         if now_s >= claims.exp || now_s.saturating_add(CLOCK_SKEW_S) < claims.nbf {
             return Err(PodError::Time);
         }
+        // Whoever may ask for a token chooses its end.
+        if claims.exp.saturating_sub(claims.iat) > LIFE_S_MAX {
+            return Err(PodError::Life);
+        }
         let bound = claims.kubernetes.ok_or(PodError::Unbound)?;
         let (Some(pod), Some(place)) = (bound.pod, bound.node) else {
             return Err(PodError::Unbound);
@@ -227,7 +237,7 @@ impl PodCluster {
     fn user(&self, namespace: &str, account: &str) -> Result<UserName, PodError> {
         let text = read(&self.users)?;
         let whole = format!("{namespace}/*");
-        let mut found = None;
+        let (mut exact, mut of_all) = (None, None);
         for (number, line) in text.lines().enumerate() {
             let line = line.split('#').next().unwrap_or_default().trim();
             if line.is_empty() {
@@ -242,11 +252,14 @@ impl PodCluster {
                 return Err(wrong("write NAMESPACE/SERVICEACCOUNT, or NAMESPACE/*"));
             }
             let user = UserName::parse(user).map_err(|error| wrong(&error.to_string()))?;
-            if found.is_none() && (who == account || who == whole) {
-                found = Some(user);
-            }
+            let place = match who {
+                _ if who == account => &mut exact,
+                _ if who == whole => &mut of_all,
+                _ => continue,
+            };
+            place.get_or_insert(user);
         }
-        found.ok_or_else(|| PodError::NoUser {
+        exact.or(of_all).ok_or_else(|| PodError::NoUser {
             account: short(account.to_owned()),
             path: self.users.clone(),
         })
@@ -308,6 +321,9 @@ fn file(path: &Path) -> impl Fn(String) -> PodError + '_ {
 fn short(text: String) -> String {
     text.chars().filter(|c| !c.is_control()).take(128).collect()
 }
+
+/// Twice what the driver asks for.
+const LIFE_S_MAX: u64 = 7200;
 
 /// Of the broker and the cluster.
 const CLOCK_SKEW_S: u64 = 30;

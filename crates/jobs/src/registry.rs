@@ -171,6 +171,15 @@ impl Registry {
         self.changed(id)
     }
 
+    /// Live jobs but this one of the pod whose jobs begin with the prefix.
+    pub(crate) fn others_of_pod(&self, prefix: &JobId, id: &JobId, now_s: u64) -> usize {
+        let of_pod = self
+            .jobs
+            .range(prefix..)
+            .take_while(|(other, _)| other.as_str().starts_with(prefix.as_str()));
+        of_pod.filter(|(other, job)| *other != id && job.is_live(now_s)).count()
+    }
+
     /// What a node may get for a job now.
     ///
     /// # Errors

@@ -19,7 +19,9 @@ fn service(directory: &Path) -> NodeService {
         records,
         volumes: Locks::default(),
         asked: Locks::default(),
-        tickets: Arc::new(PodTickets::new(directory.join("agent.sock"))),
+        tickets: Arc::new(
+            PodTickets::open(directory.join("agent.sock"), directory.join("ended.json")).unwrap(),
+        ),
     }
 }
 
@@ -152,4 +154,21 @@ async fn token_of_the_pod_is_shown_and_its_job_ends_with_the_volume() {
     let job = entered["job"].as_str().unwrap();
     assert!(job.starts_with(&format!("pod-{}.", uid.1)), "{job}");
     assert!(!directory.path().join("pod").exists());
+}
+
+#[test]
+fn agent_that_was_away_hears_of_ends_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let open = || PodTickets::open(path("agent.sock"), path("ended.json")).unwrap();
+    let job = vouch_jobs::names::JobId::parse("pod-u1.v").unwrap();
+    open().end(&job);
+    // The next driver.
+    let tickets = open();
+    assert!(tickets.retry().is_err());
+    let asked = agent(&path("agent.sock"));
+    tickets.retry().unwrap();
+    assert_eq!(asked.recv().unwrap()["job"], "pod-u1.v");
+    open().retry().unwrap();
+    assert!(asked.try_recv().is_err());
 }

@@ -21,7 +21,8 @@ fn identify(cluster: &Cluster, token: &str) -> Result<PodIdentity, PodError> {
 
 #[test]
 fn token_of_the_cluster_names_user_and_end() {
-    let cluster = Cluster::new("# our users\nphysics/other bob\nphysics/* alice # all others\n");
+    let cluster =
+        Cluster::new("# our users\nphysics/* bob # all others\nphysics/simulation alice\n");
     config(&cluster).check().unwrap();
     let token = cluster.token(NOW_S + 600);
     let identity = identify(&cluster, &token).unwrap();
@@ -46,6 +47,7 @@ fn other_tokens_are_refused_with_the_reason() {
         (with("/aud", json!("api")), "audience"),
         (with("/exp", json!(NOW_S)), "has ended"),
         (with("/nbf", json!(NOW_S + 60)), "has ended"),
+        (with("/iat", json!(NOW_S - 7000)), "for more than 7200 s"),
         (with("/kubernetes.io", json!(null)), "names no pod"),
         (with("/kubernetes.io/node", json!(null)), "names no pod"),
         (with("/kubernetes.io/pod", json!(null)), "names no pod"),

@@ -28,7 +28,7 @@ use crate::digest::Sha256Digest;
 use crate::error::Error;
 use crate::tar_writer::BLOCK_LEN;
 
-/// What the table of contents says of an entry. `None`: JSON cannot say it, and the layer gets no table.
+/// What the table of contents says of an entry. `None`: no reader would understand it, and the layer gets no table.
 pub(crate) type Described = Option<Map<String, Value>>;
 
 /// Attributes as the tar header has them.
@@ -71,6 +71,10 @@ pub(crate) fn describe(
     if let Content::CharDevice(device) | Content::BlockDevice(device) = &inode.content {
         put("devMajor", json!(device.major));
         put("devMinor", json!(device.minor));
+    }
+    // Readers of PAX headers end a key at its first `=`.
+    if link.is_none() && xattrs.pairs().iter().any(|(name, _)| name.contains(&b'=')) {
+        return None;
     }
     if link.is_none() && !xattrs.pairs().is_empty() {
         let pairs = xattrs
@@ -178,6 +182,9 @@ impl LayerWriter {
             }
             table.add(entry, size, &sum)?;
             table.segment.extend_from_slice(&ZEROS[..padding]);
+            if table.entries_len.max(table.split_len) > TABLE_LEN_MAX {
+                self.table = None;
+            }
         }
         self.plain.update(&ZEROS[..padding]);
         self.frames.write_all(&ZEROS[..padding])
@@ -348,6 +355,9 @@ static ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
 const LEVEL: i32 = 3;
 
 const BUFFER_LEN: usize = 64 << 10;
+
+/// podman reads no longer ones.
+const TABLE_LEN_MAX: u64 = 150 << 20;
 
 /// RFC 8878, section 3.1.2.
 const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
