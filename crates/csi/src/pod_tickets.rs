@@ -114,10 +114,12 @@ impl PodTickets {
 
     /// Tells the agent of ends. Call this at intervals.
     pub(crate) fn retry(&self) -> Result<(), Error> {
-        let waiting = self.unended.lock().clone();
-        for job in waiting {
+        // Held meanwhile: a pod that begins again must not lose its tickets to its earlier end.
+        let mut unended = self.unended.lock();
+        while let Some(job) = unended.first().cloned() {
             ask_local(&self.agent, &Request::Leave { job: job.clone() })?;
-            self.forget(&job);
+            unended.remove(&job);
+            self.keep(&unended);
         }
         Ok(())
     }

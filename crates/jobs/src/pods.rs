@@ -181,7 +181,7 @@ impl PodCluster {
         if now_s >= claims.exp || now_s.saturating_add(CLOCK_SKEW_S) < claims.nbf {
             return Err(PodError::Time);
         }
-        // Whoever may ask for a token chooses its end.
+        // The requester of a token chooses its end.
         if claims.exp.saturating_sub(claims.iat) > LIFE_S_MAX {
             return Err(PodError::Life);
         }

@@ -100,7 +100,7 @@ impl Inode {
         self.state.lock().cached_change = None;
     }
 
-    /// How long the kernel may use names of this directory without asking.
+    /// The kernel may use names of this directory for this time without asking.
     pub(crate) fn name_valid(&self, is_shared: bool) -> Duration {
         let state = self.state.lock();
         // The kernel checks no search permission: the server does, at each look-up.

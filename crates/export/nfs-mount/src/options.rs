@@ -48,7 +48,7 @@ pub enum Security {
     },
 }
 
-/// How long attributes are used without asking the server, as in nfs(5).
+/// Times for which attributes are used without asking the server, as in nfs(5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheTimes {
     pub file: (Duration, Duration),

@@ -28,7 +28,7 @@ use crate::digest::Sha256Digest;
 use crate::error::Error;
 use crate::tar_writer::BLOCK_LEN;
 
-/// What the table of contents says of an entry. `None`: no reader would understand it, and the layer gets no table.
+/// An entry of the table of contents. `None`: no reader would understand it, and the layer gets no table.
 pub(crate) type Described = Option<Map<String, Value>>;
 
 /// Attributes as the tar header has them.

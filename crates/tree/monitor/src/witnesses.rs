@@ -27,7 +27,7 @@ pub(crate) struct WitnessAnswers {
     sights: Vec<Sight>,
 }
 
-/// What a witness knows of the log, if it is more than that it has seen our head or an earlier one.
+/// Entries that only a witness knows, or another history of the log.
 struct Sight {
     target: WitnessTarget,
     known: Known,

@@ -202,7 +202,7 @@ fn apt_reads_a_published_repository_by_the_name_of_its_tree() {
     assert_contains!(apt.run("update"), "W: Failed to fetch vouch://");
 }
 
-/// Whoever holds the replica can keep apt from a package, and can't give it another one.
+/// A replica can refuse a package, and cannot replace it.
 #[test]
 #[ignore = "needs root and apt-utils"]
 fn apt_takes_nothing_from_trees_that_are_not_believed() {

@@ -51,8 +51,8 @@ pub(crate) struct Args {
     /// Directory of the log, if not `log` in the trail's directory.
     #[arg(long, value_name = "DIR", requires = "policy")]
     log: Option<PathBuf>,
-    /// Ask no witness. Whoever has a backup of trail and log can then cut both back to it, as far as
-    /// --witnessed-within allows.
+    /// Ask no witness. A trail and a log from one backup then pass, if it is not older than
+    /// --witnessed-within.
     #[arg(long, requires = "policy")]
     offline: bool,
     /// With --offline: the policy's quorum must have cosigned the log's head within this time.

@@ -209,7 +209,7 @@ fn pods(args: &Args) -> Outcome<Option<PodCluster>> {
     };
     let (issuer, audience) = (issuer.clone(), args.pod_audience.clone());
     let cluster = PodCluster { issuer, audience, keys: keys.clone(), users: users.clone() };
-    // Who may write these files decides whose tickets a pod gets.
+    // Their content decides whose tickets a pod gets, so nobody but root may write them.
     for file in [keys, users] {
         if let Some(exposure) = vouch_trust::find_exposure(file, Access::Read).at(file.display())? {
             return Err(Failure::input(file.display(), exposure));
