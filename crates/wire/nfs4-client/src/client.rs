@@ -312,13 +312,14 @@ impl Client {
     fn add_connection(&self, stream: Stream) {
         let wake = Arc::new(Notify::new());
         let mut state = self.shared.state.lock();
-        let at = state.connections.len();
-        state.connections.push(Connection {
-            out: Writer::new(),
-            wake: wake.clone(),
-            link: LinkState::Up,
-            task: None,
-        });
+        let closed = state.connections.iter().position(|other| other.link == LinkState::Closed);
+        let at = closed.unwrap_or(state.connections.len());
+        let connection =
+            Connection { out: Writer::new(), wake: wake.clone(), link: LinkState::Up, task: None };
+        match closed {
+            Some(at) => state.connections[at] = connection,
+            None => state.connections.push(connection),
+        }
         let task = tokio::spawn(run_connection(Arc::downgrade(&self.shared), at, stream, wake));
         state.connections[at].task = Some(task.abort_handle());
     }
