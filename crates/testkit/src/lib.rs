@@ -10,6 +10,32 @@ pub mod ldap;
 pub mod memcheck;
 pub mod moving_address;
 
+/// The suite of Debian whose programs tests use instead of this machine's.
+pub fn peers_suite() -> Option<String> {
+    std::env::var("VOUCH_PEERS_SUITE").ok()
+}
+
+/// A root file system of `script/install-needs`, of [`peers_suite`].
+pub fn peers_root(name: &str) -> String {
+    peers_suite()
+        .map_or_else(|| format!("/opt/vouch-{name}"), |suite| format!("/opt/vouch-{name}-{suite}"))
+}
+
+/// The indented block of a page that has this text, without its indentation.
+pub fn documented_block(page: &str, part: &str) -> String {
+    let lines: Vec<&str> = page.lines().collect();
+    let blocks = lines.split(|line| !line.starts_with("    "));
+    let mut texts = blocks.map(|block| {
+        block
+            .iter()
+            .map(|line| format!("{}\n", line.trim_start_matches("    ")))
+            .collect::<String>()
+    });
+    texts
+        .find(|text| text.contains(part))
+        .unwrap_or_else(|| panic!("no block of the page has `{part}`"))
+}
+
 /// The words of a line, as arguments of a command.
 pub fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()

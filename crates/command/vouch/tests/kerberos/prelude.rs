@@ -15,17 +15,4 @@ pub(crate) use vouch_xdr::Writer;
 pub(crate) use crate::export::{Export, ServerOptions};
 pub(crate) use crate::own_client::realm;
 pub(crate) use vouch_testkit::kdc::{self, Kdc, REALM};
-pub(crate) use vouch_testkit::require;
-
-/// A root file system of `script/install-needs`, of the suite that VOUCH_PEERS_SUITE names.
-pub(crate) fn peers_root(name: &str) -> String {
-    let suite =
-        std::env::var(PEERS_SUITE).map_or_else(|_| String::new(), |suite| format!("-{suite}"));
-    format!("/opt/vouch-{name}{suite}")
-}
-
-pub(crate) fn has_own_suite() -> bool {
-    std::env::var(PEERS_SUITE).is_ok()
-}
-
-const PEERS_SUITE: &str = "VOUCH_PEERS_SUITE";
+pub(crate) use vouch_testkit::{peers_root, peers_suite, require};

@@ -350,7 +350,7 @@ impl Domain {
         command.args(["--mount", "--propagation", "private", "sh", "-c"]);
         command.arg("mount --bind \"$0\" /etc/nsswitch.conf && mount --bind \"$1\" /run && shift && exec \"$@\"");
         command.arg(self.path("winbind.conf")).arg(self.path(member::NAME).join("run"));
-        if has_own_suite() {
+        if peers_suite().is_some() {
             // The module of a newer suite needs the C library of its root.
             let libraries =
                 Path::new(&*ROOT).join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH));

@@ -173,7 +173,7 @@ impl Site {
             broker_principal(self.address.ip().to_canonical()),
             self.address
         )));
-        command.args(words(&format!("--ticket-life {}s --scheduler root", self.life.as_secs())));
+        command.args(words(&format!("--ticket-life {}s", self.life.as_secs())));
         command.args(services.iter().flat_map(|service| ["--service", service]));
         if self.shared {
             command.args(["--shared-node-principal", "host/image"]);

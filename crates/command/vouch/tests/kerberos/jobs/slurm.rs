@@ -1,73 +1,160 @@
-//! Slurm of the distribution on this machine: slurmctld, slurmd and munged, whose prologs and
-//! epilogs call `vouch jobs`.
+//! Slurm of this machine, or of the suite that VOUCH_PEERS_SUITE names: slurmctld, slurmd and munged, set
+//! up as docs/jobs.md says.
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vouch_testkit::require;
+use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::{documented_block, peers_root, peers_suite, require};
 
 use super::site::{Site, wait_until};
 
 pub(super) struct Slurm {
     directory: tempfile::TempDir,
-    daemons: Vec<Child>,
+    /// Of the controller and of the node.
+    ports: [u16; 2],
+    node: Option<KillOnDrop>,
+    controller: Option<KillOnDrop>,
+    _munged: Option<KillOnDrop>,
 }
 
+const PAGE: &str = include_str!("../../../../../../docs/jobs.md");
 const USER: &str = "daemon";
+/// Runs a program of the root file system $0, with files of this machine.
+const INSIDE: &str = r#"set -e
+for path in "$1" "$2" /dev /proc /sys /etc/passwd /etc/group /etc/hosts; do
+    if [ -d "$path" ]; then mkdir -p "$0$path"; else touch "$0$path"; fi
+    mount --rbind "$path" "$0$path"
+done
+shift 2
+exec chroot "$0" "$@"
+"#;
+
+/// Process 1 of a namespace. It waits for processes that have lost their parent, which Slurm would
+/// otherwise count among those of a job.
+const INIT: &str = r#""$@" & while :; do wait; sleep 0.2; done"#;
 
 impl Slurm {
     /// A cluster with one node, `n1`, whose agent the site runs, and which runs this number of jobs at
     /// once.
     pub(super) fn start(site: &Site, job_count: u32) -> Slurm {
-        let needs =
-            ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/sbin/munged", "/usr/bin/squeue"];
+        let root = peers_suite().map_or_else(String::new, |_| peers_root("slurm"));
+        let needs = ["sbin/slurmctld", "sbin/slurmd", "sbin/munged", "bin/squeue"];
         require(
             "the packages slurmctld, slurmd, slurm-client and munge",
-            needs.iter().all(|path| Path::new(path).exists()),
+            needs.iter().all(|path| Path::new(&format!("{root}/usr/{path}")).exists()),
         );
-        let mut slurm =
-            Slurm { directory: tempfile::tempdir().expect("a directory"), daemons: Vec::new() };
-        let path = |name: &str| slurm.directory.path().join(name);
-        std::fs::set_permissions(path("."), std::fs::Permissions::from_mode(0o755))
-            .expect("a directory");
-        for name in ["munge", "state", "spool"] {
-            std::fs::create_dir(path(name)).expect("a directory");
+        let directory = tempfile::tempdir().expect("a directory");
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let ports = ports.map(|socket| socket.local_addr().expect("bound").port());
+        let mut slurm = Slurm { directory, ports, node: None, controller: None, _munged: None };
+        let chmod = |name: &str, mode| {
+            std::fs::set_permissions(slurm.path(name), std::fs::Permissions::from_mode(mode))
+                .expect("an own file");
+        };
+        chmod(".", 0o755);
+        for name in ["munge", "state", "spool", "output"] {
+            std::fs::create_dir(slurm.path(name)).expect("a directory");
         }
-        std::fs::create_dir(path("output")).expect("a directory");
-        std::fs::set_permissions(path("output"), std::fs::Permissions::from_mode(0o777))
-            .expect("a directory");
-        std::fs::write(path("munge.key"), [7; 128]).expect("a file");
-        std::fs::set_permissions(path("munge.key"), std::fs::Permissions::from_mode(0o400))
-            .expect("a file");
-        slurm.write_scripts(site);
+        let user = nix::unistd::User::from_name("slurm").expect("the name service");
+        let user = user.expect("the package slurmctld makes this user").uid.as_raw();
+        std::os::unix::fs::chown(slurm.path("state"), Some(user), None).expect("an own directory");
+        std::fs::write(slurm.path("munge.key"), [7; 128]).expect("a file");
+        std::fs::write(slurm.path("scripts.log"), "").expect("a file");
+        // The user slurm must reach the program.
+        std::fs::copy(env!("CARGO_BIN_EXE_vouch"), slurm.path("vouch")).expect("a copy");
+        for (name, mode) in [("output", 0o777), ("munge.key", 0o400), ("scripts.log", 0o666)] {
+            chmod(name, mode);
+        }
         slurm.write_configuration(job_count);
-        let here = slurm.directory.path().to_owned();
-        let mut munged = Command::new("/usr/sbin/munged");
-        munged.args(["--foreground", "--force"]);
-        for (option, name) in [
-            ("socket", "munge/socket"),
-            ("key-file", "munge.key"),
-            ("pid-file", "munge/pid"),
-            ("seed-file", "munge/seed"),
-        ] {
-            munged.arg(format!("--{option}={}", here.join(name).display()));
-        }
-        slurm.spawn(munged, "munged.log");
-        wait_until("munged listens", || here.join("munge/socket").exists());
-        let mut controller = Command::new("/usr/sbin/slurmctld");
-        controller.args(["-D", "-i", "-f"]).arg(slurm.configuration());
-        slurm.spawn(controller, "slurmctld.log");
-        let mut node = Command::new("/usr/sbin/slurmd");
-        node.args(["-D", "-N", "n1", "-f"]).arg(slurm.configuration());
-        slurm.spawn(node, "slurmd.log");
-        wait_until("the node is up", || {
-            slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
-        });
+        slurm.start_munged();
+        slurm.start_controller();
+        let configuration = slurm.configuration();
+        slurm.node = Some(slurm.spawn(
+            "slurmd",
+            &["-D", "-N", "n1", "-f", configuration.to_str().expect("a temporary name")],
+        ));
+        slurm.wait_until_idle();
+        slurm.follow_page(site);
         slurm
+    }
+
+    fn start_munged(&mut self) {
+        let option = |option: &str, name: &str| format!("--{option}={}", self.path(name).display());
+        let (socket, pid) = (option("socket", "munge/socket"), option("pid-file", "munge/pid"));
+        let (key, seed) = (option("key-file", "munge.key"), option("seed-file", "munge/seed"));
+        let munged = self.spawn("munged", &["--foreground", "--force", &socket, &pid, &key, &seed]);
+        self._munged = Some(munged);
+        wait_until("munged listens", || self.path("munge/socket").exists());
+    }
+
+    fn start_controller(&mut self) {
+        self.controller = None;
+        wait_until("its port is free", || TcpListener::bind(("127.0.0.1", self.ports[0])).is_ok());
+        let configuration = self.configuration();
+        let configuration = configuration.to_str().expect("a temporary name");
+        self.controller = Some(self.spawn("slurmctld", &["-D", "-i", "-f", configuration]));
+    }
+
+    pub(super) fn wait_until_idle(&self) {
+        wait_until("the node is free", || {
+            self.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
+        });
+    }
+
+    /// Writes the scripts and lines of the page, and takes the page's steps.
+    fn follow_page(&mut self, site: &Site) {
+        let here = self.directory.path().display().to_string();
+        let mut configuration = std::fs::read_to_string(self.configuration()).expect("a file");
+        for line in documented_block(PAGE, "PrologSlurmctld=").lines() {
+            let (setting, command) = line.split_once("# exec vouch").unwrap_or((line, ""));
+            let setting = setting.trim_end().replace("/etc/slurm", &here);
+            if let Some((_, script)) = setting.split_once('=').filter(|_| !command.is_empty()) {
+                self.write_script(Path::new(script), command, site);
+            }
+            configuration.push_str(&format!("{setting}\n"));
+        }
+        std::fs::write(self.configuration(), configuration).expect("a file");
+        assert!(documented_block(PAGE, "scontrol").contains("# scontrol reconfigure"));
+        if self.output("scontrol", &["--version"]).contains(" 22.05") {
+            self.start_controller();
+            self.wait_until_idle();
+        }
+        self.output("scontrol", &["reconfigure"]);
+        self.wait_until_idle();
+    }
+
+    /// `exec vouch` and this command, at the sockets of the test.
+    fn write_script(&self, file: &Path, command: &str, site: &Site) {
+        let socket =
+            if command.contains("slurm") { site.socket() } else { site.agent_socket("n1") };
+        let mut command = format!("{command} --socket {}", socket.display());
+        if command.contains(" end ") {
+            command.push_str(&format!(" --spool {}", site.path("spool").display()));
+        }
+        let (conf, log) = (self.configuration(), self.path("scripts.log"));
+        let (vouch, conf, log) = (self.path("vouch"), conf.display(), log.display());
+        let vouch = vouch.display();
+        let text =
+            format!("#!/bin/sh\nexport SLURM_CONF={conf}\nexec {vouch}{command} >>{log} 2>&1\n");
+        std::fs::write(file, text).expect("a file");
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).expect("a file");
+    }
+
+    /// A program of Slurm's system.
+    pub(super) fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        if peers_suite().is_some() {
+            let binaries = Path::new(env!("CARGO_BIN_EXE_vouch")).parent().expect("a directory");
+            command = Command::new("unshare");
+            command.args(["--mount", "--propagation", "private", "sh", "-c", INSIDE]);
+            command.arg(peers_root("slurm")).arg(std::env::temp_dir()).arg(binaries).arg(name);
+        }
+        command.env("SLURM_CONF", self.configuration());
+        command
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -78,66 +165,43 @@ impl Slurm {
         self.path("slurm.conf")
     }
 
-    fn spawn(&mut self, mut command: Command, log: &str) {
-        let log = std::fs::File::create(self.path(log)).expect("a file");
+    /// Slurm's daemons leave their process when they read their configuration again, so a namespace
+    /// ends them.
+    fn spawn(&self, program: &str, args: &[&str]) -> KillOnDrop {
+        let log = std::fs::File::create(self.path(&format!("{program}.log"))).expect("a file");
+        let inside = self.program(program);
+        let mut command = Command::new("unshare");
         command
+            .args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", INIT, "init"])
+            .arg(inside.get_program())
+            .args(inside.get_args())
+            .args(args)
             .env("SLURM_CONF", self.configuration())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a file"))
             .stderr(log);
-        self.daemons.push(command.spawn().expect("the file exists"));
-    }
-
-    fn write_scripts(&self, site: &Site) {
-        let (broker, agent) = (site.socket(), site.agent_socket("n1"));
-        let end = format!("end --slurm --spool {}", site.path("spool").display());
-        for (name, command, socket) in [
-            ("begin", "begin --slurm", &broker),
-            ("end", &end, &broker),
-            ("prolog", "prolog", &agent),
-            ("epilog", "epilog", &agent),
-        ] {
-            let (vouch, log, conf) =
-                (env!("CARGO_BIN_EXE_vouch"), self.path("scripts.log"), self.configuration());
-            let text = format!(
-                "#!/bin/sh\nexport SLURM_CONF={}\nexec {vouch} jobs {command} --socket {} >>{} 2>&1\n",
-                conf.display(),
-                socket.display(),
-                log.display()
-            );
-            std::fs::write(self.path(name), text).expect("a file");
-            std::fs::set_permissions(self.path(name), std::fs::Permissions::from_mode(0o755))
-                .expect("a file");
-        }
+        KillOnDrop(command.spawn().expect("unshare(1)"))
     }
 
     fn write_configuration(&self, job_count: u32) {
-        let ports: Vec<TcpListener> =
-            (0..2).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-        let ports: Vec<u16> =
-            ports.iter().map(|socket| socket.local_addr().expect("bound").port()).collect();
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let host = host.split('.').next().expect("a name");
         let here = self.directory.path().display();
         let text = format!(
-            "ClusterName=vouch\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=root\nSlurmdUser=root\nSlurmctldPort={}\nSlurmdPort={}\n\
+            "ClusterName=vouch\nSlurmctldHost={host}(127.0.0.1)\nSlurmUser=slurm\nSlurmdUser=root\nSlurmctldPort={}\nSlurmdPort={}\n\
              AuthType=auth/munge\nAuthInfo=socket={here}/munge/socket\nCredType=cred/munge\nMpiDefault=none\nReturnToService=2\n\
              StateSaveLocation={here}/state\nSlurmdSpoolDir={here}/spool\nSlurmctldPidFile={here}/slurmctld.pid\n\
              SlurmdPidFile={here}/slurmd.pid\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\nJobAcctGatherType=jobacct_gather/none\n\
-             SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nSlurmdParameters=config_overrides\nKillWait=2\nPrologFlags=Alloc\nPrologSlurmctld={here}/begin\nEpilogSlurmctld={here}/end\nProlog={here}/prolog\n\
-             Epilog={here}/epilog\nNodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={job_count}\n\
+             SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nSlurmdParameters=config_overrides\nKillWait=2\n\
+             NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={job_count}\n\
              PartitionName=all Nodes=n1 Default=YES MaxTime=INFINITE State=UP\n",
-            ports[0], ports[1]
+            self.ports[0], self.ports[1]
         );
         std::fs::write(self.configuration(), text).expect("a file");
     }
 
     pub(super) fn output(&self, program: &str, args: &[&str]) -> String {
-        let out = Command::new(program)
-            .args(args)
-            .env("SLURM_CONF", self.configuration())
-            .output()
-            .expect("the file exists");
+        let out = self.program(program).args(args).output().expect("the file exists");
         String::from_utf8_lossy(&out.stdout).into_owned()
     }
 
@@ -147,16 +211,14 @@ impl Slurm {
             nix::unistd::User::from_name(user).expect("the name service").expect("a system user");
         let file = self.path("job.sh");
         std::fs::write(&file, script).expect("a file");
-        let mut command = Command::new("sbatch");
+        let mut command = self.program("setpriv");
         command
-            .args(["--parsable", "--time=5", "--output", "out-%j", "--chdir"])
+            .args([format!("--reuid={}", user.uid), format!("--regid={}", user.gid)])
+            .args(["--clear-groups", "sbatch", "--parsable", "--time=5"])
+            .args(["--output", "out-%j", "--chdir"])
             .arg(self.path("output"))
             .args(options)
-            .arg(&file);
-        command
-            .uid(user.uid.as_raw())
-            .gid(user.gid.as_raw())
-            .env("SLURM_CONF", self.configuration())
+            .arg(&file)
             .current_dir("/");
         let out = command.output().expect("sbatch(1)");
         assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stderr), self.logs());
@@ -193,10 +255,6 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        for daemon in self.daemons.iter_mut().rev() {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-        }
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
@@ -261,9 +319,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
     let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}")))
         .unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
-    wait_until("the node is free", || {
-        slurm.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
-    });
+    slurm.wait_until_idle();
 }
 
 /// Jobs that Slurm runs or does not know go on.
@@ -272,21 +328,18 @@ fn end_missed_jobs(site: &Site, slurm: &Slurm, ended: &str, live: &str) {
     for job in [ended, UNKNOWN] {
         site.begin(job, USER, "n1", "1h").expect("the job is registered");
     }
-    let end_missed = |path: &str| {
-        let mut command = site.vouch();
-        command.args(["end", "--slurm", "--missed", "--socket"]).arg(site.socket());
-        command
-            .env("SLURM_CONF", slurm.configuration())
-            .env("PATH", path)
-            .output()
-            .expect("the binary starts")
+    let end_missed = |mut command: Command| {
+        command.args(["jobs", "end", "--slurm", "--missed", "--socket"]).arg(site.socket());
+        command.env("SLURM_CONF", slurm.configuration()).output().expect("the binary starts")
     };
-    let without_slurm = end_missed("/nonexistent");
+    let mut without_path = Command::new(slurm.path("vouch"));
+    without_path.env("PATH", "/nonexistent");
+    let without_slurm = end_missed(without_path);
     let error = String::from_utf8_lossy(&without_slurm.stderr).into_owned();
     assert!(!without_slurm.status.success() && error.contains("squeue"), "{error}");
-    let output =
-        String::from_utf8_lossy(&end_missed(&std::env::var("PATH").expect("a path")).stdout)
-            .into_owned();
+    let vouch = slurm.path("vouch");
+    let output = end_missed(slurm.program(vouch.to_str().expect("a temporary name")));
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output, format!("job {ended} has ended\n"), "{live} runs: {}", site.list());
     site.end(UNKNOWN).expect("the job ends");
 }
