@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::server::Server;
-use vouch_testkit::require;
+use vouch_testkit::{peers_root, peers_suite, require};
 
 pub(crate) struct Network {
     index: u32,
@@ -99,6 +99,27 @@ impl Guest {
 
     pub(crate) fn newer_kernel(mut self) -> Guest {
         self.command.arg("-k");
+        self
+    }
+
+    /// A system with tlshd: that of the suite that VOUCH_PEERS_SUITE names, or Linux 6.12.
+    pub(crate) fn newer_system(mut self) -> Guest {
+        let root = peers_root("guest");
+        let tlshd = format!("{root}/usr/sbin/tlshd");
+        require(
+            "linux-6.12-guest or newest-guest of script/install-needs",
+            Path::new(&tlshd).exists(),
+        );
+        if peers_suite().is_some() {
+            self.command.args(["-r", &root]);
+            return self;
+        }
+        self.newer_kernel()
+    }
+
+    /// Host names of the guest and of this machine.
+    pub(crate) fn names(mut self, guest: &str, server: &str) -> Guest {
+        self.command.args(["-n", guest, "-H", server]);
         self
     }
 

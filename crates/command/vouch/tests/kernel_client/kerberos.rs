@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::guest::{self, Guest, Network};
 use crate::server::{Server, ServerOptions};
-use crate::tls::{Certificates, require_tlshd};
+use crate::tls::Certificates;
 use vouch_testkit::kdc::{Client, Kdc};
 use vouch_testkit::require;
 
@@ -115,7 +115,6 @@ fn each_flavour_works_for_users_with_tickets() {
 #[test]
 #[ignore = "needs root and guests"]
 fn kerberos_identifies_users_over_tls() {
-    require_tlshd();
     let realm = Realm::new(300);
     let certificates = Certificates::new();
     certificates.issue("server", &["server.vouch.test"], Some(&realm.network.address));
@@ -125,7 +124,7 @@ fn kerberos_identifies_users_over_tls() {
     let server = realm.server_with("rw,sec=krb5,xprtsec=tls", more);
     let out = realm
         .guest(&server)
-        .newer_kernel()
+        .newer_system()
         .file(&certificates.path("ca.pem"))
         .run("kerberos_tls.sh");
     for version in ["4.2", "4.1"] {

@@ -21,6 +21,7 @@ mod server;
 #[allow(dead_code, reason = "tests without a guest use the rest")]
 mod test_site;
 mod tls;
+mod tls_guide;
 mod trunking;
 
 use std::time::Duration;

@@ -22,9 +22,6 @@ fn sent_bytes(page: SocketAddr) -> u64 {
 fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
     for (version, newer) in [("4.2", true), ("4.1", true), ("4.2", false)] {
         let network = Network::new();
-        if newer {
-            crate::tls::require_tlshd();
-        }
         let site = tree();
         let addresses = [network.address.clone(), network.add_address()];
         let addresses = addresses
@@ -42,7 +39,7 @@ fn reads_arrive_at_both_heads_and_survive_the_death_of_one() {
         let guest = Guest::with_port(&network, addresses[0].port())
             .set("VERSION", version)
             .set("SIGNAL", &signal);
-        let guest = if newer { guest.newer_kernel() } else { guest };
+        let guest = if newer { guest.newer_system() } else { guest };
         let mut guest = guest.set("LENGTH", &LARGE_LEN.to_string()).start("pnfs.sh");
         listener.set_nonblocking(true).expect("a socket");
         let first_read = loop {

@@ -6,7 +6,6 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 
 use crate::guest::{Guest, Network};
 use crate::server::{Server, ServerOptions};
-use vouch_testkit::require;
 
 pub(crate) struct Certificates {
     dir: tempfile::TempDir,
@@ -53,17 +52,8 @@ impl Certificates {
     }
 }
 
-/// The guest of Linux 6.12 must be there.
-pub(crate) fn require_tlshd() {
-    require(
-        "linux-6.12-guest of script/install-needs",
-        std::path::Path::new("/opt/vouch-guest/usr/sbin/tlshd").exists(),
-    );
-}
-
 fn mount_with(xprtsec: &str) {
     let network = Network::new();
-    require_tlshd();
     let files = Certificates::new();
     files.issue("server", &["server.vouch.test"], Some(&network.address));
     files.issue("node", &[&network.guest_name()], None);
@@ -78,7 +68,7 @@ fn mount_with(xprtsec: &str) {
     let server =
         Server::start_with(&network, ServerOptions { options, more, ..ServerOptions::default() });
     let guest = Guest::new(&network, &server)
-        .newer_kernel()
+        .newer_system()
         .set("VERSIONS", "4.2 4.1 4.0")
         .set("XPRTSEC", xprtsec);
     let guest = guest
@@ -114,7 +104,6 @@ fn linux_mounts_over_mutual_tls() {
 #[ignore = "needs root and guests"]
 fn file_data_leaves_through_kernel_tls() {
     let network = Network::new();
-    require_tlshd();
     let files = Certificates::new();
     files.issue("server", &["server.vouch.test"], Some("127.0.0.1"));
     let server = Server::start(&network);
