@@ -382,6 +382,9 @@ impl Sources {
             .map(|(entry, _)| entry.source.clone());
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
+        // Programs such as `vouch csi` add lists to a directory later.
+        let may_be_empty = entries.is_empty()
+            && matches!(&self.list, ExportList::Files(paths) if paths.iter().any(|path| path.is_dir()));
         for (entry, pseudo) in entries {
             let (raw, options) = (entry.source.to_string(), first(&entry));
             let name = printable(raw.as_bytes());
@@ -429,7 +432,7 @@ impl Sources {
                 data_servers: options.data_servers.unwrap_or_default(),
             });
         }
-        if list.is_empty() {
+        if list.is_empty() && !may_be_empty {
             return Err(SourceError::Nothing(if warnings.is_empty() {
                 "the list is empty".into()
             } else {

@@ -251,6 +251,14 @@ fn missing_directory_of_lists_is_empty_and_missing_list_is_an_error() {
 }
 
 #[test]
+fn directory_of_lists_may_name_no_export() {
+    assert_eq!(places(&directory(&[])), [""; 0]);
+    assert_eq!(places(&directory(&[("csi.exports", "# none\n")])), [""; 0]);
+    let (_file, list) = file("# none\n");
+    assert!(matches!(sources(list).load(&Changes::default()), Err(SourceError::Nothing(_))));
+}
+
+#[test]
 fn command_line_directory_is_one_export() {
     let directory = tempfile::tempdir().unwrap();
     let one = |pseudo: &str, options: &str| {
