@@ -132,7 +132,8 @@ fn report(name: &str, failure: &Failure) -> Code {
             .filter(|line| !line.is_empty())
             .collect::<Vec<_>>()
             .join(" ");
-        let _ = writeln!(io::stderr(), "vouch: {name}: {line}");
+        // One write: the processes of a mount share this output.
+        let _ = io::stderr().write_all(format!("vouch: {name}: {line}\n").as_bytes());
         // Standard error of a daemon may lead nowhere.
         if !log_output::is_standard_error() {
             tracing::error!("{name}: {line}");
