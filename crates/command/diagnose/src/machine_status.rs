@@ -1,5 +1,6 @@
 //! What the daemons of this machine say.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
@@ -7,6 +8,7 @@ use serde::Serialize;
 use vouch_daemon::failure::{At as _, Outcome};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_client;
+use vouch_tree_mount::Mount;
 
 /// The state of the machine, as far as this user may know it.
 #[derive(Debug, Serialize)]
@@ -58,10 +60,22 @@ impl MachineStatus {
                 }
             }
         }
-        let known: Vec<PathBuf> = machine.mounts().map(|(_, mount)| mount.point).collect();
-        machine.mounts_without_status =
-            vouch_tree_mount::mount_points().at("/proc/self/mountinfo")?;
-        machine.mounts_without_status.retain(|point| !known.contains(point));
+        let trees = machine.mounts().map(|(_, mount)| mount.point);
+        let known: Vec<PathBuf> =
+            trees.chain(machine.nfs_mounts().map(|(_, mount)| mount.point)).collect();
+        let ours: Vec<(PathBuf, Mount)> = vouch_tree_mount::mounts()
+            .at("/proc/self/mountinfo")?
+            .into_iter()
+            .filter(|(_, mount)| mount.is_ours())
+            .collect();
+        // A bind mount, as those in pods, has the device of its original.
+        let answering: BTreeSet<String> = ours
+            .iter()
+            .filter(|(point, _)| known.contains(point))
+            .map(|(_, mount)| mount.device.clone())
+            .collect();
+        let silent = ours.into_iter().filter(|(_, mount)| !answering.contains(&mount.device));
+        machine.mounts_without_status = silent.map(|(point, _)| point).collect();
         Ok(machine)
     }
 
@@ -83,6 +97,12 @@ impl MachineStatus {
 
     pub fn csi_drivers(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_csi::CsiStatus)> {
         self.details(DaemonKind::Csi)
+    }
+
+    pub fn nfs_mounts(
+        &self,
+    ) -> impl Iterator<Item = (&DaemonStatus, vouch_nfs_mount::NfsMountStatus)> {
+        self.details(DaemonKind::NfsMount)
     }
 
     pub fn monitors(&self) -> impl Iterator<Item = (&DaemonStatus, vouch_monitor::MonitorStatus)> {

@@ -21,6 +21,7 @@ pub fn all(machine: &MachineStatus, now_s: u64) -> String {
         ("GATEWAYS", gateways(machine, now_s)),
         ("MONITORED TREES", monitored(machine, now_s)),
         ("EXPORTS", exports(machine)),
+        ("NFS MOUNTS", nfs_mounts(machine)),
         ("CSI DRIVERS", csi_drivers(machine)),
         ("BROKERS OF JOBS", jobs_brokers(machine, now_s)),
         ("AGENTS OF JOBS", jobs_agents(machine, now_s)),
@@ -288,6 +289,29 @@ fn gateways(machine: &MachineStatus, now_s: u64) -> String {
         "TREE",
     ];
     table(&heading, rows, &[2, 4, 5, 6, 7, 8, 9])
+}
+
+fn nfs_mounts(machine: &MachineStatus) -> String {
+    let mut rows = Vec::new();
+    for (daemon, mount) in machine.nfs_mounts() {
+        let server = match mount.is_server_silent() {
+            true => format!("silent for {} s", mount.silent_s),
+            false => "answers".to_owned(),
+        };
+        rows.push(vec![
+            text(&mount.point.to_string_lossy()),
+            text(&mount.source),
+            server,
+            mount.open_files.to_string(),
+            mount.unwritten_bytes.to_string(),
+            mount.requests_failed.to_string(),
+            mount.recoveries.to_string(),
+            logged(daemon),
+        ]);
+    }
+    let heading =
+        ["MOUNT", "EXPORT", "SERVER", "OPEN", "UNWRITTEN", "FAILED", "RECOVERIES", "ERRORS/H"];
+    table(&heading, rows, &[3, 4, 5, 6, 7])
 }
 
 fn csi_drivers(machine: &MachineStatus) -> String {

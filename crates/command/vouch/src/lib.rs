@@ -26,6 +26,7 @@ mod send_statement;
 mod size;
 mod start;
 mod statement_file;
+mod status_page;
 mod tree_path;
 mod validity;
 mod when;

@@ -14,6 +14,7 @@ use vouch_nfs4_client::{
 use crate::attributes::{Converter, Known, WANTED};
 use crate::caller::Callers;
 use crate::options::{MountOptions, Security};
+use crate::reserved_port;
 use crate::session::Session;
 
 /// What a mount begins with.
@@ -71,7 +72,7 @@ async fn client(
         connections: options.connections,
         record_len_max: identity.message_len_max as usize + 4096,
         identity,
-        connector: None,
+        connector: reserved_port::connector(),
         tls: options.tls.clone(),
         protection,
         renewal: None,

@@ -11,6 +11,7 @@ use crate::caller::is_being_killed;
 use crate::error::Result;
 use crate::fuse::{Header, Opcode, Record, Request};
 use crate::mount::{Mount, Pending};
+use crate::report::Counters;
 
 impl Mount {
     /// Serves until an unmount. ECONNABORTED: the kernel has ended the connection.
@@ -50,6 +51,7 @@ impl Mount {
             // The kernel does not ask again.
             None => drop(self.device.error(unique, Errno::NOSYS)),
             Some(opcode) => {
+                Counters::add(&self.counters.requests);
                 let interrupt = Arc::new(Notify::new());
                 let waits_for_lock = opcode == Opcode::Setlkw;
                 let pending = Pending { pid, waits_for_lock, interrupt: interrupt.clone() };
@@ -90,7 +92,12 @@ impl Mount {
         };
         match outcome {
             Ok(record) => self.device.reply(unique, record.as_bytes()),
-            Err(error) => self.device.error(unique, error),
+            Err(error) => {
+                if !matches!(error, Errno::NOENT | Errno::NOSYS) {
+                    Counters::add(&self.counters.failed);
+                }
+                self.device.error(unique, error)
+            }
         };
     }
 

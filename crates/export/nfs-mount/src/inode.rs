@@ -127,6 +127,10 @@ struct Nodes {
 pub(crate) const ROOT: u64 = 1;
 
 impl InodeTable {
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.lock().by_node.len()
+    }
+
     pub(crate) fn new(root: Filehandle, known: &Known) -> Self {
         let table = Self { nodes: Mutex::default(), next: AtomicU64::new(ROOT) };
         table.insert(&root, known, None);

@@ -23,10 +23,13 @@ mod mounted;
 mod op;
 mod open_file;
 mod options;
+mod report;
+mod reserved_port;
 mod session;
 mod write_buffer;
 
 pub use mounted::{Mounted, mount};
 pub use options::{CacheTimes, MountOptions, Security};
+pub use report::{NfsMountReport, NfsMountStatus};
 pub use vouch_nfs4_client::{ClientFiles, TlsClient};
 pub use vouch_rpcsec_gss::Service;

@@ -16,6 +16,7 @@ use crate::fuse::{Device, Entry};
 use crate::inode::{Inode, InodeTable};
 use crate::op::listing::Directory;
 use crate::options::MountOptions;
+use crate::report::Counters;
 use crate::session::Session;
 
 pub(crate) struct Mount {
@@ -31,6 +32,7 @@ pub(crate) struct Mount {
     /// The server says that a lock may be free (CB_NOTIFY_LOCK).
     pub(crate) lock_freed: Arc<Notify>,
     pub(crate) pending: Mutex<HashMap<u64, Pending>>,
+    pub(crate) counters: Counters,
     budget: Arc<Semaphore>,
     /// Files with data in their write buffers.
     dirty: Mutex<HashMap<u64, Arc<Inode>>>,
@@ -67,6 +69,7 @@ impl Mount {
             directories: Mutex::default(),
             lock_freed,
             pending: Mutex::default(),
+            counters: Counters::default(),
             budget,
             dirty: Mutex::default(),
         }
@@ -152,6 +155,11 @@ impl Mount {
         }
         self.flush_all();
         self.budget.clone().acquire_many_owned(units).await.map_err(|_| Errno::IO)
+    }
+
+    pub(crate) fn unwritten_bytes(&self) -> u64 {
+        let most = self.options.dirty_max as usize / BUDGET_UNIT;
+        (most.saturating_sub(self.budget.available_permits()) * BUDGET_UNIT) as u64
     }
 
     pub(crate) fn mark_dirty(&self, inode: &Arc<Inode>) {

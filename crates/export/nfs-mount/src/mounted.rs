@@ -15,6 +15,7 @@ use crate::fuse::{Attachment, Device, Wishes, attach, negotiate};
 use crate::inode::InodeTable;
 use crate::mount::{FLUSH_PERIOD, Mount};
 use crate::options::MountOptions;
+use crate::report::NfsMountReport;
 use crate::session::Session;
 
 /// A mount that is being served.
@@ -22,6 +23,7 @@ pub struct Mounted {
     point: PathBuf,
     device: String,
     mount: Arc<Mount>,
+    lease: Duration,
     serving: JoinHandle<io::Result<()>>,
 }
 
@@ -67,7 +69,7 @@ pub async fn mount(point: &Path, options: MountOptions) -> Outcome<Mounted> {
     tokio::spawn(flush_periodically(Arc::downgrade(&mount)));
     let server = mount.clone();
     let serving = tokio::spawn(async move { server.serve().await });
-    Ok(Mounted { point, device: number, mount, serving })
+    Ok(Mounted { point, device: number, mount, lease, serving })
 }
 
 fn failed(error: MountError) -> Failure {
@@ -97,6 +99,14 @@ async fn flush_periodically(mount: std::sync::Weak<Mount>) {
 impl Mounted {
     pub fn point(&self) -> &Path {
         &self.point
+    }
+
+    pub fn report(&self) -> NfsMountReport {
+        NfsMountReport {
+            mount: self.mount.clone(),
+            point: self.point.clone(),
+            lease_s: self.lease.as_secs(),
+        }
     }
 
     /// Serves until `stop` or an external unmount, then unmounts. Written data is durable then.

@@ -153,6 +153,15 @@ impl Session {
         }
     }
 
+    pub(crate) fn recovery_count(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Since the server's last answer.
+    pub(crate) fn silence(&self) -> Duration {
+        self.last_call.lock().elapsed()
+    }
+
     /// Renews the lease while nobody calls.
     pub(crate) async fn renew_lease(session: std::sync::Weak<Self>, lease: Duration) {
         let period = (lease / 3).max(PAUSE_MIN);

@@ -24,8 +24,10 @@ const FIRST_CALL_PAUSE: Duration = Duration::from_millis(50);
 /// RPC-with-TLS to one server (RFC 9289).
 #[derive(Clone)]
 pub struct TlsClient {
-    pub(crate) config: Arc<ClientConfig>,
-    pub(crate) server: ServerName<'static>,
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+    /// Read again for each connection.
+    files: Option<ClientFiles>,
 }
 
 impl TlsClient {
@@ -33,14 +35,31 @@ impl TlsClient {
     pub fn new(files: &ClientFiles, server: &str) -> Result<Self, TlsClientError> {
         let name = ServerName::try_from(server.to_owned())
             .map_err(|_| TlsClientError::Name(server.to_owned()))?;
-        Ok(TlsClient { config: credentials::client_config(files)?, server: name })
+        Ok(TlsClient { config: credentials::client_config(files)?, server: name, files: None })
+    }
+
+    /// Each connection reads the files again, because a certificate may be renewed. Those of the first
+    /// time are used if they cannot be read.
+    pub fn rereading(files: &ClientFiles, server: &str) -> Result<Self, TlsClientError> {
+        Ok(TlsClient { files: Some(files.clone()), ..Self::new(files, server)? })
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        match self.files.as_ref().map(credentials::client_config) {
+            Some(Ok(config)) => config,
+            Some(Err(error)) => {
+                tracing::warn!("{error}; the earlier certificate is used");
+                self.config.clone()
+            }
+            None => self.config.clone(),
+        }
     }
 
     pub(crate) fn upgrade(&self, mut stream: TcpStream) -> Result<Stream, Error> {
         let reply =
             crate::pipeline::exchange(&mut stream, &probe(PROBE_XID), PROBE_LEN_MAX, |_, _| {})?;
         check_probe(&reply, PROBE_XID)?;
-        let mut handshake = Handshake::client(self.config.clone(), self.server.clone())
+        let mut handshake = Handshake::client(self.config(), self.server.clone())
             .map_err(|error| Error::Tls(error.to_string()))?;
         let (mut bytes, mut len) = ([0; 16 * 1024], 0);
         loop {
@@ -77,7 +96,7 @@ impl TlsClient {
         let mut reply = vec![0; len];
         stream.read_exact(&mut reply).await?;
         check_probe(&reply, PROBE_XID)?;
-        let connector = tokio_rustls::TlsConnector::from(self.config.clone());
+        let connector = tokio_rustls::TlsConnector::from(self.config());
         connector
             .connect(self.server.clone(), stream)
             .await

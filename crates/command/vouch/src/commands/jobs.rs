@@ -5,7 +5,6 @@ mod broker;
 mod node;
 mod scheduler;
 mod slurm;
-mod status_page;
 
 use std::path::Path;
 

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use vouch_daemon::log_output;
+use vouch_daemon::status::DaemonKind;
 use vouch_mount_service::start_in_background;
-use vouch_nfs_mount::{CacheTimes, ClientFiles, MountOptions, Security, Service, TlsClient};
+use vouch_nfs_mount::{
+    CacheTimes, ClientFiles, MountOptions, Mounted, Security, Service, TlsClient,
+};
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::status_page::StatusPage;
 use crate::{config, interrupt, output, size, when};
 
 /// Mount an NFS export with FUSE, without root and without the kernel's NFS client.
@@ -110,6 +114,9 @@ pub(crate) struct Args {
     /// Written data that may wait for the server.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_write_buffer)]
     write_buffer: u32,
+    /// Address of the metrics and health page. The same is on the status socket, see vouch-status(1).
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address)]
+    metrics: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -132,18 +139,24 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         return output::text(&line);
     }
     let options = options(&args)?;
+    let page = StatusPage::open(DaemonKind::NfsMount, args.metrics)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?;
-    runtime.block_on(serve(&args, options))
-}
-
-async fn serve(args: &Args, options: MountOptions) -> Outcome {
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::stop_gracefully(move || notify.notify_one());
-    let mounted = tokio::select! {
-        mounted = vouch_nfs_mount::mount(&args.point, options) => mounted?,
-        () = stop.notified() => return Err(Failure::interrupted()),
-    };
+    let mounted = runtime.block_on(async {
+        tokio::select! {
+            mounted = vouch_nfs_mount::mount(&args.point, options) => Ok(mounted?),
+            () = stop.notified() => Err(Failure::interrupted()),
+        }
+    })?;
+    page.answer_during(mounted.report(), || {
+        announce(&args, &mounted)?;
+        Ok(runtime.block_on(mounted.serve_until(stop.notified()))?)
+    })
+}
+
+fn announce(args: &Args, mounted: &Mounted) -> Outcome {
     if args.detached {
         let _ = rustix::process::setsid();
     }
@@ -151,7 +164,7 @@ async fn serve(args: &Args, options: MountOptions) -> Outcome {
     if args.detached {
         log_output::leave_standard_error();
     }
-    Ok(mounted.serve_until(stop.notified()).await?)
+    Ok(())
 }
 
 fn options(args: &Args) -> Outcome<MountOptions> {
@@ -207,7 +220,7 @@ fn tls(args: &Args, host: &str) -> Outcome<Option<TlsClient>> {
     let certificate = args.tls_cert.clone().zip(args.tls_key.clone());
     let files = ClientFiles { authorities, certificate };
     let name = args.tls_name.as_deref().unwrap_or(host);
-    TlsClient::new(&files, name).map(Some).map_err(|error| Failure::input("TLS", error))
+    TlsClient::rereading(&files, name).map(Some).map_err(|error| Failure::input("TLS", error))
 }
 
 fn times(args: &Args) -> CacheTimes {

@@ -259,3 +259,46 @@ fn idmapped_mount_writes_as_the_mapped_user() {
     }
     server.site.run_tool("umount", &["mapped"]);
 }
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn status_and_metrics_show_the_mount_and_none_of_its_binds_as_dead() {
+    let server = Server::start(TestSite::new(), &[]);
+    let (site, page) = (&server.site, SocketAddr::from(([127, 0, 0, 1], free_port())));
+    let status = || {
+        let mut command = site.command("status --json");
+        let output = command.env("VOUCH_RUNTIME_DIR", site.path("run")).output().expect("runs");
+        serde_json::from_slice::<Value>(&output.stdout).expect("JSON")
+    };
+    std::fs::create_dir(site.path("mnt")).expect("a directory");
+    let port = server.address.port().to_string();
+    let mut command = site.command(["nfs-mount", "--background", "--port", &port]);
+    command.args(["--metrics", &page.to_string(), "localhost:/export", "mnt"]);
+    let mounted = command.env("VOUCH_RUNTIME_DIR", site.path("run")).status().expect("it starts");
+    assert!(mounted.success());
+    std::fs::create_dir(site.path("bound")).expect("a directory");
+    site.run_tool("mount", &["--bind", "mnt", "bound"]);
+    std::fs::write(site.path("mnt/file"), "text").expect("written");
+    let open = File::open(site.path("bound/file")).expect("a file");
+    let machine = status();
+    let mount = machine["daemons"].as_array().expect("a list").iter();
+    let detail = &mount.clone().find(|daemon| daemon["kind"] == "nfs_mount").expect("it")["detail"];
+    let point = site.path("mnt").display().to_string();
+    assert_eq!(
+        (&detail["source"], &detail["point"]),
+        (&"localhost:/export".into(), &point.clone().into())
+    );
+    assert_eq!((&detail["open_files"], &detail["unwritten_bytes"]), (&1.into(), &0.into()));
+    let silent = machine["mounts_without_status"].as_array().expect("a list");
+    let own = site.path("").display().to_string();
+    assert!(!silent.iter().any(|path| path.as_str().is_some_and(|path| path.starts_with(&own))));
+    let mut stream = TcpStream::connect(page).expect("the page");
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let open_files = format!("vouch_nfs_mount_open_files{{mount=\"{point}\"}} 1");
+    assert_contains!(text, &*open_files, "vouch_nfs_mount_requests_total");
+    drop(open);
+    site.run_tool("umount", &["bound"]);
+    site.run_ok("umount mnt");
+}

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::abi::{NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_LEN};
@@ -31,7 +32,10 @@ impl Device {
         loop {
             match rustix::io::read(self.0.get_ref(), &mut *buffer) {
                 Ok(len) => return Ok(Some(len)),
-                Err(Errno::AGAIN) => self.0.readable().await?.clear_ready(),
+                // An unmount is only an error to poll(2).
+                Err(Errno::AGAIN) => {
+                    self.0.ready(Interest::READABLE | Interest::ERROR).await?.clear_ready();
+                }
                 // The request was interrupted before it was read.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::NODEV) => return Ok(None),

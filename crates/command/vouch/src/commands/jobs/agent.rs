@@ -11,9 +11,9 @@ use vouch_jobs::PORT_DEFAULT;
 use vouch_jobs::agent::{Agent, AgentConfig, AgentReport};
 use vouch_jobs::names::NodeName;
 
-use super::status_page::StatusPage;
 use super::{AGENT_SOCKET, listen};
 use crate::exit::{At as _, Failure, Outcome};
+use crate::status_page::StatusPage;
 use crate::{interrupt, output, when};
 
 /// Keep the tickets of this node's jobs.

@@ -14,10 +14,10 @@ use vouch_jobs::pods::PodCluster;
 use vouch_jobs::{PORT_DEFAULT, SERVICE};
 use vouch_trust::Access;
 
-use super::status_page::StatusPage;
 use super::{BROKER_SOCKET, SPOOL, listen};
 use crate::audit_options::AuditArgs;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::status_page::StatusPage;
 use crate::{interrupt, output, when};
 
 /// Mint tickets for registered jobs.

@@ -1,4 +1,4 @@
-//! The status socket and the metrics page of broker and agent.
+//! The status socket and the metrics page of a daemon.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use vouch_daemon::status_socket::StatusSocket;
 use crate::exit::{At as _, Outcome};
 
 /// Listeners that no thread serves yet.
-pub(super) struct StatusPage {
+pub(crate) struct StatusPage {
     listeners: StatusListeners,
     address: Option<SocketAddr>,
 }
 
 impl StatusPage {
-    pub(super) fn open(kind: DaemonKind, metrics: Option<SocketAddr>) -> Outcome<Self> {
+    pub(crate) fn open(kind: DaemonKind, metrics: Option<SocketAddr>) -> Outcome<Self> {
         let page = metrics.map(|address| TcpListener::bind(address).at(address)).transpose()?;
         let address =
             page.as_ref().map(|listener| listener.local_addr().at("--metrics")).transpose()?;
@@ -30,13 +30,13 @@ impl StatusPage {
     }
 
     /// For the line that a daemon prints at its start; empty without a page.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.address
             .map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"))
     }
 
     /// Answers while `serve` runs.
-    pub(super) fn answer_during<S: StatusSource>(
+    pub(crate) fn answer_during<S: StatusSource>(
         self,
         source: S,
         serve: impl FnOnce() -> Outcome,
