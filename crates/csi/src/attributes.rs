@@ -29,10 +29,15 @@ pub(crate) struct TreeMount {
 pub(crate) struct ExportMount {
     pub(crate) server: String,
     pub(crate) share: String,
+    pub(crate) port: Option<u16>,
     pub(crate) sec: Option<String>,
     pub(crate) xprtsec: Option<String>,
     /// The pod's user gets tickets of Kerberos for it.
     pub(crate) has_pod_tickets: bool,
+    /// `vouch nfs-mount` in place of the kernel's client.
+    pub(crate) is_fuse: bool,
+    /// Files of the node: authorities, certificate, key.
+    pub(crate) tls: [Option<String>; 3],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,10 +108,19 @@ impl Attributes {
         let export = ExportMount {
             server: take("server").unwrap_or_default().to_owned(),
             share: take("share").unwrap_or_default().to_owned(),
+            port: take("port")
+                .map(|text| text.parse().map_err(|_| invalid("port: is no port")))
+                .transpose()?,
             sec: take("sec").map(str::to_owned),
             xprtsec: take("xprtsec").map(str::to_owned),
             has_pod_tickets: take("podTickets")
                 .map_or(Ok(false), |text| flag("podTickets", text))?,
+            is_fuse: match take("client") {
+                None | Some("kernel") => false,
+                Some("fuse") => true,
+                Some(_) => return Err(invalid("client: write kernel or fuse")),
+            },
+            tls: TLS_FILES.map(|key| take(key).map(str::to_owned)),
         };
         let is_host = |host: &str| {
             !host.is_empty()
@@ -125,6 +139,24 @@ impl Attributes {
             return Err(invalid("podTickets: they need sec of krb5, krb5i or krb5p"));
         }
         known("xprtsec", &export.xprtsec, &["none", "tls", "mtls"])?;
+        let has_tls = export.is_fuse && export.has_tls();
+        for (key, file) in TLS_FILES.iter().zip(&export.tls) {
+            match file {
+                Some(file) if !file.starts_with('/') => {
+                    return Err(invalid(&format!("{key}: write an absolute path")));
+                }
+                Some(_) if !has_tls => {
+                    return Err(invalid(&format!(
+                        "{key}: needs client: fuse, and xprtsec of tls or mtls; tlshd has the files of the \
+                         kernel's client"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        if export.tls[1].is_some() != export.tls[2].is_some() {
+            return Err(invalid("tlsCert and tlsKey: give both of them"));
+        }
         Ok(Self::Export(export))
     }
 }
@@ -159,15 +191,25 @@ impl TreeMount {
 }
 
 impl ExportMount {
+    pub(crate) fn has_tls(&self) -> bool {
+        matches!(self.xprtsec.as_deref(), Some("tls" | "mtls"))
+    }
+
+    /// As in mount(8)'s tables.
+    pub(crate) fn source(&self) -> String {
+        let is_bare_ipv6 = self.server.contains(':') && !self.server.starts_with('[');
+        let server = if is_bare_ipv6 { format!("[{}]", self.server) } else { self.server.clone() };
+        format!("{server}:{}", self.share)
+    }
+
     /// Source and options of mount.nfs(8).
     pub(crate) fn mount(
         &self,
         flags: &[String],
         is_read_only: bool,
     ) -> Result<(String, String), Status> {
-        let is_bare_ipv6 = self.server.contains(':') && !self.server.starts_with('[');
-        let server = if is_bare_ipv6 { format!("[{}]", self.server) } else { self.server.clone() };
         let mut options = vec!["vers=4".to_owned()];
+        options.extend(self.port.map(|port| format!("port={port}")));
         options.extend(self.sec.iter().map(|sec| format!("sec={sec}")));
         options.extend(self.xprtsec.iter().map(|security| format!("xprtsec={security}")));
         for flag in flags {
@@ -185,7 +227,7 @@ impl ExportMount {
         if is_read_only {
             options.push("ro".into());
         }
-        Ok((format!("{server}:{}", self.share), options.join(",")))
+        Ok((self.source(), options.join(",")))
     }
 }
 
@@ -216,6 +258,9 @@ fn interval(text: &str) -> Result<String, Status> {
 }
 
 const REFRESH_S_MIN: u64 = 10;
+
+/// Attributes with files of the node.
+pub(crate) const TLS_FILES: [&str; 3] = ["tlsCa", "tlsCert", "tlsKey"];
 
 fn known(key: &str, value: &Option<String>, all: &[&str]) -> Result<(), Status> {
     match value {
@@ -315,12 +360,13 @@ mod tests {
             ("share", "/v"),
             ("sec", "krb5p"),
             ("xprtsec", "mtls"),
+            ("port", "2050"),
         ]);
         let flags = ["nconnect=2".to_owned(), "vers=4.2".to_owned()];
         let (source, options) = secure.mount(&flags, true).unwrap();
         assert_eq!(
             (&*source, &*options),
-            ("[2001:db8::1]:/v", "vers=4,sec=krb5p,xprtsec=mtls,nconnect=2,vers=4.2,ro")
+            ("[2001:db8::1]:/v", "vers=4,port=2050,sec=krb5p,xprtsec=mtls,nconnect=2,vers=4.2,ro")
         );
         for flag in ["sec=sys", "xprtsec=none", "vers=3", "a,sec=sys"] {
             assert!(secure.mount(&[flag.to_owned()], false).is_err(), "{flag}");
@@ -333,6 +379,9 @@ mod tests {
             ("share", "/v/../etc"),
             ("podTickets", "true"),
             ("podTickets", "yes"),
+            ("port", "65536"),
+            ("client", "nfs"),
+            ("tlsCa", "/ca.pem"),
         ] {
             assert!(
                 parse(&[&[("server", "f"), ("share", "/v")], &[bad][..]].concat()).is_err(),

@@ -19,7 +19,15 @@ pub(crate) fn copy(root: &Path, within: &str) -> Result<OwnedFd, Status> {
     let base =
         rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| local(error, "opening the tree"))?;
-    let within = if within.is_empty() { "." } else { within };
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let clone =
+        |of: &OwnedFd| open_tree(of, "", clone).map_err(|error| local(error, "copying the mount"));
+    // Without a look at the file system, whose server may be away.
+    if within.is_empty() {
+        return clone(&base);
+    }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     let directory =
@@ -31,10 +39,7 @@ pub(crate) fn copy(root: &Path, within: &str) -> Result<OwnedFd, Status> {
             )),
             error => local(error, "path"),
         })?;
-    let clone = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH;
-    open_tree(&directory, "", clone).map_err(|error| local(error, "copying the mount"))
+    clone(&directory)
 }
 
 /// Replaces all mounts at `target`, also dead ones.

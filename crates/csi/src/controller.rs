@@ -7,21 +7,25 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use crate::attributes::{Attributes, invalid};
+use crate::copies::Pending;
 use crate::csi_v1::controller_server::Controller;
 use crate::csi_v1::controller_service_capability::{self, Rpc, rpc};
 use crate::csi_v1::validate_volume_capabilities_response::Confirmed;
 use crate::csi_v1::*;
 use crate::exports::ExportServer;
 use crate::locks::Locks;
+use crate::mounts::blocking;
 use crate::node::{Parameters, mount_flags, required};
-use crate::provisioned::{Provisioned, ProvisionedVolumes, id, is_id};
-use crate::trees::blocking;
+use crate::provisioned::{Provisioned, ProvisionedVolumes, Snapshots, id, is_id};
+use crate::snapshots::{content_source, source_name, volume_name};
 
 pub(crate) struct ControllerService {
     pub(crate) volumes: Arc<ProvisionedVolumes>,
     /// None for a driver of trees.
     pub(crate) exports: Option<Arc<ExportServer>>,
     pub(crate) operations: Locks,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) pending: Pending,
 }
 
 #[tonic::async_trait]
@@ -33,9 +37,7 @@ impl Controller for ControllerService {
         let request = request.into_inner();
         required("name", &request.name)?;
         capabilities(&request.volume_capabilities)?;
-        if request.volume_content_source.is_some() {
-            return Err(invalid("volume_content_source: snapshots and clones are not supported"));
-        }
+        let source = self.source(request.volume_content_source.as_ref())?;
         let volume_id = id(&request.name);
         let (attributes, options, mode) = self.attributes(&volume_id, request.parameters)?;
         let range = request.capacity_range.unwrap_or_default();
@@ -55,41 +57,14 @@ impl Controller for ControllerService {
             attributes,
             export_options: options,
             nodes: Default::default(),
+            source,
         };
-        let _lock = self.operations.lock("").await;
-        match self.volumes.get(&volume_id) {
-            Some(there)
-                if there.attributes != volume.attributes || !fits(there.capacity_bytes, &range) =>
-            {
-                return Err(Status::already_exists(format!(
-                    "{volume_id}: exists with another capacity or other parameters"
-                )));
-            }
-            Some(_) => {}
-            None => {
-                let (volumes, exports, id) =
-                    (self.volumes.clone(), self.exports.clone(), volume_id.clone());
-                let volume = volume.clone();
-                blocking(move || {
-                    if let Some(exports) = exports {
-                        if volume.capacity_bytes > exports.free_bytes().map_err(failed)? {
-                            return Err(Status::resource_exhausted(format!(
-                                "{}: has less free space than the volume wants",
-                                exports.root.display()
-                            )));
-                        }
-                        exports.create(&id, mode).map_err(failed)?;
-                    }
-                    volumes.put(volume).map_err(failed)
-                })
-                .await?;
-            }
-        }
-        let volume = self.volumes.get(&volume_id).unwrap_or(volume);
+        let volume = self.provision(&volume_id, volume, mode, &range).await?;
         let volume = Volume {
             capacity_bytes: volume.capacity_bytes,
             volume_id,
             volume_context: volume.attributes.into_iter().collect(),
+            content_source: volume.source.map(content_source),
             ..Default::default()
         };
         Ok(Response::new(CreateVolumeResponse { volume: Some(volume) }))
@@ -111,6 +86,7 @@ impl Controller for ControllerService {
                 words(&volume)
             )));
         }
+        self.pending.refuse(&volume_name(&volume_id))?;
         let (volumes, exports) = (self.volumes.clone(), self.exports.clone());
         blocking(move || {
             exports.map_or(Ok(()), |exports| exports.delete(&volume_id))?;
@@ -203,25 +179,45 @@ impl Controller for ControllerService {
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
         use rpc::Type::{
-            CreateDeleteVolume, ExpandVolume, GetCapacity, PublishUnpublishVolume,
-            SingleNodeMultiWriter,
+            CloneVolume, CreateDeleteSnapshot, CreateDeleteVolume, ExpandVolume, GetCapacity,
+            ListSnapshots, PublishUnpublishVolume, SingleNodeMultiWriter,
         };
-        let all: &[rpc::Type] = match self.exports {
-            Some(_) => &[
-                CreateDeleteVolume,
-                SingleNodeMultiWriter,
-                PublishUnpublishVolume,
-                GetCapacity,
-                ExpandVolume,
-            ],
-            None => &[CreateDeleteVolume, SingleNodeMultiWriter],
-        };
+        let mut all = vec![CreateDeleteVolume, SingleNodeMultiWriter];
+        if let Some(exports) = &self.exports {
+            all.extend([PublishUnpublishVolume, GetCapacity, ExpandVolume]);
+            if exports.has_copies() {
+                all.extend([CreateDeleteSnapshot, ListSnapshots, CloneVolume]);
+            }
+        }
         let capability = |kind: &rpc::Type| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: (*kind).into() })),
         };
         Ok(Response::new(ControllerGetCapabilitiesResponse {
             capabilities: all.iter().map(capability).collect(),
         }))
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let snapshot = self.make_snapshot(request.into_inner()).await?;
+        Ok(Response::new(CreateSnapshotResponse { snapshot: Some(snapshot) }))
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        self.remove_snapshot(&request.into_inner().snapshot_id).await?;
+        Ok(Response::new(DeleteSnapshotResponse {}))
+    }
+
+    async fn list_snapshots(
+        &self,
+        request: Request<ListSnapshotsRequest>,
+    ) -> Result<Response<ListSnapshotsResponse>, Status> {
+        self.snapshot_list(&request.into_inner()).map(Response::new)
     }
 
     async fn controller_expand_volume(
@@ -250,6 +246,64 @@ impl Controller for ControllerService {
 }
 
 impl ControllerService {
+    /// The volume, made by this call or by an earlier one.
+    async fn provision(
+        &self,
+        volume_id: &str,
+        volume: Provisioned,
+        mode: u32,
+        range: &CapacityRange,
+    ) -> Result<Provisioned, Status> {
+        let lock = self.operations.lock("").await;
+        if let Some(there) = self.volumes.get(volume_id) {
+            let is_same = there.attributes == volume.attributes
+                && there.source == volume.source
+                && fits(there.capacity_bytes, range);
+            return match is_same {
+                true => Ok(there),
+                false => Err(Status::already_exists(format!(
+                    "{volume_id}: exists with another capacity, source or other parameters"
+                ))),
+            };
+        }
+        let mut volume = volume;
+        if let Some(source) = &volume.source {
+            let least = self.capacity_of(source)?;
+            if volume.capacity_bytes == 0 {
+                volume.capacity_bytes = least;
+            }
+            if volume.capacity_bytes < least {
+                return Err(Status::out_of_range(format!(
+                    "capacity_range: the source has a capacity of {least} bytes"
+                )));
+            }
+        }
+        let source = volume.source.as_ref().map(source_name);
+        let pending = self.pending.begin(&volume_name(volume_id), source.as_deref())?;
+        // A copy takes its time. Other volumes do not wait for it.
+        drop(lock);
+        let (volumes, exports, id) =
+            (self.volumes.clone(), self.exports.clone(), volume_id.to_owned());
+        blocking(move || {
+            let _pending = pending;
+            if let Some(exports) = exports {
+                if volume.capacity_bytes > exports.free_bytes().map_err(failed)? {
+                    return Err(Status::resource_exhausted(format!(
+                        "{}: has less free space than the volume wants",
+                        exports.root.display()
+                    )));
+                }
+                match &volume.source {
+                    Some(source) => exports.create_from(source, &id)?,
+                    None => exports.create(&id, mode)?,
+                }
+            }
+            volumes.put(volume.clone()).map_err(failed)?;
+            Ok(volume)
+        })
+        .await
+    }
+
     /// Attributes of the volume, its options in the export list, and the mode of its directory.
     fn attributes(
         &self,
@@ -283,8 +337,12 @@ impl ControllerService {
             return Err(invalid("name: this driver makes exports; use the driver of trees"));
         };
         let mut list = vec!["rw".to_owned()];
-        list.extend(export.sec.map(|sec| format!("sec={sec}")));
+        list.extend(export.sec.iter().map(|sec| format!("sec={sec}")));
         list.extend(export.xprtsec.map(|security| format!("xprtsec={security}")));
+        // Under sec=sys, root of the node makes the files and gives them to their users.
+        if export.is_fuse && export.sec.as_deref().is_none_or(|sec| sec == "sys") {
+            list.push("no_root_squash".into());
+        }
         list.extend((!options.is_empty()).then_some(options));
         Ok((parameters.into_iter().collect(), list.join(","), mode))
     }
@@ -316,7 +374,7 @@ fn fits(capacity_bytes: i64, range: &CapacityRange) -> bool {
             && capacity_bytes != range.required_bytes)
 }
 
-fn unknown(volume_id: &str) -> Status {
+pub(crate) fn unknown(volume_id: &str) -> Status {
     let known = if is_id(volume_id) { "" } else { ", and is no id of this driver" };
     Status::not_found(format!("volume {volume_id:?} does not exist{known}"))
 }
@@ -325,6 +383,6 @@ fn words(volume: &Provisioned) -> String {
     volume.nodes.iter().cloned().collect::<Vec<_>>().join(", ")
 }
 
-fn failed(error: std::io::Error) -> Status {
+pub(crate) fn failed(error: std::io::Error) -> Status {
     Status::internal(error.to_string())
 }

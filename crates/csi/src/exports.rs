@@ -10,7 +10,8 @@ use std::process::Command;
 use tonic::Status;
 use vouch_daemon::status_client::{self, ReloadError};
 
-use crate::provisioned::{Provisioned, ProvisionedVolumes};
+use crate::copies::{self, CopyMethod};
+use crate::provisioned::{Provisioned, ProvisionedVolumes, Source};
 use crate::records::replace;
 
 /// The server that the controller provisions on, on the same machine.
@@ -24,34 +25,71 @@ pub struct ExportServer {
     pub socket: PathBuf,
     /// Capacity is enforced, by `quota=` of each export.
     pub has_quota: bool,
+    copy_method: Option<CopyMethod>,
 }
 
 impl ExportServer {
-    pub(crate) fn create(&self, id: &str, mode: u32) -> io::Result<()> {
-        let path = self.root.join(id);
-        match DirBuilder::new().mode(0o700).create(&path) {
-            // A controller that was killed has made it.
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        // The umask of this process is no concern of the volume's users.
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
-        File::open(&self.root)?.sync_all()
+    /// # Errors
+    /// If nothing can be written to `root`.
+    pub fn new(root: PathBuf, list: PathBuf, socket: PathBuf, has_quota: bool) -> io::Result<Self> {
+        let copy_method = CopyMethod::detect(&root)?;
+        Ok(Self { root, list, socket, has_quota, copy_method })
     }
 
-    /// The directory gets another name first: a removal that is interrupted continues with the next one.
+    pub(crate) fn create(&self, id: &str, mode: u32) -> Result<(), Status> {
+        let path = self.root.join(id);
+        copies::create(self.copy_method, &path)?;
+        // The umask of this process is no concern of the volume's users.
+        let finish = || -> io::Result<()> {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+            File::open(&self.root)?.sync_all()
+        };
+        finish().map_err(|error| Status::internal(format!("{}: {error}", path.display())))
+    }
+
+    /// A new volume from another one, or from a snapshot.
+    pub(crate) fn create_from(&self, source: &Source, id: &str) -> Result<(), Status> {
+        let from = match source {
+            Source::Volume(id) => self.root.join(id),
+            Source::Snapshot(id) => self.snapshot_path(id),
+        };
+        copies::copy(self.copy_method()?, &from, &self.root.join(id), false)
+    }
+
+    pub(crate) fn create_snapshot(&self, volume_id: &str, id: &str) -> Result<(), Status> {
+        let directory = self.root.join(SNAPSHOTS);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)
+            .map_err(|error| Status::internal(format!("{}: {error}", directory.display())))?;
+        let from = self.root.join(volume_id);
+        copies::copy(self.copy_method()?, &from, &self.snapshot_path(id), true)
+    }
+
+    pub(crate) fn delete_snapshot(&self, id: &str) -> Result<(), Status> {
+        copies::remove(&self.snapshot_path(id))
+    }
+
     pub(crate) fn delete(&self, id: &str) -> Result<(), Status> {
-        let removed = self.root.join(format!("{REMOVED}{id}"));
-        match fs::rename(self.root.join(id), &removed) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Status::internal(format!("{}: {error}", self.root.display())));
-            }
-            _ => {}
-        }
-        // Pods make directories as deep as they like. remove_dir_all() takes a descriptor for each
-        // level, rm(1) does not.
-        let options = ["-rf", "--one-file-system", "--"].map(OsStr::new);
-        run("rm", &[&options[..], &[removed.as_os_str()]].concat(), "the image needs coreutils")
+        copies::remove(&self.root.join(id))
+    }
+
+    pub(crate) fn has_copies(&self) -> bool {
+        self.copy_method.is_some()
+    }
+
+    pub(crate) fn copy_method(&self) -> Result<CopyMethod, Status> {
+        self.copy_method.ok_or_else(|| {
+            Status::failed_precondition(format!(
+                "{}: snapshots and clones need a file system with reflinks, as XFS, or btrfs",
+                self.root.display()
+            ))
+        })
+    }
+
+    fn snapshot_path(&self, id: &str) -> PathBuf {
+        self.root.join(SNAPSHOTS).join(id)
     }
 
     /// Writes the list of all volumes that nodes use, and waits until it is in force.
@@ -94,7 +132,7 @@ impl ExportServer {
     }
 }
 
-fn run(program: &str, arguments: &[&OsStr], needs: &str) -> Result<(), Status> {
+pub(crate) fn run(program: &str, arguments: &[&OsStr], needs: &str) -> Result<(), Status> {
     let failed = |why: String| Status::internal(format!("{program}: {why}; {needs}"));
     let output = Command::new(program)
         .args(arguments)
@@ -106,7 +144,8 @@ fn run(program: &str, arguments: &[&OsStr], needs: &str) -> Result<(), Status> {
     Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
-const REMOVED: &str = ".removed-";
+/// Beside the volumes, and exported to nobody.
+const SNAPSHOTS: &str = ".snapshots";
 
 /// The smallest one of vouch export.
 const QUOTA_MIN: i64 = 1 << 20;
@@ -129,13 +168,14 @@ mod tests {
             attributes: Default::default(),
             export_options: "rw,sec=krb5p".into(),
             nodes,
+            source: None,
         };
         (name.to_owned(), volume)
     }
 
     fn server(root: &Path, has_quota: bool) -> ExportServer {
         let (list, socket) = (root.join("list"), root.join("socket"));
-        ExportServer { root: root.into(), list, socket, has_quota }
+        ExportServer { root: root.into(), list, socket, has_quota, copy_method: None }
     }
 
     #[test]

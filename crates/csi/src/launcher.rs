@@ -1,10 +1,12 @@
-//! Starts `vouch mount` so that its process outlives the driver.
+//! Starts `vouch mount` and `vouch nfs-mount` so that their processes outlive the driver.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use sha2::{Digest as _, Sha256};
 use tonic::{Code, Status};
 use vouch_daemon::failure::{At as _, Outcome};
@@ -32,7 +34,7 @@ impl Launch {
 pub(crate) struct Launcher {
     launch: Launch,
     program: PathBuf,
-    /// Options of each mount.
+    /// Options of each mount of a tree.
     options: Vec<OsString>,
     /// The program on the node was replaced, so that running mounts can be upgraded.
     pub(crate) is_new_program: bool,
@@ -55,7 +57,7 @@ impl Launcher {
     }
 
     /// Returns when the tree is mounted.
-    pub(crate) async fn mount(
+    pub(crate) async fn mount_tree(
         &self,
         key: &str,
         options: &[OsString],
@@ -65,25 +67,61 @@ impl Launcher {
         let mut arguments: Vec<OsString> = vec!["mount".into(), "--background".into()];
         arguments.extend(self.options.iter().chain(options).cloned());
         arguments.extend(["--".into(), name.into(), point.into()]);
-        self.run(key, &arguments).await
+        self.run(key, &arguments, None).await
+    }
+
+    /// Returns when the export is mounted. `cache` has the tickets.
+    pub(crate) async fn mount_export(
+        &self,
+        key: &str,
+        options: &[OsString],
+        cache: Option<&Path>,
+        source: &str,
+        point: &Path,
+    ) -> Result<(), Status> {
+        // Pods with user namespaces need an idmapped mount.
+        let mut arguments: Vec<OsString> =
+            ["nfs-mount", "--background", "--idmap"].map(OsString::from).into();
+        arguments.extend(options.iter().cloned());
+        arguments.extend(["--".into(), source.into(), point.into()]);
+        self.run(key, &arguments, cache).await
     }
 
     /// Replaces the process of a mount by one of the installed program.
     pub(crate) async fn upgrade(&self, key: &str, point: &Path) -> Result<(), Status> {
-        self.run(key, &["upgrade".into(), "--".into(), point.into()]).await
+        self.run(key, &["upgrade".into(), "--".into(), point.into()], None).await
     }
 
-    async fn run(&self, key: &str, arguments: &[OsString]) -> Result<(), Status> {
+    async fn run(
+        &self,
+        key: &str,
+        arguments: &[OsString],
+        cache: Option<&Path>,
+    ) -> Result<(), Status> {
         let line = command_line(self.launch, key, &self.program, arguments);
         let mut command = tokio::process::Command::new(&line[0]);
         command.args(&line[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        if self.launch == Launch::Process {
-            // Ctrl-C in the driver's terminal is no signal to mounts.
-            command.process_group(0);
+        // Ctrl-C in the driver's terminal is no signal to mounts.
+        command.process_group(0);
+        if let Some(cache) = cache {
+            let mut name = OsString::from("FILE:");
+            name.push(cache);
+            command.env("KRB5CCNAME", name);
         }
-        let output = command.output().await.map_err(|error| {
+        let failed = |error: io::Error| {
             Status::internal(format!("{}: {error}", Path::new(&line[0]).display()))
-        })?;
+        };
+        let child = command.spawn().map_err(failed)?;
+        let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+        let output = tokio::time::timeout(START_MAX, child.wait_with_output()).await;
+        let Ok(output) = output else {
+            group.map(|group| kill_process_group(group, Signal::KILL));
+            let seconds = START_MAX.as_secs();
+            return Err(Status::unavailable(format!(
+                "the server has not answered for {seconds} s"
+            )));
+        };
+        let output = output.map_err(failed)?;
         if output.status.success() {
             return Ok(());
         }
@@ -93,6 +131,9 @@ impl Launcher {
         Err(Status::new(code(output.status.code()), why.to_owned()))
     }
 }
+
+/// Less than the time after which kubelet ends its call.
+const START_MAX: Duration = Duration::from_secs(100);
 
 /// The program and its arguments.
 fn command_line(

@@ -9,19 +9,24 @@
 mod attributes; // Attributes of volumes.
 mod bind; // Bind mounts within a tree.
 mod controller; // The Controller service.
+mod copies;
 #[allow(clippy::all, unreachable_pub, missing_docs, reason = "generated")]
 pub mod csi_v1; // Messages and services, generated from the interface.
 mod exports; // Directories of `vouch export`.
+mod fuse_export;
 mod identity; // The Identity service.
 mod launcher; // Starts mounts outside of the driver's life.
 mod locks; // One operation at a time for each name.
+mod mount_spec;
+mod mounts; // FUSE mounts that pods share.
 mod node; // The Node service.
+mod pod_certificate;
 mod pod_tickets;
 mod provisioned; // Volumes that the controller has made.
 mod records; // Volumes that are published on this node.
 mod report; // Metrics, health and status.
 mod server; // gRPC over a Unix socket.
-mod trees; // Mounts of trees that pods share.
+mod snapshots;
 
 pub use exports::ExportServer;
 pub use launcher::Launch;

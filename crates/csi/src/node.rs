@@ -1,7 +1,6 @@
 //! The Node service: volumes at the paths where pods use them.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -11,9 +10,10 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
+use tokio::sync::OwnedMutexGuard;
 use tonic::{Request, Response, Status};
 
-use crate::attributes::{Attributes, ExportMount, invalid};
+use crate::attributes::{Attributes, invalid};
 use crate::bind::unmount_all;
 use crate::csi_v1::node_server::Node;
 use crate::csi_v1::node_service_capability::{self, Rpc, rpc};
@@ -22,18 +22,20 @@ use crate::csi_v1::volume_capability::access_mode::Mode;
 use crate::csi_v1::volume_health::VolumeHealthEntry;
 use crate::csi_v1::volume_usage::Unit;
 use crate::csi_v1::*;
-use crate::launcher::run_tool;
 use crate::locks::Locks;
-use crate::pod_tickets::{PodTickets, Shown};
-use crate::records::{Record, Records, Volume};
-use crate::trees::{Counters, Trees, blocking};
+use crate::mount_spec::MountSpec;
+use crate::mounts::{Mounts, blocking};
+use crate::pod_tickets::PodTickets;
+use crate::records::{AddError, Record, Records, Volume};
+
+mod exports;
 
 pub(crate) struct NodeService {
     pub(crate) node_id: String,
-    pub(crate) trees: Arc<Trees>,
+    pub(crate) mounts: Arc<Mounts>,
     pub(crate) records: Arc<Records>,
-    /// One operation at a time for each volume.
-    pub(crate) volumes: Locks,
+    /// One operation at a time for each target: a broker or a server that is away delays one pod only.
+    pub(crate) targets: Locks,
     /// One thread at a time asks the file system at each target: one that never answers keeps no other
     /// thread.
     pub(crate) asked: Locks,
@@ -59,36 +61,22 @@ impl Node for NodeService {
                  rights what the pod's author names; use a claim",
             ));
         }
-        let _lock = self.volumes.lock(&request.volume_id).await;
-        if is_exclusive(request.volume_capability.as_ref()) {
-            self.refuse_second_use(&request.volume_id, &target)?;
-        }
+        let _lock = self.lock(&target).await;
         match attributes {
             Attributes::Tree(tree, path) => {
                 let volume = Volume::Tree { key: tree.key(), path: path.clone() };
                 if self.is_published(&request.volume_id, &target, &volume).await? {
                     return Ok(Response::new(NodePublishVolumeResponse {}));
                 }
-                self.begin(&request.volume_id, &target, volume).await?;
-                let published = self.trees.publish(&tree, &path, &target).await;
+                self.begin(&request, &target, volume).await?;
+                let name = tree.name.clone();
+                let published = self.mounts.publish(&MountSpec::Tree(tree), &path, &target).await;
                 self.end_failed(&target, published).await?;
-                tracing::info!(
-                    "{}: {} of {}",
-                    target.display(),
-                    if path.is_empty() { "/" } else { &path },
-                    tree.name
-                );
+                let path = if path.is_empty() { "/" } else { &path };
+                tracing::info!("{}: {path} of {name}", target.display());
             }
             Attributes::Export(export) => {
-                let pod = Shown::of_request(&request, &target, &export)?;
-                self.publish_export(
-                    &request.volume_id,
-                    &target,
-                    export,
-                    pod,
-                    (&flags, request.readonly),
-                )
-                .await?
+                self.publish_export(&request, &target, export, &flags).await?;
             }
         }
         Ok(Response::new(NodePublishVolumeResponse {}))
@@ -101,7 +89,7 @@ impl Node for NodeService {
         let request = request.into_inner();
         required("volume_id", &request.volume_id)?;
         let target = target_path(&request.target_path)?;
-        let _lock = self.volumes.lock(&request.volume_id).await;
+        let _lock = self.lock(&target).await;
         self.end(&target).await?;
         Ok(Response::new(NodeUnpublishVolumeResponse {}))
     }
@@ -125,7 +113,7 @@ impl Node for NodeService {
         let request = request.into_inner();
         required("volume_id", &request.volume_id)?;
         let record = self.record(&request.volume_id, &request.volume_publish_path)?;
-        let fault = self.trees.fault(&record);
+        let fault = self.mounts.fault(&record);
         let health_statuses = match self.usage(record.target).await {
             Ok(_) => Vec::new(),
             Err(status) => vec![VolumeHealthEntry {
@@ -167,6 +155,10 @@ impl Node for NodeService {
 }
 
 impl NodeService {
+    async fn lock(&self, target: &Path) -> OwnedMutexGuard<()> {
+        self.targets.lock(&target.to_string_lossy()).await
+    }
+
     /// True if the volume is there already. Another volume at the same path is an error.
     async fn is_published(
         &self,
@@ -207,24 +199,28 @@ impl NodeService {
         .await
     }
 
-    /// Access mode ReadWriteOncePod.
-    fn refuse_second_use(&self, volume_id: &str, target: &Path) -> Result<(), Status> {
-        let mut records = self.records.all().into_iter();
-        match records.find(|record| record.volume_id == volume_id && record.target != target) {
-            Some(other) => Err(Status::failed_precondition(format!(
-                "volume {volume_id} is for one pod, and is in use at {}",
-                other.target.display()
-            ))),
-            None => Ok(()),
-        }
-    }
-
     /// Makes the record and the directory.
-    async fn begin(&self, volume_id: &str, target: &Path, volume: Volume) -> Result<(), Status> {
+    async fn begin(
+        &self,
+        request: &NodePublishVolumeRequest,
+        target: &Path,
+        volume: Volume,
+    ) -> Result<(), Status> {
+        let is_exclusive = is_exclusive(request.volume_capability.as_ref());
         let (records, volume_id, target) =
-            (self.records.clone(), volume_id.to_owned(), target.to_owned());
+            (self.records.clone(), request.volume_id.clone(), target.to_owned());
         blocking(move || {
-            records.add(&volume_id, &target, volume).map_err(|error| local(&target, error))?;
+            match records.add(&volume_id, &target, volume, is_exclusive) {
+                Ok(()) => {}
+                Err(AddError::Io(error)) => return Err(local(&target, error)),
+                // Access mode ReadWriteOncePod.
+                Err(AddError::InUse(other)) => {
+                    return Err(Status::failed_precondition(format!(
+                        "volume {volume_id} is for one pod, and is in use at {}",
+                        other.display()
+                    )));
+                }
+            }
             match DirBuilder::new().recursive(true).mode(0o750).create(&target) {
                 // A dead mount.
                 Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => Ok(()),
@@ -244,78 +240,28 @@ impl NodeService {
 
     async fn end(&self, target: &Path) -> Result<(), Status> {
         let volume = self.records.get(target).map(|record| record.volume);
-        if let Some(Volume::Tree { key, .. }) = &volume {
-            self.trees.unpublish(key, target).await?;
+        if let Some(key) = volume.as_ref().and_then(Volume::mount_key) {
+            self.mounts.unpublish(key, target).await?;
         }
         let (records, target) = (self.records.clone(), target.to_owned());
         let tickets = self.tickets.clone();
         blocking(move || {
-            // Data of an export is written first; a tree has none.
-            let is_tree = vouch_tree_mount::mount_on(&target)
+            // The kernel's client writes its data first; a mount of ours has none after close(2).
+            let is_ours = vouch_tree_mount::mount_on(&target)
                 .is_ok_and(|mount| mount.is_some_and(|mount| mount.is_ours()));
-            unmount_all(&target, is_tree)?;
+            unmount_all(&target, is_ours)?;
             match fs::remove_dir(&target) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(local(&target, error));
                 }
                 _ => {}
             }
-            if let Some(Volume::Export { job: Some(job), .. }) = &volume {
+            if let Some(job) = volume.as_ref().and_then(Volume::job) {
                 tickets.end(job);
             }
             records.remove(&target).map_err(|error| local(&target, error))
         })
         .await
-    }
-
-    async fn publish_export(
-        &self,
-        volume_id: &str,
-        target: &Path,
-        export: ExportMount,
-        pod: Option<Shown>,
-        (flags, is_read_only): (&[String], bool),
-    ) -> Result<(), Status> {
-        let (source, options) = export.mount(flags, is_read_only)?;
-        let (source_text, options_text) = (source.clone(), options.clone());
-        let job = pod.as_ref().map(|pod| pod.job.clone());
-        let volume = Volume::Export { source: source_text, options: options_text, job };
-        if self.is_recorded(volume_id, target, &volume)? {
-            // Nothing here asks the server, which may be away: kubelet calls each minute for a newer
-            // token, and a running pod keeps its mount.
-            let point = target.to_owned();
-            let table = || vouch_tree_mount::mounts().map_err(|e| Status::internal(e.to_string()));
-            let is_mounted = move || Ok(table()?.iter().any(|(mounted, _)| *mounted == point));
-            if blocking(is_mounted).await? {
-                return self.show(pod).await;
-            }
-        }
-        self.begin(volume_id, target, volume).await?;
-        let shown = self.show(pod).await;
-        self.end_failed(target, shown).await?;
-        let arguments = [
-            OsStr::new("-t"),
-            "nfs".as_ref(),
-            "-o".as_ref(),
-            options.as_ref(),
-            source.as_ref(),
-            target.as_os_str(),
-        ];
-        let mounted = run_tool("mount", &arguments).await;
-        Counters::add(if mounted.is_ok() {
-            &self.trees.counters.mounted
-        } else {
-            &self.trees.counters.failed
-        });
-        self.end_failed(target, mounted).await?;
-        tracing::info!("{}: {source}", target.display());
-        Ok(())
-    }
-
-    async fn show(&self, pod: Option<Shown>) -> Result<(), Status> {
-        let Some(pod) = pod else { return Ok(()) };
-        let tickets = self.tickets.clone();
-        blocking(move || tickets.show(pod)).await
     }
 
     /// Some callers give no path.
@@ -338,7 +284,7 @@ impl NodeService {
 fn usage(path: &Path) -> Result<Vec<VolumeUsage>, Status> {
     let space = statvfs(path).map_err(|error| {
         Status::internal(format!(
-            "{}: {}; the driver mounts a dead tree again within seconds",
+            "{}: {}; the driver makes a dead mount again within seconds",
             path.display(),
             io::Error::from(error)
         ))

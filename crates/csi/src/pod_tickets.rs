@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tonic::Status;
 use vouch_jobs::names::JobId;
 use vouch_jobs::pods::{POD_PREFIX, PodToken};
-use vouch_jobs::wire::Request;
+use vouch_jobs::wire::{Reply, Request};
 use vouch_jobs::{Error, SERVICE, ask_local};
 
 use crate::attributes::{ExportMount, invalid};
@@ -21,7 +21,15 @@ use crate::records::{digest, read, write_durably};
 /// A pod's token for one of its volumes.
 pub(crate) struct Shown {
     pub(crate) job: JobId,
-    token: String,
+    pub(crate) token: String,
+    /// rpc.gssd does not mount the volume.
+    pub(crate) owns_cache: bool,
+}
+
+struct LastToken {
+    digest: String,
+    at: Instant,
+    cache: Option<PathBuf>,
 }
 
 /// Of one audience.
@@ -57,14 +65,14 @@ impl Shown {
         let volume = &digest(target.as_os_str().as_encoded_bytes())[..16];
         let job = JobId::parse(&format!("{POD_PREFIX}{uid}.{volume}"))
             .map_err(|error| invalid(&format!("podTickets: {error}")))?;
-        Ok(Some(Self { job, token }))
+        Ok(Some(Self { job, token, owns_cache: export.is_fuse }))
     }
 }
 
 pub(crate) struct PodTickets {
     agent: PathBuf,
-    /// Digests of the newest tokens, and when: kubelet calls again each minute with the same one.
-    shown: Mutex<HashMap<JobId, (String, Instant)>>,
+    /// kubelet calls again each minute with the same token.
+    shown: Mutex<HashMap<JobId, LastToken>>,
     /// Jobs whose end the agent has not heard yet, also for the next driver.
     unended: Mutex<BTreeSet<JobId>>,
     file: PathBuf,
@@ -77,18 +85,22 @@ impl PodTickets {
         Ok(Self { agent, shown: Mutex::default(), unended: Mutex::new(unended), file })
     }
 
-    /// Returns when the node has the tickets.
-    pub(crate) fn show(&self, Shown { job, token }: Shown) -> Result<(), Status> {
-        let known = digest(token.as_bytes());
+    /// Returns when the node has the tickets. A pod with a cache of its own gets the cache.
+    pub(crate) fn show(
+        &self,
+        Shown { job, token, owns_cache }: Shown,
+    ) -> Result<Option<PathBuf>, Status> {
+        let digest = digest(token.as_bytes());
         // The agent may have lost the job meanwhile.
         let is_recent =
-            |(last, at): &(String, Instant)| *last == known && at.elapsed() < SHOW_INTERVAL;
-        if self.shown.lock().get(&job).is_some_and(is_recent) {
-            return Ok(());
+            |last: &&LastToken| last.digest == digest && last.at.elapsed() < SHOW_INTERVAL;
+        if let Some(last) = self.shown.lock().get(&job).filter(is_recent) {
+            return Ok(last.cache.clone());
         }
         self.forget(&job);
-        let request = Request::EnterPod { job: job.clone(), token: PodToken::new(token) };
-        ask_local(&self.agent, &request).map_err(|error| match error {
+        let request =
+            Request::EnterPod { job: job.clone(), token: PodToken::new(token), owns_cache };
+        let reply = ask_local(&self.agent, &request).map_err(|error| match error {
             Error::Refused(why) => Status::permission_denied(format!("podTickets: {why}")),
             Error::Io { path, source } => Status::unavailable(format!(
                 "podTickets: {}: {source}; does `vouch jobs agent` run on this node?",
@@ -96,8 +108,18 @@ impl PodTickets {
             )),
             other => Status::unavailable(format!("podTickets: {other}")),
         })?;
-        self.shown.lock().insert(job, (known, Instant::now()));
-        Ok(())
+        let cache = match reply {
+            Reply::Cache { path } => Some(path),
+            _ if owns_cache => {
+                return Err(Status::unavailable(
+                    "podTickets: vouch jobs agent on this node is too old for client: fuse",
+                ));
+            }
+            _ => None,
+        };
+        let last = LastToken { digest, at: Instant::now(), cache: cache.clone() };
+        self.shown.lock().insert(job, last);
+        Ok(cache)
     }
 
     /// A pod must be able to end without its agent, which is told later.

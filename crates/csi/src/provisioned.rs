@@ -1,4 +1,4 @@
-//! Volumes that the controller has made, one file for each. Those of exports are beside their
+//! Volumes and snapshots that the controller has made, one file for each. Those of exports are beside their
 //! directories, so that a new controller finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,6 +8,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::records::{SUFFIX, digest, read_all, remove_if_there, write_durably};
@@ -22,33 +23,73 @@ pub(crate) struct Provisioned {
     pub(crate) export_options: String,
     /// The nodes that may use an export, by address.
     pub(crate) nodes: BTreeSet<String>,
+    /// What it was copied from.
+    #[serde(default)]
+    pub(crate) source: Option<Source>,
 }
 
-pub(crate) struct ProvisionedVolumes {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    Volume(String),
+    Snapshot(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Snapshot {
+    pub(crate) name: String,
+    pub(crate) volume_id: String,
+    /// A volume from it needs as much.
+    pub(crate) capacity_bytes: i64,
+    /// Seconds since 1970.
+    pub(crate) created_s: i64,
+}
+
+pub(crate) trait Named {
+    /// By which the caller knows it before it has an id.
+    fn name(&self) -> &str;
+}
+
+impl Named for Provisioned {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for Snapshot {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+pub(crate) type ProvisionedVolumes = Collection<Provisioned>;
+pub(crate) type Snapshots = Collection<Snapshot>;
+
+pub(crate) struct Collection<T> {
     directory: PathBuf,
-    by_id: Mutex<BTreeMap<String, Provisioned>>,
+    by_id: Mutex<BTreeMap<String, T>>,
 }
 
-impl ProvisionedVolumes {
+impl<T: Named + Clone + Serialize + DeserializeOwned> Collection<T> {
     pub(crate) fn open(directory: PathBuf) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let volumes = read_all::<Provisioned>(&directory)?;
-        let by_id = volumes.into_iter().map(|(_, volume)| (id(&volume.name), volume)).collect();
+        let all = read_all::<T>(&directory)?;
+        let by_id = all.into_iter().map(|(_, made)| (id(made.name()), made)).collect();
         Ok(Self { directory, by_id: Mutex::new(by_id) })
     }
 
-    pub(crate) fn get(&self, id: &str) -> Option<Provisioned> {
+    pub(crate) fn get(&self, id: &str) -> Option<T> {
         self.by_id.lock().get(id).cloned()
     }
 
-    pub(crate) fn all(&self) -> Vec<(String, Provisioned)> {
-        self.by_id.lock().iter().map(|(id, volume)| (id.clone(), volume.clone())).collect()
+    pub(crate) fn all(&self) -> Vec<(String, T)> {
+        self.by_id.lock().iter().map(|(id, made)| (id.clone(), made.clone())).collect()
     }
 
-    pub(crate) fn put(&self, volume: Provisioned) -> io::Result<()> {
-        let id = id(&volume.name);
-        write_durably(&self.path(&id), &volume)?;
-        self.by_id.lock().insert(id, volume);
+    pub(crate) fn put(&self, made: T) -> io::Result<()> {
+        let id = id(made.name());
+        write_durably(&self.path(&id), &made)?;
+        self.by_id.lock().insert(id, made);
         Ok(())
     }
 

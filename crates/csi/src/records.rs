@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -35,6 +35,35 @@ pub(crate) enum Volume {
         #[serde(default)]
         job: Option<JobId>,
     },
+    /// An export by `vouch nfs-mount`: the mount with this key.
+    FuseExport { key: String, source: String, job: Option<JobId> },
+}
+
+impl Volume {
+    /// Of a mount by a process of ours.
+    pub(crate) fn mount_key(&self) -> Option<&str> {
+        match self {
+            Self::Tree { key, .. } | Self::FuseExport { key, .. } => Some(key),
+            Self::Export { .. } => None,
+        }
+    }
+
+    pub(crate) fn path_within(&self) -> &str {
+        if let Self::Tree { path, .. } = self { path } else { "" }
+    }
+
+    pub(crate) fn job(&self) -> Option<&JobId> {
+        match self {
+            Self::Export { job, .. } | Self::FuseExport { job, .. } => job.as_ref(),
+            Self::Tree { .. } => None,
+        }
+    }
+}
+
+pub(crate) enum AddError {
+    /// At this target.
+    InUse(PathBuf),
+    Io(io::Error),
 }
 
 pub(crate) struct Records {
@@ -67,16 +96,32 @@ impl Records {
         self.by_target.lock().values().cloned().collect()
     }
 
-    pub(crate) fn add(&self, volume_id: &str, target: &Path, volume: Volume) -> io::Result<()> {
+    /// `is_exclusive`: only if the volume has no other target.
+    pub(crate) fn add(
+        &self,
+        volume_id: &str,
+        target: &Path,
+        volume: Volume,
+        is_exclusive: bool,
+    ) -> Result<(), AddError> {
         let record = Record {
             volume_id: volume_id.to_owned(),
             target: target.to_owned(),
             volume,
             boot: self.boot.clone(),
         };
-        write_durably(&self.path(target), &record)?;
-        self.by_target.lock().insert(target.to_owned(), record);
-        Ok(())
+        {
+            let mut by_target = self.by_target.lock();
+            let is_other = |other: &&Record| other.volume_id == volume_id && other.target != target;
+            if is_exclusive && let Some(other) = by_target.values().find(is_other) {
+                return Err(AddError::InUse(other.target.clone()));
+            }
+            by_target.insert(target.to_owned(), record.clone());
+        }
+        write_durably(&self.path(target), &record).map_err(|error| {
+            self.by_target.lock().remove(target);
+            AddError::Io(error)
+        })
     }
 
     pub(crate) fn remove(&self, target: &Path) -> io::Result<()> {
@@ -101,8 +146,17 @@ pub(crate) fn write_durably(path: &Path, value: &impl Serialize) -> io::Result<(
 
 /// Old or new after a crash at any step.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, bytes, 0o666)
+}
+
+/// For root only.
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, bytes, 0o600)
+}
+
+fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
+    let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
@@ -150,9 +204,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = || Records::open(directory.path().into()).unwrap();
         let records = open();
-        records.add("v1", Path::new("/pods/a"), tree("k1")).unwrap();
-        records.add("v1", Path::new("/pods/b"), tree("k1")).unwrap();
-        records.add("v2", Path::new("/pods/c"), tree("k2")).unwrap();
+        let add = |volume_id: &str, target: &str, key: &str, is_exclusive: bool| {
+            records.add(volume_id, Path::new(target), tree(key), is_exclusive).is_ok()
+        };
+        assert!(add("v1", "/pods/a", "k1", false) && add("v1", "/pods/b", "k1", false));
+        assert!(add("v2", "/pods/c", "k2", true) && add("v2", "/pods/c", "k2", true));
+        assert!(!add("v2", "/pods/d", "k2", true) && add("v2", "/pods/d", "k2", false));
+        records.remove(Path::new("/pods/d")).unwrap();
         records.remove(Path::new("/pods/b")).unwrap();
         records.remove(Path::new("/pods/b")).unwrap();
         let again = open();

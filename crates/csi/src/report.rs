@@ -10,14 +10,15 @@ use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
 use vouch_daemon::status_server::StatusSource;
 
+use crate::mount_spec::is_of_export;
+use crate::mounts::Mounts;
 use crate::provisioned::ProvisionedVolumes;
 use crate::records::Volume;
-use crate::trees::Trees;
 
 pub(crate) struct Report {
     pub(crate) driver_name: String,
     pub(crate) node_id: String,
-    pub(crate) trees: Arc<Trees>,
+    pub(crate) mounts: Arc<Mounts>,
     pub(crate) volumes: Arc<ProvisionedVolumes>,
     pub(crate) calls: Arc<Calls>,
 }
@@ -43,24 +44,24 @@ pub struct CsiStatus {
     /// Made by this controller.
     pub volumes: usize,
     pub healed: u64,
-    /// Trees that can't be mounted again, and why.
+    /// Mounts that can't be made again, and why.
     pub faults: Vec<String>,
 }
 
 impl Report {
     fn csi_status(&self) -> CsiStatus {
-        let records = self.trees.records.all();
-        let exports =
-            records.iter().filter(|record| matches!(record.volume, Volume::Export { .. })).count();
+        let records = self.mounts.records.all();
+        let trees = records.iter().filter(|record| matches!(record.volume, Volume::Tree { .. }));
+        let trees = trees.count();
         CsiStatus {
             driver: self.driver_name.clone(),
             node: self.node_id.clone(),
-            trees: self.trees.keys().len(),
-            published_trees: records.len() - exports,
-            published_exports: exports,
+            trees: self.mounts.keys().iter().filter(|key| !is_of_export(key)).count(),
+            published_trees: trees,
+            published_exports: records.len() - trees,
             volumes: self.volumes.all().len(),
-            healed: self.trees.counters.healed.load(Ordering::Relaxed),
-            faults: self.trees.faults.lock().values().cloned().collect(),
+            healed: self.mounts.counters.healed.load(Ordering::Relaxed),
+            faults: self.mounts.faults.lock().values().cloned().collect(),
         }
     }
 }
@@ -68,16 +69,16 @@ impl Report {
 impl StatusSource for Report {
     fn metrics(&self) -> String {
         let (mut page, status, counters) =
-            (Exposition::of_daemon(), self.csi_status(), &self.trees.counters);
+            (Exposition::of_daemon(), self.csi_status(), &self.mounts.counters);
         vouch_daemon::metrics! { page;
             Gauge "vouch_csi_trees" "Trees with a mount on this node." = status.trees;
-            Gauge "vouch_csi_faults" "Trees in use whose mount is dead and cannot be mounted again." = status.faults.len();
+            Gauge "vouch_csi_faults" "Mounts in use that are dead and cannot be made again." = status.faults.len();
             Gauge "vouch_csi_volumes" "Volumes made by this controller." = status.volumes;
             Counter "vouch_csi_mounts_total" "Mounts of trees and exports."
                 = counters.mounted.load(Ordering::Relaxed);
             Counter "vouch_csi_mount_failures_total" "Mounts that failed."
                 = counters.failed.load(Ordering::Relaxed);
-            Counter "vouch_csi_healed_total" "Dead mounts of trees that were mounted again."
+            Counter "vouch_csi_healed_total" "Dead mounts that were made again."
                 = status.healed;
         }
         page.family("vouch_csi_published", Metric::Gauge, "Volumes of pods on this node.");

@@ -22,6 +22,7 @@ use vouch_daemon::status_socket::StatusSocket;
 use vouch_daemon::{private_socket, runtime_directory, service_manager};
 
 use crate::controller::ControllerService;
+use crate::copies::Pending;
 use crate::csi_v1::controller_server::ControllerServer;
 use crate::csi_v1::identity_server::IdentityServer;
 use crate::csi_v1::node_server::NodeServer;
@@ -29,18 +30,18 @@ use crate::exports::ExportServer;
 use crate::identity::IdentityService;
 use crate::launcher::{Launch, Launcher};
 use crate::locks::Locks;
+use crate::mounts::Mounts;
 use crate::node::NodeService;
 use crate::pod_tickets::PodTickets;
-use crate::provisioned::ProvisionedVolumes;
+use crate::provisioned::{ProvisionedVolumes, Snapshots};
 use crate::records::Records;
 use crate::report::{Calls, Report};
-use crate::trees::Trees;
 
 pub struct Driver {
     pub name: String,
     pub node_id: String,
     pub socket: PathBuf,
-    /// Records and mounts of trees. The node and the driver see it at the same path.
+    /// Records and mounts. The node and the driver see it at the same path.
     pub state: PathBuf,
     pub launch: Launch,
     /// Options of each `vouch mount`.
@@ -75,11 +76,11 @@ pub async fn run(
     let state = state.canonicalize().at(state.display())?;
     let records = Arc::new(Records::open(state.join("published")).at("records of volumes")?);
     let launcher = Launcher::new(launch, &state, with_directories(mount_options, &state))?;
-    let trees = Trees::open(state.join("trees"), launcher, records.clone(), idle_max)
-        .at("mounts of trees")?;
-    let trees = Arc::new(trees);
+    let mounts = Mounts::open(&state, launcher, records.clone(), idle_max).at("mounts")?;
+    let mounts = Arc::new(mounts);
     let made =
         exports.as_ref().map_or(state.join("volumes"), |exports| exports.root.join(".vouch-csi"));
+    let snapshots = Snapshots::open(made.join("snapshots")).at("records of the controller")?;
     let volumes = Arc::new(ProvisionedVolumes::open(made).at("records of the controller")?);
     let exports = exports.map(Arc::new);
     let tickets = PodTickets::open(jobs_agent, state.join("ended-pods.json")).at("ends of pods")?;
@@ -88,7 +89,7 @@ pub async fn run(
     let report = Report {
         driver_name: name.clone(),
         node_id: node_id.clone(),
-        trees: trees.clone(),
+        mounts: mounts.clone(),
         volumes: volumes.clone(),
         calls: calls.clone(),
     };
@@ -98,12 +99,14 @@ pub async fn run(
             volumes,
             exports,
             operations: Locks::default(),
+            snapshots: Arc::new(snapshots),
+            pending: Pending::default(),
         }),
         node: NodeServer::new(NodeService {
             node_id,
-            trees: trees.clone(),
+            mounts: mounts.clone(),
             records,
-            volumes: Locks::default(),
+            targets: Locks::default(),
             asked: Locks::default(),
             tickets: tickets.clone(),
         }),
@@ -112,9 +115,9 @@ pub async fn run(
     let page_stop = start_report(metrics, report)?;
     let listener = listen(&socket).at(socket.display())?;
     let maintenance = tokio::spawn(async move {
-        trees.upgrade().await;
+        mounts.upgrade().await;
         loop {
-            trees.maintain().await;
+            mounts.maintain().await;
             let tickets = tickets.clone();
             let _ = tokio::task::spawn_blocking(move || tickets.retry()).await;
             tokio::time::sleep(MAINTENANCE_INTERVAL).await;
@@ -234,12 +237,14 @@ impl Services {
 }
 
 /// Those that are counted.
-const METHODS: [&str; 9] = [
+const METHODS: [&str; 11] = [
     "CreateVolume",
     "DeleteVolume",
     "ControllerPublishVolume",
     "ControllerUnpublishVolume",
     "ControllerExpandVolume",
+    "CreateSnapshot",
+    "DeleteSnapshot",
     "NodePublishVolume",
     "NodeUnpublishVolume",
     "NodeGetVolumeStats",

@@ -23,8 +23,8 @@ use crate::faults::{NO_ACCOUNT, Outage, RecentRefusals, RefusalStatus, TICKETS_R
 use crate::names::{JobId, NodeName};
 use crate::pods::PodToken;
 use crate::wire::{Reply, Request};
-use cache_file::CachePattern;
-use jobs::{Accounts, Tickets};
+use cache_file::CachePlaces;
+use jobs::{Accounts, CacheOwner, Tickets};
 use link::{Answer, BrokerLink, NetworkLink};
 use report::Counters;
 pub use report::{AgentReport, AgentStatus};
@@ -46,7 +46,7 @@ pub struct AgentConfig {
 
 pub struct Agent {
     config: AgentConfig,
-    pattern: CachePattern,
+    places: CachePlaces,
     accounts: Mutex<Accounts>,
     state: StateFile,
     /// Wakes the renewal: a job has begun or ended.
@@ -82,11 +82,11 @@ impl Agent {
         clock: Clock,
         link: Box<dyn BrokerLink>,
     ) -> Result<Self, Error> {
-        let pattern = CachePattern::parse(&config.cache)?;
         let (state, accounts) = StateFile::open(&config.state)?;
+        let places = CachePlaces::open(&config.cache, &config.state)?;
         let agent = Self {
             config,
-            pattern,
+            places,
             accounts: Mutex::new(accounts),
             state,
             changed: Condvar::new(),
@@ -104,7 +104,7 @@ impl Agent {
 
     /// Gets tickets for a job that begins here, and writes them.
     pub(crate) fn enter(&self, job: &JobId, expected_uid: Option<u32>) -> Result<(), Error> {
-        let entered = self.try_enter(job, expected_uid, None);
+        let entered = self.try_enter(job, expected_uid, None, false);
         if let Err(error) = &entered {
             self.note_refusal(job, error);
         }
@@ -113,8 +113,13 @@ impl Agent {
 
     /// As `enter`, by the token of a pod. A pod that has tickets keeps them, and its deadline moves to the
     /// token's end.
-    pub(crate) fn enter_pod(&self, job: &JobId, token: PodToken) -> Result<(), Error> {
-        let entered = self.try_enter(job, None, Some(token));
+    pub(crate) fn enter_pod(
+        &self,
+        job: &JobId,
+        token: PodToken,
+        owns_cache: bool,
+    ) -> Result<(), Error> {
+        let entered = self.try_enter(job, None, Some(token), owns_cache);
         if let Err(error) = &entered {
             self.note_refusal(job, error);
         }
@@ -126,6 +131,7 @@ impl Agent {
         job: &JobId,
         expected_uid: Option<u32>,
         token: Option<PodToken>,
+        owns_cache: bool,
     ) -> Result<(), Error> {
         let (prolog, has_left) = {
             let mut accounts = self.accounts.lock();
@@ -145,7 +151,7 @@ impl Agent {
                     "job {job} runs as uid {expected} here, but user {} has uid {} at the broker",
                     tickets.user, tickets.uid
                 ))),
-                None => self.put(job, Some(prolog), tickets),
+                None => self.put(job, Some((prolog, owns_cache)), tickets),
             };
             put.inspect_err(|error| self.give_up(job, Some(prolog), error))
         });
@@ -188,11 +194,11 @@ impl Agent {
     /// Removes the tickets of a job that has ended here.
     pub(crate) fn leave(&self, job: &JobId, why: &str) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
-        let uid = accounts.jobs.get(job).map(|job| job.uid);
+        let owner = accounts.jobs.get(job).map(|local| local.owner(job));
         accounts.remove_job(job, why);
         self.remove_unused(&mut accounts);
         self.state.write(&accounts)?;
-        let is_removed = uid.is_none_or(|uid| !accounts.unremoved.contains(&uid));
+        let is_removed = owner.is_none_or(|owner| !accounts.unremoved.contains(&owner));
         drop(accounts);
         self.wake();
         if is_removed {
@@ -277,17 +283,17 @@ impl Agent {
         }
         // The loop must not hold the lock.
         let due = self.accounts.lock().due(self.clock.now_s());
-        for (uid, job) in due {
-            logged(self.renew(uid, &job));
+        for (owner, job) in due {
+            logged(self.renew(&owner, &job));
         }
     }
 
-    /// Renews the cache of a user by one of the user's jobs.
-    fn renew(&self, uid: u32, job: &JobId) -> Result<(), Error> {
+    /// Renews a cache by one of its jobs.
+    fn renew(&self, owner: &CacheOwner, job: &JobId) -> Result<(), Error> {
         match self.fetch(job) {
             // A full disk must not make this a busy loop.
             Ok(tickets) => self.put(job, None, tickets).inspect_err(|error| {
-                self.accounts.lock().retry_later(uid, self.clock.now_s());
+                self.accounts.lock().retry_later(owner, self.clock.now_s());
                 self.give_up(job, None, error);
             }),
             Err(error @ Error::Refused(_)) => {
@@ -299,7 +305,7 @@ impl Agent {
             Err(error) => {
                 tracing::warn!(%job, "the tickets cannot be renewed now: {error}");
                 self.counters.renewal_failed();
-                self.accounts.lock().retry_later(uid, self.clock.now_s());
+                self.accounts.lock().retry_later(owner, self.clock.now_s());
                 Ok(())
             }
         }

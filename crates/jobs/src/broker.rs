@@ -86,6 +86,14 @@ pub(crate) struct Agent<'a> {
     pub(crate) address: IpAddr,
 }
 
+/// Where a pod runs, and as which service account.
+#[derive(Clone, Copy, Default)]
+struct PodOrigin<'a> {
+    account: &'a str,
+    node: &'a str,
+    address: Option<IpAddr>,
+}
+
 pub(crate) type Answer = (Reply, Zeroizing<Vec<u8>>);
 
 /// Why an agent gets nothing.
@@ -145,7 +153,7 @@ impl Broker {
                 Reply::Refused { reason: format!("jobs that begin with {POD_PREFIX} are pods'") }
             }
             Request::Begin { job, user, nodes, deadline_s } => {
-                self.begin(&job, &user, nodes, deadline_s, "")
+                self.begin(&job, &user, nodes, deadline_s, PodOrigin::default())
             }
             Request::End { job } => self.end(&job),
             Request::List => Reply::Jobs { jobs: self.registry.lock().list() },
@@ -171,14 +179,14 @@ impl Broker {
         }
     }
 
-    /// `account` is a pod's service account.
+    /// `pod` is empty for a job of the scheduler.
     fn begin(
         &self,
         job: &JobId,
         user: &UserName,
         nodes: Vec<NodeName>,
         deadline_s: u64,
-        account: &str,
+        pod: PodOrigin<'_>,
     ) -> Reply {
         // A job that is queued again: its first end comes first.
         self.end_spooled();
@@ -188,6 +196,8 @@ impl Broker {
             self.records.refuse(Event {
                 job: job.as_str(),
                 principal,
+                node: pod.node,
+                address: pod.address,
                 detail: &reason,
                 fault,
                 ..Event::default()
@@ -219,13 +229,15 @@ impl Broker {
             Ok(Err(error)) => unavailable(&error),
             Ok(Ok(deadline_s)) => {
                 let mut detail = format!("on {count} nodes until {deadline_s}");
-                if !account.is_empty() {
-                    detail += &format!(", for service account {account}");
+                if !pod.account.is_empty() {
+                    detail += &format!(", for service account {}", pod.account);
                 }
                 let event = Event {
                     job: job.as_str(),
                     principal,
                     uid: Some(uid),
+                    node: pod.node,
+                    address: pod.address,
                     detail: &detail,
                     ..Event::default()
                 };
@@ -298,7 +310,7 @@ impl Broker {
                 self.fetch(agent, node, number, job).unwrap_or_else(refuse)
             }
             Request::Pod { node, job, token } => {
-                self.begin_pod(node, job, token).unwrap_or_else(refuse)
+                self.begin_pod(agent, node, job, token).unwrap_or_else(refuse)
             }
             Request::Sync { jobs, .. } if jobs.len() > AGENT_JOB_COUNT_MAX => {
                 refuse(RefusedFetch::by_rule(format!(
@@ -322,6 +334,7 @@ impl Broker {
     /// Registers the job of a pod by the pod's token.
     fn begin_pod(
         &self,
+        agent: Agent<'_>,
         node: &NodeName,
         job: &JobId,
         token: &PodToken,
@@ -340,7 +353,14 @@ impl Broker {
             return Err(RefusedFetch::by_rule(reason));
         }
         let reply = match identity {
-            Ok(pod) => self.begin(job, &pod.user, vec![node.clone()], pod.expires_s, &pod.account),
+            Ok(pod) => {
+                let origin = PodOrigin {
+                    account: &pod.account,
+                    node: node.as_str(),
+                    address: Some(agent.address),
+                };
+                self.begin(job, &pod.user, vec![node.clone()], pod.expires_s, origin)
+            }
             Err(error @ PodError::File { .. }) => unavailable(&Error::Pods(error)),
             Err(error) => return Err(RefusedFetch::by_rule(error.to_string())),
         };

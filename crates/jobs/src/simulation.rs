@@ -394,17 +394,17 @@ fn pod_has_tickets_while_its_token_is_shown() {
     let agent = site.agent();
     let token = |end_s| PodToken::new(site.cluster.as_ref().unwrap().token(end_s));
     let (first, second) = (JobId::parse("pod-u1.v1").unwrap(), JobId::parse("pod-u1.v2").unwrap());
-    let ended = agent.enter_pod(&first, token(BEGIN_S));
+    let ended = agent.enter_pod(&first, token(BEGIN_S), false);
     assert!(matches!(&ended, Err(Error::Refused(why)) if why.contains("has ended")), "{ended:?}");
     assert_eq!(site.tickets_end_s(), None);
     for job in [&first, &second] {
-        agent.enter_pod(job, token(BEGIN_S + 20 * MINUTE_S)).unwrap();
+        agent.enter_pod(job, token(BEGIN_S + 20 * MINUTE_S), false).unwrap();
     }
     assert_eq!(site.tickets_end_s(), Some(BEGIN_S + 20 * MINUTE_S));
     // A newer token moves the deadline, and the tickets follow at the middle of their life.
     site.pass(10 * MINUTE_S);
     let minted = site.minted.load(Ordering::Relaxed);
-    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S)).unwrap();
+    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S), false).unwrap();
     assert_eq!(site.minted.load(Ordering::Relaxed), minted);
     agent.step(false, &mut None);
     assert_eq!(site.tickets_end_s(), Some(BEGIN_S + 70 * MINUTE_S));
@@ -417,8 +417,15 @@ fn pod_has_tickets_while_its_token_is_shown() {
     // A thief of the node's key, or of the job's name, comes too late.
     let again = agent.enter(&first, None);
     assert!(matches!(&again, Err(Error::Refused(_))), "{again:?}");
+    // Tickets of a pod that mounts without rpc.gssd are out of reach of its user's processes.
+    let own = JobId::parse("pod-u1.v3").unwrap();
+    agent.enter_pod(&own, token(BEGIN_S + 70 * MINUTE_S), true).unwrap();
+    let cache = site.path("agent").join("pods/pod-u1.v3");
+    assert!(site.tickets_end_s().is_none() && cache.exists());
+    agent.leave(&own, "ended on the node").unwrap();
+    assert!(!cache.exists());
     // A pod whose token is shown no more.
-    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S)).unwrap();
+    agent.enter_pod(&first, token(BEGIN_S + 70 * MINUTE_S), false).unwrap();
     site.pass(61 * MINUTE_S);
     agent.step(true, &mut None);
     assert_eq!((site.tickets_end_s(), site.holder_count()), (None, 0));

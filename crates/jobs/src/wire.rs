@@ -8,6 +8,8 @@
 //!
 //! The tickets stay out of the JSON text, so that one buffer holds them and is wiped.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use zeroize::Zeroizing;
 
@@ -34,8 +36,14 @@ pub enum Request {
     Left { node: NodeName, agent: String, job: JobId, why: String },
     /// The prolog of this machine: a job begins here. The agent answers when the tickets are there.
     Enter { job: JobId, uid: Option<u32> },
-    /// The driver of this machine's pods: as `Enter`, by the token of the pod.
-    EnterPod { job: JobId, token: PodToken },
+    /// The driver of this machine's pods: as `Enter`, by the token of the pod. With `owns_cache` the tickets
+    /// are in a cache of this job alone, and the answer is its path.
+    EnterPod {
+        job: JobId,
+        token: PodToken,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        owns_cache: bool,
+    },
     /// The epilog of this machine: a job has ended here. The tickets are gone when the agent answers.
     Leave { job: JobId },
 }
@@ -44,6 +52,10 @@ pub enum Request {
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
     Done,
+    /// The tickets of a pod are here.
+    Cache {
+        path: PathBuf,
+    },
     /// The job is registered until then, which may be earlier than asked.
     Begun {
         deadline_s: u64,

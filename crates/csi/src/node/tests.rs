@@ -7,17 +7,18 @@ use tonic::Code;
 use super::*;
 use crate::csi_v1::volume_capability::MountVolume;
 use crate::launcher::{Launch, Launcher};
+use crate::pod_tickets::Shown;
+use vouch_jobs::wire::Reply;
 
 fn service(directory: &Path) -> NodeService {
     let records = Arc::new(Records::open(directory.join("published")).unwrap());
     let launcher = Launcher::new(Launch::Process, directory, Vec::new()).unwrap();
-    let trees = directory.join("trees");
-    let trees = Trees::open(trees, launcher, records.clone(), Duration::ZERO).unwrap();
+    let mounts = Mounts::open(directory, launcher, records.clone(), Duration::ZERO).unwrap();
     NodeService {
         node_id: "node".into(),
-        trees: Arc::new(trees),
+        mounts: Arc::new(mounts),
         records,
-        volumes: Locks::default(),
+        targets: Locks::default(),
         asked: Locks::default(),
         tickets: Arc::new(
             PodTickets::open(directory.join("agent.sock"), directory.join("ended.json")).unwrap(),
@@ -69,7 +70,7 @@ async fn hung_volume_keeps_one_thread() {
     let options = std::ffi::CString::new(options).unwrap();
     mount("hung", &target, "fuse", MountFlags::empty(), &*options).unwrap();
     let volume = Volume::Export { source: "s:/".into(), options: String::new(), job: None };
-    service.records.add("v", &target, volume).unwrap();
+    assert!(service.records.add("v", &target, volume, false).is_ok());
     let stats = || {
         let (service, path) = (service.clone(), target.display().to_string());
         tokio::spawn(async move {
@@ -96,6 +97,10 @@ async fn hung_volume_keeps_one_thread() {
 
 /// An agent that says yes, and notes what it was asked.
 fn agent(socket: &Path) -> std::sync::mpsc::Receiver<serde_json::Value> {
+    agent_with(socket, Reply::Done)
+}
+
+fn agent_with(socket: &Path, reply: Reply) -> std::sync::mpsc::Receiver<serde_json::Value> {
     use std::io::{Read as _, Write as _};
     let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     let (send, asked) = std::sync::mpsc::channel();
@@ -107,7 +112,7 @@ fn agent(socket: &Path) -> std::sync::mpsc::Receiver<serde_json::Value> {
             let mut text = vec![0; len as usize];
             connection.read_exact(&mut text).unwrap();
             send.send(serde_json::from_slice(&text).unwrap()).unwrap();
-            let reply = vouch_jobs::wire::encode(&vouch_jobs::wire::Reply::Done, b"");
+            let reply = vouch_jobs::wire::encode(&reply, b"");
             connection.write_all(&(reply.len() as u32).to_be_bytes()).unwrap();
             connection.write_all(&reply).unwrap();
         }
@@ -154,6 +159,73 @@ async fn token_of_the_pod_is_shown_and_its_job_ends_with_the_volume() {
     let job = entered["job"].as_str().unwrap();
     assert!(job.starts_with(&format!("pod-{}.", uid.1)), "{job}");
     assert!(!directory.path().join("pod").exists());
+}
+
+/// An agent that does not answer, as while its broker is away.
+#[tokio::test]
+async fn pod_that_waits_for_tickets_delays_no_end_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let service = Arc::new(service(directory.path()));
+    let socket = directory.path().join("agent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (waiting, ending) = (directory.path().join("waiting"), directory.path().join("ending"));
+    let volume = Volume::Export { source: "s:/v".into(), options: String::new(), job: None };
+    assert!(service.records.add("v", &ending, volume, false).is_ok());
+    let tokens = r#"{"vouch-jobs":{"token":"a.b.c"}}"#;
+    let context = [
+        ("server", "192.0.2.1"),
+        ("share", "/v"),
+        ("sec", "krb5p"),
+        ("podTickets", "true"),
+        ("client", "fuse"),
+        ("csi.storage.k8s.io/pod.uid", "u1"),
+        ("csi.storage.k8s.io/serviceAccount.tokens", tokens),
+    ];
+    let request = NodePublishVolumeRequest {
+        volume_id: "v".into(),
+        target_path: waiting.display().to_string(),
+        volume_capability: Some(VolumeCapability {
+            access_type: Some(AccessType::Mount(MountVolume::default())),
+            access_mode: None,
+        }),
+        volume_context: context.map(|(key, value)| (key.into(), value.into())).into(),
+        ..Default::default()
+    };
+    let publishing = service.clone();
+    let waiting_pod =
+        tokio::spawn(async move { publishing.node_publish_volume(Request::new(request)).await });
+    let connection = tokio::task::spawn_blocking(move || listener.accept().unwrap()).await.unwrap();
+    let end = NodeUnpublishVolumeRequest {
+        volume_id: "v".into(),
+        target_path: ending.display().to_string(),
+    };
+    let ended = service.node_unpublish_volume(Request::new(end));
+    tokio::time::timeout(Duration::from_secs(20), ended).await.expect("no wait").unwrap();
+    drop(connection);
+    let status = waiting_pod.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable, "{status}");
+    assert_eq!(service.records.all(), []);
+}
+
+#[test]
+fn pod_with_a_mount_of_its_own_has_a_cache_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let tickets =
+        PodTickets::open(directory.path().join("agent.sock"), directory.path().join("ended.json"))
+            .unwrap();
+    let path = PathBuf::from("/state/pods/pod-u1.v");
+    let asked =
+        agent_with(&directory.path().join("agent.sock"), Reply::Cache { path: path.clone() });
+    let shown = || Shown {
+        job: vouch_jobs::names::JobId::parse("pod-u1.v").unwrap(),
+        token: "a.b.c".into(),
+        owns_cache: true,
+    };
+    assert_eq!(tickets.show(shown()).unwrap(), Some(path.clone()));
+    assert_eq!(asked.recv().unwrap()["owns_cache"], true);
+    // The same token: from memory.
+    assert_eq!(tickets.show(shown()).unwrap(), Some(path));
+    assert!(asked.try_recv().is_err());
 }
 
 #[test]

@@ -7,19 +7,24 @@
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::UserCache;
+use super::jobs::{Cache, CacheOwner};
 use crate::{Error, io_at};
 
-/// Where users' caches are: a path with the user's number in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CachePattern(String);
+/// Where caches are.
+#[derive(Clone, Debug)]
+pub(super) struct CachePlaces {
+    /// Of users: a path with the user's number in it.
+    pattern: String,
+    /// Of pods: a directory that only root enters.
+    pods: PathBuf,
+}
 
 /// A cache in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +43,24 @@ pub(super) struct StagedCache {
 
 const UID: &str = "%{uid}";
 
-impl CachePattern {
+impl CachePlaces {
+    /// `state` is the agent's directory.
+    ///
     /// # Errors
-    /// If it is no absolute path in which `%{uid}` stands once, or if a user could put a link in place
-    /// of a directory on the path: root would write to where the link leads.
-    pub(super) fn parse(text: &str) -> Result<Self, Error> {
+    /// If the text is no absolute path in which `%{uid}` stands once, or if a user could put a link in
+    /// place of a directory on the path: root would write to where the link leads.
+    pub(super) fn open(text: &str, state: &Path) -> Result<Self, Error> {
+        let pattern = Self::parse(text)?;
+        let pods = state.join("pods");
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&pods)
+            .map_err(io_at(&pods))?;
+        Ok(Self { pattern, pods })
+    }
+
+    fn parse(text: &str) -> Result<String, Error> {
         let path = text.strip_prefix("FILE:").unwrap_or(text);
         let is_good = path.starts_with('/')
             && path.matches(UID).count() == 1
@@ -55,8 +73,8 @@ impl CachePattern {
         let above = &before[..=before.rfind('/').expect("absolute")];
         let is_open = || std::fs::metadata(above).is_ok_and(|found| found.mode() & 0o022 != 0);
         match after.matches('/').count() {
-            0 => Ok(Self(path.to_owned())),
-            1 if !is_open() => Ok(Self(path.to_owned())),
+            0 => Ok(path.to_owned()),
+            1 if !is_open() => Ok(path.to_owned()),
             _ => refuse(
                 "users could put links in place of its directories; write %{uid} into the name of \
                  the file, as FILE:/tmp/krb5cc_%{uid}",
@@ -64,32 +82,36 @@ impl CachePattern {
         }
     }
 
-    fn path(&self, uid: u32) -> PathBuf {
-        self.0.replace(UID, &uid.to_string()).into()
+    pub(super) fn path(&self, owner: &CacheOwner) -> PathBuf {
+        match owner {
+            CacheOwner::User(uid) => self.pattern.replace(UID, &uid.to_string()).into(),
+            CacheOwner::Job(job) => self.pods.join(job.as_str()),
+        }
     }
 
     /// A name beside the cache that nobody else can know in advance.
-    pub(super) fn new_staged_path(&self, uid: u32) -> Result<PathBuf, Error> {
+    pub(super) fn new_staged_path(&self, owner: &CacheOwner) -> Result<PathBuf, Error> {
         let mut number = [0; 16];
         getrandom::fill(&mut number)
             .map_err(|error| Error::Configuration(format!("randomness: {error}")))?;
-        Ok(self.staged_path(uid, &data_encoding::HEXLOWER.encode(&number)))
+        Ok(self.staged_path(owner, &data_encoding::HEXLOWER.encode(&number)))
     }
 
-    fn staged_path(&self, uid: u32, suffix: &str) -> PathBuf {
-        let path = self.path(uid);
+    fn staged_path(&self, owner: &CacheOwner, suffix: &str) -> PathBuf {
+        let path = self.path(owner);
         let name = path.file_name().expect("checked when parsed").to_string_lossy();
         path.with_file_name(format!(".{name}.{suffix}"))
     }
 
-    /// Writes a file at `staged`, which is beside its place.
+    /// Writes a file at `staged`, which is beside its place. A user's belongs to the user and `gid`.
     pub(super) fn stage(
         &self,
-        (uid, gid): (u32, u32),
+        owner: &CacheOwner,
+        gid: u32,
         staged: PathBuf,
         bytes: &[u8],
     ) -> Result<StagedCache, Error> {
-        let path = self.path(uid);
+        let path = self.path(owner);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::open(&staged, flags, Mode::RUSR | Mode::WUSR)
@@ -101,7 +123,9 @@ impl CachePattern {
             file.set_permissions(Permissions::from_mode(0o600))?;
             file.write_all(bytes)?;
             // Last: until then only root can read it.
-            std::os::unix::fs::fchown(&file, Some(uid), Some(gid))?;
+            if let CacheOwner::User(uid) = owner {
+                std::os::unix::fs::fchown(&file, Some(*uid), Some(gid))?;
+            }
             Ok((metadata.dev(), metadata.ino()))
         };
         match { write }() {
@@ -119,9 +143,9 @@ impl CachePattern {
 
     /// After a start: puts a cache that a killed agent has recorded into its place, and removes any
     /// other file that it has staged.
-    pub(super) fn finish(&self, uid: u32, cache: &UserCache) -> Result<(), Error> {
+    pub(super) fn finish(&self, owner: &CacheOwner, cache: &Cache) -> Result<(), Error> {
         // Earlier releases staged under a name that is the same each time.
-        let names = [cache.staged.clone(), Some(self.staged_path(uid, "vouch"))];
+        let names = [cache.staged.clone(), Some(self.staged_path(owner, "vouch"))];
         for staged in names.into_iter().flatten() {
             if let Some(written) = cache.file.clone()
                 && (WrittenCache { path: staged.clone(), ..written })
@@ -281,26 +305,31 @@ fn wipe(mut file: File) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn own_ids() -> (u32, u32) {
-        (nix::unistd::getuid().as_raw(), nix::unistd::getgid().as_raw())
+    fn own_uid() -> u32 {
+        nix::unistd::getuid().as_raw()
     }
 
-    fn pattern(directory: &Path) -> CachePattern {
-        CachePattern::parse(&format!("FILE:{}/krb5cc_%{{uid}}", directory.display())).unwrap()
+    fn own() -> CacheOwner {
+        CacheOwner::User(own_uid())
+    }
+
+    fn places(directory: &Path) -> CachePlaces {
+        let pattern = format!("{}/krb5cc_%{{uid}}", directory.display());
+        CachePlaces { pattern, pods: directory.join("pods") }
     }
 
     /// Staged under a new name.
-    fn stage(pattern: &CachePattern, bytes: &[u8]) -> StagedCache {
-        let (uid, gid) = own_ids();
-        pattern.stage((uid, gid), pattern.new_staged_path(uid).unwrap(), bytes).unwrap()
+    fn stage(places: &CachePlaces, bytes: &[u8]) -> StagedCache {
+        let gid = nix::unistd::getgid().as_raw();
+        places.stage(&own(), gid, places.new_staged_path(&own()).unwrap(), bytes).unwrap()
     }
 
     fn recorded(
         staged: &Path,
         file: Option<&WrittenCache>,
         previous: Option<&WrittenCache>,
-    ) -> UserCache {
-        UserCache {
+    ) -> Cache {
+        Cache {
             file: file.cloned(),
             end_s: 0,
             renew_s: 0,
@@ -312,14 +341,14 @@ mod tests {
     #[test]
     fn cache_is_private_and_wiped_when_it_is_replaced_and_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
-        let first = stage(&pattern, b"first tickets");
+        let (places, uid) = (places(directory.path()), own_uid());
+        let first = stage(&places, b"first tickets");
         let old = first.written().clone();
         first.install(None).unwrap();
         let path = directory.path().join(format!("krb5cc_{uid}"));
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
         std::fs::hard_link(&path, directory.path().join("link")).unwrap();
-        let second = stage(&pattern, b"second tickets");
+        let second = stage(&places, b"second tickets");
         let new = second.written().clone();
         second.install(Some(&old)).unwrap();
         assert_eq!(std::fs::read(directory.path().join("link")).unwrap(), [0; 13]);
@@ -334,39 +363,39 @@ mod tests {
     #[test]
     fn start_after_a_kill_finishes_or_wipes_the_staged_cache() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
+        let (places, uid) = (places(directory.path()), own_uid());
         let (path, link) =
             (directory.path().join(format!("krb5cc_{uid}")), directory.path().join("link"));
         let killed_with = |bytes: &[u8]| {
-            let staged = stage(&pattern, bytes);
+            let staged = stage(&places, bytes);
             let killed = (staged.staged.clone(), staged.written().clone());
             std::mem::forget(staged);
             killed
         };
         let (staged, first) = killed_with(b"first");
-        pattern.finish(uid, &recorded(&staged, Some(&first), None)).unwrap();
+        places.finish(&own(), &recorded(&staged, Some(&first), None)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         // The state names the second cache, and the first is still in its place.
         let (staged, second) = killed_with(b"second");
         let mut old = File::open(&path).unwrap();
-        pattern.finish(uid, &recorded(&staged, Some(&second), Some(&first))).unwrap();
+        places.finish(&own(), &recorded(&staged, Some(&second), Some(&first))).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
         assert_eq!(io::read_to_string(&mut old).unwrap(), "\0\0\0\0\0");
         // The state names the third cache's staging name only.
         let (staged, _) = killed_with(b"third");
         let mut third = File::open(&staged).unwrap();
-        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
+        places.finish(&own(), &recorded(&staged, Some(&second), None)).unwrap();
         assert_eq!(io::read_to_string(&mut third).unwrap(), "\0\0\0\0\0");
         assert_eq!(std::fs::read(&path).unwrap(), b"second");
         // An earlier release's name: a user's hard link to another file is removed, and the file stays.
         std::fs::write(&link, "precious").unwrap();
-        std::fs::hard_link(&link, pattern.staged_path(uid, "vouch")).unwrap();
-        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
+        std::fs::hard_link(&link, places.staged_path(&own(), "vouch")).unwrap();
+        places.finish(&own(), &recorded(&staged, Some(&second), None)).unwrap();
         assert_eq!(std::fs::read(&link).unwrap(), b"precious");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
         // A user's directory of that name stays, and stops nothing.
-        std::fs::create_dir_all(pattern.staged_path(uid, "vouch").join("full")).unwrap();
-        pattern.finish(uid, &recorded(&staged, Some(&second), None)).unwrap();
+        std::fs::create_dir_all(places.staged_path(&own(), "vouch").join("full")).unwrap();
+        places.finish(&own(), &recorded(&staged, Some(&second), None)).unwrap();
         assert!(!second.is_missing());
         second.remove().unwrap();
         assert!(second.is_missing());
@@ -375,12 +404,12 @@ mod tests {
     #[test]
     fn files_and_links_of_the_user_are_not_followed() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
+        let (places, uid) = (places(directory.path()), own_uid());
         let victim = directory.path().join("victim");
         std::fs::write(&victim, "precious").unwrap();
         let path = directory.path().join(format!("krb5cc_{uid}"));
         std::os::unix::fs::symlink(&victim, &path).unwrap();
-        let staged = stage(&pattern, b"tickets");
+        let staged = stage(&places, b"tickets");
         let written = staged.written().clone();
         staged.install(None).unwrap();
         assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
@@ -400,11 +429,11 @@ mod tests {
     #[test]
     fn users_tricks_do_not_keep_tickets_in_place_or_out_of_it() {
         let directory = tempfile::tempdir().unwrap();
-        let (pattern, (uid, _)) = (pattern(directory.path()), own_ids());
+        let (places, uid) = (places(directory.path()), own_uid());
         let path = directory.path().join(format!("krb5cc_{uid}"));
         // A directory in place of the cache, which cannot be removed.
         std::fs::create_dir_all(path.join("full")).unwrap();
-        let staged = stage(&pattern, b"tickets");
+        let staged = stage(&places, b"tickets");
         let written = staged.written().clone();
         staged.install(None).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"tickets");
@@ -430,12 +459,11 @@ mod tests {
             "FILE:/tmp/%{uid}/cc",
             "FILE:/usr/%{uid}/tmp/cc",
         ] {
-            assert!(CachePattern::parse(bad).is_err(), "{bad}");
+            assert!(CachePlaces::parse(bad).is_err(), "{bad}");
         }
-        assert_eq!(
-            CachePattern::parse("FILE:/run/x/cc_%{uid}").unwrap().path(7),
-            Path::new("/run/x/cc_7")
-        );
-        assert!(CachePattern::parse("FILE:/usr/%{uid}/cc").is_ok());
+        let state = tempfile::tempdir().unwrap();
+        let places = CachePlaces::open("FILE:/run/x/cc_%{uid}", state.path()).unwrap();
+        assert_eq!(places.path(&CacheOwner::User(7)), Path::new("/run/x/cc_7"));
+        assert!(CachePlaces::parse("FILE:/usr/%{uid}/cc").is_ok());
     }
 }

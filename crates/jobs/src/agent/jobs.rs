@@ -1,9 +1,11 @@
 //! The jobs of this node, their users, and the caches that the agent has written for them.
 //!
 //! All jobs of a user on a node share one cache, because rpc.gssd knows users, not jobs. It is
-//! renewed by the job with the latest deadline, and removed with the last job.
+//! renewed by the job with the latest deadline, and removed with the last job. A pod that mounts
+//! without rpc.gssd has a cache of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use super::Agent;
 use super::cache_file::WrittenCache;
 use crate::Error;
 use crate::limits::AGENT_JOB_COUNT_MAX;
-use crate::names::{JobId, UserName};
+use crate::names::{JobId, NameError, UserName};
 
 /// Tickets as the broker sends them.
 pub(super) struct Tickets {
@@ -29,7 +31,7 @@ pub(super) struct Accounts {
     /// Number that tells agents with the same principal apart.
     pub(super) agent: String,
     pub(super) jobs: BTreeMap<JobId, LocalJob>,
-    pub(super) caches: BTreeMap<u32, UserCache>,
+    pub(super) caches: BTreeMap<CacheOwner, Cache>,
     /// Jobs whose tickets were removed, for the broker.
     pub(super) left: Vec<(JobId, String)>,
     /// Prologs that wait for tickets. An epilog removes those of its job.
@@ -37,19 +39,60 @@ pub(super) struct Accounts {
     pub(super) prologs: BTreeMap<u64, JobId>,
     #[serde(skip)]
     prolog_count: u64,
-    /// Users whose cache could not be removed. It is tried again at the next poll.
+    /// Caches that could not be removed. It is tried again at the next poll.
     #[serde(skip)]
-    pub(super) unremoved: BTreeSet<u32>,
+    pub(super) unremoved: BTreeSet<CacheOwner>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LocalJob {
     pub(super) uid: u32,
     pub(super) deadline_s: u64,
+    #[serde(default)]
+    pub(super) owns_cache: bool,
+}
+
+impl LocalJob {
+    pub(super) fn owner(&self, job: &JobId) -> CacheOwner {
+        if self.owns_cache { CacheOwner::Job(job.clone()) } else { CacheOwner::User(self.uid) }
+    }
+}
+
+/// Stored as a number, or as the name of a job, which is no number: only jobs of pods have caches.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(super) enum CacheOwner {
+    /// For rpc.gssd.
+    User(u32),
+    /// Root reads it, on behalf of the pod.
+    Job(JobId),
+}
+
+impl TryFrom<String> for CacheOwner {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse().map(Self::User).or_else(|_| JobId::parse(&text).map(Self::Job))
+    }
+}
+
+impl From<CacheOwner> for String {
+    fn from(owner: CacheOwner) -> Self {
+        owner.to_string()
+    }
+}
+
+impl fmt::Display for CacheOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(uid) => uid.fmt(f),
+            Self::Job(job) => job.fmt(f),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct UserCache {
+pub(super) struct Cache {
     /// None: removed, because it could not be renewed in time.
     pub(super) file: Option<WrittenCache>,
     pub(super) end_s: u64,
@@ -83,40 +126,39 @@ impl Accounts {
         self.left.drain(..excess);
     }
 
-    /// For each user whose cache is due: the job with the latest deadline.
-    pub(super) fn due(&self, now_s: u64) -> Vec<(u32, JobId)> {
+    /// For each cache that is due: the job with the latest deadline.
+    pub(super) fn due(&self, now_s: u64) -> Vec<(CacheOwner, JobId)> {
         let due = self.caches.iter().filter(|(_, cache)| cache.renew_s <= now_s);
-        due.filter_map(|(uid, _)| {
-            let jobs =
-                self.jobs.iter().filter(|(_, job)| job.uid == *uid && job.deadline_s > now_s);
-            jobs.max_by_key(|(_, job)| job.deadline_s).map(|(id, _)| (*uid, id.clone()))
+        due.filter_map(|(owner, _)| {
+            let jobs = self
+                .jobs
+                .iter()
+                .filter(|(id, job)| job.owner(id) == *owner && job.deadline_s > now_s);
+            jobs.max_by_key(|(_, job)| job.deadline_s).map(|(id, _)| (owner.clone(), id.clone()))
         })
         .collect()
     }
 
     /// A tenth of the remaining life, between one second and half a minute.
-    pub(super) fn retry_later(&mut self, uid: u32, now_s: u64) {
-        if let Some(cache) = self.caches.get_mut(&uid) {
+    pub(super) fn retry_later(&mut self, owner: &CacheOwner, now_s: u64) {
+        if let Some(cache) = self.caches.get_mut(owner) {
             cache.renew_s = now_s + (cache.end_s.saturating_sub(now_s) / 10).clamp(1, 30);
         }
     }
 
-    fn unused(&self) -> Vec<u32> {
-        self.caches
-            .keys()
-            .copied()
-            .filter(|uid| !self.jobs.values().any(|job| job.uid == *uid))
-            .collect()
+    fn unused(&self) -> Vec<CacheOwner> {
+        let used: BTreeSet<CacheOwner> = self.jobs.iter().map(|(id, job)| job.owner(id)).collect();
+        self.caches.keys().filter(|owner| !used.contains(owner)).cloned().collect()
     }
 }
 
 impl Agent {
     /// Writes the tickets of a job's user. The state names the file before it is in its place.
-    /// `prolog` is given for a job that begins here.
+    /// `prolog` is given for a job that begins here, with whether it has a cache of its own.
     pub(super) fn put(
         &self,
         job: &JobId,
-        prolog: Option<u64>,
+        prolog: Option<(u64, bool)>,
         tickets: Tickets,
     ) -> Result<(), Error> {
         let user = nix::unistd::User::from_name(tickets.user.as_str()).ok().flatten();
@@ -133,7 +175,7 @@ impl Agent {
         let mut accounts = self.accounts.lock();
         let is_known = accounts.jobs.contains_key(job);
         // An epilog may have come while the broker was asked.
-        if !is_known && prolog.is_none_or(|number| !accounts.prologs.contains_key(&number)) {
+        if !is_known && prolog.is_none_or(|(number, _)| !accounts.prologs.contains_key(&number)) {
             return Err(Error::Refused(format!(
                 "job {job} has ended on this node in the meantime"
             )));
@@ -143,19 +185,23 @@ impl Agent {
                 "this node has {AGENT_JOB_COUNT_MAX} jobs already"
             )));
         }
-        accounts
-            .jobs
-            .insert(job.clone(), LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s });
+        let owns_cache = prolog.map_or_else(
+            || accounts.jobs.get(job).is_some_and(|known| known.owns_cache),
+            |(_, owns_cache)| owns_cache,
+        );
+        let local = LocalJob { uid: tickets.uid, deadline_s: tickets.deadline_s, owns_cache };
+        let owner = local.owner(job);
+        accounts.jobs.insert(job.clone(), local);
         let now_s = self.clock.now_s();
         let renew_s = now_s + (tickets.end_s.saturating_sub(now_s) / 2).max(1);
-        let unwritten = UserCache {
+        let unwritten = Cache {
             file: None,
             end_s: tickets.end_s,
             renew_s: now_s,
             previous: None,
             staged: None,
         };
-        let current = accounts.caches.entry(tickets.uid).or_insert(unwritten);
+        let current = accounts.caches.entry(owner.clone()).or_insert(unwritten);
         // Another job of the user may have brought tickets that live longer.
         if current.file.is_some() && current.end_s > tickets.end_s {
             if current.renew_s <= now_s {
@@ -165,14 +211,13 @@ impl Agent {
         }
         let previous = current.file.clone();
         // The state names the file before it is there, so that the next start looks for it.
-        let staged = self.pattern.new_staged_path(tickets.uid)?;
+        let staged = self.places.new_staged_path(&owner)?;
         current.staged = Some(staged.clone());
         self.state.write(&accounts)?;
-        let staged =
-            self.pattern.stage((user.uid.as_raw(), user.gid.as_raw()), staged, &tickets.cache)?;
-        if let Some(current) = accounts.caches.get_mut(&tickets.uid) {
+        let staged = self.places.stage(&owner, user.gid.as_raw(), staged, &tickets.cache)?;
+        if let Some(current) = accounts.caches.get_mut(&owner) {
             let file = Some(staged.written().clone());
-            *current = UserCache {
+            *current = Cache {
                 file,
                 end_s: tickets.end_s,
                 renew_s,
@@ -206,24 +251,24 @@ impl Agent {
     /// Makes caches that a user has removed due for renewal.
     pub(super) fn notice_removed(&self) {
         let now_s = self.clock.now_s();
-        for (uid, cache) in &mut self.accounts.lock().caches {
+        for (owner, cache) in &mut self.accounts.lock().caches {
             if cache.file.take_if(|file| file.is_missing()).is_some() {
-                tracing::warn!(uid, "the cache was removed by its user; it is written again");
+                tracing::warn!(%owner, "the cache was removed by its user; it is written again");
                 cache.renew_s = now_s;
             }
         }
     }
 
-    /// Removes caches of users without a job here. One that cannot be removed keeps no other.
+    /// Removes caches without a job here. One that cannot be removed keeps no other.
     pub(super) fn remove_unused(&self, accounts: &mut Accounts) {
-        for uid in accounts.unused() {
-            if let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone())
+        for owner in accounts.unused() {
+            if let Some(file) = accounts.caches.get(&owner).and_then(|cache| cache.file.clone())
                 && let Err(error) = file.remove()
             {
-                tracing::error!(uid, "{error}; the tickets are not removed");
-                accounts.unremoved.insert(uid);
+                tracing::error!(%owner, "{error}; the tickets are not removed");
+                accounts.unremoved.insert(owner);
             } else {
-                accounts.caches.remove(&uid);
+                accounts.caches.remove(&owner);
             }
         }
     }
@@ -252,8 +297,9 @@ impl Agent {
             .caches
             .iter()
             .filter(|(_, cache)| cache.end_s <= now_s && cache.file.is_some())
-            .map(|(uid, _)| *uid);
-        let ended: Vec<u32> = ended.filter(|uid| !accounts.unremoved.contains(uid)).collect();
+            .map(|(owner, _)| owner);
+        let ended: Vec<CacheOwner> =
+            ended.filter(|owner| !accounts.unremoved.contains(owner)).cloned().collect();
         if overdue.is_empty() && ended.is_empty() {
             return Ok(());
         }
@@ -262,18 +308,19 @@ impl Agent {
             accounts.remove_job(&job, "past its deadline");
         }
         self.remove_unused(&mut accounts);
-        for uid in ended {
-            let Some(file) = accounts.caches.get(&uid).and_then(|cache| cache.file.clone()) else {
+        for owner in ended {
+            let Some(file) = accounts.caches.get(&owner).and_then(|cache| cache.file.clone())
+            else {
                 continue;
             };
             tracing::error!(
-                uid,
+                %owner,
                 "the tickets have ended and could not be renewed; they are removed"
             );
             if let Err(error) = file.remove() {
-                tracing::error!(uid, "{error}; the tickets are not removed");
-                accounts.unremoved.insert(uid);
-            } else if let Some(cache) = accounts.caches.get_mut(&uid) {
+                tracing::error!(%owner, "{error}; the tickets are not removed");
+                accounts.unremoved.insert(owner);
+            } else if let Some(cache) = accounts.caches.get_mut(&owner) {
                 self.counters.lapsed();
                 cache.file = None;
             }
@@ -285,9 +332,9 @@ impl Agent {
     /// of them must not keep the agent from its work for all others.
     pub(super) fn remove_leftovers(&self) -> Result<(), Error> {
         let mut accounts = self.accounts.lock();
-        for (uid, cache) in &mut accounts.caches {
-            if let Err(error) = self.pattern.finish(*uid, cache) {
-                tracing::error!(uid, "{error}; the tickets are written again");
+        for (owner, cache) in &mut accounts.caches {
+            if let Err(error) = self.places.finish(owner, cache) {
+                tracing::error!(%owner, "{error}; the tickets are written again");
                 cache.renew_s = 0;
             }
         }
@@ -308,24 +355,42 @@ mod tests {
     fn cache_is_renewed_by_the_job_with_the_latest_deadline() {
         let mut accounts = Accounts::default();
         for (job, deadline_s) in [("1", 100), ("2", 300), ("3", 200)] {
-            accounts.jobs.insert(id(job), LocalJob { uid: 1000, deadline_s });
+            let local = LocalJob { uid: 1000, deadline_s, owns_cache: false };
+            accounts.jobs.insert(id(job), local);
         }
-        accounts.caches.insert(
-            1000,
-            UserCache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None },
-        );
+        let user = CacheOwner::User(1000);
+        let cache = Cache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None };
+        accounts.caches.insert(user.clone(), cache);
         assert_eq!(accounts.due(29), []);
-        assert_eq!(accounts.due(30), [(1000, id("2"))]);
-        accounts.retry_later(1000, 30);
-        assert_eq!((accounts.due(32), accounts.due(33)), (vec![], vec![(1000, id("2"))]));
+        assert_eq!(accounts.due(30), [(user.clone(), id("2"))]);
+        accounts.retry_later(&user, 30);
+        assert_eq!((accounts.due(32), accounts.due(33)), (vec![], vec![(user.clone(), id("2"))]));
         accounts.remove_job(&id("2"), "ended");
-        assert_eq!(accounts.due(40), [(1000, id("3"))]);
+        assert_eq!(accounts.due(40), [(user.clone(), id("3"))]);
         assert_eq!(accounts.due(250), []);
         for job in ["1", "3"] {
             assert!(accounts.unused().is_empty());
             accounts.remove_job(&id(job), "ended");
         }
-        assert_eq!(accounts.unused(), [1000]);
+        assert_eq!(accounts.unused(), [user]);
         assert_eq!(accounts.left.len(), 3);
+    }
+
+    #[test]
+    fn cache_of_a_job_is_apart_from_its_users_and_is_stored() {
+        let mut accounts = Accounts::default();
+        for (job, owns_cache) in [("pod-a.1", true), ("pod-b.1", false)] {
+            let local = LocalJob { uid: 1000, deadline_s: 100, owns_cache };
+            let cache = Cache { file: None, end_s: 60, renew_s: 30, previous: None, staged: None };
+            accounts.caches.insert(local.owner(&id(job)), cache);
+            accounts.jobs.insert(id(job), local);
+        }
+        let text = serde_json::to_string(&accounts).unwrap();
+        let mut again: Accounts = serde_json::from_str(&text).unwrap();
+        let own = CacheOwner::Job(id("pod-a.1"));
+        let due = vec![(CacheOwner::User(1000), id("pod-b.1")), (own.clone(), id("pod-a.1"))];
+        assert_eq!(again.due(30), due);
+        again.remove_job(&id("pod-a.1"), "ended");
+        assert_eq!(again.unused(), [own]);
     }
 }

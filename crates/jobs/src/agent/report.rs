@@ -1,5 +1,6 @@
 //! State of the agent: status, metrics in Prometheus text format, health as JSON.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,11 +73,14 @@ impl AgentReport {
         let agent = &*self.0;
         let (jobs, users, users_without_tickets, next_end_s) = {
             let accounts = agent.accounts.lock();
-            let without = accounts
-                .caches
+            let users: BTreeSet<u32> = accounts.jobs.values().map(|job| job.uid).collect();
+            let without: BTreeSet<u32> = accounts
+                .jobs
                 .iter()
-                .filter(|(_, cache)| cache.file.is_none())
-                .map(|(uid, _)| *uid)
+                .filter(|(id, job)| {
+                    accounts.caches.get(&job.owner(id)).is_some_and(|cache| cache.file.is_none())
+                })
+                .map(|(_, job)| job.uid)
                 .collect();
             let next = accounts
                 .caches
@@ -84,7 +88,7 @@ impl AgentReport {
                 .filter(|cache| cache.file.is_some())
                 .map(|cache| cache.end_s)
                 .min();
-            (accounts.jobs.len(), accounts.caches.len(), without, next)
+            (accounts.jobs.len(), users.len(), without.into_iter().collect(), next)
         };
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         AgentStatus {

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::socket_peercred;
 
 use super::Agent;
+use super::jobs::CacheOwner;
 use crate::Error;
 use crate::channel::{Channel, ChannelError};
 use crate::limits::{
@@ -69,13 +70,18 @@ impl Agent {
                 "uid {} may not ask the agent; prologs run as root",
                 peer.as_raw()
             ))),
-            Request::Enter { job, uid } => self.enter(&job, uid),
-            Request::EnterPod { job, token } => self.enter_pod(&job, token),
-            Request::Leave { job } => self.leave(&job, "ended on the node"),
+            Request::Enter { job, uid } => self.enter(&job, uid).map(|()| Reply::Done),
+            Request::EnterPod { job, token, owns_cache } => {
+                self.enter_pod(&job, token, owns_cache).map(|()| match owns_cache {
+                    true => Reply::Cache { path: self.places.path(&CacheOwner::Job(job)) },
+                    false => Reply::Done,
+                })
+            }
+            Request::Leave { job } => self.leave(&job, "ended on the node").map(|()| Reply::Done),
             _ => Err(Error::Refused("the agent takes prologs and epilogs only".into())),
         };
         let reply = match answered {
-            Ok(()) => Reply::Done,
+            Ok(reply) => reply,
             Err(Error::Refused(reason) | Error::NoAccount(reason)) => Reply::Refused { reason },
             Err(Error::Unavailable(reason)) => Reply::Unavailable { reason },
             Err(error) => Reply::Unavailable { reason: error.to_string() },

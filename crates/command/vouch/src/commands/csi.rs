@@ -94,13 +94,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let exports = args
         .export_root
         .map(|root| -> Outcome<ExportServer> {
-            let root = root.canonicalize().at(root.display())?;
-            Ok(ExportServer {
-                root,
-                list: args.export_list,
-                socket: args.export_socket,
-                has_quota: args.quota,
-            })
+            let shown = root.display().to_string();
+            let root = root.canonicalize().at(&shown)?;
+            ExportServer::new(root, args.export_list, args.export_socket, args.quota).at(shown)
         })
         .transpose()?;
     let driver = Driver {

@@ -18,7 +18,7 @@ pub(crate) const NOT_FOUND: i32 = 5;
 pub(crate) const FAILED_PRECONDITION: i32 = 9;
 const UNAVAILABLE: i32 = 14;
 /// No answer.
-const KILLED: i32 = -1;
+pub(crate) const KILLED: i32 = -1;
 
 pub(crate) struct CsiDriver {
     child: KillOnDrop,
@@ -40,6 +40,15 @@ impl CsiDriver {
 
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
+        self.child.wait().expect("a child");
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// It has been killed.
+    pub(crate) fn reap(mut self) {
         self.child.wait().expect("a child");
     }
 
@@ -133,7 +142,7 @@ pub(crate) fn context(attributes: &[(&str, &str)]) -> HashMap<String, String> {
 }
 
 /// Processes whose command line names the site's driver.
-fn mount_processes(site: &TestSite) -> Vec<u32> {
+pub(crate) fn mount_processes(site: &TestSite) -> Vec<u32> {
     let trees = site.path("driver/trees").display().to_string();
     let entries = fs::read_dir("/proc").expect("proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -145,7 +154,7 @@ fn mount_processes(site: &TestSite) -> Vec<u32> {
 }
 
 /// Ends the mounts that a failed test would leave.
-struct Cleared(PathBuf);
+pub(crate) struct Cleared(pub(crate) PathBuf);
 
 impl Drop for Cleared {
     fn drop(&mut self) {

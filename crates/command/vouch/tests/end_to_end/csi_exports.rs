@@ -5,16 +5,16 @@ use std::os::unix::fs::PermissionsExt as _;
 use vouch_csi::csi_v1::*;
 
 use crate::csi::{
-    CsiDriver, FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND, capability, context, run_sanity,
+    CsiDriver, FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND, capability, context,
 };
 use crate::prelude::*;
 
-const NODE: &str = "127.0.0.1";
+pub(crate) const NODE: &str = "127.0.0.1";
 
 /// A server that reads its own list and the driver's.
-fn served(site: &TestSite) -> (Export, Vec<String>) {
+pub(crate) fn served(site: &TestSite) -> (Export, Vec<String>) {
     for directory in ["volumes", "lists", "shared"] {
-        fs::create_dir(site.path(directory)).expect("a directory");
+        fs::create_dir_all(site.path(directory)).expect("a directory");
     }
     site.write("lists/own.exports", format!("{} *(ro,insecure)\n", site.path("shared").display()));
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
@@ -41,11 +41,11 @@ fn served(site: &TestSite) -> (Export, Vec<String>) {
     (export, options.map(str::to_owned).into())
 }
 
-fn start(site: &TestSite, options: &[String]) -> CsiDriver {
+pub(crate) fn start(site: &TestSite, options: &[String]) -> CsiDriver {
     CsiDriver::start(site, &options.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn request(name: &str, bytes: i64, parameters: &[(&str, &str)]) -> CreateVolumeRequest {
+pub(crate) fn request(name: &str, bytes: i64, parameters: &[(&str, &str)]) -> CreateVolumeRequest {
     CreateVolumeRequest {
         name: name.into(),
         capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
@@ -53,6 +53,7 @@ fn request(name: &str, bytes: i64, parameters: &[(&str, &str)]) -> CreateVolumeR
         parameters: context(
             &[
                 &[("server", "filer.example"), ("exportOptions", "insecure,no_root_squash")],
+                // Later ones replace earlier ones.
                 parameters,
             ]
             .concat(),
@@ -165,21 +166,4 @@ fn parameters_of_export_volumes_are_checked() {
         .publish(&site, "v", "target", &[("server", "filer"), ("share", "/v/../etc")])
         .expect_err("a path");
     assert!(code == INVALID_ARGUMENT && text.contains("share"), "{text}");
-}
-
-#[test]
-#[ignore = "needs Go"]
-fn csi_sanity_finds_no_fault_in_the_controller_of_exports() {
-    let site = TestSite::new();
-    let (_export, options) = served(&site);
-    let _driver = start(&site, &options);
-    site.write("parameters.yaml", "server: filer.example\n");
-    // Tests of the node mount by the kernel's NFS client.
-    let options = [
-        "--ginkgo.focus=Controller Server",
-        "--ginkgo.skip=volume lifecycle",
-        "--csi.testvolumesize=1048576",
-        "--csi.testvolumeexpandsize=2097152",
-    ];
-    run_sanity(&site, &options);
 }

@@ -22,6 +22,8 @@ mod configuration;
 mod crash;
 mod csi;
 mod csi_exports;
+mod csi_fuse;
+mod csi_snapshots;
 mod export;
 mod export_audit;
 mod export_check;
