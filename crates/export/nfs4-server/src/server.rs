@@ -248,15 +248,12 @@ impl Server {
     }
 
     pub fn status(&self, now: Now) -> StatusReport {
-        let (status, grace_left_ms) = {
-            let state = self.state.lock();
-            (state.status(now.mono_ms), state.grace_left_ms(now.mono_ms))
-        };
-        let mut report = {
-            let peers = self.peers.lock();
-            status::of_state(&status, |id| peers.get(&id).copied())
-        };
-        report.grace_left_ms = grace_left_ms;
+        let mut report = self.state.lock().status(now.mono_ms);
+        let peers = self.peers.lock();
+        for client in &mut report.clients {
+            client.peer = client.connection.and_then(|id| peers.get(&id).copied());
+        }
+        drop(peers);
         report.recent_errors = self.errors.lock().iter().cloned().collect();
         report
     }

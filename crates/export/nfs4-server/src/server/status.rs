@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use crate::ConnectionId;
-use crate::state::{Family, StateStatus};
 
 #[derive(Clone, Debug, Default)]
 pub struct StatusReport {
@@ -29,6 +28,7 @@ pub struct AwaitedReport {
 pub struct ClientReport {
     pub id: u64,
     pub owner: String,
+    pub(crate) connection: Option<ConnectionId>,
     pub peer: Option<SocketAddr>,
     pub minor: u32,
     pub implementation: Option<String>,
@@ -49,37 +49,4 @@ pub struct ErrorReport {
     pub status: u32,
     pub export: Option<u32>,
     pub message: String,
-}
-
-pub(crate) fn of_state(
-    status: &StateStatus,
-    peer: impl Fn(ConnectionId) -> Option<SocketAddr>,
-) -> StatusReport {
-    let clients = status.clients.iter().map(|client| ClientReport {
-        id: client.id.0,
-        owner: client.owner.escape_ascii().to_string(),
-        peer: client.connection.and_then(&peer),
-        minor: client.minor,
-        implementation: client.implementation.clone(),
-        courtesy: client.courtesy,
-        silent_ms: client.silent_ms,
-        sessions: client.sessions,
-        opens: client.opens,
-        locks: client.locks,
-        delegations: client.delegations,
-        callbacks: client.callbacks,
-    });
-    let awaited = status.awaited.iter().map(|awaited| AwaitedReport {
-        owner: awaited.owner.escape_ascii().to_string(),
-        address: awaited.from.map(|from| from.to_string()),
-        is_v40: awaited.family == Family::V40,
-        is_back: awaited.is_back,
-    });
-    StatusReport {
-        grace_left_ms: 0,
-        awaited: awaited.collect(),
-        clients: clients.collect(),
-        copies: status.totals.copies,
-        recent_errors: Vec::new(),
-    }
 }

@@ -9,43 +9,10 @@ use super::lock::range::{Mode, Range};
 use super::open::share::{READ, WRITE};
 use super::stateid::entry::{Entry, Kind};
 use super::tables::State;
-use crate::ConnectionId;
 use crate::access::network::Network;
+use crate::server::status::{AwaitedReport, ClientReport, StatusReport};
 use crate::state::client::credential::Family;
 use crate::state::client::record::{Lease, VersionState};
-
-#[derive(Clone, Debug)]
-pub(crate) struct ClientStatus {
-    pub id: ClientId,
-    pub owner: Vec<u8>,
-    pub implementation: Option<String>,
-    pub courtesy: bool,
-    pub silent_ms: u64,
-    pub sessions: usize,
-    pub connection: Option<ConnectionId>,
-    pub minor: u32,
-    pub opens: usize,
-    pub locks: usize,
-    pub delegations: usize,
-    pub callbacks: bool,
-}
-
-/// A client of the recovery records that grace waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AwaitedStatus {
-    pub owner: Vec<u8>,
-    pub family: Family,
-    /// `None` if the record has no address: a Kerberos client.
-    pub from: Option<Network>,
-    pub is_back: bool,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StateStatus {
-    pub totals: Totals,
-    pub clients: Vec<ClientStatus>,
-    pub awaited: Vec<AwaitedStatus>,
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -165,29 +132,36 @@ impl<F: Clone> State<F> {
         self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
-    /// O(n) in clients.
-    pub(crate) fn status(&self, now: u64) -> StateStatus {
-        let clients = self
-            .clients
-            .iter()
-            .take(REPORT_ROWS_MAX)
-            .map(|(key, _)| self.client_status(key, now))
-            .collect();
-        let awaited = self.grace.awaited().take(REPORT_ROWS_MAX).map(|one| self.return_of(one));
-        StateStatus { totals: self.totals(), clients, awaited: awaited.collect() }
+    /// Without addresses of connections and recent errors. O(n) in clients.
+    pub(crate) fn status(&self, now: u64) -> StatusReport {
+        let clients = self.clients.iter().take(REPORT_ROWS_MAX);
+        let awaited = self.grace.awaited().take(REPORT_ROWS_MAX);
+        StatusReport {
+            grace_left_ms: self.grace_left_ms(now),
+            awaited: awaited
+                .map(|(family, owner, from)| self.awaited(family, owner, from))
+                .collect(),
+            clients: clients.map(|(key, _)| self.client_report(key, now)).collect(),
+            copies: self.copy_count,
+            recent_errors: Vec::new(),
+        }
     }
 
-    fn return_of(&self, awaited: AwaitedStatus) -> AwaitedStatus {
-        let names = match awaited.family {
+    fn awaited(&self, family: Family, owner: &[u8], from: Option<Network>) -> AwaitedReport {
+        let names = match family {
             Family::V40 => &self.names_40,
             Family::V41 => &self.names_41,
         };
-        let named = names.get(awaited.owner.as_slice()).and_then(|named| named.confirmed);
-        let is_back = named.is_some_and(|key| self.clients[key].may_reclaim);
-        AwaitedStatus { is_back, ..awaited }
+        let named = names.get(owner).and_then(|named| named.confirmed);
+        AwaitedReport {
+            owner: owner.escape_ascii().to_string(),
+            address: from.map(|from| from.to_string()),
+            is_v40: family == Family::V40,
+            is_back: named.is_some_and(|key| self.clients[key].may_reclaim),
+        }
     }
 
-    fn client_status(&self, key: super::ClientKey, now: u64) -> ClientStatus {
+    fn client_report(&self, key: super::ClientKey, now: u64) -> ClientReport {
         let client = &self.clients[key];
         let (implementation, sessions) = match &client.version {
             VersionState::V40(_) => (None, &[][..]),
@@ -203,9 +177,10 @@ impl<F: Clone> State<F> {
                 sessions.last().map_or(1, |&session| self.sessions[session].back.minor)
             }
         };
-        ClientStatus {
-            id: client.id,
-            owner: client.owner.to_vec(),
+        ClientReport {
+            id: client.id.0,
+            owner: client.owner.escape_ascii().to_string(),
+            peer: None,
             implementation,
             courtesy: client.lease != Lease::Active,
             silent_ms: now.saturating_sub(client.renewed_ms),

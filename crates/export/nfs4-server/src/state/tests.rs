@@ -15,8 +15,8 @@ mod work_limits;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{
-    ChannelAttrs, CreateSessionArgs, CreateSessionFlags, ExchangeIdArgs, ExchangeIdFlags,
-    SequenceArgs, ShareAccess, ShareDeny,
+    ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, ExchangeIdArgs,
+    ExchangeIdFlags, SequenceArgs, ShareAccess, ShareDeny,
 };
 use vouch_nfs4::{
     Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotId, SlotSeq, StateProtect,
@@ -210,8 +210,17 @@ impl Fixture {
             by,
             self.now,
         )?;
+        Ok(self.peer_of(exchanged, ok.session, connection))
+    }
+
+    pub(super) fn peer_of(
+        &self,
+        exchanged: &ExchangedId,
+        session: SessionId,
+        connection: ConnectionId,
+    ) -> Peer {
         let client = self.state.client_by_id(exchanged.client).unwrap();
-        Ok(Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) })
+        Peer { client, id: exchanged.client, session, connection, seq: SlotSeq(0) }
     }
 
     pub(super) fn peer(&mut self, name: &'static str) -> Peer {
@@ -285,9 +294,12 @@ impl Fixture {
         claim: Claim,
         want: Want,
     ) -> Result<Opened, Status> {
-        let call = OpenCall { claim, want, ..open_call(peer, owner.as_bytes(), number, share) };
-        let plan = self.state.check_open(&call, self.now)?;
-        self.state.open(&call, self.handle.clone(), plan.union, self.now)
+        self.open_by(&OpenCall { claim, want, ..open_call(peer, owner.as_bytes(), number, share) })
+    }
+
+    pub(super) fn open_by(&mut self, call: &OpenCall<'_>) -> Result<Opened, Status> {
+        let plan = self.state.check_open(call, self.now)?;
+        self.state.open(call, self.handle.clone(), plan.union, self.now)
     }
 
     pub(super) fn open(
@@ -353,6 +365,65 @@ impl Fixture {
             Range::new(range.0, range.1)?,
             self.now,
         )
+    }
+
+    pub(super) fn io<'p>(
+        &mut self,
+        by: impl Into<Option<&'p Peer>>,
+        stateid: &Stateid,
+        number: u8,
+        io: Io,
+    ) -> Result<IoGrant<Handle>, Status> {
+        self.state.io(by.into().map(|peer| peer.client), stateid, &file(number), io, self.now)
+    }
+
+    pub(super) fn close<'p>(
+        &mut self,
+        by: impl Into<Option<&'p Peer>>,
+        stateid: &Stateid,
+        number: u8,
+    ) -> Result<Stateid, Status> {
+        self.state.close(by.into().map(|peer| peer.client), stateid, &file(number), self.now)
+    }
+
+    pub(super) fn recall_for_access<'p>(
+        &mut self,
+        number: u8,
+        by: impl Into<Option<&'p Peer>>,
+        access: AccessWithoutOpen,
+    ) -> Result<(), Status> {
+        let client = by.into().map(|peer| peer.client);
+        self.state.recall_for_access(&file(number), client, access, self.now)
+    }
+
+    pub(super) fn return_delegation(
+        &mut self,
+        by: &Peer,
+        stateid: &Stateid,
+        number: u8,
+    ) -> Result<(), Status> {
+        self.state.return_delegation(Some(by.client), stateid, &file(number), self.now)
+    }
+
+    /// An exclusive lock, or a place among those that wait for it.
+    pub(super) fn wait_for_lock(
+        &mut self,
+        peer: &Peer,
+        open: &Stateid,
+        owner: &str,
+        number: u8,
+        range: (u64, u64),
+    ) -> Result<Stateid, LockError> {
+        self.lock_call(peer, open, owner, number, range, Mode::Exclusive, true, false)
+    }
+
+    /// By root.
+    pub(super) fn create_session(
+        &mut self,
+        args: &CreateSessionArgs<'_>,
+        connection: ConnectionId,
+    ) -> Result<CreateSessionOk, Status> {
+        self.state.create_session(args, connection, sys(&user(0)), self.now)
     }
 
     pub(super) fn callbacks(&mut self) -> Vec<OutgoingCallback> {

@@ -62,7 +62,7 @@ fn labels_are_set_by_owner_where_the_export_offers_them() {
     };
     let packed = |format, data: &'static [u8]| {
         let sec_label = Some(SecLabel { format, policy: 0, data: Bytes(data) });
-        Packed::new(&[SEC_LABEL], &Attributes { sec_label, ..Attributes::default() })
+        Packed::one(SEC_LABEL, Attributes { sec_label, ..Attributes::default() })
     };
     for offered in [true, false] {
         let files = Arc::new(MemoryFs::new());
@@ -127,35 +127,32 @@ fn setattr_refuses_invalid_attributes() {
     let bad_time = SetTime::Client(Time { seconds: 0, nanoseconds: 1_000_000_000 });
     let cases = [
         (
-            Packed::new(&[33], &Attributes { mode: Some(0o10000), ..Attributes::default() }),
+            Packed::one(33, Attributes { mode: Some(0o10000), ..Attributes::default() }),
             Status::INVAL,
         ),
         (
-            Packed::new(
-                &[36],
-                &Attributes { owner: Some(Bytes(b"bob@example.org")), ..Attributes::default() },
+            Packed::one(
+                36,
+                Attributes { owner: Some(Bytes(b"bob@example.org")), ..Attributes::default() },
             ),
             Status::BADOWNER,
         ),
         (
-            Packed::new(
-                &[36],
-                &Attributes { owner: Some(Bytes(b"alice@elsewhere")), ..Attributes::default() },
+            Packed::one(
+                36,
+                Attributes { owner: Some(Bytes(b"alice@elsewhere")), ..Attributes::default() },
             ),
             Status::BADOWNER,
         ),
+        (Packed::one(20, Attributes { fileid: Some(5), ..Attributes::default() }), Status::INVAL),
         (
-            Packed::new(&[20], &Attributes { fileid: Some(5), ..Attributes::default() }),
-            Status::INVAL,
-        ),
-        (
-            Packed::new(&[14], &Attributes { archive: Some(true), ..Attributes::default() }),
+            Packed::one(14, Attributes { archive: Some(true), ..Attributes::default() }),
             Status::ATTRNOTSUPP,
         ),
         (
-            Packed::new(
-                &[48],
-                &Attributes { time_access_set: Some(bad_time), ..Attributes::default() },
+            Packed::one(
+                48,
+                Attributes { time_access_set: Some(bad_time), ..Attributes::default() },
             ),
             Status::INVAL,
         ),
@@ -196,7 +193,7 @@ fn acl_is_readable_and_changes_the_mode() {
         ace(AceType::ALLOW, 1, b"EVERYONE@"),
     ];
     let packed =
-        Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
+        Packed::one(12, Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
     let (status, results) =
         client.run_at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
     assert_eq!(status, Status::OK, "{results:?}");
@@ -209,7 +206,7 @@ fn acl_is_readable_and_changes_the_mode() {
     );
     let bad = vec![ace(AceType::AUDIT, 1, &b"EVERYONE@"[..])];
     let packed =
-        Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
+        Packed::one(12, Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
     let (status, results) = client.run_at(&["export", "f"], &[setattr(&packed)]);
     assert!(
         matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP,
@@ -225,22 +222,10 @@ fn compares_acl_longer_than_a_call() {
     let users = (0..30_000).map(|number| PosixAclTag::User(100_000 + number));
     let tags = [PosixAclTag::UserObject].into_iter().chain(users);
     let tags = tags.chain([PosixAclTag::GroupObject, PosixAclTag::Mask, PosixAclTag::Other]);
-    let (caller, root) = (Caller::root(), fixture.files.root());
-    let (file, _) = fixture
-        .files
-        .lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Blocking::Allowed)
-        .unwrap();
-    fixture
-        .files
-        .set_acl(
-            &caller,
-            &file,
-            PosixAclKind::Access,
-            &PosixAcl { entries: tags.map(entry).collect() },
-        )
-        .unwrap();
+    let (file, acl) = (fixture.find("f"), PosixAcl { entries: tags.map(entry).collect() });
+    fixture.files.set_acl(&Caller::root(), &file, PosixAclKind::Access, &acl).unwrap();
     let packed =
-        Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
+        Packed::one(12, Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
     let (verify, nverify) =
         (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
     assert_eq!(client.status(&["export", "f"], &[Args::Verify(verify)]), Status::NOT_SAME);
@@ -262,9 +247,7 @@ fn change_attr_type_is_reported_on_read_only_file_systems() {
         );
     }
     fixture.files.set_read_only(true);
-    let _ = fixture.server.replace_exports(
-        Exports::new(vec![export(7, &["export"], &fixture.files, sys_access())]).unwrap(),
-    );
+    fixture.replace_exports(vec![export(7, &["export"], &fixture.files, sys_access())]);
     let values = attributes(&client.run_at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
     assert_eq!(values.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
 }

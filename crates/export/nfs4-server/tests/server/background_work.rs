@@ -8,8 +8,7 @@ fn would_block(client: &mut Client<'_>, ops: &[Args<'_>]) -> (bool, Vec<Effect>)
     let mut all = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
     all.extend_from_slice(ops);
     let fixture = client.fixture;
-    let mut call =
-        fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &all));
+    let mut call = client.begin_call(&all);
     let mut run = call.run(&fixture.server, Blocking::Forbidden);
     let stopped = matches!(run.progress, Progress::Blocked(_));
     if stopped {
@@ -152,14 +151,7 @@ fn search_in_long_file_moves_to_thread_that_may_block() {
         set_size(&mut client, "f", stateid, len);
         for search in &searches {
             let mut call = client.begin(&[lookup("f"), search.clone()]);
-            assert_eq!(
-                matches!(
-                    call.run(&fixture.server, Blocking::Forbidden).progress,
-                    Progress::Blocked(_)
-                ),
-                blocks,
-                "{len}"
-            );
+            assert_eq!(fixture.blocks(&mut call), blocks, "{len}");
             if blocks {
                 assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
             }

@@ -5,10 +5,7 @@ use crate::prelude::*;
 fn begin_create(client: &mut Client<'_>, name: &str) -> Compound {
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name(name, Some(&mode))]);
-    assert!(matches!(
-        call.run(&client.fixture.server, Blocking::Forbidden).progress,
-        Progress::Blocked(_)
-    ));
+    assert!(client.fixture.blocks(&mut call));
     call
 }
 
@@ -32,14 +29,7 @@ fn create_and_rename_in_cold_directory_block() {
         }
         let mut call = client.begin(&[first, second]);
         if is_cold {
-            assert!(
-                matches!(
-                    call.run(&fixture.server, Blocking::Forbidden).progress,
-                    Progress::Blocked(_)
-                ),
-                "{:?}",
-                op
-            );
+            assert!(fixture.blocks(&mut call), "{:?}", op);
             assert_eq!(fixture.run_to_status(&mut call, Blocking::Allowed), Status::OK);
         } else {
             assert_eq!(
@@ -55,7 +45,7 @@ fn create_and_rename_in_cold_directory_block() {
 #[test]
 fn one_sync_serves_all_calls_of_a_file_system() {
     let fixture = Fixture::new();
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     fixture.files.set_slow_sync(true);
     let mut calls = [begin_create(&mut one, "a"), begin_create(&mut two, "b")];
     assert!(calls.iter_mut().all(|call| call.waits_for_sync() == Some(ExportId(7))));
@@ -102,10 +92,7 @@ fn retry_of_call_in_progress_closes_its_connection() {
     let call = || fixture.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
     fixture.files.set_slow_sync(true);
     let mut first = call();
-    assert!(matches!(
-        first.run(&fixture.server, Blocking::Forbidden).progress,
-        Progress::Blocked(_)
-    ));
+    assert!(fixture.blocks(&mut first));
     let mut again = call();
     let RunResult { effects, progress } = again.run(&fixture.server, Blocking::Forbidden);
     assert!(matches!(progress, Progress::Done(None)));

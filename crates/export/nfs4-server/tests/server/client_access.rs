@@ -3,7 +3,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use vouch_nfs4::{CreateSeq, Name as WireName};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_vfs::{FileSystem as _, Name};
 
 use crate::ops::create_session;
 use crate::prelude::*;
@@ -119,11 +118,9 @@ fn host_without_exports_may_not_register_as_client() {
     );
     assert_eq!(send_create_session(&fixture, &home, client_id), Status::OK);
     let open_export = || export(7, &["export"], &files, sys_access());
-    drop(fixture.server.replace_exports(Exports::new([open_export()]).unwrap()));
+    fixture.replace_exports([open_export()]);
     assert_eq!(send_setclientid(&fixture, &stranger), Status::OK);
-    drop(
-        fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap()),
-    );
+    fixture.replace_exports([restricted_export(&files, &hosts)]);
     assert_eq!(send_exchange_id(&fixture, &stranger, 1), Err(Status::ACCESS));
 }
 
@@ -136,9 +133,8 @@ fn undecided_host_gets_delay_instead_of_noent() {
     client.create("f");
     let handle = client.filehandle(&["export", "f"], &[]);
     hosts.undecided.lock().append(&mut hosts.allowed.lock());
-    let replaced =
-        fixture.server.replace_exports(Exports::new([restricted_export(&files, &hosts)]).unwrap());
-    assert_eq!((replaced.ended, files.open_count()), (0, 1), "the host may still be a client");
+    let replaced = fixture.replace_exports([restricted_export(&files, &hosts)]);
+    assert_eq!((replaced, files.open_count()), (0, 1), "the host may still be a client");
     let getattr_by_handle = |client: &mut Client<'_>| client.run(&[putfh(handle), getattr(&[1])]).0;
     assert_eq!(getattr_by_handle(&mut client), Status::DELAY);
     assert_eq!(client.status(&["export"], &[]), Status::DELAY);
@@ -163,55 +159,36 @@ fn reload_ends_state_of_hosts_without_access() {
     let (status, _) = client.run_at(&["other"], &[open_by_name("f", None)]);
     assert_eq!((status, files.open_count()), (Status::OK, 2));
     hosts.allowed.lock().clear();
-    let replaced = fixture
-        .server
-        .replace_exports(Exports::new([restricted_export(&files, &hosts), other()]).unwrap());
-    assert_eq!((replaced.ended, files.open_count()), (1, 1), "opens through the other export stay");
+    let replaced = fixture.replace_exports([restricted_export(&files, &hosts), other()]);
+    assert_eq!((replaced, files.open_count()), (1, 1), "opens through the other export stay");
     fixture.server.connection_closed(&client.connection, fixture.now());
     let hidden = Export { clients: hosts.clone(), ..other() };
-    let replaced = fixture
-        .server
-        .replace_exports(Exports::new([restricted_export(&files, &hosts), hidden]).unwrap());
-    assert_eq!((replaced.ended, files.open_count()), (1, 0));
+    let replaced = fixture.replace_exports([restricted_export(&files, &hosts), hidden]);
+    assert_eq!((replaced, files.open_count()), (1, 0));
 }
 
 #[test]
 fn reload_ends_state_of_hidden_files() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture =
-        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture = Fixture::new();
+    let files = &fixture.files;
     let mut client = Client::new(&fixture, "one", 0);
     let inside = client.create("inside");
     client.create("hidden");
     assert_eq!(files.open_count(), 2);
-    let find = |name: &str| {
-        files.lookup(
-            &vouch_vfs::Caller::root(),
-            &files.root(),
-            Name::new(name.as_bytes()).unwrap(),
-            vouch_vfs::Blocking::Allowed,
-        )
-    };
-    let without_hidden = Arc::new(files.without(find("hidden").unwrap().0));
-    let replaced = fixture.server.replace_exports(
-        Exports::new([export(7, &["export"], &without_hidden, sys_access())]).unwrap(),
-    );
-    assert_eq!((replaced.ended, files.open_count()), (1, 1));
+    let without_hidden = Arc::new(files.without(fixture.find("hidden")));
+    let replaced = fixture.replace_exports([export(7, &["export"], &without_hidden, sys_access())]);
+    assert_eq!((replaced, files.open_count()), (1, 1));
     assert_eq!(client.status(&["export", "inside"], &[read(inside, 0, 1)]), Status::OK);
 }
 
 #[test]
 fn removed_files_lose_their_state_and_are_stale() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture =
-        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture = Fixture::new();
+    let files = &fixture.files;
     let mut client = Client::new(&fixture, "one", 0);
     let (kept, removed) = (client.create("kept"), client.create("removed"));
     let handle = client.filehandle(&["export", "removed"], &[]);
-    let name = Name::new(b"removed").unwrap();
-    let (id, _) = files
-        .lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed)
-        .unwrap();
+    let id = fixture.find("removed");
     assert_eq!(fixture.server.end_state_of_removed_files().ended, 0);
     files.set_removed(id);
     assert_eq!(client.run(&[putfh(handle), read(removed, 0, 1)]).0, Status::OK, "it is open");
@@ -225,19 +202,12 @@ fn removed_files_lose_their_state_and_are_stale() {
 
 #[test]
 fn removed_file_that_is_open_can_be_closed() {
-    let files = Arc::new(MemoryFs::new());
-    let fixture =
-        Fixture::with_exports(files.clone(), vec![export(7, &["export"], &files, sys_access())]);
+    let fixture = Fixture::new();
+    let files = &fixture.files;
     let mut client = Client::new(&fixture, "one", 0);
     let stateid = client.create("removed");
     let handle = client.filehandle(&["export", "removed"], &[]);
-    let name = Name::new(b"removed").unwrap();
-    files.set_removed(
-        files
-            .lookup(&vouch_vfs::Caller::root(), &files.root(), name, vouch_vfs::Blocking::Allowed)
-            .unwrap()
-            .0,
-    );
+    files.set_removed(fixture.find("removed"));
     assert_eq!(client.run(&[putfh(handle), close(stateid)]).0, Status::OK);
     assert_eq!((fixture.server.end_state_of_removed_files().ended, files.open_count()), (0, 0));
 }
@@ -249,14 +219,6 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
     let files = Arc::new(MemoryFs::new());
     let original = || export(7, &["export"], &files, sys_access());
     let hosts = Arc::new(ListedHosts::default());
-    let find = |name: &str| {
-        files.lookup(
-            &vouch_vfs::Caller::root(),
-            &files.root(),
-            Name::new(name.as_bytes()).unwrap(),
-            vouch_vfs::Blocking::Allowed,
-        )
-    };
     let outcomes_across_reload = |after: Vec<Export>| {
         [true, false].map(|is_open| {
             let fixture = Fixture::with_exports(files.clone(), vec![original()]);
@@ -278,21 +240,12 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
                 copy((Stateid::ANONYMOUS, 0), (Stateid::ANONYMOUS, LARGE_LEN), LARGE_LEN, false);
             let mut ops = vec![client.next_sequence(false), Args::Putrootfh, lookup("export")];
             ops.extend(if is_open { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
-            let mut call = fixture.begin(
-                Flavour::Sys,
-                &client.connection,
-                &client.principal,
-                compound(2, &ops),
-            );
-            assert!(matches!(
-                call.run(&fixture.server, vouch_vfs::Blocking::Forbidden).progress,
-                Progress::Blocked(_)
-            ));
-            let replaced =
-                fixture.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
+            let mut call = client.begin_call(&ops);
+            assert!(fixture.blocks(&mut call));
+            let replaced = fixture.replace_exports(after.iter().cloned());
             let status = fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed);
             let totals = fixture.server.totals(fixture.now()).0;
-            (status, replaced.ended, totals.opens + totals.copies)
+            (status, replaced, totals.opens + totals.copies)
         })
     };
     let other_files = Arc::new(MemoryFs::new());
@@ -315,7 +268,8 @@ fn call_in_progress_fails_if_reload_removes_its_export() {
         "client undecided"
     );
     assert_eq!(outcomes_across_reload(vec![original()]), [(Status::OK, 0, 2); 2]);
-    let hidden = Arc::new(files.without(find("f").unwrap().0));
+    let fixture = Fixture::with_exports(files.clone(), vec![original()]);
+    let hidden = Arc::new(files.without(fixture.find("f")));
     assert_eq!(
         outcomes_across_reload(vec![export(7, &["export"], &hidden, sys_access())]),
         ended,
@@ -346,13 +300,9 @@ fn call_across_reload_leaves_no_created_file_behind() {
         Args::Restorefh,
     ];
     let ops: Vec<Args<'_>> = ops.into_iter().chain([open_by_name("made", Some(&mode))]).collect();
-    let mut call =
-        fixture.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
-    assert!(matches!(
-        call.run(&fixture.server, vouch_vfs::Blocking::Forbidden).progress,
-        Progress::Blocked(_)
-    ));
-    drop(fixture.server.replace_exports(Exports::new([]).unwrap()));
+    let mut call = client.begin_call(&ops);
+    assert!(fixture.blocks(&mut call));
+    fixture.replace_exports([]);
     assert_eq!(fixture.run_to_status(&mut call, vouch_vfs::Blocking::Allowed), Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }

@@ -4,15 +4,6 @@ use crate::prelude::*;
 
 const FILE: &[&str] = &["export", "f"];
 
-fn write(stateid: Stateid, offset: u64, data: &'static [u8]) -> Args<'static> {
-    Args::Write(op::WriteArgs {
-        stateid,
-        offset,
-        stable: op::StableHow::Unstable,
-        data: Bytes(data),
-    })
-}
-
 // RFC 7862 §15.1, 15.4, 15.10 and 15.11.
 #[test]
 fn seek_and_read_plus_report_deallocated_holes() {
@@ -180,7 +171,7 @@ fn extended_attributes_are_set_listed_and_removed() {
 #[test]
 fn lock_conflicts_with_lock_of_other_client() {
     let fixture = Fixture::new();
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     let open = one.create("f");
     let (_, list) = two.run_at(&["export"], &[open_by_name("f", None)]);
     let Results::Open(Ok(ok)) = &list[0] else { panic!("{list:?}") };
@@ -336,7 +327,7 @@ fn chmod(bits: u32) -> Args<'static> {
 #[test]
 fn write_verifier_changes_when_data_is_lost() {
     let fixture = Fixture::new();
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     let stateid = one.create("f");
     let other = two.create("g");
     let verifier = |client: &mut Client<'_>, path: &[&str], one: Args<'static>| match &client

@@ -63,8 +63,7 @@ const LATER: Time = Time { seconds: 1_700_000_000, nanoseconds: 5 };
 #[test]
 fn getattr_returns_answer_of_delegation_holder() {
     let fixture = Fixture::new();
-    let (mut holder, mut other) =
-        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+    let [mut holder, mut other] = fixture.clients(["holder", "other"]);
     bind_backchannel(&holder);
     let (stateid, flags, delegation) = open_with_want(
         &mut holder,
@@ -109,7 +108,7 @@ fn getattr_returns_answer_of_delegation_holder() {
 
     fixture.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
     call[0] = other.next_sequence(false);
-    let (reply, effects) = fixture.call(&other.connection, &other.principal, compound(2, &call));
+    let (reply, effects) = other.call(&call);
     assert_eq!(results(reply).0, Status::DELAY);
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Callback { .. })));
 
@@ -145,8 +144,7 @@ fn answer_getattr<'a>(fixture: &'a Fixture, answer: &'a Packed) -> impl Fn(&[Eff
 #[test]
 fn readdir_and_nverify_ask_delegation_holder() {
     let fixture = Fixture::new();
-    let (mut holder, mut other) =
-        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+    let [mut holder, mut other] = fixture.clients(["holder", "other"]);
     bind_backchannel(&holder);
     holder.create("before");
     let (_, _, delegation) =
@@ -312,21 +310,13 @@ fn recall_count(effects: &[Effect]) -> usize {
 // An OPEN that truncates writes, whatever access it requests (RFC 8881 §10.4.4 and 18.16.3).
 #[test]
 fn truncating_open_recalls_delegations_of_others() {
-    let write = |stateid| {
-        Args::Write(op::WriteArgs {
-            stateid,
-            offset: 0,
-            stable: op::StableHow::Unstable,
-            data: Bytes(b"data"),
-        })
-    };
+    let write = |stateid| write(stateid, 0, b"data");
     for (access, want) in [
         (ShareAccess::READ, ShareAccess::WANT_READ_DELEG),
         (ShareAccess::BOTH, ShareAccess::WANT_WRITE_DELEG),
     ] {
         let fixture = Fixture::new();
-        let (mut holder, mut other) =
-            (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+        let [mut holder, mut other] = fixture.clients(["holder", "other"]);
         let mut creator = Client::new(&fixture, "creator", 0);
         let stateid = creator.create("f");
         assert_eq!(creator.status(&["export", "f"], &[write(stateid), close(stateid)]), Status::OK);
@@ -352,7 +342,7 @@ fn truncating_open_recalls_delegations_of_others() {
             attributes(&client.run_at(&["export", "f"], &[getattr(&[4])]).1[0]).size
         };
         let ops = [other.next_sequence(false), Args::Putrootfh, lookup("export"), truncate()];
-        let (reply, effects) = fixture.call(&other.connection, &other.principal, compound(2, &ops));
+        let (reply, effects) = other.call(&ops);
         assert_eq!((results(reply).0, recall_count(&effects)), (Status::DELAY, 1));
         assert_eq!(size(&mut holder), Some(4), "no truncation before the delegation is returned");
         let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation });

@@ -87,8 +87,7 @@ fn each_change_of_a_directory_by_others_recalls_its_delegation() {
         within(&[remove_xattr]),
     ];
     let fixture = Fixture::new();
-    let (mut holder, mut other) =
-        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "other", 0));
+    let [mut holder, mut other] = fixture.clients(["holder", "other"]);
     bind_backchannel(&holder);
     holder.create("f");
     assert_eq!(holder.status(&["export"], &[mkdir("d", &attrs)]), Status::OK);

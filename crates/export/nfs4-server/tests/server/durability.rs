@@ -10,13 +10,7 @@ use crate::prelude::*;
 const FILE: &[&str] = &["export", "f"];
 
 fn write(client: &mut Client<'_>, stateid: Stateid, stable: StableHow) -> Result<Verifier, Status> {
-    match &client
-        .run_at(
-            FILE,
-            &[Args::Write(op::WriteArgs { stateid, offset: 0, stable, data: Bytes(b"data") })],
-        )
-        .1[..]
-    {
+    match &client.run_at(FILE, &[write_as(stateid, 0, stable, b"data")]).1[..] {
         [Results::Write(Ok(ok))] => Ok(ok.verifier),
         list => Err(list.last().map_or(Status::SERVERFAULT, Results::status)),
     }
@@ -35,11 +29,8 @@ fn fail_one_call_during_commit(
     run_failing: impl FnOnce(&mut Client<'_>, Stateid) -> Status + Send,
 ) {
     let fixture = Fixture::new();
-    let (mut writer, mut failing, mut committing) = (
-        Client::new(&fixture, "writer", 0),
-        Client::new(&fixture, "failing", 0),
-        Client::new(&fixture, "committing", 0),
-    );
+    let [mut writer, mut failing, mut committing] =
+        fixture.clients(["writer", "failing", "committing"]);
     let stateid = writer.create("f");
     let stateid_of_failing = failing.create("f");
     let before = write(&mut writer, stateid, StableHow::Unstable).unwrap();
@@ -114,10 +105,7 @@ fn begin_mkdirs<'w>(clients: &mut [Client<'w>]) -> Vec<Compound> {
     let make = |(number, client): (usize, &mut Client<'w>)| {
         let name = format!("d{number}");
         let mut call = client.begin(&[mkdir(&name, &attrs)]);
-        assert!(matches!(
-            call.run(&client.fixture.server, Blocking::Forbidden).progress,
-            Progress::Blocked(_)
-        ));
+        assert!(client.fixture.blocks(&mut call));
         assert_eq!(call.waits_for_sync(), Some(ExportId(7)));
         call
     };

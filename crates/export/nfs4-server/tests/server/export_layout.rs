@@ -115,20 +115,13 @@ fn exports_of_one_directory_share_locks_and_files() {
         files.clone(),
         vec![export(1, &["a"], &files, sys_access()), export(2, &["b"], &files, sys_access())],
     );
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     let through_a = open_file(&mut one, &["a"], true);
     let through_b = open_file(&mut two, &["b"], false);
     assert_eq!(one.status(&["a", "f"], &[lock(through_a, 0, 10)]), Status::OK);
     assert_eq!(two.status(&["b", "f"], &[lock(through_b, 0, 10)]), Status::DENIED);
     assert_ne!(one.filehandle(&["a", "f"], &[]), one.filehandle(&["b", "f"], &[]));
-    let write = |stateid| {
-        Args::Write(op::WriteArgs {
-            stateid,
-            offset: 0,
-            stable: op::StableHow::FileSync,
-            data: vouch_nfs4::Bytes(b"x"),
-        })
-    };
+    let write = |stateid| write_stable(stateid, 0, b"x");
     assert_eq!(one.status(&["b", "f"], &[write(through_a)]), Status::BAD_STATEID);
     assert_eq!(one.status(&["a", "f"], &[write(through_a)]), Status::OK);
     assert_eq!(two.status(&["b"], &[remove("f")]), Status::OK);
@@ -142,7 +135,7 @@ fn open_through_other_export_recalls_delegation() {
         files.clone(),
         vec![export(7, &["export"], &files, sys_access()), export(2, &["b"], &files, sys_access())],
     );
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     bind_backchannel(&one);
     let (_, _, delegation) = crate::delegations::open_with_want(
         &mut one,
@@ -168,11 +161,9 @@ fn replacing_export_ends_opens_and_makes_handles_stale() {
     let export_again = |files: &Arc<MemoryFs>, id| {
         export(id, &[if id == 1 { "a" } else { "b" }], files, sys_access())
     };
-    drop(fixture.server.replace_exports(
-        Exports::new([export_again(&before, 1), export_again(&before, 2)]).unwrap(),
-    ));
+    fixture.replace_exports([export_again(&before, 1), export_again(&before, 2)]);
     assert_eq!(before.open_count(), 2);
-    drop(fixture.server.replace_exports(Exports::new([export_again(&after, 1)]).unwrap()));
+    fixture.replace_exports([export_again(&after, 1)]);
     assert_eq!(before.open_count(), 0, "the old directory has no open files");
     let read = |handle: &Filehandle, stateid| [putfh(*handle), read(stateid, 0, 1)];
     let (status, _) = one.run(&read(&old_a, through_a));

@@ -16,7 +16,7 @@ use vouch_nfs4_server::{
     Server, Squash, SquashWho, Unanswered,
 };
 use vouch_vfs::memory::Call;
-use vouch_vfs::{Blocking, Caller, Error};
+use vouch_vfs::{Blocking, Caller, Error, FileId, FileSystem as _, Name};
 use vouch_xdr::{Reader, Writer};
 
 use crate::ops::{create_session, exchange_id, lookup, mode, open_by_name};
@@ -96,13 +96,8 @@ impl Fixture {
     pub(crate) fn with_limits(limits: Limits) -> Self {
         let files = Arc::new(MemoryFs::new());
         let exports = vec![export(7, &["export"], &files, sys_access())];
-        Self::start(
-            files,
-            exports,
-            Arc::new(NoObserver),
-            testing::config(77, limits),
-            BTreeMap::new(),
-        )
+        let config = testing::config(77, limits);
+        Self::start(files, exports, Arc::new(NoObserver), config, BTreeMap::new())
     }
 
     pub(crate) fn with_exports(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
@@ -114,13 +109,8 @@ impl Fixture {
         exports: Vec<Export>,
         observer: Arc<dyn Observer>,
     ) -> Self {
-        Self::start(
-            files,
-            exports,
-            observer,
-            testing::config(77, Limits::default()),
-            BTreeMap::new(),
-        )
+        let config = testing::config(77, Limits::default());
+        Self::start(files, exports, observer, config, BTreeMap::new())
     }
 
     pub(crate) fn with_addresses(
@@ -222,6 +212,26 @@ impl Fixture {
             spans_allowed: false,
         };
         self.server.begin(request, self.now())
+    }
+
+    /// The call waits for a disk.
+    pub(crate) fn blocks(&self, call: &mut Compound) -> bool {
+        matches!(call.run(&self.server, Blocking::Forbidden).progress, Progress::Blocked(_))
+    }
+
+    /// How many opens and copies end.
+    pub(crate) fn replace_exports(&self, exports: impl IntoIterator<Item = Export>) -> usize {
+        self.server.replace_exports(Exports::new(exports).expect("valid exports")).ended
+    }
+
+    pub(crate) fn find(&self, name: &str) -> FileId {
+        let (root, name) = (self.files.root(), Name::new(name.as_bytes()).expect("a valid name"));
+        self.files.lookup(&Caller::root(), &root, name, Blocking::Allowed).expect("the file").0
+    }
+
+    /// Of root.
+    pub(crate) fn clients<const N: usize>(&self, names: [&str; N]) -> [Client<'_>; N] {
+        names.map(|name| Client::new(self, name, 0))
     }
 
     pub(crate) fn run_to_status(&self, call: &mut Compound, blocking: Blocking) -> Status {
@@ -346,16 +356,7 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn rebooted(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        let mut client = Self::register(
-            fixture,
-            fixture.connect(),
-            name,
-            2,
-            user(uid),
-            Flavour::Sys,
-            StateProtect::None,
-        )
-        .0;
+        let mut client = Self::by_user(fixture, fixture.connect(), name, 2, uid);
         client.reclaim_complete();
         client
     }
@@ -374,16 +375,7 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn after_server_restart(fixture: &'w Fixture, name: &str, uid: u32) -> Self {
-        Self::register(
-            fixture,
-            fixture.connect(),
-            name,
-            1,
-            user(uid),
-            Flavour::Sys,
-            StateProtect::None,
-        )
-        .0
+        Self::by_user(fixture, fixture.connect(), name, 1, uid)
     }
 
     pub(crate) fn reclaim_complete(&mut self) {
@@ -393,11 +385,20 @@ impl<'w> Client<'w> {
     }
 
     pub(crate) fn over(fixture: &'w Fixture, connection: Arc<Connection>, name: &str) -> Self {
-        let mut client =
-            Self::register(fixture, connection, name, 1, user(0), Flavour::Sys, StateProtect::None)
-                .0;
+        let mut client = Self::by_user(fixture, connection, name, 1, 0);
         client.reclaim_complete();
         client
+    }
+
+    fn by_user(
+        fixture: &'w Fixture,
+        connection: Arc<Connection>,
+        name: &str,
+        boot: u8,
+        uid: u32,
+    ) -> Self {
+        let none = StateProtect::None;
+        Self::register(fixture, connection, name, boot, user(uid), Flavour::Sys, none).0
     }
 
     fn register(
@@ -429,14 +430,18 @@ impl<'w> Client<'w> {
         (client, protection)
     }
 
+    pub(crate) fn call(&self, ops: &[Args<'_>]) -> (Vec<u8>, Vec<Effect>) {
+        let body = compound(self.minor, ops);
+        self.fixture.call_with_flavour(self.flavour, &self.connection, &self.principal, body)
+    }
+
+    pub(crate) fn begin_call(&self, ops: &[Args<'_>]) -> Compound {
+        let body = compound(self.minor, ops);
+        self.fixture.begin(self.flavour, &self.connection, &self.principal, body)
+    }
+
     pub(crate) fn send(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        let (reply, _) = self.fixture.call_with_flavour(
-            self.flavour,
-            &self.connection,
-            &self.principal,
-            compound(self.minor, ops),
-        );
-        results(reply)
+        results(self.call(ops).0)
     }
 
     pub(crate) fn next_sequence(&mut self, cache_this: bool) -> Args<'static> {
@@ -452,12 +457,7 @@ impl<'w> Client<'w> {
 
     pub(crate) fn begin(&mut self, ops: &[Args<'_>]) -> Compound {
         let all = [&[self.next_sequence(false), Args::Putrootfh, lookup("export")], ops].concat();
-        self.fixture.begin(
-            self.flavour,
-            &self.connection,
-            &self.principal,
-            compound(self.minor, &all),
-        )
+        self.begin_call(&all)
     }
 
     pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {

@@ -180,9 +180,9 @@ fn unanswered_name_lookup_returns_delay() {
     assert_eq!(client.status(&["e"], &[open_by_name("f", Some(&mode(0o666)))]), Status::OK);
     let handle = client.filehandle(&["e", "f"], &[]);
     let put = putfh(handle);
-    let unknown_owner = Packed::new(
-        &[36],
-        &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() },
+    let unknown_owner = Packed::one(
+        36,
+        Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() },
     );
     assert_eq!(client.status(&["e", "f"], &[setattr(&unknown_owner)]), Status::DELAY);
     (client.flavour, client.principal) = (Flavour::Krb5p, gss("unanswered@EXAMPLE.ORG"));

@@ -108,8 +108,3 @@ fn create_is_retried_before_4_0_owner_gets_its_answer() {
 fn expire_holder(fixture: &Fixture) {
     fixture.advance(11_000);
 }
-
-fn write(stateid: Stateid, offset: u64, data: &[u8]) -> Args<'_> {
-    let stable = op::StableHow::Unstable;
-    Args::Write(op::WriteArgs { stateid, offset, stable, data: Bytes(data) })
-}

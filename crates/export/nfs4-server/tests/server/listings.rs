@@ -96,14 +96,10 @@ fn listing_of_exports_continues_across_reload() {
     for max_len in [120, 500, 1000] {
         for (before, after) in [(0..60, 20..60), (20..60, 0..60), (0..60, 10..90), (10..90, 0..60)]
         {
-            let _ = fixture
-                .server
-                .replace_exports(Exports::new(exports(&files, before.clone())).unwrap());
+            fixture.replace_exports(exports(&files, before.clone()));
             let (page, cookie, eof) = list_names(&mut client, &["srv"], 0, max_len).unwrap();
             assert!(!eof && !page.is_empty());
-            let _ = fixture
-                .server
-                .replace_exports(Exports::new(exports(&files, after.clone())).unwrap());
+            fixture.replace_exports(exports(&files, after.clone()));
             let later =
                 list_to_end(|cookie| list_names(&mut client, &["srv"], cookie, max_len), cookie);
             assert_stable_listing(&page, &later, before, after);

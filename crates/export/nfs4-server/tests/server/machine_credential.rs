@@ -75,10 +75,7 @@ fn open_by_alice(fixture: &Fixture, client: &mut Client<'_>) -> Stateid {
 fn make_alices_file(fixture: &Fixture, name: &str, bits: u32) {
     let mut root = Client::new(fixture, name, 0);
     assert_eq!(root.status(&["shared"], &[open_by_name(name, Some(&mode(bits)))]), Status::OK);
-    let owner = Packed::new(
-        &[36],
-        &vouch_nfs4::Attributes { owner: Some(Bytes(b"1000")), ..Default::default() },
-    );
+    let owner = Packed::one(36, Attributes { owner: Some(Bytes(b"1000")), ..Default::default() });
     let set_owner = setattr(&owner);
     assert_eq!(root.status(&["shared", name], &[set_owner]), Status::OK);
 }
@@ -101,12 +98,7 @@ fn act_as_machine(client: &mut Client<'_>) {
 }
 
 fn write(stateid: Stateid) -> Args<'static> {
-    Args::Write(op::WriteArgs {
-        stateid,
-        offset: 0,
-        stable: op::StableHow::Unstable,
-        data: Bytes(b"late"),
-    })
+    crate::ops::write(stateid, 0, b"late")
 }
 
 #[test]

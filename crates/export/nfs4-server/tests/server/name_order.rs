@@ -99,10 +99,7 @@ fn names_are_reported_in_change_order_even_if_disk_fails() {
             lookup(new),
             read(Stateid::ANONYMOUS, 0, 1),
         ]);
-        assert!(matches!(
-            call.run(&fixture.server, Blocking::Forbidden).progress,
-            Progress::Blocked(_)
-        ));
+        assert!(fixture.blocks(&mut call));
         calls.push(call);
     }
     assert_eq!(
@@ -174,18 +171,13 @@ fn begin_name_changes(fixture: &Fixture) -> Vec<Compound> {
     let begin = |(number, ops): (usize, &&[Args<'_>])| {
         let mut client = Client::new(fixture, &format!("other {number}"), 0);
         let ops = [&[client.next_sequence(true), Args::Putrootfh, lookup("export")], *ops].concat();
-        fixture.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops))
+        client.begin_call(&ops)
     };
     all.iter().enumerate().map(begin).collect()
 }
 
 fn run_without_waiting(fixture: &Fixture, calls: &mut [Compound]) -> Vec<bool> {
-    calls
-        .iter_mut()
-        .map(|call| {
-            matches!(call.run(&fixture.server, Blocking::Forbidden).progress, Progress::Blocked(_))
-        })
-        .collect()
+    calls.iter_mut().map(|call| fixture.blocks(call)).collect()
 }
 
 fn create_files(client: &mut Client<'_>) -> usize {

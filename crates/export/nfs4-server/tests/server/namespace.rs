@@ -70,14 +70,7 @@ fn directories_are_created_renamed_and_removed() {
 fn read_returns_written_data() {
     let mut client = Client::alone();
     let stateid = client.create("f");
-    let write = |data: &'static [u8], offset| {
-        Args::Write(op::WriteArgs {
-            stateid,
-            offset,
-            stable: op::StableHow::FileSync,
-            data: Bytes(data),
-        })
-    };
+    let write = |data, offset| write_stable(stateid, offset, data);
     let ops = [
         write(b"hello", 0),
         write(b"world", 5),
@@ -107,12 +100,7 @@ fn read_returns_written_data() {
 #[test]
 fn current_stateid_is_that_of_preceding_open() {
     let mut client = Client::alone();
-    let write = Args::Write(op::WriteArgs {
-        stateid: Stateid::CURRENT,
-        offset: 0,
-        stable: op::StableHow::Unstable,
-        data: Bytes(b"x"),
-    });
+    let write = write(Stateid::CURRENT, 0, b"x");
     assert_eq!(
         client.status(
             &["export"],
@@ -201,12 +189,7 @@ fn blocked_operations_resume_and_run_once() {
     let (fixture, mut client) = Client::with_fixture();
     fixture.files.set_slow_sync(true);
     let stateid = client.create("f");
-    let write = Args::Write(op::WriteArgs {
-        stateid,
-        offset: 0,
-        stable: op::StableHow::FileSync,
-        data: Bytes(b"data"),
-    });
+    let write = write_stable(stateid, 0, b"data");
     for _ in 0..3 {
         fixture.files.evict_caches();
         let dir = mode(0o700);

@@ -84,15 +84,6 @@ fn fixture() -> (Fixture, Arc<RecordingObserver>) {
     (Fixture::with_observer(files, exports, recorder.clone()), recorder)
 }
 
-fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
-    Args::Write(op::WriteArgs {
-        stateid,
-        offset: 0,
-        stable: op::StableHow::Unstable,
-        data: Bytes(data),
-    })
-}
-
 #[test]
 fn operation_is_reported_once_with_status_of_sync() {
     let (fixture, recorder) = fixture();
@@ -101,10 +92,7 @@ fn operation_is_reported_once_with_status_of_sync() {
     recorder.operations.lock().clear();
     let mode = mode(0o644);
     let mut call = client.begin(&[open_by_name("a", Some(&mode)), Args::Getfh, getattr(&[1])]);
-    assert!(matches!(
-        call.run(&fixture.server, Blocking::Forbidden).progress,
-        vouch_nfs4_server::Progress::Blocked(_)
-    ));
+    assert!(fixture.blocks(&mut call));
     let reported: Vec<_> =
         recorder.operations.lock().iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(reported, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
@@ -126,10 +114,10 @@ fn operation_is_reported_once_with_status_of_sync() {
 #[test]
 fn close_reports_bytes_moved_by_its_open() {
     let (fixture, recorder) = fixture();
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     let (own_stateid, other) = (one.create("a"), two.create("a"));
     let at = ["export", "a"];
-    assert_eq!(one.status(&at, &[write(own_stateid, &[1; 5000])]), Status::OK);
+    assert_eq!(one.status(&at, &[write(own_stateid, 0, &[1; 5000])]), Status::OK);
     assert_eq!(one.status(&at, &[read(own_stateid, 0, 100)]), Status::OK);
     assert_eq!(two.status(&at, &[read(other, 0, 4000)]), Status::OK);
     let second_open = one.create("a");
@@ -154,11 +142,10 @@ fn close_reports_bytes_moved_by_its_open() {
 #[test]
 fn unclosed_open_is_reported_once_with_its_bytes() {
     let (fixture, recorder) = fixture();
-    let (mut silent, mut restarting) =
-        (Client::new(&fixture, "silent", 0), Client::new(&fixture, "restarting", 0));
+    let [mut silent, mut restarting] = fixture.clients(["silent", "restarting"]);
     let (first, second) = (silent.create("a"), restarting.create("b"));
-    assert_eq!(silent.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
-    assert_eq!(restarting.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
+    assert_eq!(silent.status(&["export", "a"], &[write(first, 0, &[1; 5000])]), Status::OK);
+    assert_eq!(restarting.status(&["export", "b"], &[write(second, 0, &[2; 70])]), Status::OK);
     let peers = [silent.connection.peer().port(), restarting.connection.peer().port()];
     fixture.advance(500);
     Client::rebooted(&fixture, "restarting", 0);
@@ -276,13 +263,13 @@ fn io_by_stateid_of_other_user_is_reported_unopened() {
     let own_stateid = client.create("a");
     let at = ["export", "a"];
     assert_eq!(
-        client.status(&at, &[write(own_stateid, b"secret"), read(own_stateid, 0, 6)]),
+        client.status(&at, &[write(own_stateid, 0, b"secret"), read(own_stateid, 0, 6)]),
         Status::OK
     );
     assert_eq!(recorder.take_unopened_flags(), [false, false]);
     client.principal = user(1000);
     assert_eq!(client.status(&at, &[read(own_stateid, 0, 6)]), Status::OK);
-    assert_eq!(client.status(&at, &[write(own_stateid, b"x")]), Status::ACCESS);
+    assert_eq!(client.status(&at, &[write(own_stateid, 0, b"x")]), Status::ACCESS);
     assert_eq!(recorder.take_unopened_flags(), [true, true]);
     client.principal = user(0);
     assert_eq!(
@@ -310,9 +297,9 @@ fn first_io_by_delegation_is_reported_unopened() {
         client.status(
             &at,
             &[
-                write(own_stateid, b"x"),
-                write(stateid, b"y"),
-                write(stateid, b"z"),
+                write(own_stateid, 0, b"x"),
+                write(stateid, 0, b"y"),
+                write(stateid, 0, b"z"),
                 read(stateid, 0, 1),
                 read(stateid, 0, 1)
             ]
@@ -330,17 +317,9 @@ fn first_io_by_delegation_is_reported_unopened() {
 
 const LONG: u64 = 65 << 20;
 
-fn begin_copy(
-    fixture: &Fixture,
-    client: &mut Client<'_>,
-) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
+fn begin_copy(client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
-    let last = Args::Write(op::WriteArgs {
-        stateid: from,
-        offset: LONG - 1,
-        stable: op::StableHow::Unstable,
-        data: Bytes(b"x"),
-    });
+    let last = write(from, LONG - 1, b"x");
     assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
     let path_to = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
     let mut ops = vec![client.next_sequence(false)];
@@ -348,7 +327,7 @@ fn begin_copy(
     ops.push(Args::Savefh);
     ops.extend(path_to("to"));
     ops.push(copy((Stateid::ANONYMOUS, 0), (to, 0), 0, false));
-    let (reply, effects) = fixture.call(&client.connection, &client.principal, compound(2, &ops));
+    let (reply, effects) = client.call(&ops);
     let list = expect_ok(results(reply));
     let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
     let job = effects
@@ -369,7 +348,7 @@ fn run_to_end(fixture: &Fixture, mut job: vouch_nfs4_server::Job) {
 fn background_copy_is_reported_with_bytes_or_error() {
     let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
-    let (job, to, _) = begin_copy(&fixture, &mut client);
+    let (job, to, _) = begin_copy(&mut client);
     let access = requested::UNOPENED | Access::READ.0 | Access::MODIFY.0;
     let copies = || {
         recorder
@@ -388,7 +367,7 @@ fn background_copy_is_reported_with_bytes_or_error() {
     assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
     assert_eq!(recorder.totals.lock().last().map(|totals| totals.written), Some(LONG));
     recorder.transfers.lock().clear();
-    let (job, ..) = begin_copy(&fixture, &mut client);
+    let (job, ..) = begin_copy(&mut client);
     fixture.fail_with_io(Call::Region);
     run_to_end(&fixture, job);
     assert_eq!(copies(), [started, (Op::COPY.0, opened, Stage::Ended, (0, 0), Status::IO.0)]);
@@ -399,7 +378,7 @@ fn background_copy_ends_only_after_observer_event() {
     let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
     for fails in [false, true] {
-        let (mut job, _, stateid) = begin_copy(&fixture, &mut client);
+        let (mut job, _, stateid) = begin_copy(&mut client);
         if fails {
             fixture.files.set_fault(|call, _| {
                 if call == Call::Region { panic!("injected panic") } else { None }
@@ -432,7 +411,7 @@ fn background_copy_ends_only_after_observer_event() {
 fn panic_in_background_copy_ends_it_with_serverfault() {
     let (fixture, recorder) = fixture();
     let mut client = Client::new(&fixture, "one", 0);
-    let (job, ..) = begin_copy(&fixture, &mut client);
+    let (job, ..) = begin_copy(&mut client);
     fixture
         .files
         .set_fault(|call, _| if call == Call::Region { panic!("injected panic") } else { None });

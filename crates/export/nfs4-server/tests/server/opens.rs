@@ -21,12 +21,7 @@ fn try_open(
 }
 
 fn write(stateid: Stateid) -> Args<'static> {
-    Args::Write(op::WriteArgs {
-        stateid,
-        offset: 0,
-        stable: op::StableHow::FileSync,
-        data: Bytes(b"data"),
-    })
+    write_stable(stateid, 0, b"data")
 }
 
 fn make_shared_dir(fixture: &Fixture) {

@@ -18,17 +18,21 @@ impl Packed {
         Packed { bytes: w.into_bytes() }
     }
 
+    pub(crate) fn one(number: u32, attributes: Attributes<'_>) -> Self {
+        Self::new(&[number], &attributes)
+    }
+
     pub(crate) fn fattr(&self) -> Fattr<'_> {
         Fattr::decode(&mut Reader::new(&self.bytes)).expect("encoded attributes can be decoded")
     }
 }
 
 pub(crate) fn mode(bits: u32) -> Packed {
-    Packed::new(&[33], &Attributes { mode: Some(bits), ..Attributes::default() })
+    Packed::one(33, Attributes { mode: Some(bits), ..Attributes::default() })
 }
 
 pub(crate) fn size(size: u64) -> Packed {
-    Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() })
+    Packed::one(4, Attributes { size: Some(size), ..Attributes::default() })
 }
 
 pub(crate) fn lookup(name: &str) -> Args<'_> {
@@ -108,6 +112,24 @@ pub(crate) fn close(stateid: Stateid) -> Args<'static> {
 
 pub(crate) fn read(stateid: Stateid, offset: u64, count: u32) -> Args<'static> {
     Args::Read(op::ReadArgs { stateid, offset, count })
+}
+
+/// Unstable.
+pub(crate) fn write(stateid: Stateid, offset: u64, data: &[u8]) -> Args<'_> {
+    write_as(stateid, offset, op::StableHow::Unstable, data)
+}
+
+pub(crate) fn write_stable(stateid: Stateid, offset: u64, data: &[u8]) -> Args<'_> {
+    write_as(stateid, offset, op::StableHow::FileSync, data)
+}
+
+pub(crate) fn write_as(
+    stateid: Stateid,
+    offset: u64,
+    stable: op::StableHow,
+    data: &[u8],
+) -> Args<'_> {
+    Args::Write(op::WriteArgs { stateid, offset, stable, data: Bytes(data) })
 }
 
 pub(crate) fn commit() -> Args<'static> {

@@ -27,5 +27,6 @@ pub(crate) use crate::fixture::{
 pub(crate) use crate::flavours::{flavours_access, gss};
 pub(crate) use crate::ops::{
     Packed, close, commit, copy, exchange_id, getattr, lock, lookup, mkdir, mode, open, open_as,
-    open_by_name, putfh, read, readdir, remove, rename, setattr, setclientid, size,
+    open_by_name, putfh, read, readdir, remove, rename, setattr, setclientid, size, write,
+    write_as, write_stable,
 };

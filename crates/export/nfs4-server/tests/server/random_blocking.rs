@@ -199,7 +199,7 @@ fn attributes_of(operation: &Operation) -> Packed {
     use vouch_nfs4::Attributes;
     match operation {
         Operation::Open { size: Some(size), .. } | Operation::SetSize(size) => {
-            Packed::new(&[4], &Attributes { size: Some(*size), ..Attributes::default() })
+            Packed::one(4, Attributes { size: Some(*size), ..Attributes::default() })
         }
         Operation::SetMode(bits) => mode(*bits),
         _ => mode(0o755),

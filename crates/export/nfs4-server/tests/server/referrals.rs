@@ -99,9 +99,7 @@ fn locations_of_present_file_system_are_reported() {
     assert_locations(&list[0]);
     let Results::Getfh(Ok(handle)) = &list[1] else { panic!("{list:?}") };
     let handle = handle.handle;
-    let _ = fixture
-        .server
-        .replace_exports(vouch_nfs4_server::Exports::new(located(&fixture.files, true)).unwrap());
+    fixture.replace_exports(located(&fixture.files, true));
     assert_eq!(client.status(&[], &[putfh(handle), Args::Getfh]), Status::MOVED);
     assert_eq!(client.status(&[], &[putfh(handle), getattr(&[FS_LOCATIONS])]), Status::OK);
     assert_eq!(

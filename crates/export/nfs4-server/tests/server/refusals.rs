@@ -201,7 +201,7 @@ fn with_acl() -> Packed {
         who: Bytes(who),
     };
     let list = vec![ace(7, &b"OWNER@"[..]), ace(1, b"1000")];
-    Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() })
+    Packed::one(12, Attributes { acl: Some(Acl(list.into())), ..Attributes::default() })
 }
 
 fn create(how: CreateHow<'_>) -> Args<'_> {
@@ -258,8 +258,7 @@ fn failed_create_keeps_file_used_by_others() {
     let attrs = with_acl();
     for method in 0..3 {
         let fixture = Fixture::new();
-        let (mut client, mut other) =
-            (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+        let [mut client, mut other] = fixture.clients(["one", "two"]);
         let (reached_acl, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
         let resume = std::sync::Mutex::new(wait.1);
         let notify = reached_acl.0;
@@ -275,13 +274,8 @@ fn failed_create_keeps_file_used_by_others() {
             reached_acl.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
             let stateid = other.create("f");
             if method == 0 {
-                let write = op::WriteArgs {
-                    stateid,
-                    offset: 0,
-                    stable: op::StableHow::FileSync,
-                    data: Bytes(b"data"),
-                };
-                assert_eq!(other.status(FILE, &[Args::Write(write), close(stateid)]), Status::OK);
+                let write = write_stable(stateid, 0, b"data");
+                assert_eq!(other.status(FILE, &[write, close(stateid)]), Status::OK);
             }
             wait.0.send(()).unwrap();
             assert_eq!(creating.join().unwrap(), Status::NOSPC, "{method}");

@@ -9,10 +9,6 @@ fn open_and_lock(client: &mut Client<'_>, path: &str) {
     assert_eq!(client.status(&[path, "f"], &[lock(ok.stateid, 0, 10)]), Status::OK);
 }
 
-fn replace_exports(fixture: &Fixture, exports: Vec<Export>) -> usize {
-    fixture.server.replace_exports(Exports::new(exports).unwrap()).ended
-}
-
 fn state_counts(fixture: &Fixture) -> (usize, usize) {
     let totals = fixture.server.totals(fixture.now()).0;
     (totals.opens, totals.locks)
@@ -36,13 +32,13 @@ fn state_ends_when_export_drops_its_flavour() {
         |flavours: &[Flavour]| vec![export(7, &["export"], &files, flavours_access(flavours))];
     let fixture =
         Fixture::with_exports(files.clone(), exports_for(&[Flavour::Sys, Flavour::Krb5p]));
-    let (mut one, mut two) = (Client::new(&fixture, "one", 0), Client::new(&fixture, "two", 0));
+    let [mut one, mut two] = fixture.clients(["one", "two"]);
     open_and_lock(&mut one, "export");
     (two.flavour, two.principal) = (Flavour::Krb5p, gss("alice@EXAMPLE.ORG"));
     let (status, _) = two.run_at(&["export"], &[open_by_name("f", None)]);
     assert_eq!((status, state_counts(&fixture)), (Status::OK, (2, 1)));
-    assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p, Flavour::Sys])), 0);
-    assert_eq!(replace_exports(&fixture, exports_for(&[Flavour::Krb5p])), 1);
+    assert_eq!(fixture.replace_exports(exports_for(&[Flavour::Krb5p, Flavour::Sys])), 0);
+    assert_eq!(fixture.replace_exports(exports_for(&[Flavour::Krb5p])), 1);
     assert_eq!((state_counts(&fixture), files.open_count()), ((1, 0), 1));
     open_and_lock(&mut two, "export");
 }
@@ -66,9 +62,9 @@ fn state_ends_when_export_requires_secure_port() {
         if disconnected {
             drop(fixture.server.connection_closed(&client.connection, fixture.now()));
         }
-        assert_eq!(replace_exports(&fixture, insecure()), 0);
+        assert_eq!(fixture.replace_exports(insecure()), 0);
         assert_eq!(
-            replace_exports(&fixture, secure()),
+            fixture.replace_exports(secure()),
             ended,
             "port {port}, connection disconnected: {disconnected}"
         );
@@ -85,13 +81,12 @@ fn hiding_file_in_one_export_keeps_opens_through_other() {
         files.clone(),
         vec![export(7, &["export"], &files, sys_access()), other()],
     );
-    let (mut first, mut second) =
-        (Client::new(&fixture, "first", 0), Client::new(&fixture, "second", 0));
+    let [mut first, mut second] = fixture.clients(["first", "second"]);
     assert_eq!(first.status(&["other"], &[open_by_name("f", None)]), Status::OK);
     open_and_lock(&mut second, "export");
     let without = Arc::new(files.without(file));
     assert_eq!(
-        replace_exports(&fixture, vec![export(7, &["export"], &without, sys_access()), other()]),
+        fixture.replace_exports(vec![export(7, &["export"], &without, sys_access()), other()]),
         1
     );
     assert_eq!(state_counts(&fixture), (1, 0));
@@ -107,7 +102,7 @@ fn state_ends_when_undecided_host_is_denied() {
     let mut client = Client::new(&fixture, "one", 0);
     open_and_lock(&mut client, "export");
     hosts.undecided.lock().push(CLIENT_IP.into());
-    assert_eq!(replace_exports(&fixture, vec![restricted_export(&files, &hosts)]), 0);
+    assert_eq!(fixture.replace_exports(vec![restricted_export(&files, &hosts)]), 0);
     assert_eq!((fixture.server.clients_changed().ended, state_counts(&fixture)), (0, (1, 1)));
     hosts.allowed.lock().append(&mut hosts.undecided.lock());
     let handle = client.filehandle(&["export"], &[]);
@@ -127,8 +122,7 @@ fn calls_continue_while_reload_waits_for_file_system() {
         slow.clone(),
         vec![export(7, &["export"], &slow, sys_access()), other()],
     );
-    let (mut holder, mut client) =
-        (Client::new(&fixture, "holder", 0), Client::new(&fixture, "one", 0));
+    let [mut holder, mut client] = fixture.clients(["holder", "one"]);
     open_and_lock(&mut holder, "export");
     let (query_sent, query_received) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
@@ -143,7 +137,7 @@ fn calls_continue_while_reload_waits_for_file_system() {
     thread::scope(|scope| {
         let fixture = &fixture;
         let reload = scope.spawn(move || {
-            replace_exports(fixture, vec![export(7, &["export"], &without, sys_access()), other()])
+            fixture.replace_exports(vec![export(7, &["export"], &without, sys_access()), other()])
         });
         query_received.recv_timeout(Duration::from_secs(60)).unwrap();
         let (done, is_done) = mpsc::channel();
@@ -193,7 +187,7 @@ fn end_of_removed_files_does_not_wait_for_reload() {
     thread::scope(|scope| {
         let fixture = &fixture;
         let stalled = Export { clients: hosts, ..export(7, &["export"], &files, sys_access()) };
-        let reload = scope.spawn(move || replace_exports(fixture, vec![stalled]));
+        let reload = scope.spawn(move || fixture.replace_exports(vec![stalled]));
         query_received.recv_timeout(Duration::from_secs(60)).unwrap();
         let (done, is_done) = mpsc::channel();
         scope.spawn(move || done.send(fixture.server.end_state_of_removed_files().ended));

@@ -32,7 +32,7 @@ fn has_acls(fixture: &Fixture) -> bool {
 }
 
 fn may(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    fixture.fs.open(caller, file, access, AccessOverride::None, Blocking::Allowed).is_ok()
+    fixture.open_as(caller, file, access, AccessOverride::None).is_ok()
 }
 
 fn acls_are_stored_and_enforced(fixture: &Fixture) {

@@ -1,4 +1,4 @@
-use super::fixture::{BOTH, Fixture, Rule, mode, name, refused, write};
+use super::fixture::{BOTH, Fixture, Rule, mode, refused, write};
 use crate::{
     Blocking, CreateHow, Error, FileType, NewNode, PosixAclKind, SetAttributes, SetTime, Time,
     XattrHow,
@@ -80,7 +80,7 @@ fn every_change_moves_the_change_attribute(fixture: &Fixture) {
     fixture
         .set(&file, SetAttributes { accessed: then, modified: then, ..SetAttributes::default() });
     moved("setting times");
-    fixture.fs.link(&fixture.owner, &file, &directory, name("link")).expect("a link");
+    fixture.link(&file, &directory, "link").expect("a link");
     moved("a link");
     fixture.remove(&directory, "link");
     moved("losing a link");
@@ -123,32 +123,24 @@ fn directory_changes_report_before_and_after(fixture: &Fixture) {
         assert_ne!(reported.before, reported.after, "{what}: it moves");
         *before = after;
     };
-    let made = fixture
-        .create_as(&fixture.owner, &a, "x", CreateHow::Guarded, &mode(0o644))
-        .expect("creation succeeds");
+    let made =
+        fixture.create(&a, "x", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
     check("create", made.directory, &mut of_a, fixture.change(&a));
-    let found = fixture
-        .create_as(&fixture.owner, &a, "x", CreateHow::Unchecked, &mode(0o644))
-        .expect("opening succeeds");
+    let found =
+        fixture.create(&a, "x", CreateHow::Unchecked, &mode(0o644)).expect("opening succeeds");
     assert_eq!(
         found.directory.before, found.directory.after,
         "opening an existing file does not change the directory"
     );
-    let directory = fixture
-        .fs
-        .make(&fixture.owner, &a, name("d"), NewNode::Directory, &mode(0o755))
-        .expect("creation succeeds");
+    let directory =
+        fixture.make(&a, "d", NewNode::Directory, &mode(0o755)).expect("creation succeeds");
     check("make", directory.2, &mut of_a, fixture.change(&a));
-    let linked =
-        fixture.fs.link(&fixture.owner, &made.id, &a, name("y")).expect("the link succeeds");
+    let linked = fixture.link(&made.id, &a, "y").expect("the link succeeds");
     check("link", linked, &mut of_a, fixture.change(&a));
-    let renamed = fixture
-        .fs
-        .rename(&fixture.owner, &a, name("y"), &b, name("y"))
-        .expect("the rename succeeds");
+    let renamed = fixture.rename(&a, "y", &b, "y").expect("the rename succeeds");
     check("rename, from", renamed.from, &mut of_a, fixture.change(&a));
     check("rename, to", renamed.to, &mut of_b, fixture.change(&b));
-    let removed = fixture.fs.remove(&fixture.owner, &a, name("x")).expect("the removal succeeds");
+    let removed = fixture.try_remove(&a, "x").expect("the removal succeeds");
     check("remove", removed.0, &mut of_a, fixture.change(&a));
 }
 

@@ -22,9 +22,8 @@ pub(super) const RULES: &[Rule] = &[
 
 fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640))
-        .expect("the name is free");
+    let made =
+        fixture.create(&root, "a", CreateHow::Guarded, &mode(0o640)).expect("the name is free");
     assert!(made.new, "the entry is new");
     assert_eq!(
         (made.attributes.file_type, made.attributes.mode, made.attributes.size),
@@ -32,29 +31,29 @@ fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
         "the file has the requested attributes"
     );
     refused!(
-        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)),
+        fixture.create(&root, "a", CreateHow::Guarded, &mode(0o644)),
         Error::Exists,
         "guarded"
     );
     fixture.directory(&root, "d", 0o755);
     refused!(
-        fixture.create_as(&fixture.owner, &root, "d", CreateHow::Guarded, &mode(0o644)),
+        fixture.create(&root, "d", CreateHow::Guarded, &mode(0o644)),
         Error::Exists,
         "guarded, a directory"
     );
     refused!(
-        fixture.create_as(&fixture.owner, &root, "d", CreateHow::Unchecked, &mode(0o644)),
+        fixture.create(&root, "d", CreateHow::Unchecked, &mode(0o644)),
         Error::IsDirectory,
         "unchecked, a directory"
     );
     refused!(
-        fixture.fs.make(&fixture.owner, &root, name("a"), NewNode::Directory, &mode(0o755)),
+        fixture.make(&root, "a", NewNode::Directory, &mode(0o755)),
         Error::Exists,
         "a directory over a file"
     );
-    let file = fixture.lookup(&root, "a").expect("the file exists");
+    let file = fixture.found(&root, "a");
     refused!(
-        fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)),
+        fixture.create(&file, "x", CreateHow::Guarded, &mode(0o644)),
         Error::NotDirectory,
         "creation in a file"
     );
@@ -63,16 +62,13 @@ fn guarded_creation_refuses_existing_name(fixture: &Fixture) {
 fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
-    let found = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600))
-        .expect("opening succeeds");
+    let found =
+        fixture.create(&root, "a", CreateHow::Unchecked, &mode(0o600)).expect("opening succeeds");
     assert!(!found.new, "the file existed");
     assert_eq!((found.id, found.attributes.mode), (file, 0o644), "the file is unchanged");
     assert_eq!(read(&*found.open, 0, 100).0, b"content", "its content stays");
     let cut = SetAttributes { size: Some(0), ..mode(0o600) };
-    let found = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut)
-        .expect("opening succeeds");
+    let found = fixture.create(&root, "a", CreateHow::Unchecked, &cut).expect("opening succeeds");
     assert_eq!(
         (found.attributes.size, found.attributes.mode),
         (0, 0o644),
@@ -82,9 +78,8 @@ fn unchecked_creation_opens_existing_file(fixture: &Fixture) {
 
 fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     let root = fixture.root();
-    let create = |verifier| {
-        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600))
-    };
+    let create =
+        |verifier| fixture.create(&root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
     let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("the name is free");
     assert!(first.new, "the entry is new");
     let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
@@ -93,7 +88,7 @@ fn exclusive_creation_recognizes_retry(fixture: &Fixture) {
     refused!(create([1, 2, 3, 4, 5, 6, 7, 9]), Error::Exists, "another verifier");
     refused!(create([2, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "another verifier");
     refused!(
-        fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o600)),
+        fixture.create(&root, "a", CreateHow::Guarded, &mode(0o600)),
         Error::Exists,
         "guarded"
     );
@@ -130,35 +125,25 @@ fn racing_creations_create_file_once(fixture: &Fixture) {
 fn umask_is_applied(fixture: &Fixture) {
     let root = fixture.root();
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o666) };
-    let made = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked)
-        .expect("creation succeeds");
+    let made = fixture.create(&root, "a", CreateHow::Guarded, &masked).expect("creation succeeds");
     assert_eq!(made.attributes.mode, 0o640, "a file");
     let masked = SetAttributes { umask: Some(0o027), ..mode(0o777) };
-    let made = fixture
-        .fs
-        .make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked)
-        .expect("creation succeeds");
+    let made = fixture.make(&root, "d", NewNode::Directory, &masked).expect("creation succeeds");
     assert_eq!(made.1.mode, 0o750, "a directory");
-    let made = fixture
-        .create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666))
-        .expect("creation succeeds");
+    let made =
+        fixture.create(&root, "b", CreateHow::Guarded, &mode(0o666)).expect("creation succeeds");
     assert_eq!(
         made.attributes.mode, 0o666,
         "without a caller's umask, the process's umask is ignored"
     );
-    let made = fixture
-        .fs
-        .make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777))
-        .expect("creation succeeds");
+    let made =
+        fixture.make(&root, "s", NewNode::Directory, &mode(0o1777)).expect("creation succeeds");
     assert_eq!(made.1.mode, 0o1777, "the sticky bit of a directory is set");
 }
 
 fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0))
-        .expect("creation succeeds");
+    let made = fixture.create(&root, "a", CreateHow::Guarded, &mode(0)).expect("creation succeeds");
     write(&*made.open, 0, b"content");
     assert_eq!(
         read(&*made.open, 0, 100).0,
@@ -181,20 +166,12 @@ fn new_file_is_open_despite_its_mode(fixture: &Fixture) {
 
 fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
     let root = fixture.root();
-    let sync = |ids: &[FileId]| {
-        fixture.fs.sync_metadata(ids, Blocking::Allowed).expect("the sync succeeds")
-    };
-    let file = fixture
-        .create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0))
-        .expect("creation succeeds")
-        .id;
+    let sync = |ids: &[FileId]| fixture.sync(ids);
+    let file =
+        fixture.create(&root, "file", CreateHow::Guarded, &mode(0)).expect("creation succeeds").id;
     sync(&[file, root]);
     let made = |name_of: &str, node| {
-        fixture
-            .fs
-            .make(&fixture.owner, &root, name(name_of), node, &mode(0))
-            .expect("creation succeeds")
-            .0
+        fixture.make(&root, name_of, node, &mode(0)).expect("creation succeeds").0
     };
     let directory = made("directory", NewNode::Directory);
     sync(&[directory, root]);
@@ -207,7 +184,7 @@ fn new_file_becomes_durable_despite_its_mode(fixture: &Fixture) {
         sync(&[id, root]);
         sync(&[id]);
     }
-    fixture.fs.remove(&fixture.owner, &root, name("file")).expect("the removal succeeds");
+    fixture.try_remove(&root, "file").expect("the removal succeeds");
     sync(&[file, root]);
 }
 
@@ -253,10 +230,7 @@ fn remove_incomplete_removes_only_the_created_file(fixture: &Fixture) {
     assert!(fixture.names(&root).is_empty(), "the incomplete directory is removed");
 
     let moved = fixture.file(&root, "a", b"moved");
-    fixture
-        .fs
-        .rename(&fixture.owner, &root, name("a"), &root, name("b"))
-        .expect("the rename succeeds");
+    fixture.rename(&root, "a", &root, "b").expect("the rename succeeds");
     let new = fixture.file(&root, "a", b"new");
     remove_incomplete("a", &moved);
     assert_eq!(

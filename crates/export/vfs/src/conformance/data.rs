@@ -137,7 +137,7 @@ fn unlinked_file_stays_while_open(fixture: &Fixture) {
     assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the same name is another file");
     let replaced = fixture.open(&other, READ);
     fixture.file(&root, "b", b"b");
-    fixture.fs.rename(&fixture.owner, &root, name("b"), &root, name("a")).expect("a rename");
+    fixture.rename(&root, "b", &root, "a").expect("a rename");
     assert_eq!(
         read(&*replaced, 0, 100).0,
         b"other",
@@ -257,9 +257,8 @@ fn ranges_are_copied_and_cloned(fixture: &Fixture) {
 
 fn commits_succeed(fixture: &Fixture) {
     let root = fixture.root();
-    let made = fixture
-        .create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644))
-        .expect("creation succeeds");
+    let made =
+        fixture.create(&root, "a", CreateHow::Guarded, &mode(0o644)).expect("creation succeeds");
     for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
         let written =
             made.open.write(0, b"data", stability, Blocking::Allowed).expect("writing succeeds");

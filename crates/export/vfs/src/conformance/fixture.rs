@@ -2,8 +2,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    AccessOverride, Attributes, Blocking, Caller, Content, CreateHow, Created, Error, FileId,
-    FileSystem, Name, NewNode, OpenAccess, OpenFile, ReadInto, Result, SetAttributes, Stability,
+    AccessOverride, Attributes, Blocking, Caller, Content, CreateHow, Created, DirectoryChange,
+    Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile, ReadInto, Renamed, Result,
+    SetAttributes, Stability,
 };
 
 pub struct Fixture {
@@ -78,31 +79,101 @@ impl Fixture {
         self.fs.create(caller, directory, name(file), how, set, BOTH)
     }
 
+    pub(crate) fn create(
+        &self,
+        directory: &FileId,
+        file: &str,
+        how: CreateHow,
+        set: &SetAttributes,
+    ) -> Result<Created> {
+        self.create_as(&self.owner, directory, file, how, set)
+    }
+
     pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
-        let made = self
-            .create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644))
-            .expect("creating a file succeeds");
+        let made = self.create(directory, file, CreateHow::Guarded, &mode(0o644));
+        let made = made.expect("creating a file succeeds");
         write(&*made.open, 0, content);
         made.id
     }
 
     pub(crate) fn directory(&self, directory: &FileId, new: &str, bits: u16) -> FileId {
-        let made = self.fs.make(&self.owner, directory, name(new), NewNode::Directory, &mode(bits));
+        let made = self.make(directory, new, NewNode::Directory, &mode(bits));
         made.expect("creating a directory succeeds").0
+    }
+
+    pub(crate) fn make(
+        &self,
+        directory: &FileId,
+        new: &str,
+        node: NewNode<'_>,
+        set: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        self.fs.make(&self.owner, directory, name(new), node, set)
+    }
+
+    pub(crate) fn symlink(&self, directory: &FileId, new: &str, target: &[u8]) -> FileId {
+        let made = self.make(directory, new, NewNode::Symlink(target), &SetAttributes::default());
+        made.expect("creating a symbolic link succeeds").0
+    }
+
+    pub(crate) fn link(&self, file: &FileId, to: &FileId, new: &str) -> Result<DirectoryChange> {
+        self.fs.link(&self.owner, file, to, name(new))
+    }
+
+    pub(crate) fn rename(
+        &self,
+        from: &FileId,
+        old: &str,
+        to: &FileId,
+        new: &str,
+    ) -> Result<Renamed> {
+        self.fs.rename(&self.owner, from, name(old), to, name(new))
+    }
+
+    pub(crate) fn parent(&self, directory: &FileId) -> Result<FileId> {
+        self.fs.parent(&self.owner, directory, Blocking::Allowed)
+    }
+
+    pub(crate) fn sync(&self, ids: &[FileId]) {
+        self.fs.sync_metadata(ids, Blocking::Allowed).expect("the sync succeeds");
     }
 
     pub(crate) fn lookup(&self, directory: &FileId, file: &str) -> Result<FileId> {
         self.fs.lookup(&self.owner, directory, name(file), Blocking::Allowed).map(|found| found.0)
     }
 
+    pub(crate) fn found(&self, directory: &FileId, file: &str) -> FileId {
+        self.lookup(directory, file).expect("the file exists")
+    }
+
+    pub(crate) fn try_remove(
+        &self,
+        directory: &FileId,
+        file: &str,
+    ) -> Result<(DirectoryChange, Option<FileId>)> {
+        self.fs.remove(&self.owner, directory, name(file))
+    }
+
     pub(crate) fn remove(&self, directory: &FileId, file: &str) -> Option<FileId> {
-        self.fs.remove(&self.owner, directory, name(file)).expect("the name can be removed").1
+        self.try_remove(directory, file).expect("the name can be removed").1
+    }
+
+    pub(crate) fn open_as(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        access_override: AccessOverride,
+    ) -> Result<Arc<dyn OpenFile>> {
+        self.fs.open(caller, id, access, access_override, Blocking::Allowed)
+    }
+
+    pub(crate) fn try_open(&self, id: &FileId, access: OpenAccess) -> Result<Arc<dyn OpenFile>> {
+        self.open_as(&self.owner, id, access, AccessOverride::None)
     }
 
     pub(crate) fn open(&self, id: &FileId, access: OpenAccess) -> Arc<dyn OpenFile> {
-        self.fs
-            .open(&self.owner, id, access, AccessOverride::None, Blocking::Allowed)
-            .expect("the owner can open the file")
+        self.try_open(id, access).expect("the owner can open the file")
     }
 
     pub(crate) fn content(&self, id: &FileId) -> Vec<u8> {

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use super::fixture::{Fixture, Rule, SplitMix64, name, refused};
+use super::fixture::{Fixture, Rule, SplitMix64, refused};
 use crate::{Blocking, Error, FileId};
 
 pub(super) const RULES: &[Rule] = &[
@@ -60,7 +60,7 @@ fn listings_name_each_entry_once(fixture: &Fixture) {
         names.sort();
         assert_eq!(names, expected, "{count} at a time");
     }
-    let file = fixture.lookup(&root, "file0").expect("the file exists");
+    let file = fixture.found(&root, "file0");
     let listed =
         fixture.fs.read_directory(&fixture.owner, &file, 0, false, Blocking::Allowed, &mut |_| {
             ControlFlow::Continue(())
@@ -178,7 +178,7 @@ fn large_directory_is_listed_in_pieces(fixture: &Fixture) {
     let file = fixture.file(&directory, "file", b"");
     for number in 1..COUNT {
         let long = format!("a name of some length, so that buffers fill: {number}");
-        fixture.fs.link(&fixture.owner, &file, &directory, name(&long)).expect("the link succeeds");
+        fixture.link(&file, &directory, &long).expect("the link succeeds");
     }
     let (mut names, mut cookie) = (BTreeSet::new(), 0);
     loop {

@@ -31,16 +31,24 @@ pub const RULES: &[&[Rule]] = &[
 /// If the file system violates the rule, or no rule has this name.
 pub fn check(name: &str, fixture: &Fixture) {
     let rule = RULES.iter().flat_map(|rules| rules.iter()).find(|rule| rule.0 == name);
-    rule.unwrap_or_else(|| panic!("no rule is called {name}")).1(fixture);
+    apply(rule.unwrap_or_else(|| panic!("no rule is called {name}")), fixture);
+}
+
+/// Rules about rights need several callers.
+fn apply(rule: &Rule, fixture: &Fixture) {
+    let is_about_rights = rights::RULES.iter().any(|other| other.0 == rule.0);
+    if !is_about_rights || fixture.has_callers() {
+        rule.1(fixture);
+    }
 }
 
 /// # Panics
 ///
 /// With the first rule that does not hold.
 pub fn check_all(make: impl Fn() -> Fixture) {
-    for (name, rule) in RULES.iter().flat_map(|rules| rules.iter()) {
-        eprintln!("rule {name}");
-        rule(&make());
+    for rule in RULES.iter().flat_map(|rules| rules.iter()) {
+        eprintln!("rule {}", rule.0);
+        apply(rule, &make());
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::fixture::{Fixture, READ, Rule, is_stale, mode, name, refused};
-use crate::{AccessOverride, Blocking, Error, FileId, FileType, NewNode, Result, SetAttributes};
+use crate::{Blocking, CreateHow, Error, FileId, FileType, NewNode, Result};
 
 pub(super) const RULES: &[Rule] = &[
     ("lookup_finds_only_existing_names", lookup_finds_only_existing_names),
@@ -30,25 +30,13 @@ fn lookup_finds_only_existing_names(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "file", b"x");
     let directory = fixture.directory(&root, "directory", 0o755);
-    assert_eq!(
-        fixture.lookup(&root, "file").expect("the file exists"),
-        file,
-        "lookup finds what creation made"
-    );
-    assert_eq!(
-        fixture.lookup(&root, "directory").expect("the file exists"),
-        directory,
-        "lookup finds what creation made"
-    );
+    assert_eq!(fixture.found(&root, "file"), file, "lookup finds what creation made");
+    assert_eq!(fixture.found(&root, "directory"), directory, "lookup finds what creation made");
     refused!(fixture.lookup(&root, "File"), Error::NotFound, "another name");
     refused!(fixture.lookup(&file, "x"), Error::NotDirectory, "lookup in a file");
     let longest = "n".repeat(fixture.fs.traits().name_len_max as usize);
     let long = fixture.file(&directory, &longest, b"");
-    assert_eq!(
-        fixture.lookup(&directory, &longest).expect("the file exists"),
-        long,
-        "a name of the maximum length is valid"
-    );
+    assert_eq!(fixture.found(&directory, &longest), long, "a name of the maximum length is valid");
     let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
     let made = fixture
         .fs
@@ -70,28 +58,18 @@ fn identities_survive_renames(fixture: &Fixture) {
     let root = fixture.root();
     let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
     let file = fixture.file(&a, "old", b"content");
-    fixture
-        .fs
-        .rename(&fixture.owner, &a, name("old"), &b, name("new"))
-        .expect("a rename between directories");
+    fixture.rename(&a, "old", &b, "new").expect("a rename between directories");
     assert_eq!(fixture.content(&file), b"content", "an identity is of the file, not of its name");
-    assert_eq!(
-        fixture.lookup(&b, "new").expect("the file exists"),
-        file,
-        "a renamed file keeps its identity"
-    );
+    assert_eq!(fixture.found(&b, "new"), file, "a renamed file keeps its identity");
     refused!(fixture.lookup(&a, "old"), Error::NotFound, "looking up the old name");
-    fixture
-        .fs
-        .rename(&fixture.owner, &root, name("b"), &a, name("b"))
-        .expect("a directory can be renamed");
+    fixture.rename(&root, "b", &a, "b").expect("a directory can be renamed");
     assert_eq!(
         fixture.content(&file),
         b"content",
         "an identity survives the rename of a parent directory"
     );
     assert_eq!(
-        fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
+        fixture.parent(&b).expect("below the root"),
         a,
         "a moved directory has its new parent"
     );
@@ -131,13 +109,7 @@ fn identities_of_removed_files_are_stale(fixture: &Fixture) {
         assert!(attributes(&file), "round {round}: a removed file is stale");
         assert!(attributes(&directory), "round {round}: a removed directory is stale");
         assert!(
-            is_stale(&fixture.fs.open(
-                &fixture.owner,
-                &file,
-                READ,
-                AccessOverride::None,
-                Blocking::Allowed
-            )),
+            is_stale(&fixture.try_open(&file, READ)),
             "round {round}: a removed file can't be opened"
         );
         let next = fixture.file(&root, "file", b"y");
@@ -154,20 +126,12 @@ fn hard_links_share_one_file(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"content");
     let before = fixture.change(&file);
-    fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a file can be linked");
-    assert_eq!(
-        fixture.lookup(&root, "b").expect("the file exists"),
-        file,
-        "a link is the same file"
-    );
+    fixture.link(&file, &root, "b").expect("a file can be linked");
+    assert_eq!(fixture.found(&root, "b"), file, "a link is the same file");
     let attributes = fixture.attributes(&file);
     assert_eq!(attributes.links, 2, "links are counted");
     assert_ne!(attributes.change, before, "a link is a change of the file");
-    refused!(
-        fixture.fs.link(&fixture.owner, &file, &root, name("b")),
-        Error::Exists,
-        "a name that is taken"
-    );
+    refused!(fixture.link(&file, &root, "b"), Error::Exists, "a name that is taken");
     assert_eq!(fixture.remove(&root, "a"), None, "a file with another name stays");
     assert_eq!(fixture.content(&file), b"content", "the file is found by its identity");
     assert_eq!(fixture.remove(&root, "b"), Some(file), "removing the last name removes the file");
@@ -177,7 +141,7 @@ fn directories_cannot_be_hard_linked(fixture: &Fixture) {
     let root = fixture.root();
     let directory = fixture.directory(&root, "a", 0o755);
     refused!(
-        fixture.fs.link(&fixture.owner, &directory, &root, name("b")),
+        fixture.link(&directory, &root, "b"),
         Error::Permission | Error::IsDirectory,
         "a link to a directory"
     );
@@ -185,9 +149,7 @@ fn directories_cannot_be_hard_linked(fixture: &Fixture) {
 
 fn rename_replaces_only_same_file_type(fixture: &Fixture) {
     let root = fixture.root();
-    let rename = |from: &str, to: &str| {
-        fixture.fs.rename(&fixture.owner, &root, name(from), &root, name(to))
-    };
+    let rename = |from: &str, to: &str| fixture.rename(&root, from, &root, to);
     let (one, two) = (fixture.file(&root, "one", b"1"), fixture.file(&root, "two", b"2"));
     let (empty, full) =
         (fixture.directory(&root, "empty", 0o755), fixture.directory(&root, "full", 0o755));
@@ -209,23 +171,15 @@ fn rename_replaces_only_same_file_type(fixture: &Fixture) {
         Some(two),
         "the rename reports the replaced file"
     );
-    assert_eq!(
-        fixture.lookup(&root, "two").expect("the file exists"),
-        one,
-        "the name leads to the renamed file"
-    );
+    assert_eq!(fixture.found(&root, "two"), one, "the name leads to the renamed file");
     assert_eq!(
         rename("full", "empty").expect("over an empty directory").replaced,
         Some(empty),
         "the rename reports the replaced file"
     );
-    assert_eq!(
-        fixture.lookup(&root, "empty").expect("the file exists"),
-        full,
-        "the name leads to the renamed directory"
-    );
+    assert_eq!(fixture.found(&root, "empty"), full, "the name leads to the renamed directory");
     let linked = fixture.file(&root, "linked", b"");
-    fixture.fs.link(&fixture.owner, &linked, &root, name("other")).expect("a link");
+    fixture.link(&linked, &root, "other").expect("a link");
     assert_eq!(
         rename("two", "linked").expect("a file over a link").replaced,
         None,
@@ -238,17 +192,13 @@ fn directory_cannot_be_moved_below_itself(fixture: &Fixture) {
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
     refused!(
-        fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")),
+        fixture.rename(&root, "a", &b, "c"),
         Error::Invalid,
         "moving a directory below its child"
     );
+    refused!(fixture.rename(&root, "a", &a, "c"), Error::Invalid, "below itself");
     refused!(
-        fixture.fs.rename(&fixture.owner, &root, name("a"), &a, name("c")),
-        Error::Invalid,
-        "below itself"
-    );
-    refused!(
-        fixture.fs.rename(&fixture.owner, &a, name("b"), &root, name("a")),
+        fixture.rename(&a, "b", &root, "a"),
         Error::NotEmpty | Error::Exists,
         "moving a directory over its parent"
     );
@@ -257,11 +207,9 @@ fn directory_cannot_be_moved_below_itself(fixture: &Fixture) {
 fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
     let root = fixture.root();
     let file = fixture.file(&root, "a", b"");
-    fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a link");
-    let renamed = fixture
-        .fs
-        .rename(&fixture.owner, &root, name("a"), &root, name("b"))
-        .expect("POSIX: does nothing, successfully");
+    fixture.link(&file, &root, "b").expect("a link");
+    let renamed =
+        fixture.rename(&root, "a", &root, "b").expect("POSIX: does nothing, successfully");
     assert_eq!(renamed.replaced, None, "no file is removed");
     assert_eq!(fixture.names(&root), ["a", "b"], "both names stay");
 }
@@ -271,23 +219,18 @@ fn only_empty_directories_are_removed(fixture: &Fixture) {
     let directory = fixture.directory(&root, "directory", 0o755);
     fixture.file(&directory, "x", b"");
     refused!(
-        fixture.fs.remove(&fixture.owner, &root, name("directory")),
+        fixture.try_remove(&root, "directory"),
         Error::NotEmpty | Error::Exists,
         "a directory that is not empty"
     );
-    refused!(
-        fixture.fs.remove(&fixture.owner, &root, name("missing")),
-        Error::NotFound,
-        "a missing name"
-    );
+    refused!(fixture.try_remove(&root, "missing"), Error::NotFound, "a missing name");
     fixture.remove(&directory, "x");
     assert_eq!(
         fixture.remove(&root, "directory"),
         Some(directory),
         "removing the name removes the directory"
     );
-    let create =
-        fixture.create_as(&fixture.owner, &directory, "y", crate::CreateHow::Guarded, &mode(0o644));
+    let create = fixture.create(&directory, "y", CreateHow::Guarded, &mode(0o644));
     refused!(create, Error::Stale | Error::NotFound, "creation in a removed directory");
 }
 
@@ -295,41 +238,15 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    assert_eq!(
-        fixture.fs.parent(&fixture.owner, &b, Blocking::Allowed).expect("below the root"),
-        a,
-        "parent of b"
-    );
-    assert_eq!(
-        fixture.fs.parent(&fixture.owner, &a, Blocking::Allowed).expect("below the root"),
-        root,
-        "parent of a"
-    );
-    refused!(
-        fixture.fs.parent(&fixture.owner, &root, Blocking::Allowed),
-        Error::NotFound,
-        "the root has no parent"
-    );
+    assert_eq!(fixture.parent(&b).expect("below the root"), a, "parent of b");
+    assert_eq!(fixture.parent(&a).expect("below the root"), root, "parent of a");
+    refused!(fixture.parent(&root), Error::NotFound, "the root has no parent");
     let file = fixture.file(&a, "file", b"");
-    refused!(
-        fixture.fs.parent(&fixture.owner, &file, Blocking::Allowed),
-        Error::NotDirectory,
-        "a file has no unique parent"
-    );
+    refused!(fixture.parent(&file), Error::NotDirectory, "a file has no unique parent");
 }
 
 fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     let root = fixture.root();
-    let link = |new: &str, target: &[u8]| {
-        let made = fixture.fs.make(
-            &fixture.owner,
-            &root,
-            name(new),
-            NewNode::Symlink(target),
-            &SetAttributes::default(),
-        );
-        made.expect("creating a symbolic link succeeds").0
-    };
     for (new, target) in [
         ("etc", &b"/etc"[..]),
         ("up", b"../../.."),
@@ -337,7 +254,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
         ("self", b"self"),
         ("bytes", b"\xff/ x"),
     ] {
-        let id = link(new, target);
+        let id = fixture.symlink(&root, new, target);
         assert_eq!(
             fixture
                 .fs
@@ -346,28 +263,18 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
             target,
             "{new}"
         );
-        assert_eq!(
-            fixture.lookup(&root, new).expect("the file exists"),
-            id,
-            "lookup finds the link itself"
-        );
+        assert_eq!(fixture.found(&root, new), id, "lookup finds the link itself");
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
         refused!(
             fixture.lookup(&id, "passwd"),
             Error::NotDirectory | Error::IsSymlink,
             "lookup through {new}"
         );
-        refused!(
-            fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed),
-            Error::IsSymlink,
-            "opening {new}"
-        );
-        let made =
-            fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
+        refused!(fixture.try_open(&id, READ), Error::IsSymlink, "opening {new}");
+        let made = fixture.create(&id, "x", CreateHow::Guarded, &mode(0o644));
         refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
     }
-    let unchecked =
-        fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
+    let unchecked = fixture.create(&root, "etc", CreateHow::Unchecked, &mode(0o644));
     refused!(unchecked, Error::IsSymlink, "creation does not follow symbolic links");
     let file = fixture.file(&root, "file", b"");
     refused!(
@@ -388,32 +295,21 @@ fn special_files_are_created_but_not_opened(fixture: &Fixture) {
         nodes.push(("disk", NewNode::BlockDevice(7, 200), FileType::BlockDevice));
     }
     for (new, node, kind) in nodes {
-        let (id, attributes, _) =
-            match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
-                Err(Error::Permission)
-                    if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) =>
-                {
-                    eprintln!("not applicable: this system permits no device files");
-                    continue;
-                }
-                made => made.expect("creation succeeds"),
-            };
+        let (id, attributes, _) = match fixture.make(&root, new, node, &mode(0o600)) {
+            Err(Error::Permission)
+                if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) =>
+            {
+                eprintln!("not applicable: this system permits no device files");
+                continue;
+            }
+            made => made.expect("creation succeeds"),
+        };
         assert_eq!(attributes.file_type, kind, "{new}");
         if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
             assert_eq!(attributes.device, (major, minor), "{new}");
         }
-        refused!(
-            fixture.fs.open(&fixture.owner, &id, READ, AccessOverride::None, Blocking::Allowed),
-            Error::WrongType,
-            "opening {new}"
-        );
-        let unchecked = fixture.create_as(
-            &fixture.owner,
-            &root,
-            new,
-            crate::CreateHow::Unchecked,
-            &mode(0o644),
-        );
+        refused!(fixture.try_open(&id, READ), Error::WrongType, "opening {new}");
+        let unchecked = fixture.create(&root, new, CreateHow::Unchecked, &mode(0o644));
         refused!(unchecked, Error::WrongType | Error::Exists, "creating {new}");
     }
 }
@@ -484,17 +380,7 @@ fn lookups_racing_renames_stay_below_root(fixture: &Fixture) {
 
 fn removal_reports_last_name(fixture: &Fixture) {
     let root = fixture.root();
-    let link = fixture
-        .fs
-        .make(
-            &fixture.owner,
-            &root,
-            name("link"),
-            NewNode::Symlink(b"x"),
-            &SetAttributes::default(),
-        )
-        .expect("a link")
-        .0;
+    let link = fixture.symlink(&root, "link", b"x");
     assert_eq!(
         fixture.remove(&root, "link"),
         Some(link),

@@ -36,7 +36,7 @@ fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileI
 }
 
 fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    match fixture.fs.open(caller, file, access, AccessOverride::None, Blocking::Allowed) {
+    match fixture.open_as(caller, file, access, AccessOverride::None) {
         Ok(_) => true,
         Err(Error::Access) => false,
         Err(error) => panic!("an open fails with {error:?}"),
@@ -63,9 +63,6 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
 }
 
 fn mode_is_enforced_for_each_class(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let (owner, member, other) = (alice(), Caller::new(1005, 2001, []), bob());
     for (number, bits) in [0o640u16, 0o421, 0o124, 0o077, 0o707, 0o777, 0].into_iter().enumerate() {
         let file = file_of(fixture, &format!("file{number}"), owner.uid, owner.gid, bits);
@@ -76,9 +73,6 @@ fn mode_is_enforced_for_each_class(fixture: &Fixture) {
 }
 
 fn supplementary_groups_count(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1, 3002, 0o060);
     has(fixture, &alice(), &file, 6, "a supplementary group counts");
     has(fixture, &Caller::new(1001, 2001, [3001]), &file, 0, "not in the group");
@@ -89,9 +83,6 @@ fn supplementary_groups_count(fixture: &Fixture) {
 }
 
 fn superuser_bypasses_mode(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1, 1, 0);
     has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
     fixture.set(&file, mode(0o001));
@@ -109,9 +100,6 @@ fn superuser_bypasses_mode(fixture: &Fixture) {
 }
 
 fn sticky_bit_restricts_removal(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let root = fixture.root();
     let sticky = fixture.directory(&root, "sticky", 0o777);
     fixture.set(&sticky, mode(0o1777));
@@ -147,9 +135,6 @@ fn sticky_bit_restricts_removal(fixture: &Fixture) {
 }
 
 fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o777);
     fixture.set(
@@ -177,9 +162,6 @@ fn set_gid_directory_passes_on_its_group(fixture: &Fixture) {
 }
 
 fn only_owners_set_attributes(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1001, 2001, 0o666);
     let set =
         |caller: &Caller, set: SetAttributes| fixture.fs.set_attributes(caller, &file, None, &set);
@@ -245,15 +227,10 @@ fn only_owners_set_attributes(fixture: &Fixture) {
 }
 
 fn write_clears_set_id_bits(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
-    let open = fixture
-        .fs
-        .open(&bob(), &file, WRITE, AccessOverride::None, Blocking::Allowed)
-        .expect("others may write");
+    let open =
+        fixture.open_as(&bob(), &file, WRITE, AccessOverride::None).expect("others may write");
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
     assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by an unprivileged user");
@@ -263,72 +240,56 @@ fn write_clears_set_id_bits(fixture: &Fixture) {
 }
 
 fn owner_bypasses_mode_if_requested(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1001, 2001, 0);
     refused!(
-        fixture.fs.open(&alice(), &file, BOTH, AccessOverride::None, Blocking::Allowed),
+        fixture.open_as(&alice(), &file, BOTH, AccessOverride::None),
         Error::Access,
         "an owner without rights"
     );
-    let open = fixture
-        .fs
-        .open(&alice(), &file, BOTH, AccessOverride::Owner, Blocking::Allowed)
-        .expect("the owner continues");
+    let open =
+        fixture.open_as(&alice(), &file, BOTH, AccessOverride::Owner).expect("the owner continues");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
     refused!(
-        fixture.fs.open(&alice(), &file, READ, AccessOverride::Execute, Blocking::Allowed),
+        fixture.open_as(&alice(), &file, READ, AccessOverride::Execute),
         Error::Access,
         "an owner override that was not requested"
     );
-    refused!(
-        fixture.fs.open(&bob(), &file, READ, AccessOverride::Owner, Blocking::Allowed),
-        Error::Access,
-        "another"
-    );
+    refused!(fixture.open_as(&bob(), &file, READ, AccessOverride::Owner), Error::Access, "another");
 }
 
 fn execute_right_allows_reading_if_requested(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1001, 2001, 0o711);
     refused!(
-        fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed),
+        fixture.open_as(&bob(), &file, READ, AccessOverride::None),
         Error::Access,
         "an execute override that was not requested"
     );
     for access_override in [AccessOverride::Execute, AccessOverride::Owner] {
         let open = fixture
-            .fs
-            .open(&bob(), &file, READ, access_override, Blocking::Allowed)
+            .open_as(&bob(), &file, READ, access_override)
             .expect("execute permission allows reading for execution");
         assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
         refused!(
-            fixture.fs.open(&bob(), &file, WRITE, access_override, Blocking::Allowed),
+            fixture.open_as(&bob(), &file, WRITE, access_override),
             Error::Access,
             "execute permission does not allow writing"
         );
     }
     fixture.set(&file, mode(0o713));
     refused!(
-        fixture.fs.open(&bob(), &file, BOTH, AccessOverride::Execute, Blocking::Allowed),
+        fixture.open_as(&bob(), &file, BOTH, AccessOverride::Execute),
         Error::Access,
         "write access does not grant read access"
     );
     fixture.set(&file, mode(0o710));
     refused!(
-        fixture.fs.open(&bob(), &file, READ, AccessOverride::Execute, Blocking::Allowed),
+        fixture.open_as(&bob(), &file, READ, AccessOverride::Execute),
         Error::Access,
         "a user without execute permission"
     );
 }
 
 fn lookup_requires_search_permission(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let root = fixture.root();
     let directory = fixture.directory(&root, "directory", 0o744);
     let file = fixture.file(&directory, "file", b"content");
@@ -398,9 +359,6 @@ fn lookup_requires_search_permission(fixture: &Fixture) {
 }
 
 fn files_belong_to_their_creator(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let root = fixture.root();
     fixture.set(&root, mode(0o777));
     for (number, caller) in [alice(), bob(), Caller::root(), alice()].iter().enumerate() {
@@ -421,17 +379,11 @@ fn files_belong_to_their_creator(fixture: &Fixture) {
 }
 
 fn open_file_keeps_its_rights(fixture: &Fixture) {
-    if !fixture.has_callers() {
-        return;
-    }
     let file = file_of(fixture, "file", 1, 1, 0o666);
-    let open = fixture
-        .fs
-        .open(&bob(), &file, BOTH, AccessOverride::None, Blocking::Allowed)
-        .expect("anybody may");
+    let open = fixture.open_as(&bob(), &file, BOTH, AccessOverride::None).expect("anybody may");
     fixture.set(&file, mode(0o600));
     refused!(
-        fixture.fs.open(&bob(), &file, READ, AccessOverride::None, Blocking::Allowed),
+        fixture.open_as(&bob(), &file, READ, AccessOverride::None),
         Error::Access,
         "other users lose access"
     );

@@ -7,7 +7,6 @@ use crate::state::client::credential::{Credential, Family};
 use crate::state::client::principal::ClientPrincipal;
 use crate::state::hash::Map;
 use crate::state::recovery::record::RecoveryRecord;
-use crate::state::report::AwaitedStatus;
 
 pub(in crate::state) struct Grace {
     pub(in crate::state) until_ms: Option<u64>,
@@ -91,10 +90,13 @@ impl Grace {
         if self.is_active() { self.waiting.len() } else { 0 }
     }
 
-    pub(in crate::state) fn awaited(&self) -> impl Iterator<Item = AwaitedStatus> {
+    /// Clients that grace waits for. Kerberos clients have no address.
+    pub(in crate::state) fn awaited(
+        &self,
+    ) -> impl Iterator<Item = (Family, &[u8], Option<Network>)> {
         self.waiting.iter().filter(|_| self.is_active()).map(|(key, awaited)| {
             let (family, owner) = RecoveryRecord::of_key(key);
-            AwaitedStatus { owner: owner.to_vec(), family, from: awaited.from, is_back: false }
+            (family, owner, awaited.from)
         })
     }
 

@@ -129,7 +129,7 @@ fn callbacks_without_their_delegation_or_client_are_dropped() {
     let (mut fixture, a, callback) = recalled();
     let CallbackOp::Recall { stateid, .. } = callback.op else { panic!("not a recall") };
     fixture.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
-    fixture.state.return_delegation(Some(a.client), &stateid, &file(1), 0).unwrap();
+    fixture.return_delegation(&a, &stateid, 1).unwrap();
     bind(&mut fixture, a.session, ChannelDirClient::Back);
     assert!(fixture.callbacks().is_empty());
     let (mut fixture, a, callback) = recalled();
@@ -168,11 +168,9 @@ fn session_without_usable_callback_flavour_has_no_callbacks() {
         sec_parms: List(vec![gss()]),
         ..session_args(exchanged.client, exchanged.seq)
     };
-    let ok = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
+    let ok = fixture.create_session(&args, connection).unwrap();
     assert_eq!(ok.flags, CreateSessionFlags(0));
-    let client = fixture.state.client_by_id(exchanged.client).unwrap();
-    let mut peer =
-        Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) };
+    let mut peer = fixture.peer_of(&exchanged, ok.session, connection);
     assert!(fixture.renew_lease(&mut peer).unwrap().contains(SequenceFlags::CB_PATH_DOWN));
     let mut bind = |dir| {
         fixture.state.bind_connection(
@@ -282,11 +280,9 @@ fn expired_gss_context_stops_callbacks_until_replaced() {
         sec_parms: List(vec![gss(&[0])]),
         ..session_args(exchanged.client, exchanged.seq)
     };
-    let ok = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
-    let client = fixture.state.client_by_id(exchanged.client).unwrap();
-    let mut a =
-        Peer { client, id: exchanged.client, session: ok.session, connection, seq: SlotSeq(0) };
-    fixture.state.reclaim_complete(client, false).unwrap();
+    let ok = fixture.create_session(&args, connection).unwrap();
+    let mut a = fixture.peer_of(&exchanged, ok.session, connection);
+    fixture.state.reclaim_complete(a.client, false).unwrap();
     let b = fixture.peer("b");
     let context_of = |callback: &OutgoingCallback| match &callback.credential {
         CallbackCredential::Gss(context) => context.from_server[0],

@@ -27,12 +27,7 @@ fn exchange_id_replaces_unconfirmed_and_returns_confirmed_client() {
     assert_ne!(first.client, second.client);
     assert!(!second.flags.contains(ExchangeIdFlags::CONFIRMED_R));
     let connection = fixture.new_connection();
-    let stale = fixture.state.create_session(
-        &session_args(first.client, first.seq),
-        connection,
-        sys(&user(0)),
-        0,
-    );
+    let stale = fixture.create_session(&session_args(first.client, first.seq), connection);
     assert_eq!(stale, Err(Status::STALE_CLIENTID));
     fixture.confirm(&second, sys(&user(0))).unwrap();
     let again = fixture.exchange_id("a", 1, 0).unwrap();
@@ -157,13 +152,8 @@ fn machine_credential_is_required_under_state_protection() {
         Err(Status::WRONG_CRED)
     );
     // §2.10.3.1.
-    let peer = Peer {
-        client,
-        id: exchanged.client,
-        session: ok.session,
-        connection: fixture.new_connection(),
-        seq: SlotSeq(0),
-    };
+    let other = fixture.new_connection();
+    let peer = fixture.peer_of(&exchanged, ok.session, other);
     assert!(matches!(
         fixture.sequence_on(&peer, 0, SlotSeq(1), false),
         Err(Status::CONN_NOT_BOUND_TO_SESSION)
@@ -180,14 +170,8 @@ fn retried_create_session_returns_same_session() {
     let mut fixture = Fixture::new();
     let exchanged = fixture.exchange_id("a", 1, 0).unwrap();
     let connection = fixture.new_connection();
-    let mut create = |seq: CreateSeq| {
-        fixture.state.create_session(
-            &session_args(exchanged.client, seq),
-            connection,
-            sys(&user(0)),
-            0,
-        )
-    };
+    let mut create =
+        |seq: CreateSeq| fixture.create_session(&session_args(exchanged.client, seq), connection);
     assert_eq!(create(CreateSeq(exchanged.seq.0.wrapping_sub(1))), Err(Status::SEQ_MISORDERED));
     let first = create(exchanged.seq).unwrap();
     assert_eq!(create(exchanged.seq), Ok(first));
@@ -247,15 +231,9 @@ fn kerberos_client_is_managed_only_by_its_principal() {
         .state
         .create_session(&session_args(exchanged.client, exchanged.seq), connection, creator, 0)
         .unwrap();
-    let client = fixture.state.client_by_id(exchanged.client).unwrap();
     let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
-    let mut peer = Peer {
-        client,
-        id: exchanged.client,
-        session: ok.session,
-        connection: fixture.new_connection(),
-        seq: SlotSeq(0),
-    };
+    let unbound = fixture.new_connection();
+    let mut peer = fixture.peer_of(&exchanged, ok.session, unbound);
     assert!(fixture.renew_lease(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
         let by = Credential { flavour, ..sys(principal) };

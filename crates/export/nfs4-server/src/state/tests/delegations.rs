@@ -20,6 +20,15 @@ fn write_delegation(fixture: &mut Fixture, peer: &Peer, number: u8) -> Stateid {
     }
 }
 
+fn delegated_attributes(
+    fixture: &mut Fixture,
+    by: Option<&Peer>,
+    times: bool,
+    now: u64,
+) -> Result<Holder, Status> {
+    fixture.state.delegated_attributes(&file(1), by.map(|peer| peer.client), times, now)
+}
+
 #[test]
 fn second_open_without_preference_gets_read_delegation() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
@@ -55,7 +64,7 @@ fn open_for_writing_recalls_read_delegations() {
             .unwrap_err(),
         Status::ACCESS
     );
-    fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
+    fixture.return_delegation(&a, &delegation, 1).unwrap();
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
     let again = fixture.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
     assert!(matches!(again.delegation, Granted::Refused(NoDelegation::Contention(_))));
@@ -65,65 +74,39 @@ fn open_for_writing_recalls_read_delegations() {
 fn write_delegation_requires_a_single_client() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     let delegation = write_delegation(&mut fixture, &a, 1);
-    assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
+    assert!(fixture.io(&a, &delegation, 1, Io::Write).is_ok());
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
-    fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
+    fixture.return_delegation(&a, &delegation, 1).unwrap();
     fixture.open(&b, 2, 1, 0).unwrap();
     let refused = fixture.open_as(&a, "o", 2, share(3, 0), Claim::New, Want::Write).unwrap();
     assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))));
     let read = read_delegation(&mut fixture, &b, 3);
-    assert_eq!(
-        fixture.state.io(Some(b.client), &read, &file(3), Io::Write, 0),
-        Err(Status::OPENMODE)
-    );
+    assert_eq!(fixture.io(&b, &read, 3, Io::Write), Err(Status::OPENMODE));
 }
 
 #[test]
 fn changes_without_open_recall_delegations() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     read_delegation(&mut fixture, &a, 1);
-    assert_eq!(
-        fixture.state.recall_for_access(&file(1), Some(a.client), AccessWithoutOpen::Name, 0),
-        Ok(())
-    );
-    assert_eq!(
-        fixture.state.recall_for_access(&file(1), Some(b.client), AccessWithoutOpen::Read, 0),
-        Ok(())
-    );
+    assert_eq!(fixture.recall_for_access(1, &a, AccessWithoutOpen::Name), Ok(()));
+    assert_eq!(fixture.recall_for_access(1, &b, AccessWithoutOpen::Read), Ok(()));
     assert!(fixture.callbacks().is_empty());
     for access in
         [AccessWithoutOpen::Change, AccessWithoutOpen::Attributes, AccessWithoutOpen::Name]
     {
-        assert_eq!(
-            fixture.state.recall_for_access(&file(1), Some(b.client), access, 0),
-            Err(Status::DELAY)
-        );
+        assert_eq!(fixture.recall_for_access(1, &b, access), Err(Status::DELAY));
     }
     assert_eq!(fixture.callbacks().len(), 1);
     write_delegation(&mut fixture, &a, 2);
-    assert_eq!(
-        fixture.state.recall_for_access(&file(2), None, AccessWithoutOpen::Read, 0),
-        Err(Status::DELAY)
-    );
+    assert_eq!(fixture.recall_for_access(2, None, AccessWithoutOpen::Read), Err(Status::DELAY));
 }
 
 #[test]
 fn no_delegation_during_change_by_other_client() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
-    for (number, by) in [(1, Some(b.client)), (2, None)] {
-        assert_eq!(
-            fixture.state.recall_for_access(&file(number), by, AccessWithoutOpen::Attributes, 0),
-            Ok(())
-        );
-        assert_eq!(
-            fixture.state.recall_for_access(
-                &file(number),
-                Some(a.client),
-                AccessWithoutOpen::Attributes,
-                0
-            ),
-            Ok(())
-        );
+    for (number, by) in [(1, Some(&b)), (2, None)] {
+        assert_eq!(fixture.recall_for_access(number, by, AccessWithoutOpen::Attributes), Ok(()));
+        assert_eq!(fixture.recall_for_access(number, &a, AccessWithoutOpen::Attributes), Ok(()));
         let refused =
             fixture.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
         assert!(
@@ -136,24 +119,8 @@ fn no_delegation_during_change_by_other_client() {
     for number in [1, 2] {
         read_delegation(&mut fixture, &a, number);
     }
-    assert_eq!(
-        fixture.state.recall_for_access(
-            &file(3),
-            Some(a.client),
-            AccessWithoutOpen::Name,
-            fixture.now
-        ),
-        Ok(())
-    );
-    assert_eq!(
-        fixture.state.recall_for_access(
-            &file(3),
-            Some(b.client),
-            AccessWithoutOpen::Read,
-            fixture.now
-        ),
-        Ok(())
-    );
+    assert_eq!(fixture.recall_for_access(3, &a, AccessWithoutOpen::Name), Ok(()));
+    assert_eq!(fixture.recall_for_access(3, &b, AccessWithoutOpen::Read), Ok(()));
     read_delegation(&mut fixture, &a, 3);
 }
 
@@ -197,10 +164,7 @@ fn recall_any_goes_to_largest_holder_near_limit() {
         fixture.renew_lease(&mut many).unwrap();
         fixture.renew_lease(&mut few).unwrap();
     }
-    fixture
-        .state
-        .return_delegation(Some(many.client), &stateids[0], &file(0), fixture.now)
-        .unwrap();
+    fixture.return_delegation(&many, &stateids[0], 0).unwrap();
     read_delegation(&mut fixture, &few, 105);
     assert_eq!(recall_any_args(&fixture.callbacks()), (many.session, 8));
 }
@@ -232,10 +196,7 @@ fn delegation_is_revoked_after_recall_and_holders_lease() {
     assert!(fixture.open(&b, 1, 2, 0).is_ok());
     assert!(fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED));
     assert_eq!(fixture.state.test_stateid(a.client, &delegation), Status::DELEG_REVOKED);
-    assert_eq!(
-        fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0),
-        Err(Status::DELEG_REVOKED)
-    );
+    assert_eq!(fixture.return_delegation(&a, &delegation, 1), Err(Status::DELEG_REVOKED));
     assert_eq!(fixture.state.free_stateid(a.client, &delegation), Ok(()));
     assert!(
         !fixture.renew_lease(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED)
@@ -284,10 +245,7 @@ fn export_without_delegations_grants_none() {
         for _ in 0..2 {
             let call =
                 OpenCall { want, may_delegate: false, ..open_call(&peer, b"o", 1, share(1, 0)) };
-            let plan = fixture.state.check_open(&call, fixture.now).unwrap();
-            let opened =
-                fixture.state.open(&call, fixture.handle.clone(), plan.union, fixture.now).unwrap();
-            assert_eq!(opened.delegation, expected);
+            assert_eq!(fixture.open_by(&call).unwrap().delegation, expected);
         }
     }
     read_delegation(&mut fixture, &peer, 1);
@@ -311,9 +269,8 @@ fn delegation_ends_with_silent_client_and_needs_callback_channel() {
 fn cb_getattr_asks_holder_for_size_and_change() {
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
-    let query_holder = |fixture: &mut Fixture, by: &Peer, now| {
-        fixture.state.delegated_attributes(&file(1), Some(by.client), false, now)
-    };
+    let query_holder =
+        |fixture: &mut Fixture, by: &Peer, now| delegated_attributes(fixture, Some(by), false, now);
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 0), Ok(Holder::Pending(0)));
     assert!(fixture.state.has_pending_getattr(&file(1), Some(b.client)));
@@ -333,10 +290,7 @@ fn cb_getattr_asks_holder_for_size_and_change() {
     fixture.state.callback_done(callbacks[0].id, answer, 0);
     assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Reported(reported)));
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
-    assert_eq!(
-        fixture.state.delegated_attributes(&file(1), Some(b.client), true, 10),
-        Ok(Holder::None)
-    );
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), true, 10), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 5000), Ok(Holder::Pending(5000)));
     let callbacks = fixture.callbacks();
     fixture.answer(&callbacks[0], Status::BADHANDLE);
@@ -350,8 +304,7 @@ fn open_extended(
     extensions: DelegationExtensions,
 ) -> Opened {
     let call = OpenCall { want: Want::Any, extensions, ..open_call(peer, b"o", 1, share) };
-    let plan = fixture.state.check_open(&call, 0).unwrap();
-    fixture.state.open(&call, fixture.handle.clone(), plan.union, 0).unwrap()
+    fixture.open_by(&call).unwrap()
 }
 
 #[test]
@@ -362,15 +315,15 @@ fn delegation_replaces_open_stateid_on_request() {
     let opened = open_extended(&mut fixture, &a, share(3, 0), extensions);
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert_eq!((opened.stateid, opened.extensions), (Stateid::ANONYMOUS, extensions));
-    assert!(fixture.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
+    assert!(fixture.io(&a, &delegation, 1, Io::Write).is_ok());
     assert_eq!(fixture.open_files(), 1);
     assert_eq!(fixture.open(&b, 1, 1, 0), Err(Status::DELAY));
     let open = fixture
         .open_as(&a, "o", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated)
         .unwrap()
         .stateid;
-    fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
-    assert!(fixture.state.io(Some(a.client), &open, &file(1), Io::Write, 0).is_ok());
+    fixture.return_delegation(&a, &delegation, 1).unwrap();
+    assert!(fixture.io(&a, &open, 1, Io::Write).is_ok());
     assert!(fixture.open(&b, 1, 1, 0).is_ok());
     let opened = open_extended(&mut fixture, &b, share(1, 0), extensions);
     assert!(
@@ -420,10 +373,7 @@ fn timestamp_delegation_lets_only_its_holder_set_times() {
     assert_eq!(check_keeps_times(&mut fixture, &a, &delegation), Ok(()));
     assert_eq!(check_keeps_times(&mut fixture, &b, &delegation), Err(Status::BAD_STATEID));
     assert_eq!(check_keeps_times(&mut fixture, &a, &opened.stateid), Err(Status::BAD_STATEID));
-    assert_eq!(
-        fixture.state.delegated_attributes(&file(1), Some(b.client), true, 0),
-        Ok(Holder::Pending(0))
-    );
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), true, 0), Ok(Holder::Pending(0)));
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
     let plain = write_delegation(&mut fixture, &a, 2);
     assert_eq!(
@@ -437,25 +387,16 @@ fn unanswered_cb_getattr_recalls_delegation() {
     // §10.4.3.
     let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
     write_delegation(&mut fixture, &a, 1);
-    assert_eq!(
-        fixture.state.delegated_attributes(&file(1), Some(b.client), false, 0),
-        Ok(Holder::Pending(0))
-    );
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), false, 0), Ok(Holder::Pending(0)));
     fixture.callbacks();
     let late = 60_000;
-    assert_eq!(
-        fixture.state.delegated_attributes(&file(1), Some(b.client), false, late),
-        Err(Status::DELAY)
-    );
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), false, late), Err(Status::DELAY));
     assert!(
         fixture.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. }))
     );
     // GETATTR of 4.0 names no client (RFC 7530 §10.4.3); Linux sends one along with DELEGRETURN.
-    assert_eq!(fixture.state.delegated_attributes(&file(1), None, false, late), Ok(Holder::None));
-    assert_eq!(
-        fixture.state.delegated_attributes(&file(1), Some(b.client), false, late),
-        Err(Status::DELAY)
-    );
+    assert_eq!(delegated_attributes(&mut fixture, None, false, late), Ok(Holder::None));
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), false, late), Err(Status::DELAY));
 }
 
 #[test]
@@ -464,24 +405,19 @@ fn directory_delegation_allows_no_io_and_is_revoked() {
     let handle = fixture.handle.clone();
     let delegation =
         fixture.state.delegate_directory(&directory_call(&a, 1), handle.clone(), 0).unwrap();
-    assert_eq!(
-        fixture.state.io(Some(a.client), &delegation, &file(1), Io::Read, 0),
-        Err(Status::BAD_STATEID)
-    );
+    assert_eq!(fixture.io(&a, &delegation, 1, Io::Read), Err(Status::BAD_STATEID));
     assert_eq!(
         fixture
             .open_as(&a, "o", 1, share(1, 0), Claim::Delegated(delegation), Want::Unstated)
             .unwrap_err(),
         Status::BAD_STATEID
     );
-    let name = AccessWithoutOpen::Name;
-    let change = |fixture: &mut Fixture, by| {
-        let now = fixture.now;
-        fixture.state.recall_for_access(&file(1), by, name, now)
+    let change = |fixture: &mut Fixture, by: &Peer| {
+        fixture.recall_for_access(1, by, AccessWithoutOpen::Name)
     };
-    assert_eq!(change(&mut fixture, Some(a.client)), Ok(()));
+    assert_eq!(change(&mut fixture, &a), Ok(()));
     assert!(fixture.callbacks().is_empty());
-    assert_eq!(change(&mut fixture, Some(b.client)), Err(Status::DELAY));
+    assert_eq!(change(&mut fixture, &b), Err(Status::DELAY));
     let callbacks = fixture.callbacks();
     assert!(matches!(callbacks[0].op, CallbackOp::Recall { stateid, .. } if stateid == delegation));
     fixture.answer(&callbacks[0], Status::OK);
@@ -490,7 +426,7 @@ fn directory_delegation_allows_no_io_and_is_revoked() {
         fixture.advance(LEASE_MS / 2);
         fixture.renew_lease(&mut a).unwrap();
     }
-    assert_eq!(change(&mut fixture, Some(b.client)), Ok(()));
+    assert_eq!(change(&mut fixture, &b), Ok(()));
     assert_eq!(fixture.state.totals().delegations_revoked, 1);
     assert_eq!(fixture.state.totals().directory_delegations, 0);
     assert_eq!(fixture.state.test_stateid(a.client, &delegation), Status::DELEG_REVOKED);

@@ -11,8 +11,7 @@ fn share_reservations_conflict_across_exports() {
     fixture.open(&a, 1, READ, READ).unwrap();
     assert_eq!(fixture.open(&b, OTHER, READ, 0), Err(Status::SHARE_DENIED));
     fixture.open(&b, OTHER_EXPORT | 2, READ, 0).unwrap();
-    let anonymous =
-        fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(OTHER), Io::Read, 0);
+    let anonymous = fixture.io(&b, &Stateid::ANONYMOUS, OTHER, Io::Read);
     assert!(matches!(anonymous, Err(Status::LOCKED)), "{anonymous:?}");
 }
 
@@ -53,7 +52,7 @@ fn own_open_through_other_export_recalls_delegation() {
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     assert_eq!(fixture.open(&a, OTHER, READ, 0), Err(Status::DELAY));
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
-    fixture.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
+    fixture.return_delegation(&a, &delegation, 1).unwrap();
     fixture.open(&a, OTHER, READ, 0).unwrap();
     let refused = fixture
         .open_as(&a, "p", OTHER_EXPORT | 1, share(BOTH, 0), Claim::New, Want::Write)
@@ -66,14 +65,14 @@ fn stateid_is_valid_only_through_granting_export() {
     let (mut fixture, [a]) = Fixture::with_peers(["a"]);
     let through_first = fixture.open(&a, 1, BOTH, 0).unwrap();
     let write = |fixture: &mut Fixture, stateid: &Stateid, number| {
-        fixture.state.io(Some(a.client), stateid, &file(number), Io::Write, 0).is_ok()
+        fixture.io(&a, stateid, number, Io::Write).is_ok()
     };
     assert!(write(&mut fixture, &through_first, 1) && !write(&mut fixture, &through_first, OTHER));
     let through_other = fixture.open(&a, OTHER, READ, 0).unwrap();
     assert_ne!(through_first.other, through_other.other);
     assert!(!write(&mut fixture, &through_other, OTHER));
-    fixture.state.close(Some(a.client), &through_first, &file(1), 0).unwrap();
-    assert!(fixture.state.io(Some(a.client), &through_other, &file(OTHER), Io::Read, 0).is_ok());
+    fixture.close(&a, &through_first, 1).unwrap();
+    assert!(fixture.io(&a, &through_other, OTHER, Io::Read).is_ok());
 }
 
 #[test]
@@ -82,9 +81,7 @@ fn removed_export_ends_only_its_own_state() {
     let (first, second) =
         (fixture.open(&a, 1, BOTH, 0).unwrap(), fixture.open(&b, OTHER, BOTH, 0).unwrap());
     fixture.lock(&a, &first, "l", 1, (0, 10), Mode::Exclusive).unwrap();
-    assert!(
-        fixture.lock_call(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive, true, false).is_err()
-    );
+    assert!(fixture.wait_for_lock(&b, &second, "m", OTHER, (5, 1)).is_err());
     let opened = fixture.open_as(&c, "o", 2, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     fixture.callbacks();
@@ -97,29 +94,15 @@ fn removed_export_ends_only_its_own_state() {
         .collect();
     assert!(fixture.state.holdings(HOLDINGS_AT_ONCE).is_none());
     fixture.state.end_waits(&dropped, fixture.now);
-    assert_eq!(
-        fixture.state.end_holdings(&dropped, fixture.now, crate::state::Loss::Revoked, |_, _| {
-            ClientEnd::ByAdministrator
-        }),
-        3
-    );
-    assert_eq!(
-        fixture.state.end_holdings(&dropped, fixture.now, crate::state::Loss::Revoked, |_, _| {
-            ClientEnd::ByAdministrator
-        }),
-        0
-    );
+    for ended in [3, 0] {
+        let end = |_, _| ClientEnd::ByAdministrator;
+        assert_eq!(fixture.state.end_holdings(&dropped, fixture.now, Loss::Revoked, end), ended);
+    }
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
     fixture.lock(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive).unwrap();
-    let io_through = |fixture: &mut Fixture, client, stateid: &Stateid, number| {
-        fixture.state.io(Some(client), stateid, &file(number), Io::Read, 0)
-    };
-    assert!(matches!(io_through(&mut fixture, a.client, &first, 1), Err(Status::ADMIN_REVOKED)));
-    assert!(matches!(
-        io_through(&mut fixture, c.client, &delegation, 2),
-        Err(Status::DELEG_REVOKED)
-    ));
-    assert!(io_through(&mut fixture, b.client, &second, OTHER).is_ok());
+    assert!(matches!(fixture.io(&a, &first, 1, Io::Read), Err(Status::ADMIN_REVOKED)));
+    assert!(matches!(fixture.io(&c, &delegation, 2, Io::Read), Err(Status::DELEG_REVOKED)));
+    assert!(fixture.io(&b, &second, OTHER, Io::Read).is_ok());
     assert!(
         fixture
             .renew_lease(&mut { c })

@@ -106,10 +106,7 @@ fn grace_allows_only_reclaims() {
     assert_eq!(fixture.state.test_stateid(a.client, &old), Status::BAD_STATEID);
     assert_eq!(fixture.open(&a, 2, 1, 0), Err(Status::GRACE));
     assert_eq!(fixture.open(&b, 2, 1, 0), Err(Status::GRACE));
-    assert_eq!(
-        fixture.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(1), Io::Read, 0),
-        Err(Status::GRACE)
-    );
+    assert_eq!(fixture.io(&b, &Stateid::ANONYMOUS, 1, Io::Read), Err(Status::GRACE));
     assert_eq!(reclaim(&mut fixture, &b), Err(Status::RECLAIM_BAD));
     let open = reclaim(&mut fixture, &a).unwrap().stateid;
     assert_eq!(
@@ -154,7 +151,7 @@ fn edge_conditions_forbid_reclaim() {
     fixture.advance(LEASE_MS + 1);
     let b = fixture.peer("b");
     let open = fixture.open(&b, 1, 2, 3).unwrap();
-    fixture.state.close(Some(b.client), &open, &file(1), fixture.now).unwrap();
+    fixture.close(&b, &open, 1).unwrap();
     let mut fixture = store.restart_after(&mut fixture, 2);
     let a = fixture.reclaiming_peer("a", 1);
     assert_eq!(reclaim(&mut fixture, &a), Err(Status::RECLAIM_BAD));
@@ -487,23 +484,6 @@ fn recovery_record_follows_address_of_open_connections() {
 }
 
 #[test]
-fn setclientid_confirm_updates_recorded_address() {
-    let (mut store, mut fixture) = (Store::default(), Fixture::new());
-    let root = user(0);
-    let register_v40 =
-        |fixture: &mut Fixture, last: u8| register_v40(fixture, sys_from(last, &root)).unwrap();
-    let client = register_v40(&mut fixture, 1);
-    fixture.state.record(client, false);
-    assert_eq!(register_v40(&mut fixture, 2), client);
-    store.apply_effects(&mut fixture);
-    for (last, outcome) in [(1, Err(Status::RECLAIM_BAD)), (2, Ok(()))] {
-        let mut fixture = store.clone().restart(2);
-        let client = register_v40(&mut fixture, last);
-        assert_eq!(fixture.state.admit_reclaim(client, true), outcome);
-    }
-}
-
-#[test]
 fn name_of_certified_machine_waits_for_its_certificate() {
     let (mut store, mut fixture) = (Store::default(), Fixture::new());
     let root = user(0);
@@ -538,11 +518,7 @@ fn moved_client_reclaims_what_only_reads_a_tree() {
         let claim = |fixture: &mut Fixture, file, share| {
             let claim = Claim::Previous(DelegationType::None);
             let call = OpenCall { file, claim, ..open_call(&moved, b"o", 1, share) };
-            let plan = fixture.state.check_open(&call, fixture.now)?;
-            fixture
-                .state
-                .open(&call, fixture.handle.clone(), plan.union, fixture.now)
-                .map(|opened| opened.stateid)
+            fixture.open_by(&call).map(|opened| opened.stateid)
         };
         assert_eq!(claim(&mut fixture, file(1), share(1, 0)), Err(refusal));
         for share in [share(2, 0), share(3, 0), share(1, 1), share(1, 3)] {

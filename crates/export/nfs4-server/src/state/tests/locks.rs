@@ -280,26 +280,8 @@ fn revoked_client_frees_locks_and_notifies_each_waiter_once() {
         for at in 0..50 {
             fixture.lock(&a, &open_a, &format!("x{at}"), number, (at, 1), Mode::Exclusive).unwrap();
         }
-        expect_denied(fixture.lock_call(
-            &b,
-            &open_b,
-            "first",
-            number,
-            (0, 50),
-            Mode::Exclusive,
-            true,
-            false,
-        ));
-        expect_denied(fixture.lock_call(
-            &b,
-            &open_b,
-            "second",
-            number,
-            (40, 50),
-            Mode::Exclusive,
-            true,
-            false,
-        ));
+        expect_denied(fixture.wait_for_lock(&b, &open_b, "first", number, (0, 50)));
+        expect_denied(fixture.wait_for_lock(&b, &open_b, "second", number, (40, 50)));
     }
     fixture.callbacks();
     fixture.state.revoke_client(a.id);
@@ -325,16 +307,7 @@ fn unlock_examines_all_waiters_in_few_steps() {
     }
     let last = fixture.lock(&a, &open_a, "last", 1, (0, 10), Mode::Exclusive).unwrap();
     let wait = |fixture: &mut Fixture, at: u64, length| {
-        fixture.lock_call(
-            &b,
-            &open_b,
-            &format!("y{at}"),
-            1,
-            (0, length),
-            Mode::Exclusive,
-            true,
-            false,
-        )
+        fixture.wait_for_lock(&b, &open_b, &format!("y{at}"), 1, (0, length))
     };
     let waiting = limits::WAITERS_PER_FILE_MAX as u64 / 2;
     (0..waiting).for_each(|at| drop(expect_denied(wait(&mut fixture, at, 10))));
@@ -437,7 +410,7 @@ fn lock_queue_quota_of_source_leaves_room_for_others() {
         .map(|(last, name)| peer_from(&mut fixture, address(last), name).unwrap());
     let opens = peers.map(|peer| fixture.open(&peer, 1, 3, 0).unwrap());
     let wait = |fixture: &mut Fixture, at: usize, owner: &str| {
-        fixture.lock_call(&peers[at], &opens[at], owner, 1, (0, 10), Mode::Exclusive, true, false)
+        fixture.wait_for_lock(&peers[at], &opens[at], owner, 1, (0, 10))
     };
     let lock = wait(&mut fixture, 0, "holder").unwrap();
     for number in 0..limits::WAITERS_PER_FILE_MAX {

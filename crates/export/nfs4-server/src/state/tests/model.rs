@@ -74,16 +74,17 @@ fn step() -> impl Strategy<Value = Step> {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const OWNERS: [&str; 2] = ["x", "y"];
-const BYTES: usize = 18;
+const LOCK_OWNERS: [&str; 2] = ["lx", "ly"];
 const DIRECTORIES: std::ops::Range<u8> = 10..12;
 
 type Key = (usize, usize, u8);
 
+/// Conflicts of opens, locks and delegations of files: tests/model of the server.
 #[derive(Default)]
 struct Model {
-    opens: HashMap<Key, (u32, u32, Stateid)>,
-    locks: HashMap<Key, ([u8; BYTES], Stateid)>,
-    delegations: HashMap<(usize, u8), (bool, Stateid)>,
+    opens: HashMap<Key, Stateid>,
+    locks: HashMap<Key, Stateid>,
+    delegations: HashMap<(usize, u8), Stateid>,
     /// Directory, client, time.
     changes: Vec<(u8, usize, u64)>,
     /// Directory, time.
@@ -91,26 +92,6 @@ struct Model {
 }
 
 impl Model {
-    fn share_conflicts(&self, key: Key, access: u32, deny: u32) -> bool {
-        self.opens
-            .iter()
-            .any(|(other, open)| other.2 == key.2 && (access & open.1 != 0 || deny & open.0 != 0))
-    }
-
-    fn delegation_conflicts(&self, client: usize, file: u8, access: u32, deny: u32) -> bool {
-        let changes = access & 2 != 0 || deny & 1 != 0;
-        self.delegations
-            .iter()
-            .any(|(&(other, of), &(write, _))| other != client && of == file && (write || changes))
-    }
-
-    fn lock_conflicts(&self, key: Key, bytes: std::ops::Range<usize>, exclusive: bool) -> bool {
-        let others = self.locks.iter().filter(|(other, _)| **other != key && other.2 == key.2);
-        others.into_iter().any(|(_, (held, _))| {
-            held[bytes.clone()].iter().any(|&mode| mode == 2 || mode == 1 && exclusive)
-        })
-    }
-
     fn is_directory_delegated_beside(&self, client: usize, directory: u8) -> bool {
         self.delegations.keys().any(|&(other, of)| other != client && of == directory)
     }
@@ -136,10 +117,6 @@ impl Model {
     }
 }
 
-fn lock_owner(owner: usize) -> [u8; 2] {
-    [b'l', owner as u8]
-}
-
 fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut fixture = Fixture::new();
     let mut boots = [1u8; 3];
@@ -152,128 +129,45 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         }
         match step {
             Step::Open { client, owner, file: number, access, deny, want } => {
-                let key = (client, owner, number);
+                let (peer, share) = (&peers[client], share(access, deny));
                 let want = if want { Want::Any } else { Want::No };
-                let outcome = fixture.open_as(
-                    &peers[client],
-                    OWNERS[owner],
-                    number,
-                    share(access, deny),
-                    Claim::New,
-                    want,
-                );
-                if model.share_conflicts(key, access, deny) {
-                    prop_assert_eq!(outcome, Err(Status::SHARE_DENIED));
-                } else if model.delegation_conflicts(client, number, access, deny) {
-                    prop_assert_eq!(outcome, Err(Status::DELAY));
-                } else {
-                    let opened = outcome.expect("no conflict");
-                    let open = model.opens.entry(key).or_insert((0, 0, opened.stateid));
-                    *open = (open.0 | access, open.1 | deny, opened.stateid);
-                    let granted = match opened.delegation {
-                        Granted::Read(stateid) => Some((false, stateid)),
-                        Granted::Write(stateid) => Some((true, stateid)),
-                        Granted::None | Granted::Refused(_) => None,
-                    };
-                    if let Some((write, stateid)) = granted {
-                        let before = model.delegations.insert((client, number), (write, stateid));
+                let owned = OWNERS[owner];
+                if let Ok(opened) = fixture.open_as(peer, owned, number, share, Claim::New, want) {
+                    model.opens.insert((client, owner, number), opened.stateid);
+                    if let Granted::Read(stateid) | Granted::Write(stateid) = opened.delegation {
+                        let before = model.delegations.insert((client, number), stateid);
                         prop_assert!(before.is_none(), "one delegation per client and file");
-                        let of_file = |other: &Key| other.2 == number;
-                        let writers = model
-                            .opens
-                            .iter()
-                            .any(|(other, open)| of_file(other) && open.0 & 2 != 0);
-                        let others =
-                            model.opens.keys().any(|other| of_file(other) && other.0 != client);
-                        let held = model.delegations.iter().any(|(key, held)| {
-                            key.1 == number && key.0 != client && (write || held.0)
-                        });
-                        prop_assert!(
-                            !held && (if write { !others } else { !writers }),
-                            "no conflict"
-                        );
                     }
                 }
             }
             Step::Close { client, owner, file: number } => {
                 let key = (client, owner, number);
-                let Some((_, _, stateid)) = model.opens.get(&key).copied() else { continue };
-                let held = model
-                    .locks
-                    .get(&key)
-                    .is_some_and(|(bytes, _)| bytes.iter().any(|&mode| mode > 0));
-                let outcome = fixture.state.close(
-                    Some(peers[client].client),
-                    &stateid,
-                    &file(number),
-                    fixture.now,
-                );
-                if held {
-                    prop_assert_eq!(outcome, Err(Status::LOCKS_HELD));
-                } else {
-                    prop_assert!(outcome.is_ok());
+                let Some(stateid) = model.opens.get(&key) else { continue };
+                if fixture.close(&peers[client], stateid, number).is_ok() {
                     model.opens.remove(&key);
                     model.locks.remove(&key);
                 }
             }
             Step::Lock { client, owner, file: number, first, len, exclusive, wait } => {
                 let key = (client, owner, number);
-                let Some((access, _, open)) = model.opens.get(&key).copied() else { continue };
+                let Some(open) = model.opens.get(&key) else { continue };
                 let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
-                let by = LockBy::New {
-                    open: &open,
-                    owner: &lock_owner(owner),
-                    seq: vouch_nfs4::OwnerSeq(0),
-                };
-                let range = Range::new(first, len).unwrap();
-                let call = LockCall {
-                    client: Some(peers[client].client),
-                    file: file(number),
-                    by,
-                    range,
-                    mode,
-                    wait,
-                    reclaim: false,
-                };
-                let outcome = fixture.state.lock(&call, fixture.now);
-                let bytes = first as usize..(first + len) as usize;
-                if access & (if exclusive { 2 } else { 1 }) == 0 {
-                    prop_assert_eq!(outcome, Err(Status::OPENMODE.into()));
-                } else if model.lock_conflicts(key, bytes.clone(), exclusive) {
-                    prop_assert!(matches!(outcome, Err(LockError::Denied(_))));
-                } else if wait && matches!(outcome, Err(LockError::Denied(_))) {
-                    fixture.advance(2001);
-                } else {
-                    let stateid = outcome.expect("no conflict");
-                    let lock = model.locks.entry(key).or_insert(([0; BYTES], stateid));
-                    lock.0[bytes].fill(1 + u8::from(exclusive));
-                    lock.1 = stateid;
+                let (peer, range, name) = (&peers[client], (first, len), LOCK_OWNERS[owner]);
+                match fixture.lock_call(peer, open, name, number, range, mode, wait, false) {
+                    Ok(stateid) => drop(model.locks.insert(key, stateid)),
+                    Err(_) => fixture.advance(2001),
                 }
             }
             Step::Unlock { client, owner, file: number, first, len } => {
-                let Some((bytes, stateid)) = model.locks.get_mut(&(client, owner, number)) else {
-                    continue;
-                };
-                let range = Range::new(first, len).unwrap();
-                *stateid = fixture
-                    .state
-                    .unlock(Some(peers[client].client), stateid, &file(number), range, fixture.now)
-                    .expect("a held lock");
-                bytes[first as usize..(first + len) as usize].fill(0);
+                let Some(stateid) = model.locks.get_mut(&(client, owner, number)) else { continue };
+                let range = (first, len);
+                *stateid =
+                    fixture.unlock(&peers[client], stateid, number, range).expect("a held lock");
             }
             Step::Return { client, file: number } => {
-                let Some((_, stateid)) = model.delegations.remove(&(client, number)) else {
-                    continue;
-                };
-                prop_assert_eq!(
-                    fixture.state.return_delegation(
-                        Some(peers[client].client),
-                        &stateid,
-                        &file(number),
-                        fixture.now
-                    ),
-                    Ok(())
-                );
+                let Some(stateid) = model.delegations.remove(&(client, number)) else { continue };
+                let returned = fixture.return_delegation(&peers[client], &stateid, number);
+                prop_assert_eq!(returned, Ok(()));
             }
             Step::DelegateDirectory { client, directory } => {
                 let call = directory_call(&peers[client], directory);
@@ -287,7 +181,7 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                         prop_assert!(
                             !model.is_directory_changed_by_others(client, directory, since)
                         );
-                        model.delegations.insert((client, directory), (false, stateid));
+                        model.delegations.insert((client, directory), stateid);
                     }
                     None => {
                         prop_assert!(held || !model.is_directory_calm(directory, fixture.now))
@@ -295,10 +189,8 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
                 }
             }
             Step::ChangeDirectory { client, directory } => {
-                let by = Some(peers[client].client);
                 let name = AccessWithoutOpen::Name;
-                let outcome =
-                    fixture.state.recall_for_access(&file(directory), by, name, fixture.now);
+                let outcome = fixture.recall_for_access(directory, &peers[client], name);
                 let is_held = model.is_directory_delegated_beside(client, directory);
                 prop_assert_eq!(outcome, if is_held { Err(Status::DELAY) } else { Ok(()) });
                 model.changes.push((directory, client, fixture.now));

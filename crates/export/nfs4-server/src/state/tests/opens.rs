@@ -5,34 +5,24 @@ use vouch_nfs4::StateSeq;
 use super::quota::{address, peer_from};
 use super::*;
 
-fn io(
-    fixture: &mut Fixture,
-    peer: &Peer,
-    stateid: &Stateid,
-    number: u8,
-    io: Io,
-) -> Result<IoGrant<Handle>, Status> {
-    fixture.state.io(Some(peer.client), stateid, &file(number), io, fixture.now)
-}
-
 #[test]
 fn second_open_upgrades_the_first() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let first = fixture.open(&peer, 1, 1, 0).unwrap();
-    assert_eq!(io(&mut fixture, &peer, &first, 1, Io::Write), Err(Status::OPENMODE));
+    assert_eq!(fixture.io(&peer, &first, 1, Io::Write), Err(Status::OPENMODE));
     let second = fixture.open(&peer, 1, 2, 0).unwrap();
     assert_eq!((second.other, second.seq), (first.other, StateSeq(2)));
-    assert!(io(&mut fixture, &peer, &second, 1, Io::Write).is_ok());
-    assert_eq!(io(&mut fixture, &peer, &first, 1, Io::Read), Err(Status::OLD_STATEID));
+    assert!(fixture.io(&peer, &second, 1, Io::Write).is_ok());
+    assert_eq!(fixture.io(&peer, &first, 1, Io::Read), Err(Status::OLD_STATEID));
     assert_eq!(
-        io(&mut fixture, &peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read),
+        fixture.io(&peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read),
         Err(Status::BAD_STATEID)
     );
-    assert!(io(&mut fixture, &peer, &Stateid { seq: StateSeq(0), ..first }, 1, Io::Read).is_ok());
-    assert_eq!(io(&mut fixture, &peer, &second, 2, Io::Read), Err(Status::BAD_STATEID));
+    assert!(fixture.io(&peer, &Stateid { seq: StateSeq(0), ..first }, 1, Io::Read).is_ok());
+    assert_eq!(fixture.io(&peer, &second, 2, Io::Read), Err(Status::BAD_STATEID));
     assert_eq!(fixture.open_files(), 1);
-    assert_eq!(fixture.state.close(Some(peer.client), &second, &file(1), 0), Ok(Stateid::INVALID));
-    assert_eq!(io(&mut fixture, &peer, &second, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert_eq!(fixture.close(&peer, &second, 1), Ok(Stateid::INVALID));
+    assert_eq!(fixture.io(&peer, &second, 1, Io::Read), Err(Status::BAD_STATEID));
     assert_eq!(fixture.open_files(), 0);
 }
 
@@ -50,10 +40,10 @@ fn share_reservations_deny_conflicting_opens_and_io() {
         Status::SHARE_DENIED
     );
     // §9.1.2.
-    assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
-    assert_eq!(io(&mut fixture, &b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
-    assert_eq!(io(&mut fixture, &b, &Stateid::CURRENT, 1, Io::Read), Err(Status::BAD_STATEID));
-    assert!(io(&mut fixture, &b, &open, 1, Io::Read).is_err(), "stateid of another client");
+    assert_eq!(fixture.io(&b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
+    assert_eq!(fixture.io(&b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
+    assert_eq!(fixture.io(&b, &Stateid::CURRENT, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert!(fixture.io(&b, &open, 1, Io::Read).is_err(), "stateid of another client");
 }
 
 #[test]
@@ -67,7 +57,7 @@ fn open_downgrade_returns_to_earlier_share() {
     assert_eq!(downgrade(&open, share(3, 3)), Err(Status::INVAL));
     let open = downgrade(&open, share(1, 0)).unwrap();
     assert_eq!(open.seq, StateSeq(3));
-    assert_eq!(io(&mut fixture, &a, &open, 1, Io::Write), Err(Status::OPENMODE));
+    assert_eq!(fixture.io(&a, &open, 1, Io::Write), Err(Status::OPENMODE));
     assert!(fixture.open(&b, 1, 3, 0).is_ok());
 }
 
@@ -76,17 +66,16 @@ fn open_with_locks_is_not_closed() {
     let (mut fixture, [peer]) = Fixture::with_peers(["a"]);
     let open = fixture.open(&peer, 1, 3, 0).unwrap();
     let lock = fixture.lock(&peer, &open, "l", 1, (0, 10), Mode::Exclusive).unwrap();
-    let client = Some(peer.client);
-    assert_eq!(fixture.state.close(client, &open, &file(1), 0), Err(Status::LOCKS_HELD));
+    assert_eq!(fixture.close(&peer, &open, 1), Err(Status::LOCKS_HELD));
     assert_eq!(fixture.state.free_stateid(peer.client, &lock), Err(Status::LOCKS_HELD));
     assert_eq!(fixture.state.free_stateid(peer.client, &open), Err(Status::LOCKS_HELD));
-    assert!(io(&mut fixture, &peer, &lock, 1, Io::Write).is_ok());
+    assert!(fixture.io(&peer, &lock, 1, Io::Write).is_ok());
     let lock = fixture.unlock(&peer, &lock, 1, (0, u64::MAX)).unwrap();
     assert_eq!(fixture.state.test_stateid(peer.client, &lock), Status::OK);
     assert_eq!(fixture.state.free_stateid(peer.client, &lock), Ok(()));
     assert_eq!(fixture.state.test_stateid(peer.client, &lock), Status::BAD_STATEID);
     assert_eq!(fixture.state.test_stateid(peer.client, &Stateid::ANONYMOUS), Status::BAD_STATEID);
-    assert!(fixture.state.close(client, &open, &file(1), 0).is_ok());
+    assert!(fixture.close(&peer, &open, 1).is_ok());
     let totals = fixture.state.totals();
     assert_eq!((totals.opens, totals.locks), (0, 0));
 }
@@ -106,10 +95,7 @@ fn ended_open_is_reported_with_its_reason() {
         Fixture::with_peers(["closing", "silent", "revoked"]);
     let open = fixture.open(&closing, 1, 3, 0).unwrap();
     fixture.open(&closing, 1, 1, 0).unwrap();
-    fixture
-        .state
-        .close(Some(closing.client), &Stateid { seq: StateSeq(0), ..open }, &file(1), fixture.now)
-        .unwrap();
+    fixture.close(&closing, &Stateid { seq: StateSeq(0), ..open }, 1).unwrap();
     assert_eq!(take_ended(&mut fixture), [], "closed or upgraded");
     fixture.open(&revoked, 2, 1, 0).unwrap();
     fixture.open(&revoked, 3, 1, 0).unwrap();

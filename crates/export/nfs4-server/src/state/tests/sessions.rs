@@ -30,7 +30,7 @@ fn create_session_does_not_promise_persistence() {
     let connection = fixture.new_connection();
     let flags = CreateSessionFlags::PERSIST | CreateSessionFlags::CONN_BACK_CHAN;
     let args = CreateSessionArgs { flags, ..session_args(exchanged.client, exchanged.seq) };
-    let made = fixture.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
+    let made = fixture.create_session(&args, connection).unwrap();
     assert_eq!(made.flags, CreateSessionFlags::CONN_BACK_CHAN);
 }
 
@@ -120,12 +120,7 @@ fn create_sessions(
     let mut made = 0;
     loop {
         let connection = connection.unwrap_or_else(|| fixture.new_connection());
-        match fixture.state.create_session(
-            &session_args(exchanged.client, exchanged.seq),
-            connection,
-            sys(&user(0)),
-            0,
-        ) {
+        match fixture.create_session(&session_args(exchanged.client, exchanged.seq), connection) {
             Ok(_) => made += 1,
             Err(status) => return (made, status),
         }

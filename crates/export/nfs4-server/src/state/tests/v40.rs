@@ -66,10 +66,7 @@ pub(super) fn confirmed_open(fixture: &mut Fixture, peer: &Peer) -> Stateid {
         fixture.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     assert!(opened.confirm);
     finish_owner_call(fixture, first, Status::OK, 18);
-    assert_eq!(
-        fixture.state.io(None, &opened.stateid, &file(1), Io::Read, 0),
-        Err(Status::BAD_STATEID)
-    );
+    assert_eq!(fixture.io(None, &opened.stateid, 1, Io::Read), Err(Status::BAD_STATEID));
     let second = fixture.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), 0).unwrap();
     let stateid = fixture.state.confirm_open(&opened.stateid, &file(1), 0).unwrap();
     finish_owner_call(fixture, second, Status::OK, 20);
@@ -102,9 +99,7 @@ fn restart_from_other_host_keeps_state_of_live_client() {
     );
     let again = fixture.state.set_client_id(&owner, callback(9), elsewhere, fixture.now);
     assert_eq!(again, Err(SetClientError::InUse(callback(9))));
-    assert!(
-        fixture.state.io(Some(victim.client), &stateid, &file(1), Io::Read, fixture.now).is_ok()
-    );
+    assert!(fixture.io(&victim, &stateid, 1, Io::Read).is_ok());
     let (id, confirm) = setclientid(&mut fixture, "a", 2, 0).unwrap();
     assert_eq!(fixture.state.confirm_client(id, confirm, sys(&root), fixture.now), Ok(()));
 }
@@ -168,14 +163,14 @@ fn last_reply_of_owner_is_replayed() {
     assert_eq!(begin_owner_call(&mut fixture, &peer, 3), Err(Status::DELAY));
     finish_owner_call(&mut fixture, third, Status::BAD_STATEID, 18);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
-    let closed = fixture.state.close(None, &stateid, &file(1), 0).unwrap();
+    let closed = fixture.close(None, &stateid, 1).unwrap();
     assert_eq!(closed.seq, StateSeq(3));
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     assert!(matches!(
         fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0),
         Ok(OwnerTurn::Replay(OwnerReply { op: 4, .. }))
     ));
-    assert_eq!(fixture.state.io(None, &closed, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
+    assert_eq!(fixture.io(None, &closed, 1, Io::Read), Err(Status::BAD_STATEID));
     let fourth = begin_owner_call(&mut fixture, &peer, 4).unwrap();
     finish_owner_call(&mut fixture, fourth, Status::NOENT, 18);
     assert_eq!(
@@ -263,10 +258,10 @@ fn expired_stateid_differs_from_unknown_stateid() {
     fixture.advance(LEASE_MS + 1);
     let other = fixture.peer("b");
     fixture.open(&other, 1, 1, 2).unwrap();
-    assert_eq!(fixture.state.io(None, &stateid, &file(1), Io::Read, 0), Err(Status::EXPIRED));
+    assert_eq!(fixture.io(None, &stateid, 1, Io::Read), Err(Status::EXPIRED));
     assert_eq!(fixture.state.renew(peer.id, None, 0), Err(Status::EXPIRED));
     let foreign = Stateid { other: [9; 12], ..stateid };
-    assert_eq!(fixture.state.io(None, &foreign, &file(1), Io::Read, 0), Err(Status::STALE_STATEID));
+    assert_eq!(fixture.io(None, &foreign, 1, Io::Read), Err(Status::STALE_STATEID));
     assert_eq!(fixture.state.renew(ClientId(9), None, 0), Err(Status::STALE_CLIENTID));
 }
 
@@ -313,7 +308,7 @@ fn owners_of_failed_calls_are_forgotten() {
         finish_owner_call(&mut fixture, turn, Status::NOENT, 18);
     }
     assert_eq!(fixture.state.owners.len(), 1);
-    assert!(fixture.state.io(None, &confirmed, &file(1), Io::Read, 0).is_ok());
+    assert!(fixture.io(None, &confirmed, 1, Io::Read).is_ok());
     let third = begin_owner_call(&mut fixture, &peer, 3).unwrap();
     finish_owner_call(&mut fixture, third, Status::NOENT, 18);
     assert!(matches!(begin_owner_call(&mut fixture, &peer, 3), Ok(OwnerTurn::Replay(_))));
@@ -347,7 +342,7 @@ fn idle_owner_scan_is_rate_limited() {
     let (mut fixture, peer) = with_v40_client();
     let stateid = confirmed_open(&mut fixture, &peer);
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
-    fixture.state.close(None, &stateid, &file(1), 0).unwrap();
+    fixture.close(None, &stateid, 1).unwrap();
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     let fourth = begin_owner_call(&mut fixture, &peer, 4).unwrap();
     for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
@@ -444,7 +439,7 @@ fn renew_of_kerberos_client_requires_its_principal_or_open() {
     assert_eq!(renew(&mut fixture, None), Err(Status::ACCESS));
     assert_eq!((renew(&mut fixture, Some("alice@R")), silent(&fixture)), (Ok(()), 0));
     let third = fixture.state.owner_turn_by_state(&stateid, OwnerSeq(3), fixture.now).unwrap();
-    fixture.state.close(None, &stateid, &file(1), fixture.now).unwrap();
+    fixture.close(None, &stateid, 1).unwrap();
     finish_owner_call(&mut fixture, third, Status::OK, 4);
     assert_eq!(renew(&mut fixture, Some("alice@R")), Err(Status::ACCESS));
     open_by(&mut fixture, &peer, "auth_sys owner", None);

@@ -25,7 +25,7 @@ fn kerberos_open_is_used_only_by_user_and_machine() {
     for stranger in [Some("mallory@R"), Some("alice@S"), None] {
         assert_eq!(check_caller(&mut fixture, &stateid, stranger), Err(Status::ACCESS));
     }
-    assert!(fixture.state.io(None, &stateid, &file(1), Io::Read, fixture.now).is_ok());
+    assert!(fixture.io(None, &stateid, 1, Io::Read).is_ok());
     assert_eq!(silent_ms(&fixture), 1000);
     for caller in ["alice@R", "host/a@R"] {
         assert_eq!(
@@ -62,7 +62,7 @@ fn owner_names_of_different_principals_never_collide() {
 fn client_id_of_other_user_renews_no_lease() {
     let (mut fixture, peer) = with_kerberos_client();
     open_by(&mut fixture, &peer, "alice owner", Some("alice@R"));
-    let id = fixture.state.status(fixture.now).clients[0].id;
+    let id = ClientId(fixture.state.status(fixture.now).clients[0].id);
     fixture.advance(1000);
     for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
         assert_eq!(
@@ -165,11 +165,8 @@ fn lock_owner_without_ranges_moves_to_new_open() {
     let first = lock(&mut fixture, &opens[0]);
     fixture.state.unlock(None, &first, &file(1), range, fixture.now).unwrap();
     lock(&mut fixture, &opens[1]);
-    assert_eq!(
-        fixture.state.close(None, &opens[1], &file(1), fixture.now),
-        Err(Status::LOCKS_HELD)
-    );
-    assert!(fixture.state.close(None, &opens[0], &file(1), fixture.now).is_ok());
+    assert_eq!(fixture.close(None, &opens[1], 1), Err(Status::LOCKS_HELD));
+    assert!(fixture.close(None, &opens[0], 1).is_ok());
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn expired_clients_are_removed_in_batches() {
 fn expired_client_leaves_no_waiters_and_wait_list_is_bounded() {
     let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
     let wait_for_lock = |fixture: &mut Fixture, peer: &Peer, open: &Stateid, number| {
-        fixture.lock_call(peer, open, "l", number, (0, 10), Mode::Exclusive, true, false)
+        fixture.wait_for_lock(peer, open, "l", number, (0, 10))
     };
     for number in 1..120 {
         let [holder_open, own_open, other] =

@@ -15,13 +15,13 @@ fn grace_waits_only_for_clients_with_state() {
     }
     let awaited = |fixture: &Fixture| -> Vec<_> {
         let status = fixture.state.status(fixture.now);
-        assert_eq!(status.totals.awaited, status.awaited.len());
+        assert_eq!(fixture.state.totals().awaited, status.awaited.len());
         status.awaited.into_iter().map(|one| (one.owner, one.is_back)).collect()
     };
     let mut after = store.restart_after(&mut fixture, 2);
-    assert_eq!(awaited(&after), [(b"a".to_vec(), false)]);
+    assert_eq!(awaited(&after), [("a".to_owned(), false)]);
     let back = after.reclaiming_peer("a", 1);
-    assert_eq!(awaited(&after), [(b"a".to_vec(), true)]);
+    assert_eq!(awaited(&after), [("a".to_owned(), true)]);
     reclaim(&mut after, &back).unwrap();
     reclaim_complete_for(&mut after, &back);
     assert!(!after.state.in_grace() && awaited(&after).is_empty());
@@ -42,7 +42,7 @@ fn v40_client_without_state_does_not_extend_grace() {
     (0..4).for_each(|_| renew(&mut fixture));
     store.apply_effects(&mut fixture);
     assert!(store.clone().restart(2).state.in_grace());
-    fixture.state.close(None, &stateid, &file(1), fixture.now).unwrap();
+    fixture.close(None, &stateid, 1).unwrap();
     (0..4).for_each(|_| renew(&mut fixture));
     store.apply_effects(&mut fixture);
     assert!(store.records.is_empty() && !store.clone().restart(2).state.in_grace());
