@@ -11,10 +11,11 @@ use vouch_bench::target::{NfsTarget, Sec, TlsFiles};
 use vouch_nfs4::attr::ChangeAttrType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::{
-    Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bitmap, Bytes, Filehandle, Name, Stateid,
-    Status, Verifier, cb,
+    Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bitmap, Bytes, ChangeId, Fattr, Filehandle,
+    Name, Stateid, Status, Verifier, Wire as _, cb,
 };
-use vouch_nfs4_client::{Client, Config, Error as CallError, Identity, Reply};
+use vouch_nfs4_client::{CallbackHandler, Client, Config, Error as CallError, Identity, Reply};
+use vouch_xdr::{Reader, Writer};
 
 use crate::history::Outcome;
 
@@ -27,8 +28,57 @@ pub struct Server {
     pub minor: u32,
 }
 
-/// Stateids that the server has recalled.
-pub type Recalls = Arc<Mutex<HashSet<[u8; 12]>>>;
+/// Delegations of one client, shared with its callbacks.
+pub type Delegations = Arc<Mutex<DelegationState>>;
+
+#[derive(Debug, Default)]
+pub struct DelegationState {
+    /// Stateids that the server has recalled.
+    pub(crate) recalled: HashSet<[u8; 12]>,
+    /// The file under a write delegation.
+    pub(crate) written: Option<CachedFile>,
+}
+
+/// Attributes as the client's cache has them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CachedFile {
+    pub(crate) handle: Filehandle,
+    pub(crate) size: u64,
+    pub(crate) change: ChangeId,
+}
+
+struct Callbacks {
+    delegations: Delegations,
+    attributes: Writer,
+}
+
+impl CallbackHandler for Callbacks {
+    fn callback<'a>(&'a mut self, args: &cb::Args<'_>) -> cb::Results<'a> {
+        let mut delegations = self.delegations.lock();
+        match args {
+            cb::Args::Recall(args) => {
+                delegations.recalled.insert(args.stateid.other);
+                cb::Results::Recall(Ok(()))
+            }
+            cb::Args::Getattr(args) => {
+                let written = delegations.written.filter(|file| file.handle == args.handle);
+                let Some(CachedFile { size, change, .. }) = written else {
+                    return cb::Results::Getattr(Err(Status::BADHANDLE));
+                };
+                let attributes =
+                    Attributes { size: Some(size), change: Some(change), ..Attributes::default() };
+                self.attributes.truncate(0);
+                attributes.encode(args.wanted, &mut self.attributes);
+                let attrs = Fattr::decode(&mut Reader::new(self.attributes.as_bytes()));
+                cb::Results::Getattr(match attrs {
+                    Ok(attrs) => Ok(cb::CbGetattrOk { attrs }),
+                    Err(_) => Err(Status::SERVERFAULT),
+                })
+            }
+            args => cb::Results::failure(args.op(), Status::NOTSUPP),
+        }
+    }
+}
 
 impl Server {
     pub(crate) async fn connect(
@@ -36,7 +86,7 @@ impl Server {
         address: SocketAddr,
         name: &str,
         instance: u64,
-        recalls: Recalls,
+        delegations: Delegations,
     ) -> Result<Client, Error> {
         let server = self.clone();
         let credentials = move || {
@@ -45,7 +95,7 @@ impl Server {
         };
         let made = tokio::task::spawn_blocking(credentials.clone()).await;
         let (tls, protection) = made.map_err(|error| Error::Program(error.to_string()))??;
-        let mut config = config(address, self.minor, name, instance, recalls);
+        let mut config = config(address, self.minor, name, instance, delegations);
         config.protection = protection;
         config.tls = tls;
         if self.sec.service().is_some() {
@@ -62,19 +112,13 @@ pub fn config(
     minor: u32,
     name: &str,
     instance: u64,
-    recalls: Recalls,
+    delegations: Delegations,
 ) -> Config {
     let mut identity = Identity::new(name, Verifier(instance.to_be_bytes()));
     // After a restart, the worker reclaims its locks first.
     identity.reclaim_complete = false;
     let mut config = Config::new(address, minor, identity, vouch_nfs4_client::Plain::none());
-    config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
-        cb::Args::Recall(args) => {
-            recalls.lock().insert(args.stateid.other);
-            cb::Results::Recall(Ok(()))
-        }
-        args => cb::Results::failure(args.op(), Status::NOTSUPP),
-    });
+    config.callbacks = Box::new(Callbacks { delegations, attributes: Writer::new() });
     config
 }
 
@@ -160,12 +204,12 @@ pub(crate) async fn read(
 
 pub(crate) async fn write(
     client: &Client,
-    file: &Filehandle,
+    (file, stateid): (&Filehandle, Stateid),
     offset: u64,
     data: &[u8],
     stable: StableHow,
 ) -> Result<(bool, u64), CallError> {
-    let args = WriteArgs { stateid: Stateid::ANONYMOUS, offset, stable, data: Bytes(data) };
+    let args = WriteArgs { stateid, offset, stable, data: Bytes(data) };
     let reply = client.compound().cached().putfh(file).op(&Args::Write(args)).send().await?;
     let mut results = reply.results();
     results.skip(&[Op::PUTFH])?;

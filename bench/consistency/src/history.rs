@@ -70,8 +70,8 @@ pub enum Call {
     },
     Size,
     Commit,
-    /// The server's process ended: unstable data may be lost.
-    Restart,
+    /// Of unstable data: the server's process ended, or a client's cache did not reach the server.
+    Loss,
     /// A name or a value whose change was not answered before a restart. The restart may undo the
     /// change, also if others have seen it.
     Undone {
@@ -266,7 +266,7 @@ impl History {
                     object: object.to_owned(),
                     start: fault.start,
                     end: Some(fault.end),
-                    call: Call::Restart,
+                    call: Call::Loss,
                     outcome: Outcome::Done,
                     change: None,
                     verifier: None,

@@ -68,8 +68,8 @@ fn change_stays(ops: &[&Operation]) -> Option<Violation> {
             *last = op;
         }
     }
-    // A restart may undo unstable writes, and the value with them.
-    let restarts = ops.iter().any(|op| op.call == Call::Restart);
+    // A loss may undo unstable writes, and the value with them.
+    let losses = ops.iter().any(|op| op.call == Call::Loss);
     // Calls that certainly change something: a RENAME between two names of one file does not.
     let mut changes: Vec<&Operation> = ops
         .iter()
@@ -81,7 +81,7 @@ fn change_stays(ops: &[&Operation]) -> Option<Violation> {
                     | Call::Mkdir { .. }
                     | Call::Link { .. }
                     | Call::Remove { .. }
-            ) || matches!(op.call, Call::Write { .. }) && !restarts;
+            ) || matches!(op.call, Call::Write { .. }) && !losses;
             is_change && matches!(op.outcome, Outcome::Done | Outcome::Value(_))
         })
         .copied()

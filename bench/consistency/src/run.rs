@@ -9,10 +9,10 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use vouch_bench::{Error, StopFlag};
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Attributes, Filehandle};
+use vouch_nfs4::{Attributes, Filehandle, Stateid};
 use vouch_nfs4_client::{Client, Error as CallError};
 
-use crate::client::{self, Recalls, Server, is_later};
+use crate::client::{self, Delegations, Server, is_later};
 use crate::history::{
     Call, Fault, History, Operation, Outcome, RESTART, STABLE_NAMES, SetHow, stable_name,
 };
@@ -65,18 +65,19 @@ pub fn run(
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |now| now.as_nanos() as u64);
         let name = format!("admin {instance}");
-        let admin = options.server.connect(address, &name, instance, Recalls::default()).await?;
+        let admin =
+            options.server.connect(address, &name, instance, Delegations::default()).await?;
         let (server, relayed) = (options.server.clone(), relay.address);
-        let connect: Connect = Arc::new(move |_, name, instance, recalls| {
+        let connect: Connect = Arc::new(move |_, name, instance, delegations| {
             let server = server.clone();
-            Box::pin(async move { server.connect(relayed, &name, instance, recalls).await })
+            Box::pin(async move { server.connect(relayed, &name, instance, delegations).await })
         });
         let mut clients = Vec::new();
         for at in 0..options.clients {
             let name = format!("vouch consistency {instance} {at}");
-            let recalls = Recalls::default();
-            let client = connect(at, name, instance, recalls.clone()).await?;
-            clients.push((client, recalls));
+            let delegations = Delegations::default();
+            let client = connect(at, name, instance, delegations.clone()).await?;
+            clients.push((client, delegations));
         }
         for number in 0..options.histories {
             if stop.is_set() {
@@ -148,7 +149,7 @@ async fn make_file(
 
 /// Connects a client of a worker, by its number, with a name and an instance.
 pub type Connect =
-    Arc<dyn Fn(u16, String, u64, Recalls) -> BoxFuture<Result<Client, Error>> + Send + Sync>;
+    Arc<dyn Fn(u16, String, u64, Delegations) -> BoxFuture<Result<Client, Error>> + Send + Sync>;
 type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The new directory of one history, on the server.
@@ -183,7 +184,10 @@ impl Place {
                 .unwrap_or(false);
         let source: Vec<u8> = SOURCE.iter().flat_map(|value| value.to_be_bytes()).collect();
         let how = StableHow::FileSync;
-        set_up(admin, &what, || client::write(admin, &files[7], 0, &source, how)).await?;
+        set_up(admin, &what, || {
+            client::write(admin, (&files[7], Stateid::ANONYMOUS), 0, &source, how)
+        })
+        .await?;
         set_up(admin, &what, || client::set_mode(admin, &files[5], FIRST_MODE)).await?;
         let lease_s = set_up(admin, &what, || client::lease_s(admin, &directory)).await?;
         let lease = lease_s.map(|s| Duration::from_secs(s.into()));
@@ -206,7 +210,7 @@ impl Place {
     pub async fn history(
         &self,
         options: &Options,
-        (admin, clients): (&Client, &[(Client, Recalls)]),
+        (admin, clients): (&Client, &[(Client, Delegations)]),
         (seed, start): (u64, Instant),
         connect: &Connect,
         faults: impl Future<Output = Result<Vec<Fault>, Error>>,
@@ -216,7 +220,7 @@ impl Place {
         let mut tasks = Vec::new();
         // Unlike a watch channel, it wakes the workers in their order.
         let is_restarted = Arc::new(tokio::sync::SetOnce::new());
-        for (number, (client, recalls)) in clients.iter().enumerate() {
+        for (number, (client, delegations)) in clients.iter().enumerate() {
             let mut worker = Worker {
                 client: client.clone(),
                 id: client.id(),
@@ -228,7 +232,7 @@ impl Place {
                 state: HeldState::default(),
                 owners: number as u16,
                 stride: options.clients,
-                recalls: recalls.clone(),
+                delegations: delegations.clone(),
                 connect: connect.clone(),
                 short_lease: self.lease.filter(|lease| *lease <= SHORT_LEASE),
                 lease: self.lease,
@@ -310,7 +314,7 @@ fn first_mode() -> Operation {
 
 async fn one_history(
     options: &Options,
-    (admin, clients): (&Client, &[(Client, Recalls)]),
+    (admin, clients): (&Client, &[(Client, Delegations)]),
     relay: &Relay,
     connect: &Connect,
     (instance, seed): (u64, u64),

@@ -13,10 +13,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use vouch_nfs4::op::*;
-use vouch_nfs4::{ClientId, Filehandle, Name, Verifier};
+use vouch_nfs4::{ClientId, Filehandle, Name, Stateid, Verifier};
 use vouch_nfs4_client::{Client, Error as CallError};
 
-use crate::client::{self, Answer, Recalls, answer, is_later, refused};
+use crate::client::{self, Answer, Delegations, answer, is_later, refused};
 use crate::history::{Call, Operation, Outcome, volatile_name};
 use crate::model::{CELLS, NAMES};
 use crate::rng::Rng;
@@ -56,7 +56,7 @@ pub(crate) struct Worker {
     /// Next lock or open owner: no two clients use the same.
     pub(crate) owners: u16,
     pub(crate) stride: u16,
-    pub(crate) recalls: Recalls,
+    pub(crate) delegations: Delegations,
     pub(crate) connect: Connect,
     /// The lease of the server, if it is short enough to wait for its end.
     pub(crate) short_lease: Option<Duration>,
@@ -146,9 +146,9 @@ impl Worker {
         match self.rng.below(100) {
             0..26 => self.file_call().await,
             26..52 => self.names_call().await,
-            52..66 => self.lock_call().await,
-            66..78 => self.open_call().await,
-            78..84 => self.delegation_call().await,
+            52..64 => self.lock_call().await,
+            64..75 => self.open_call().await,
+            75..84 => self.delegation_call().await,
             84..87 => self.directory_call().await,
             87..92 if self.client.minor() == 2 => self.xattr_call().await,
             87..96 => self.attribute_call().await,
@@ -175,8 +175,9 @@ impl Worker {
             false => StableHow::Unstable,
         };
         let (offset, data) = (u64::from(cell) * CELL_LEN, value.to_be_bytes());
-        let send =
-            |client: Client| async move { client::write(&client, &file, offset, &data, how).await };
+        let send = |client: Client| async move {
+            client::write(&client, (&file, Stateid::ANONYMOUS), offset, &data, how).await
+        };
         let call = Call::Write { cell, value, stable: false };
         self.call(object, call, send, |(stable, verifier), _| Seen {
             verifier: Some(verifier),
@@ -190,6 +191,16 @@ impl Worker {
         let send = |client: Client| async move { client::truncate(&client, &file, size).await };
         let call = Call::Truncate { cells };
         self.call(object, call, send, |(), call| Seen::new(call, Outcome::Done)).await;
+    }
+
+    /// Size and change attribute.
+    async fn size_call(&self, object: &str, file: Filehandle) {
+        let send = |client: Client| async move { client::attributes(&client, &file).await };
+        self.call(object, Call::Size, send, |(change, size), call| Seen {
+            change,
+            ..Seen::new(call, Outcome::Value(size.div_ceil(CELL_LEN)))
+        })
+        .await;
     }
 
     /// Unique in the history.
@@ -211,14 +222,7 @@ impl Worker {
                 let cells = self.rng.below(CELLS as u64 + 1) as u8;
                 self.truncate_file("file", file, cells).await;
             }
-            8 => {
-                let send = |client: Client| async move { client::attributes(&client, &file).await };
-                self.call("file", Call::Size, send, |(change, size), call| Seen {
-                    change,
-                    ..Seen::new(call, Outcome::Value(size.div_ceil(CELL_LEN)))
-                })
-                .await;
-            }
+            8 => self.size_call("file", file).await,
             _ => {
                 let send = |client: Client| async move { client::commit(&client, &file).await };
                 self.call("file", Call::Commit, send, |verifier, call| Seen {

@@ -106,7 +106,7 @@ impl File {
                 }
             }
             (Call::Commit, Outcome::Done) => next.0.iter_mut().for_each(|c| c.undo.clear()),
-            (Call::Restart, _) => {
+            (Call::Loss, _) => {
                 for content in &mut next.0 {
                     let undo = std::mem::take(&mut content.undo);
                     add(&mut content.possible, &undo);

@@ -36,7 +36,7 @@ impl State {
             | Call::Allocate { .. }
             | Call::Size
             | Call::Commit
-            | Call::Restart => Some(Self::File(file::File::default())),
+            | Call::Loss => Some(Self::File(file::File::default())),
             Call::Create { .. }
             | Call::Mkdir { .. }
             | Call::Link { .. }

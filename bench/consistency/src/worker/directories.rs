@@ -82,9 +82,9 @@ impl Worker {
             }
             let call = Call::Lookup { name, cached: true };
             seen.push(self.operation(object, start, true, Seen::new(call, outcome.clone())));
-            after_recall += u32::from(self.recalls.lock().contains(&stateid.other));
+            after_recall += u32::from(self.delegations.lock().recalled.contains(&stateid.other));
         }
-        self.recalls.lock().remove(&stateid.other);
+        self.delegations.lock().recalled.remove(&stateid.other);
         seen
     }
 }

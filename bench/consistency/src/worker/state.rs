@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use vouch_bench::Error;
 use vouch_nfs4::op::*;
-use vouch_nfs4::{Name, Status};
+use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_client::{Client, Lock, OpenFile};
 
 use super::{Seen, Worker, no_delegation};
-use crate::client::{self, Answer, Recalls, answer, is_later, refused};
+use crate::client::{self, Answer, Delegations, answer, is_later, refused};
 use crate::history::{Call, Outcome};
 use crate::model::LOCK_BYTES;
 
@@ -320,9 +320,15 @@ impl Worker {
         let writes = self.rng.percent(50);
         let send = |client: Client| async move {
             match writes {
-                true => {
-                    client::write(&client, &file, 0, b"shared", StableHow::Unstable).await.map(drop)
-                }
+                true => client::write(
+                    &client,
+                    (&file, Stateid::ANONYMOUS),
+                    0,
+                    b"shared",
+                    StableHow::Unstable,
+                )
+                .await
+                .map(drop),
                 false => client::read(&client, &file, 0, 8).await.map(drop),
             }
         };
@@ -336,7 +342,7 @@ impl Worker {
         let owner = self.next_owner();
         let name = format!("vouch consistency {} {owner} {}", self.id.0, self.number);
         let connect =
-            |instance| (self.connect)(self.number, name.clone(), instance, Recalls::default());
+            |instance| (self.connect)(self.number, name.clone(), instance, Delegations::default());
         let Ok(lost) = connect(1).await else { return };
         let access = no_delegation(&lost, ShareAccess::BOTH);
         let Ok(mut file) = lost.open(&self.objects.directory, b"lock", access, None).await else {

@@ -402,6 +402,7 @@ impl World {
         let (now, recovered) = (machine.now(), Recovered { records });
         let server =
             testing::server(&machine.files, machine.boot, Limits::default(), recovered, now);
+        server.never_await_holders();
         machine.server = Some(Arc::new(server));
     }
 

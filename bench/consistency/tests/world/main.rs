@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use vouch_bench::Error;
 use vouch_bench::target::{NfsTarget, Sec};
-use vouch_consistency::client::{self, Recalls};
+use vouch_consistency::client::{self, Delegations};
 use vouch_consistency::run::{Connect, Options, Place};
 use vouch_consistency::shrink::shrink;
 use vouch_consistency::{History, Rng, Server, Verdict, check, report};
@@ -41,9 +41,9 @@ fn options(seed: u64) -> Options {
 
 fn connect(world: &World, minor: u32) -> Connect {
     let world = world.clone();
-    Arc::new(move |number, name, instance, recalls| {
+    Arc::new(move |number, name, instance, delegations| {
         let address = "192.0.2.1:2049".parse().expect("an address");
-        let mut config = client::config(address, minor, &name, instance, recalls);
+        let mut config = client::config(address, minor, &name, instance, delegations);
         config.connector = Some(network::connector(world.clone(), number));
         Box::pin(async { client::connect(config).await.map_err(Error::nfs("the world")) })
     })
@@ -62,12 +62,16 @@ fn history_of(seed: u64) -> History {
         let options = options(seed);
         let connect = connect(&world, options.server.minor);
         let quiet = "nothing fails before the history begins";
-        let admin = connect(u16::MAX, "admin".into(), 1, Recalls::default()).await.expect(quiet);
+        let admin =
+            connect(u16::MAX, "admin".into(), 1, Delegations::default()).await.expect(quiet);
         let mut clients = Vec::new();
         for number in 0..CLIENTS {
-            let recalls = Recalls::default();
+            let delegations = Delegations::default();
             let name = format!("client {number}");
-            clients.push((connect(number, name, 1, recalls.clone()).await.expect(quiet), recalls));
+            clients.push((
+                connect(number, name, 1, delegations.clone()).await.expect(quiet),
+                delegations,
+            ));
         }
         let place = Place::make(&options, &admin, seed).await.expect(quiet);
         let start = tokio::time::Instant::now();

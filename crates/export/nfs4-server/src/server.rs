@@ -247,6 +247,12 @@ impl Server {
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Calls that ask a holder get DELAY at once: a simulation has no other thread.
+    #[cfg(feature = "testing")]
+    pub fn never_await_holders(&self) {
+        self.awaiting.store(HOLDER_WAITERS_MAX, Ordering::Relaxed);
+    }
+
     pub fn status(&self, now: Now) -> StatusReport {
         let mut report = self.state.lock().status(now.mono_ms);
         let peers = self.peers.lock();

@@ -18,7 +18,7 @@ const OPERATIONS_MAX: u32 = 16;
 /// Executes the operations of the server's callbacks.
 pub trait CallbackHandler: Send {
     /// Must not block: long work starts in the background, and the result is OK.
-    fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
+    fn callback<'a>(&'a mut self, args: &Args<'_>) -> Results<'a>;
 }
 
 /// Answers NOTSUPP.
@@ -26,13 +26,13 @@ pub trait CallbackHandler: Send {
 pub struct NoCallbacks;
 
 impl CallbackHandler for NoCallbacks {
-    fn callback(&mut self, args: &Args<'_>) -> Results<'static> {
+    fn callback<'a>(&'a mut self, args: &Args<'_>) -> Results<'a> {
         Results::failure(args.op(), Status::NOTSUPP)
     }
 }
 
 impl<F: FnMut(&Args<'_>) -> Results<'static> + Send> CallbackHandler for F {
-    fn callback(&mut self, args: &Args<'_>) -> Results<'static> {
+    fn callback<'a>(&'a mut self, args: &Args<'_>) -> Results<'a> {
         self(args)
     }
 }

@@ -107,16 +107,20 @@ pub(crate) fn ask_holder(
     }
     let (client, key, now, times) =
         (context.client_of_session(), file.key(), context.now.mono_ms, wanted.and(HELD).is_empty());
-    let mut waited = false;
+    // For a question of another call, then for this one's.
+    let mut waits = 0;
     loop {
         let sent = context.effects.len();
         match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
             Holder::None => return Ok(()),
             Holder::Reported(reported) => {
+                let (own, change) = (attributes.change, reported.change);
+                attributes.change =
+                    context.state(|state| state.use_answer(&key, client, own, change));
                 overlay(attributes, &reported, context.now.wall);
                 return Ok(());
             }
-            Holder::Pending(at) if waited || now >= at + HOLDER_WAIT_MS => {
+            Holder::Pending(at) if waits == 2 || now >= at + HOLDER_WAIT_MS => {
                 return Err(Status::DELAY.into());
             }
             // The question must leave before the wait.
@@ -127,7 +131,7 @@ pub(crate) fn ask_holder(
             }
             Holder::Pending(_) => {
                 context.server.await_holder(&key, client);
-                waited = true;
+                waits += 1;
             }
         }
     }
@@ -135,8 +139,6 @@ pub(crate) fn ask_holder(
 
 fn overlay(attributes: &mut Attributes, reported: &HolderAttributes, wall: Time) {
     attributes.size = reported.size;
-    // The holder counts from the value that it was given.
-    attributes.change = attributes.change.max(reported.change);
     if let Some(accessed) = reported.accessed {
         attributes.accessed = newest(attributes.accessed, accessed, wall);
     }

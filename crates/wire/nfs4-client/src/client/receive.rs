@@ -7,7 +7,7 @@ use super::background::BackgroundTask;
 use super::{Shared, State};
 use crate::back_channel::is_call;
 use crate::gss::is_context_denial;
-use crate::{Completion, Error, Reply};
+use crate::{CallbackHandler, Completion, Core, Error, Reply};
 
 const DENIALS_MAX: u8 = 3;
 const REPEATS_MAX: u8 = 3;
@@ -128,13 +128,7 @@ impl Shared {
 impl State {
     fn answer_callback(&mut self, at: usize, record: &[u8]) {
         let State { core, callbacks, back, connections, .. } = self;
-        let mut handler = |args: &cb::Args<'_>| {
-            if let cb::Args::RecallSlot(args) = args {
-                core.set_target_slot(SlotId(args.target_highest_slot.0));
-                return cb::Results::RecallSlot(Ok(()));
-            }
-            callbacks.callback(args)
-        };
+        let mut handler = Callbacks { core, others: &mut **callbacks };
         let Some(connection) = connections.get_mut(at) else { return };
         back.answer(record, &mut handler, &mut connection.out);
         connection.wake.notify_one();
@@ -143,6 +137,22 @@ impl State {
     fn after_replies(&mut self, at: usize) -> BackgroundTask {
         self.destroy_previous_context(at);
         self.next_task()
+    }
+}
+
+/// Those of the session itself are answered by the core.
+struct Callbacks<'c> {
+    core: &'c mut Core,
+    others: &'c mut dyn CallbackHandler,
+}
+
+impl CallbackHandler for Callbacks<'_> {
+    fn callback<'a>(&'a mut self, args: &cb::Args<'_>) -> cb::Results<'a> {
+        if let cb::Args::RecallSlot(args) = args {
+            self.core.set_target_slot(SlotId(args.target_highest_slot.0));
+            return cb::Results::RecallSlot(Ok(()));
+        }
+        self.others.callback(args)
     }
 }
 

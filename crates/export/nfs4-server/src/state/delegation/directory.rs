@@ -70,8 +70,9 @@ impl<F: Clone> State<F> {
             times: false,
             recalled_ms: None,
             is_overdue: false,
-            holder: None,
-            asked_ms: None,
+            answer: None,
+            question: None,
+            shown_change: 0,
         };
         let key = self.states.insert(Entry {
             client: call.client,

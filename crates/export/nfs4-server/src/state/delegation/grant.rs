@@ -8,12 +8,11 @@ use vouch_vfs::mutant;
 use crate::state::DelegationPolicy;
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
+use crate::state::delegation::record::{HolderAnswer, HolderQuestion};
 use crate::state::effect::{CallbackOp, HolderAttributes, Loss, StateEffect};
 use crate::state::id::{ClientKey, FileKey, FileRef, StateKey};
 use crate::state::lease::timers::Timer;
-use crate::state::limits::{
-    CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX,
-};
+use crate::state::limits::{CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, REVOKED_PER_CLIENT_MAX};
 use crate::state::open::request::{Claim, OpenCall};
 use crate::state::open::share::{READ, Share, WRITE};
 use crate::state::slab::Ended;
@@ -388,8 +387,9 @@ impl<F: Clone> State<F> {
             times,
             recalled_ms: None,
             is_overdue: false,
-            holder: None,
-            asked_ms: None,
+            answer: None,
+            question: None,
+            shown_change: 0,
         };
         let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
         let kind = Kind::Delegation(delegation);
@@ -432,6 +432,9 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<Holder, Status> {
         let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
+        if mutant("getattr-asks-no-holder") {
+            return Ok(Holder::None);
+        }
         let client = self.states[key].client;
         if self.is_courtesy(client) {
             self.expire(client);
@@ -443,18 +446,17 @@ impl<F: Clone> State<F> {
         if times && !delegation.times {
             return Ok(Holder::None);
         }
-        match delegation.holder {
-            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => {
-                return Ok(Holder::Reported(attributes));
-            }
-            _ => {}
+        if let Some(answer) = &delegation.answer
+            && answer.serves(by, now)
+        {
+            return Ok(Holder::Reported(answer.attributes));
         }
         if delegation.recalled_ms.is_some() {
             // In 4.0 the caller may be the holder, about to return the delegation. DELAY would
             // block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
-        match delegation.asked_ms {
+        match delegation.question.map(|question| question.asked_ms) {
             Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Pending(at)),
             Some(_) => {
                 self.recall(key, false, now);
@@ -462,14 +464,36 @@ impl<F: Clone> State<F> {
             }
             None => {}
         }
-        delegation.asked_ms = Some(now);
+        delegation.question = Some(HolderQuestion { asked_ms: now, asker: by });
         let op = CallbackOp::Getattr { file: delegation.key, times: delegation.times };
         self.queue_callback(client, op, Subject::Getattr(key));
         Ok(Holder::Pending(now))
     }
 
+    /// A call has used the holder's answer: the change attribute that it shows. The holder reports
+    /// the same value after each of its changes (§10.4.3).
+    pub(crate) fn use_answer(
+        &mut self,
+        file: &FileKey,
+        by: Option<ClientKey>,
+        own: u64,
+        reported: u64,
+    ) -> u64 {
+        let Some(key) = self.other_holder(file, by) else { return own.max(reported) };
+        let Kind::Delegation(delegation) = &mut self.states[key].kind else {
+            unreachable!("the entry is a delegation")
+        };
+        if let Some(answer) = &mut delegation.answer {
+            answer.is_used = true;
+        }
+        if reported > own && !(mutant("change-of-holder-stays") && delegation.shown_change > 0) {
+            delegation.shown_change = reported.max(delegation.shown_change + 1);
+        }
+        own.max(delegation.shown_change)
+    }
+
     pub(crate) fn has_pending_getattr(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
-        self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
+        self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).question.is_some())
     }
 
     fn other_holder(&self, file: &FileKey, by: Option<ClientKey>) -> Option<StateKey> {
@@ -530,9 +554,13 @@ impl<F: Clone> State<F> {
     ) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
-        delegation.asked_ms = None;
+        let Some(question) = delegation.question.take() else { return };
         match attributes {
-            Some(attributes) => delegation.holder = Some((attributes, now)),
+            Some(attributes) => {
+                let answer =
+                    HolderAnswer { question, answered_ms: now, attributes, is_used: false };
+                delegation.answer = Some(answer);
+            }
             None => self.recall(key, false, now),
         }
     }

@@ -1,8 +1,10 @@
 use vouch_nfs4::op::{NoDelegation, ShareAccess};
 use vouch_nfs4::{Stateid, Status};
+use vouch_vfs::mutant;
 
 use crate::state::effect::HolderAttributes;
-use crate::state::id::FileKey;
+use crate::state::id::{ClientKey, FileKey};
+use crate::state::limits::HOLDER_ATTRIBUTES_MS;
 
 pub(in crate::state) struct Delegation<F> {
     pub(in crate::state) key: FileKey,
@@ -15,8 +17,35 @@ pub(in crate::state) struct Delegation<F> {
     pub(in crate::state) recalled_ms: Option<u64>,
     /// The log has a warning about the recall.
     pub(in crate::state) is_overdue: bool,
-    pub(in crate::state) holder: Option<(HolderAttributes, u64)>,
-    pub(in crate::state) asked_ms: Option<u64>,
+    pub(in crate::state) answer: Option<HolderAnswer>,
+    /// CB_GETATTR is on its way.
+    pub(in crate::state) question: Option<HolderQuestion>,
+    /// Change attribute that others have seen for data that only the holder has.
+    pub(in crate::state) shown_change: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(in crate::state) struct HolderQuestion {
+    pub(in crate::state) asked_ms: u64,
+    pub(in crate::state) asker: Option<ClientKey>,
+}
+
+pub(in crate::state) struct HolderAnswer {
+    pub(in crate::state) question: HolderQuestion,
+    pub(in crate::state) answered_ms: u64,
+    pub(in crate::state) attributes: HolderAttributes,
+    pub(in crate::state) is_used: bool,
+}
+
+impl HolderAnswer {
+    /// The holder may have written since. So the answer serves calls that came before the question,
+    /// and one call of the asker, which may have got DELAY and come again.
+    pub(in crate::state) fn serves(&self, by: Option<ClientKey>, now: u64) -> bool {
+        let HolderQuestion { asked_ms, asker } = self.question;
+        let is_recent = now < self.answered_ms + HOLDER_ATTRIBUTES_MS;
+        let is_new = !self.is_used && asker == by || mutant("holder-is-asked-once-a-second");
+        now < asked_ms || is_new && is_recent
+    }
 }
 
 impl<F> Delegation<F> {

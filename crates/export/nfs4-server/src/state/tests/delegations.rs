@@ -267,10 +267,15 @@ fn delegation_ends_with_silent_client_and_needs_callback_channel() {
 
 #[test]
 fn cb_getattr_asks_holder_for_size_and_change() {
-    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
+    let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
     write_delegation(&mut fixture, &a, 1);
-    let query_holder =
-        |fixture: &mut Fixture, by: &Peer, now| delegated_attributes(fixture, Some(by), false, now);
+    let query_holder = |fixture: &mut Fixture, by: &Peer, now| {
+        let holder = delegated_attributes(fixture, Some(by), false, now);
+        if let Ok(Holder::Reported(reported)) = holder {
+            fixture.state.use_answer(&file(1), Some(by.client), 5, reported.change);
+        }
+        holder
+    };
     assert_eq!(query_holder(&mut fixture, &a, 0), Ok(Holder::None));
     assert_eq!(query_holder(&mut fixture, &b, 0), Ok(Holder::Pending(0)));
     assert!(fixture.state.has_pending_getattr(&file(1), Some(b.client)));
@@ -280,18 +285,31 @@ fn cb_getattr_asks_holder_for_size_and_change() {
         callbacks[..],
         [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]
     ));
-    let reported = HolderAttributes { size: 7, change: 9, accessed: None, modified: None };
-    let answer = CallbackAnswer::Answered {
-        sequence: Status::OK,
-        highest_slot: None,
-        status: Status::OK,
-        attributes: Some(reported),
+    let answer = |size| {
+        let reported = HolderAttributes { size, change: 9, accessed: None, modified: None };
+        let answer = CallbackAnswer::Answered {
+            sequence: Status::OK,
+            highest_slot: None,
+            status: Status::OK,
+            attributes: Some(reported),
+        };
+        (answer, Ok(Holder::Reported(reported)))
     };
-    fixture.state.callback_done(callbacks[0].id, answer, 0);
-    assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Reported(reported)));
+    let (answered, reported) = answer(7);
+    fixture.state.callback_done(callbacks[0].id, answered, 0);
+    assert_eq!(query_holder(&mut fixture, &b, 10), reported);
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     assert_eq!(delegated_attributes(&mut fixture, Some(&b), true, 10), Ok(Holder::None));
-    assert_eq!(query_holder(&mut fixture, &b, 5000), Ok(Holder::Pending(5000)));
+    // The holder may have written since. A call from before the question takes its answer too.
+    assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Pending(10)));
+    let (answered, reported) = answer(8);
+    let callbacks = fixture.callbacks();
+    fixture.state.callback_done(callbacks[0].id, answered, 11);
+    assert_eq!(query_holder(&mut fixture, &c, 9), reported);
+    assert_eq!(query_holder(&mut fixture, &c, 12), Ok(Holder::Pending(12)));
+    // It reports 9 after each change.
+    let shown = |fixture: &mut Fixture| fixture.state.use_answer(&file(1), Some(c.client), 5, 9);
+    assert_eq!((shown(&mut fixture), shown(&mut fixture)), (11, 12));
     let callbacks = fixture.callbacks();
     fixture.answer(&callbacks[0], Status::BADHANDLE);
     assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
