@@ -92,6 +92,14 @@ impl ExportMount {
 
 /// Each namespace or pod has a file of its own by `${namespace}`, `${serviceAccount}` and `${pod}`.
 fn filled(key: &str, file: &str, context: &HashMap<String, String>) -> Result<String, Status> {
+    // Names are unique within their namespace, and a namespace's name has neither of these characters.
+    let has_name = |text: &str| VARIABLES[1..].iter().any(|(name, _)| text.contains(name));
+    let is_within = |end: &&str| file.split_once(*end).is_some_and(|(start, _)| !has_name(start));
+    if has_name(file) && !["${namespace}/", "${namespace}."].iter().any(is_within) {
+        return Err(invalid(&format!(
+            "{key}: other namespaces have equal names; write ${{namespace}}/ or ${{namespace}}. before them"
+        )));
+    }
     let mut text = file.to_owned();
     for (variable, name) in VARIABLES {
         if !text.contains(variable) {
@@ -218,8 +226,16 @@ mod tests {
             (&[("xprtsec", "mtls"), ("tlsCa", "/a")], &[], "tlsCert"),
             (&[("xprtsec", "mtls"), ("tlsCa", "/a")], &secret[..1], "tls.key"),
             (&[], &secret, "xprtsec"),
-            (&[("xprtsec", "tls"), ("tlsCa", "/${pod}")], &[], "no name"),
-            (&[("xprtsec", "tls"), ("tlsCa", "/${serviceAccount}")], &[], "podInfoOnMount"),
+            (&[("xprtsec", "tls"), ("tlsCa", "/${namespace}/${pod}")], &[], "no name"),
+            (
+                &[("xprtsec", "tls"), ("tlsCa", "/${namespace}.${serviceAccount}")],
+                &[],
+                "podInfoOnMount",
+            ),
+            (&[("xprtsec", "tls"), ("tlsCa", "/${pod}")], &[], "equal names"),
+            (&[("xprtsec", "tls"), ("tlsCa", "/${serviceAccount}")], &[], "equal names"),
+            (&[("xprtsec", "tls"), ("tlsCa", "/${namespace}-${pod}")], &[], "equal names"),
+            (&[("xprtsec", "tls"), ("tlsCa", "/${pod}-${namespace}/a")], &[], "equal names"),
             (&[("xprtsec", "tls"), ("tlsCa", "/${node}")], &[], "variables"),
         ] {
             let error = spec(attributes, &[], secrets).unwrap_err();
