@@ -138,6 +138,12 @@ impl Attributes {
         if export.has_pod_tickets && !is_kerberos {
             return Err(invalid("podTickets: they need sec of krb5, krb5i or krb5p"));
         }
+        if export.is_fuse && is_kerberos && !export.has_pod_tickets {
+            return Err(invalid(
+                "podTickets: client: fuse with sec of Kerberos needs \"true\": the mount would use the \
+                 tickets of the node's root",
+            ));
+        }
         known("xprtsec", &export.xprtsec, &["none", "tls", "mtls"])?;
         let has_tls = export.is_fuse && export.has_tls();
         for (key, file) in TLS_FILES.iter().zip(&export.tls) {
@@ -388,5 +394,9 @@ mod tests {
                 "{bad:?}"
             );
         }
+        let mut own = vec![("server", "f"), ("share", "/v"), ("sec", "krb5p"), ("client", "fuse")];
+        assert!(parse(&own).unwrap_err().message().starts_with("podTickets"));
+        own.push(("podTickets", "true"));
+        export(&own);
     }
 }

@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn options_of_the_class_become_those_of_the_client() {
         let flags = ["noexec,nconnect=4", "hard", "acregmax=5", "ro"];
-        let (options, is_own) = spec(&[("sec", "krb5i"), ("port", "2050")], &flags, &[]).unwrap();
+        let (options, is_own) = spec(&[("sec", "sys"), ("port", "2050")], &flags, &[]).unwrap();
         let wanted = [
-            "--sec=krb5i",
+            "--sec=sys",
             "--port=2050",
             "--noexec",
             "--connections=4",
