@@ -338,9 +338,11 @@ impl ControllerService {
         };
         let mut list = vec!["rw".to_owned()];
         list.extend(export.sec.iter().map(|sec| format!("sec={sec}")));
-        list.extend(export.xprtsec.map(|security| format!("xprtsec={security}")));
-        // Under sec=sys, root of the node makes the files and gives them to their users.
-        if export.is_fuse && export.sec.as_deref().is_none_or(|sec| sec == "sys") {
+        list.extend(export.xprtsec.iter().map(|security| format!("xprtsec={security}")));
+        // Under sec=sys, root of the node makes the files and gives them to their users. With mtls, a
+        // certificate names the user.
+        let is_of_certificate = export.xprtsec.as_deref() == Some("mtls");
+        if export.is_fuse && !is_of_certificate && export.sec.as_deref().is_none_or(|sec| sec == "sys") {
             list.push("no_root_squash".into());
         }
         list.extend((!options.is_empty()).then_some(options));
@@ -385,4 +387,37 @@ fn words(volume: &Provisioned) -> String {
 
 pub(crate) fn failed(error: std::io::Error) -> Status {
     Status::internal(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn service(root: &Path) -> ControllerService {
+        let (list, socket) = (root.join("list"), root.join("socket"));
+        let exports = ExportServer::new(root.to_owned(), list, socket, false).unwrap();
+        ControllerService {
+            volumes: Arc::new(ProvisionedVolumes::open(root.join("records")).unwrap()),
+            exports: Some(Arc::new(exports)),
+            operations: Locks::default(),
+            snapshots: Arc::new(Snapshots::open(root.join("snapshots")).unwrap()),
+            pending: Pending::default(),
+        }
+    }
+
+    #[test]
+    fn root_of_a_node_is_believed_only_without_certificates() {
+        let root = tempfile::tempdir().unwrap();
+        let service = service(root.path());
+        let options = |more: &[(&str, &str)]| {
+            let given = [&[("server", "f"), ("client", "fuse")], more].concat();
+            let given = given.iter().map(|(key, value)| ((*key).into(), (*value).into()));
+            service.attributes("v", given.collect()).unwrap().1
+        };
+        assert_eq!(options(&[]), "rw,no_root_squash");
+        assert_eq!(options(&[("xprtsec", "tls")]), "rw,xprtsec=tls,no_root_squash");
+        assert_eq!(options(&[("xprtsec", "mtls")]), "rw,xprtsec=mtls");
+    }
 }
