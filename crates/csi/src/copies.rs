@@ -97,8 +97,11 @@ pub(crate) fn remove(path: &Path) -> Result<(), Status> {
     let is_subvolume = std::os::unix::fs::MetadataExt::ino(&metadata) == 256
         && statfs(&removed).is_ok_and(|found| found.f_type == BTRFS_MAGIC);
     if is_subvolume {
-        let arguments = ["subvolume".as_ref(), "delete".as_ref(), removed.as_os_str()];
-        return run("btrfs", &arguments, NEEDS_BTRFS);
+        // A controller in a container lacks CAP_SYS_ADMIN for `btrfs subvolume delete`. The owner may
+        // empty a subvolume that is not read-only, and Linux 4.18 removes an empty one by rmdir(2).
+        let arguments = ["property", "set", "-t", "subvol"].map(OsStr::new);
+        let arguments = [&arguments[..], &[removed.as_os_str(), "ro".as_ref(), "false".as_ref()]];
+        run("btrfs", &arguments.concat(), NEEDS_BTRFS)?;
     }
     // Pods make directories as deep as they like. remove_dir_all() takes a descriptor for each level, rm(1)
     // does not.

@@ -27,11 +27,27 @@ pub(crate) struct CsiDriver {
 
 impl CsiDriver {
     pub(crate) fn start(site: &TestSite, options: &[&str]) -> CsiDriver {
+        Self::start_by(site, &[], options)
+    }
+
+    /// `starter` is a command that executes its last arguments, as setpriv(1).
+    pub(crate) fn start_by(site: &TestSite, starter: &[&str], options: &[&str]) -> CsiDriver {
         let socket = site.path("csi.sock");
         let socket_text = socket.display().to_string();
         let fixed =
             ["csi", "--socket", &socket_text, "--driver-state", "driver", "--node-id", "127.0.0.1"];
-        let mut command = site.command([&fixed, options].concat());
+        let own = site.command([&fixed, options].concat());
+        let program = own.get_program().to_str().expect("text");
+        let line = [starter, &[program]].concat();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]).args(own.get_args()).current_dir(site.path(""));
+        command.stdin(Stdio::null());
+        for (name, value) in own.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         command.env("VOUCH_RUNTIME_DIR", site.path("run"));
         let (child, line) = crate::test_site::start(&mut command);
         assert!(line.starts_with("serving csi.vouch on "), "{line:?}");

@@ -51,14 +51,21 @@ fn delete(driver: &CsiDriver, volume: &str) {
     driver.call::<DeleteVolumeResponse>("Controller/DeleteVolume", &request).expect("deleted");
 }
 
+/// As in the chart's container.
+fn start_controller(site: &TestSite, options: &[String]) -> CsiDriver {
+    let starter = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"];
+    CsiDriver::start_by(site, &starter, &options.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 fn check(kind: &str) {
     require("root", is_root());
+    require_program("setpriv");
     require_program(&format!("mkfs.{kind}"));
     let site = TestSite::new();
     let _cleared = Cleared(site.path(""));
     on(&site, kind);
     let (_export, options) = served(&site);
-    let driver = start(&site, &options);
+    let driver = start_controller(&site, &options);
     create(&driver, &request("pvc-1", 1 << 20, &[])).expect("created");
     let volume = site.path("volumes/pvc-1");
     fs::create_dir(volume.join("dir")).expect("a directory");
@@ -72,7 +79,7 @@ fn check(kind: &str) {
     fs::write(volume.join("dir/file"), "after").expect("written");
     // Another controller knows it.
     driver.kill();
-    let driver = start(&site, &options);
+    let driver = start_controller(&site, &options);
     assert_eq!(snapshot(&driver, "pvc-1", "s1").expect("the same"), made);
     create(&driver, &request("pvc-2", 1 << 20, &[])).expect("created");
     assert_eq!(snapshot(&driver, "pvc-2", "s1").expect_err("taken").0, ALREADY_EXISTS);
