@@ -114,6 +114,8 @@ impl Controller for ControllerService {
                 "node {node}: its id is no address; start the node's driver with --node-id ADDRESS"
             )));
         }
+        // A copy reads it, and may rely on its having no user.
+        self.pending.refuse(&volume_name(&request.volume_id))?;
         volume.nodes.insert(node);
         self.export(volume).await?;
         Ok(Response::new(ControllerPublishVolumeResponse::default()))
@@ -342,7 +344,10 @@ impl ControllerService {
         // Under sec=sys, root of the node makes the files and gives them to their users. With mtls, a
         // certificate names the user.
         let is_of_certificate = export.xprtsec.as_deref() == Some("mtls");
-        if export.is_fuse && !is_of_certificate && export.sec.as_deref().is_none_or(|sec| sec == "sys") {
+        if export.is_fuse
+            && !is_of_certificate
+            && export.sec.as_deref().is_none_or(|sec| sec == "sys")
+        {
             list.push("no_root_squash".into());
         }
         list.extend((!options.is_empty()).then_some(options));

@@ -8,6 +8,7 @@ use tonic::Status;
 
 use crate::attributes::invalid;
 use crate::controller::{ControllerService, failed, unknown};
+use crate::copies::CopyMethod;
 use crate::csi_v1::list_snapshots_response::Entry;
 use crate::csi_v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use crate::csi_v1::{
@@ -17,7 +18,7 @@ use crate::csi_v1::{
 use crate::exports::ExportServer;
 use crate::mounts::blocking;
 use crate::node::required;
-use crate::provisioned::{Snapshot, Source, id};
+use crate::provisioned::{Provisioned, Snapshot, Source, id};
 
 impl ControllerService {
     pub(crate) async fn make_snapshot(
@@ -42,6 +43,7 @@ impl ControllerService {
             };
         }
         let volume = self.volumes.get(&volume_id).ok_or_else(|| unknown(&volume_id))?;
+        self.refuse_use(&volume_id, &volume)?;
         let (made, source) = (snapshot_name(&snapshot_id), volume_name(&volume_id));
         let pending = self.pending.begin(&made, Some(&source))?;
         drop(lock);
@@ -121,10 +123,26 @@ impl ControllerService {
         }
     }
 
+    /// With reflinks, cp(1) as root follows paths, which a pod could replace by links meanwhile.
+    fn refuse_use(&self, volume_id: &str, volume: &Provisioned) -> Result<(), Status> {
+        match self.copying()?.copy_method()? {
+            CopyMethod::Reflink if !volume.nodes.is_empty() => {
+                Err(Status::failed_precondition(format!(
+                    "{volume_id}: is in use; with reflinks, end its pods first (btrfs copies volumes \
+                     in use)"
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Of a source that may be copied now.
     pub(crate) fn capacity_of(&self, source: &Source) -> Result<i64, Status> {
         match source {
             Source::Volume(id) => {
-                self.volumes.get(id).map(|v| v.capacity_bytes).ok_or_else(|| unknown(id))
+                let volume = self.volumes.get(id).ok_or_else(|| unknown(id))?;
+                self.refuse_use(id, &volume)?;
+                Ok(volume.capacity_bytes)
             }
             Source::Snapshot(id) => self
                 .snapshots

@@ -5,8 +5,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use vouch_csi::csi_v1::volume_content_source::{SnapshotSource, Type, VolumeSource};
 use vouch_csi::csi_v1::*;
 
-use crate::csi::{Cleared, CsiDriver, FAILED_PRECONDITION, NOT_FOUND, mount_processes, run_sanity};
-use crate::csi_exports::{request, served, start};
+use crate::csi::{
+    Cleared, CsiDriver, FAILED_PRECONDITION, NOT_FOUND, capability, mount_processes, run_sanity,
+};
+use crate::csi_exports::{NODE, request, served, start};
 use crate::prelude::*;
 
 const ALREADY_EXISTS: i32 = 6;
@@ -49,6 +51,11 @@ fn create(driver: &CsiDriver, request: &CreateVolumeRequest) -> Result<Volume, (
 fn delete(driver: &CsiDriver, volume: &str) {
     let request = DeleteVolumeRequest { volume_id: volume.into(), ..Default::default() };
     driver.call::<DeleteVolumeResponse>("Controller/DeleteVolume", &request).expect("deleted");
+}
+
+fn delete_snapshot(driver: &CsiDriver, id: &str) {
+    let request = DeleteSnapshotRequest { snapshot_id: id.into(), ..Default::default() };
+    driver.call::<DeleteSnapshotResponse>("Controller/DeleteSnapshot", &request).expect("deleted");
 }
 
 /// As in the chart's container.
@@ -103,18 +110,43 @@ fn check(kind: &str) {
     }
     assert_eq!(fs::read_to_string(volume.join("dir/file")).expect("it"), "after");
 
+    let attach = ControllerPublishVolumeRequest {
+        volume_id: "pvc-2".into(),
+        node_id: NODE.into(),
+        volume_capability: Some(capability()),
+        ..Default::default()
+    };
+    driver
+        .call::<ControllerPublishVolumeResponse>("Controller/ControllerPublishVolume", &attach)
+        .expect("exported");
+    let of_used = from(Type::Volume(VolumeSource { volume_id: "pvc-2".into() }), "of-used", 0);
+    let (taken, cloned) = (snapshot(&driver, "pvc-2", "s2"), create(&driver, &of_used));
+    if kind == "xfs" {
+        assert_eq!(taken.expect_err("in use").0, FAILED_PRECONDITION);
+        assert_eq!(cloned.expect_err("in use").0, FAILED_PRECONDITION);
+    } else {
+        taken.expect("a snapshot");
+        cloned.expect("created");
+        delete(&driver, "of-used");
+        delete_snapshot(&driver, "s2");
+    }
+    let detach = ControllerUnpublishVolumeRequest {
+        volume_id: "pvc-2".into(),
+        node_id: NODE.into(),
+        ..Default::default()
+    };
+    driver
+        .call::<ControllerUnpublishVolumeResponse>("Controller/ControllerUnpublishVolume", &detach)
+        .expect("no longer exported");
+
     // A snapshot outlives its volume.
     delete(&driver, "pvc-1");
     let listed: ListSnapshotsResponse =
         driver.call("Controller/ListSnapshots", &ListSnapshotsRequest::default()).expect("a list");
     assert_eq!(listed.entries[0].snapshot.as_ref(), Some(&made));
     create(&driver, &from(of_snapshot(), "later", 0)).expect("created");
-    let ended = DeleteSnapshotRequest { snapshot_id: "s1".into(), ..Default::default() };
-    for _ in 0..2 {
-        driver
-            .call::<DeleteSnapshotResponse>("Controller/DeleteSnapshot", &ended)
-            .expect("deleted");
-    }
+    delete_snapshot(&driver, "s1");
+    delete_snapshot(&driver, "s1");
     ["pvc-2", "restored", "cloned", "later"].iter().for_each(|volume| delete(&driver, volume));
     assert_eq!((site.count("volumes"), site.count("volumes/.snapshots")), (2, 0));
 }
