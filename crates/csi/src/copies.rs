@@ -64,38 +64,55 @@ pub(crate) fn copy(
     let partial = to.with_extension(PARTIAL);
     remove(&partial)?;
     remove(to)?;
+    let copied = fill(method, from, &partial, is_read_only).and_then(|()| show(&partial, to));
+    if copied.is_err() {
+        // The next attempt may never come.
+        drop(remove(&partial));
+    }
+    copied
+}
+
+fn fill(method: CopyMethod, from: &Path, partial: &Path, is_read_only: bool) -> Result<(), Status> {
     match method {
         CopyMethod::Subvolume => {
             let mut arguments: Vec<&OsStr> = vec!["subvolume".as_ref(), "snapshot".as_ref()];
             arguments.extend(is_read_only.then_some(OsStr::new("-r")));
             arguments.extend([from.as_os_str(), partial.as_os_str()]);
-            run("btrfs", &arguments, NEEDS_BTRFS)?;
+            run("btrfs", &arguments, NEEDS_BTRFS)
         }
         CopyMethod::Reflink => {
             let options = ["--archive", "--reflink=always", "--one-file-system", "-T", "--"];
             let mut arguments: Vec<&OsStr> = options.iter().map(OsStr::new).collect();
             arguments.extend([from.as_os_str(), partial.as_os_str()]);
-            run("cp", &arguments, NEEDS_COREUTILS)?;
+            run("cp", &arguments, NEEDS_COREUTILS)
         }
     }
+}
+
+fn show(partial: &Path, to: &Path) -> Result<(), Status> {
     let parent = to.parent().unwrap_or(Path::new("/"));
     let sync = || rustix::fs::syncfs(File::open(parent)?).map_err(io::Error::from);
     sync().map_err(|error| at(to, error))?;
-    fs::rename(&partial, to).map_err(|error| at(to, error))?;
+    fs::rename(partial, to).map_err(|error| at(to, error))?;
     File::open(parent).and_then(|parent| parent.sync_all()).map_err(|error| at(to, error))
 }
 
 /// Of a volume or a copy. An interrupted removal continues with the next one.
 pub(crate) fn remove(path: &Path) -> Result<(), Status> {
     let removed = path.with_extension(REMOVED);
+    remove_renamed(&removed)?;
     match fs::rename(path, &removed) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at(path, error)),
-        _ => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(at(path, error)),
+        Ok(()) => remove_renamed(&removed),
     }
-    let Ok(metadata) = fs::symlink_metadata(&removed) else { return Ok(()) };
+}
+
+fn remove_renamed(removed: &Path) -> Result<(), Status> {
+    let Ok(metadata) = fs::symlink_metadata(removed) else { return Ok(()) };
     // The root of a subvolume has this number.
     let is_subvolume = std::os::unix::fs::MetadataExt::ino(&metadata) == 256
-        && statfs(&removed).is_ok_and(|found| found.f_type == BTRFS_MAGIC);
+        && statfs(removed).is_ok_and(|found| found.f_type == BTRFS_MAGIC);
     if is_subvolume {
         // A controller in a container lacks CAP_SYS_ADMIN for `btrfs subvolume delete`. The owner may
         // empty a subvolume that is not read-only, and Linux 4.18 removes an empty one by rmdir(2).
@@ -107,6 +124,18 @@ pub(crate) fn remove(path: &Path) -> Result<(), Status> {
     // does not.
     let options = ["-rf", "--one-file-system", "--"].map(OsStr::new);
     run("rm", &[&options[..], &[removed.as_os_str()]].concat(), NEEDS_COREUTILS)
+}
+
+/// What a killed controller has left in `directory`.
+pub(crate) fn remove_interrupted(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let is_left = path.extension().is_some_and(|end| end == PARTIAL || end == REMOVED);
+        if is_left && let Err(status) = remove(&path) {
+            tracing::warn!("{}", status.message());
+        }
+    }
+    Ok(())
 }
 
 fn at(path: &Path, error: io::Error) -> Status {
@@ -172,6 +201,17 @@ const NEEDS_COREUTILS: &str = "the image needs coreutils";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_copy_leaves_nothing() {
+        // A tmpfs has no reflinks.
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("file"), "text").unwrap();
+        copy(CopyMethod::Reflink, &from, &to, false).unwrap_err();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn source_is_read_by_many_and_made_by_one() {

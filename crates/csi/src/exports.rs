@@ -32,6 +32,10 @@ impl ExportServer {
     /// # Errors
     /// If nothing can be written to `root`.
     pub fn new(root: PathBuf, list: PathBuf, socket: PathBuf, has_quota: bool) -> io::Result<Self> {
+        copies::remove_interrupted(&root)?;
+        if root.join(SNAPSHOTS).exists() {
+            copies::remove_interrupted(&root.join(SNAPSHOTS))?;
+        }
         let copy_method = CopyMethod::detect(&root)?;
         Ok(Self { root, list, socket, has_quota, copy_method })
     }
@@ -188,6 +192,19 @@ mod tests {
             let wanted = format!("\"/srv/v/a\" 10.0.0.1({options}) 10.0.0.2({options})");
             assert_eq!(lines, [wanted]);
         }
+    }
+
+    #[test]
+    fn start_removes_interrupted_work() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["a", "b.partial/c", "b.removed/c", ".snapshots/s.partial/c", ".snapshots/t"] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        let (list, socket) = (root.path().join("list"), root.path().join("socket"));
+        ExportServer::new(root.path().into(), list, socket, false).unwrap();
+        let left = [root.path().into(), root.path().join(".snapshots")]
+            .map(|directory: PathBuf| fs::read_dir(directory).unwrap().count());
+        assert_eq!(left, [2, 1]);
     }
 
     #[test]
