@@ -25,8 +25,15 @@ pub(crate) fn is_in(secrets: &HashMap<String, String>, file: &str) -> bool {
 /// Writes the files of one mount into `root`/`key`. A process that reads them meanwhile sees old or new
 /// ones.
 pub(crate) fn store(root: &Path, key: &str, secrets: &HashMap<String, String>) -> io::Result<()> {
-    if !FILES.iter().any(|(file, _)| is_in(secrets, file)) {
+    // A key alone is no identity, and its mount may be other pods' too.
+    if !["ca.crt", "tls.crt"].iter().any(|file| is_in(secrets, file)) {
         return Ok(());
+    }
+    // All pods of a node share the memory.
+    let is_long = |file: &str| secrets.get(file).is_some_and(|text| text.len() > FILE_LEN_MAX);
+    if let Some((file, _)) = FILES.iter().find(|(file, _)| is_long(file)) {
+        let why = format!("{file} of the Secret is longer than {FILE_LEN_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     DirBuilder::new().recursive(true).mode(0o700).create(root)?;
     if statfs(root)?.f_type != TMPFS_MAGIC {
@@ -55,4 +62,21 @@ pub(crate) fn options(directory: &Path) -> Vec<OsString> {
         .collect()
 }
 
+const FILE_LEN_MAX: usize = 64 << 10;
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_no_long_file_and_no_key_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().join("secrets");
+        let secret = |file: &str, len| HashMap::from([(file.to_owned(), "x".repeat(len))]);
+        store(&root, "k", &secret("tls.key", 1)).unwrap();
+        let error = store(&root, "k", &secret("tls.crt", FILE_LEN_MAX + 1)).unwrap_err();
+        assert!(error.to_string().starts_with("tls.crt "), "{error}");
+        assert!(!root.exists());
+    }
+}
