@@ -138,7 +138,7 @@ fn option(flag: &str) -> Result<Option<String>, Status> {
         | "tls-name" | "io-size" | "read-ahead" | "write-buffer" => (name, true),
         _ => {
             return Err(invalid(&format!(
-                "mountOptions: {flag}: client: fuse does not have it; docs/kubernetes.md lists its options"
+                "mountOptions: {flag}: client: fuse does not have it; docs/kubernetes-exports.md lists its options"
             )));
         }
     };
