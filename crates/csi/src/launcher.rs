@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -165,12 +166,19 @@ fn command_line(
         ]
         .map(OsString::from)
         .into_iter()
-        .chain([format!("--unit=vouch-csi-{key}-{}", std::process::id()).into(), "--".into()])
+        .chain([unit(key).into(), "--".into()])
         .collect(),
     };
     line.push(program.into());
     line.extend(arguments.iter().cloned());
     line
+}
+
+/// The former mount of the same key may still be ending.
+fn unit(key: &str) -> String {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    let number = STARTED.fetch_add(1, Ordering::Relaxed);
+    format!("--unit=vouch-csi-{key}-{}-{number}", std::process::id())
 }
 
 /// Of version 1: systemd moves a scope in the hierarchies of some controllers only. A process that stays
@@ -243,6 +251,7 @@ mod tests {
             "{line}"
         );
         assert!(line.ends_with(" -- /p/vouch mount @a"), "{line}");
+        assert_ne!(unit("k"), unit("k"));
     }
 
     #[test]
