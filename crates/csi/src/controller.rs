@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tokio::sync::OwnedMutexGuard;
 use tonic::{Request, Response, Status};
 
 use crate::attributes::{Attributes, invalid};
@@ -76,7 +77,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let volume_id = request.into_inner().volume_id;
         required("volume_id", &volume_id)?;
-        let _lock = self.operations.lock("").await;
+        let lock = self.operations.lock("").await;
         let Some(volume) = self.volumes.get(&volume_id) else {
             return Ok(Response::new(DeleteVolumeResponse {}));
         };
@@ -89,6 +90,7 @@ impl Controller for ControllerService {
         self.pending.refuse(&volume_name(&volume_id))?;
         let (volumes, exports) = (self.volumes.clone(), self.exports.clone());
         blocking(move || {
+            let _lock = lock;
             exports.map_or(Ok(()), |exports| exports.delete(&volume_id))?;
             volumes.remove(&volume_id).map_err(failed)
         })
@@ -104,7 +106,7 @@ impl Controller for ControllerService {
         required("volume_id", &request.volume_id)?;
         required("node_id", &request.node_id)?;
         mount_flags(request.volume_capability.as_ref())?;
-        let _lock = self.operations.lock("").await;
+        let lock = self.operations.lock("").await;
         let Some(mut volume) = self.volumes.get(&request.volume_id) else {
             return Err(unknown(&request.volume_id));
         };
@@ -117,7 +119,7 @@ impl Controller for ControllerService {
         // A copy reads it, and may rely on its having no user.
         self.pending.refuse(&volume_name(&request.volume_id))?;
         volume.nodes.insert(node);
-        self.export(volume).await?;
+        self.export(volume, lock).await?;
         Ok(Response::new(ControllerPublishVolumeResponse::default()))
     }
 
@@ -127,10 +129,10 @@ impl Controller for ControllerService {
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
         let request = request.into_inner();
         required("volume_id", &request.volume_id)?;
-        let _lock = self.operations.lock("").await;
+        let lock = self.operations.lock("").await;
         if let Some(mut volume) = self.volumes.get(&request.volume_id) {
             volume.nodes.retain(|node| !request.node_id.is_empty() && *node != request.node_id);
-            self.export(volume).await?;
+            self.export(volume, lock).await?;
         }
         Ok(Response::new(ControllerUnpublishVolumeResponse {}))
     }
@@ -232,13 +234,13 @@ impl Controller for ControllerService {
             .capacity_range
             .ok_or_else(|| invalid("capacity_range is missing"))?
             .required_bytes;
-        let _lock = self.operations.lock("").await;
+        let lock = self.operations.lock("").await;
         let Some(mut volume) = self.volumes.get(&request.volume_id) else {
             return Err(unknown(&request.volume_id));
         };
         if wanted > volume.capacity_bytes {
             volume.capacity_bytes = wanted;
-            self.export(volume.clone()).await?;
+            self.export(volume.clone(), lock).await?;
         }
         Ok(Response::new(ControllerExpandVolumeResponse {
             capacity_bytes: volume.capacity_bytes,
@@ -355,10 +357,11 @@ impl ControllerService {
     }
 
     /// Stores the volume's nodes, and exports it to them. Also where nothing changes: the server may not
-    /// have answered before.
-    async fn export(&self, volume: Provisioned) -> Result<(), Status> {
+    /// have answered before. `lock` is held until it is done, also if the caller gave up waiting.
+    async fn export(&self, volume: Provisioned, lock: OwnedMutexGuard<()>) -> Result<(), Status> {
         let (volumes, exports) = (self.volumes.clone(), self.exports.clone());
         blocking(move || {
+            let _lock = lock;
             volumes.put(volume).map_err(failed)?;
             exports.map_or(Ok(()), |exports| exports.publish(&volumes))
         })
@@ -396,6 +399,7 @@ pub(crate) fn failed(error: std::io::Error) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
     use std::path::Path;
 
     use super::*;
@@ -424,5 +428,36 @@ mod tests {
         assert_eq!(options(&[]), "rw,no_root_squash");
         assert_eq!(options(&[("xprtsec", "tls")]), "rw,xprtsec=tls,no_root_squash");
         assert_eq!(options(&[("xprtsec", "mtls")]), "rw,xprtsec=mtls");
+    }
+
+    #[tokio::test]
+    async fn lock_lasts_as_long_as_its_work() {
+        let root = tempfile::tempdir().unwrap();
+        let service = service(root.path());
+        let server = UnixListener::bind(root.path().join("socket")).unwrap();
+        let volume = Provisioned {
+            name: "v".into(),
+            capacity_bytes: 0,
+            attributes: BTreeMap::new(),
+            export_options: "rw".into(),
+            nodes: ["192.0.2.1".to_owned()].into(),
+            source: None,
+        };
+        service.volumes.put(volume).unwrap();
+        let request = ControllerUnpublishVolumeRequest {
+            volume_id: "v".into(),
+            node_id: "192.0.2.1".into(),
+            ..Default::default()
+        };
+        let call = service.controller_unpublish_volume(Request::new(request));
+        let connected = tokio::task::spawn_blocking(move || server.accept());
+        // The server does not answer, and the caller gives up.
+        let connection = tokio::select! {
+            connection = connected => connection.unwrap().unwrap(),
+            answer = call => panic!("{answer:?}"),
+        };
+        assert!(!service.operations.is_free(""));
+        drop(connection);
+        drop(service.operations.lock("").await);
     }
 }

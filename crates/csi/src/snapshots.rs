@@ -66,7 +66,7 @@ impl ControllerService {
 
     pub(crate) async fn remove_snapshot(&self, snapshot_id: &str) -> Result<(), Status> {
         required("snapshot_id", snapshot_id)?;
-        let _lock = self.operations.lock("").await;
+        let lock = self.operations.lock("").await;
         if self.snapshots.get(snapshot_id).is_none() {
             return Ok(());
         }
@@ -74,6 +74,7 @@ impl ControllerService {
         let (exports, snapshots) = (self.copying()?, self.snapshots.clone());
         let snapshot_id = snapshot_id.to_owned();
         blocking(move || {
+            let _lock = lock;
             exports.delete_snapshot(&snapshot_id)?;
             snapshots.remove(&snapshot_id).map_err(failed)
         })
