@@ -403,6 +403,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::csi_v1::volume_capability::{AccessType, MountVolume};
 
     fn service(root: &Path) -> ControllerService {
         let (list, socket) = (root.join("list"), root.join("socket"));
@@ -413,6 +414,17 @@ mod tests {
             operations: Locks::default(),
             snapshots: Arc::new(Snapshots::open(root.join("snapshots")).unwrap()),
             pending: Pending::default(),
+        }
+    }
+
+    fn volume() -> Provisioned {
+        Provisioned {
+            name: "v".into(),
+            capacity_bytes: 0,
+            attributes: BTreeMap::new(),
+            export_options: "rw".into(),
+            nodes: ["192.0.2.1".to_owned()].into(),
+            source: None,
         }
     }
 
@@ -431,19 +443,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn volume_that_is_copied_gets_no_user() {
+        let root = tempfile::tempdir().unwrap();
+        let service = service(root.path());
+        service.volumes.put(volume()).unwrap();
+        let _copy = service.pending.begin("volume w", Some("volume v")).unwrap();
+        let request = ControllerPublishVolumeRequest {
+            volume_id: "v".into(),
+            node_id: "192.0.2.2".into(),
+            volume_capability: Some(VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+                access_mode: None,
+            }),
+            ..Default::default()
+        };
+        let refused = service.controller_publish_volume(Request::new(request)).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Aborted);
+        assert_eq!(service.volumes.get("v").unwrap().nodes.len(), 1);
+    }
+
+    #[tokio::test]
     async fn lock_lasts_as_long_as_its_work() {
         let root = tempfile::tempdir().unwrap();
         let service = service(root.path());
         let server = UnixListener::bind(root.path().join("socket")).unwrap();
-        let volume = Provisioned {
-            name: "v".into(),
-            capacity_bytes: 0,
-            attributes: BTreeMap::new(),
-            export_options: "rw".into(),
-            nodes: ["192.0.2.1".to_owned()].into(),
-            source: None,
-        };
-        service.volumes.put(volume).unwrap();
+        service.volumes.put(volume()).unwrap();
         let request = ControllerUnpublishVolumeRequest {
             volume_id: "v".into(),
             node_id: "192.0.2.1".into(),
