@@ -5,15 +5,14 @@
 //! Kerberos files: programs of the realm get [`Kdc::environment`].
 
 use std::ffi::OsString;
-use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::require;
+use crate::{free_port, output_with, require};
 
 pub const REALM: &str = "VOUCH.TEST";
 
@@ -355,21 +354,7 @@ impl Kdc {
     }
 
     fn run(&self, program: &str, args: &[&str], input: &str) -> Output {
-        let mut command = self.program(program);
-        let mut child = command
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the file exists");
-        child
-            .stdin
-            .take()
-            .expect("piped")
-            .write_all(input.as_bytes())
-            .expect("the child reads its input");
-        child.wait_with_output().expect("the child runs")
+        output_with(self.program(program).args(args), input)
     }
 
     fn ok(&self, program: &str, args: &[&str], input: &str) {
@@ -392,9 +377,4 @@ fn find(program: &str) -> Option<PathBuf> {
         .chain(more)
         .map(|dir| dir.join(program))
         .find(|path| path.is_file())
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
-    listener.local_addr().expect("bound").port()
 }

@@ -1,10 +1,8 @@
 //! slapd(8) on a Unix socket, with the schema of MIT Kerberos: the directory of a realm, whose KDC
 //! then knows to which services a principal may delegate.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::kdc::{Directory, Kdc, REALM};
 use crate::require;
@@ -82,29 +80,14 @@ impl Drop for LdapRealm {
 }
 
 pub fn wait_for(socket: &PathBuf) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while std::os::unix::net::UnixStream::connect(socket).is_err() {
-        assert!(Instant::now() < end, "slapd does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let connects = || std::os::unix::net::UnixStream::connect(socket).is_ok();
+    crate::within(60, "slapd does not start", connects);
 }
 
 pub fn change(directory: &Directory, program: &str, text: &str) {
     let Directory { url, administrator, password, .. } = directory;
     let mut command = Command::new(program);
     command.args(["-H", url, "-x", "-D", administrator, "-w", password]);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the file exists");
-    child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(text.as_bytes())
-        .expect("the child reads its input");
-    let out = child.wait_with_output().expect("the child runs");
+    let out = crate::output_with(&mut command, text);
     assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
 }

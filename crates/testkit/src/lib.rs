@@ -1,6 +1,11 @@
-//! Real peers for tests. Each one has its own directory and free ports, and ends when it is dropped.
+//! Helpers of tests, and real peers. Each peer has its own directory and free ports, and ends when it is
+//! dropped.
 
 #![allow(missing_docs, reason = "an internal crate documents what a name does not say")]
+
+use std::io::{self, Read, Write as _};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 pub mod cephfs_cluster;
 pub mod kdc;
@@ -49,6 +54,91 @@ macro_rules! assert_contains {
         $(assert!(text.contains($part), "{:?} is missing: {text}", $part);)+
         $($(assert!(!text.contains($absent), "{:?} is there: {text}", $absent);)+)?
     }};
+}
+
+/// Polls. False if it does not hold within the limit.
+pub fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+pub fn within(seconds: u64, otherwise: &str, holds: impl FnMut() -> bool) {
+    assert!(eventually(Duration::from_secs(seconds), holds), "{otherwise}");
+}
+
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// Runs a command line quietly. True if it succeeds.
+pub fn run(line: &str) -> bool {
+    let words = words(line);
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command with this input.
+pub fn output_with(command: &mut Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(input.as_bytes()).expect("the child reads its input");
+    drop(stdin);
+    child.wait_with_output().expect("the child ends")
+}
+
+/// The command in a network namespace.
+pub fn in_namespace(namespace: &str, command: &Command) -> Command {
+    let mut there = Command::new("ip");
+    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    there.stdin(Stdio::null());
+    there
+}
+
+/// An RPC record of one fragment, without its mark.
+pub fn read_record(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark)?;
+    let mut record = vec![0; (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize];
+    stream.read_exact(&mut record)?;
+    Ok(record)
+}
+
+pub struct SplitMix64(pub u64);
+
+impl SplitMix64 {
+    pub fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.draw() % sides.max(1)
+    }
+
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.roll(count) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len() as u64) as usize]
+    }
+}
+
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = SplitMix64(seed);
+    (0..len.div_ceil(8)).flat_map(|_| random.draw().to_le_bytes()).take(len).collect()
 }
 
 /// Fails the test without a thing of this machine that it needs.
