@@ -183,8 +183,6 @@ pub(crate) fn refused(status: Status) -> Outcome {
     }
 }
 
-const CHANGE: Bitmap = Bitmap::of(&[3]);
-
 /// Content of one cell, None beyond the end.
 pub(crate) async fn read(
     client: &Client,
@@ -194,9 +192,7 @@ pub(crate) async fn read(
 ) -> Result<Vec<u8>, CallError> {
     let args = ReadArgs { stateid: Stateid::ANONYMOUS, offset, count };
     let reply = client.compound().putfh(file).op(&Args::Read(args)).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    match results.next_ok()? {
+    match reply.result_after(&[Op::PUTFH])? {
         Results::Read(Ok(ok)) => Ok(ok.data.to_vec()),
         _ => Err(CallError::Mismatch("expected the result of READ")),
     }
@@ -211,9 +207,7 @@ pub(crate) async fn write(
 ) -> Result<(bool, u64), CallError> {
     let args = WriteArgs { stateid, offset, stable, data: Bytes(data) };
     let reply = client.compound().cached().putfh(file).op(&Args::Write(args)).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    match results.next_ok()? {
+    match reply.result_after(&[Op::PUTFH])? {
         Results::Write(Ok(ok)) if ok.count as usize == data.len() => {
             Ok((ok.committed != StableHow::Unstable, u64::from_be_bytes(ok.verifier.0)))
         }
@@ -224,9 +218,7 @@ pub(crate) async fn write(
 pub(crate) async fn commit(client: &Client, file: &Filehandle) -> Result<u64, CallError> {
     let args = CommitArgs { offset: 0, count: 0 };
     let reply = client.compound().putfh(file).op(&Args::Commit(args)).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    match results.next_ok()? {
+    match reply.result_after(&[Op::PUTFH])? {
         Results::Commit(Ok(ok)) => Ok(u64::from_be_bytes(ok.verifier.0)),
         _ => Err(CallError::Mismatch("expected the result of COMMIT")),
     }
@@ -276,26 +268,32 @@ pub(crate) async fn set_acl(client: &Client, file: &Filehandle, uid: u64) -> Res
 async fn get<T>(
     client: &Client,
     file: &Filehandle,
-    wanted: u32,
-    read: impl FnOnce(&Attributes<'_>) -> Option<T>,
-) -> Result<Option<T>, CallError> {
-    let reply = client.compound().putfh(file).getattr(Bitmap::of(&[wanted])).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
-        return Err(CallError::Mismatch("expected the result of GETATTR"));
-    };
-    Ok(read(&ok.attrs.attributes()?))
+    wanted: &[u32],
+    read: impl FnOnce(&Attributes<'_>) -> T,
+) -> Result<T, CallError> {
+    let reply = client.compound().putfh(file).getattr(Bitmap::of(wanted)).send().await?;
+    read_attributes(&reply, &[Op::PUTFH], read)
+}
+
+fn read_attributes<T>(
+    reply: &Reply,
+    after: &[Op],
+    read: impl FnOnce(&Attributes<'_>) -> T,
+) -> Result<T, CallError> {
+    match reply.result_after(after)? {
+        Results::Getattr(Ok(ok)) => Ok(read(&ok.attrs.attributes()?)),
+        _ => Err(CallError::Mismatch("expected the result of GETATTR")),
+    }
 }
 
 pub(crate) async fn mode(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
-    get(client, file, 33, |attributes| attributes.mode.map(u64::from)).await
+    get(client, file, &[33], |attributes| attributes.mode.map(u64::from)).await
 }
 
 /// The user of the only named entry.
 pub(crate) async fn acl(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
     let user = |who: &[u8]| std::str::from_utf8(who).ok()?.split('@').next()?.parse().ok();
-    get(client, file, 12, |attributes| {
+    get(client, file, &[12], |attributes| {
         attributes.acl.as_ref()?.0.iter().find_map(|entry| user(entry.who.0))
     })
     .await
@@ -303,11 +301,11 @@ pub(crate) async fn acl(client: &Client, file: &Filehandle) -> Result<Option<u64
 
 /// Names of the file.
 pub(crate) async fn links(client: &Client, file: &Filehandle) -> Result<Option<u64>, CallError> {
-    get(client, file, 35, |attributes| attributes.numlinks.map(u64::from)).await
+    get(client, file, &[35], |attributes| attributes.numlinks.map(u64::from)).await
 }
 
 pub(crate) async fn lease_s(client: &Client, file: &Filehandle) -> Result<Option<u32>, CallError> {
-    get(client, file, 10, |attributes| attributes.lease_time_s).await
+    get(client, file, &[10], |attributes| attributes.lease_time_s).await
 }
 
 /// Change attribute and size.
@@ -315,14 +313,10 @@ pub(crate) async fn attributes(
     client: &Client,
     file: &Filehandle,
 ) -> Result<(Option<u64>, u64), CallError> {
-    let reply = client.compound().putfh(file).getattr(CHANGE.with(4)).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
-        return Err(CallError::Mismatch("expected the result of GETATTR"));
-    };
-    let attributes = ok.attrs.attributes()?;
-    Ok((attributes.change.map(|change| change.0), attributes.size.unwrap_or(0)))
+    get(client, file, &[3, 4], |attributes| {
+        (attributes.change.map(|change| change.0), attributes.size.unwrap_or(0))
+    })
+    .await
 }
 
 /// File id of a name.
@@ -331,19 +325,14 @@ pub(crate) async fn lookup(
     directory: &Filehandle,
     name: &str,
 ) -> Result<u64, CallError> {
-    let reply: Reply = client
+    let reply = client
         .compound()
         .putfh(directory)
         .op(&Args::Lookup(LookupArgs { name: Name(name.as_bytes()) }))
         .getattr(Bitmap::of(&[20]))
         .send()
         .await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH, Op::LOOKUP])?;
-    let Results::Getattr(Ok(ok)) = results.next_ok()? else {
-        return Err(CallError::Mismatch("expected the result of GETATTR"));
-    };
-    Ok(ok.attrs.attributes()?.fileid.unwrap_or(0))
+    read_attributes(&reply, &[Op::PUTFH, Op::LOOKUP], |found| found.fileid.unwrap_or(0))
 }
 
 /// Notifications are not requested. `None`: not granted.
@@ -362,9 +351,7 @@ pub(crate) async fn get_dir_delegation(
     };
     let compound = client.compound().cached().putfh(directory);
     let reply = compound.op(&Args::GetDirDelegation(args)).send().await?;
-    let mut results = reply.results();
-    results.skip(&[Op::PUTFH])?;
-    match results.next_ok()? {
+    match reply.result_after(&[Op::PUTFH])? {
         Results::GetDirDelegation(Ok(GetDirDelegationReply::Granted(ok))) => Ok(Some(ok.stateid)),
         Results::GetDirDelegation(Ok(GetDirDelegationReply::Unavailable(_))) => Ok(None),
         _ => Err(CallError::Mismatch("expected the result of GET_DIR_DELEGATION")),
@@ -393,9 +380,7 @@ pub(crate) async fn list(
         let wanted = Bitmap::of(&[20]);
         let args = ReaddirArgs { cookie, verifier, dir_count: max_count, max_count, wanted };
         let reply = client.compound().putfh(directory).op(&Args::Readdir(args)).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        let Results::Readdir(Ok(ok)) = results.next_ok()? else {
+        let Results::Readdir(Ok(ok)) = reply.result_after(&[Op::PUTFH])? else {
             return Err(CallError::Mismatch("expected the result of READDIR"));
         };
         let before = names.len();
@@ -415,6 +400,6 @@ pub(crate) async fn list(
 
 /// The server says that change attributes only grow.
 pub(crate) async fn changes_grow(client: &Client, file: &Filehandle) -> Result<bool, CallError> {
-    let kind = get(client, file, 79, |attributes| attributes.change_attr_type).await?;
+    let kind = get(client, file, &[79], |attributes| attributes.change_attr_type).await?;
     Ok(kind == Some(ChangeAttrType::MONOTONIC_INCR))
 }

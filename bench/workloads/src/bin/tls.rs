@@ -14,10 +14,10 @@ use vouch_benches::OrExit as _;
 use vouch_benches::servers::Server;
 use vouch_benches::tls_servers::Certificates;
 use vouch_nfs4::{PROGRAM, VERSION};
-use vouch_oncrpc::{Call, Flavor, OpaqueAuth, begin_record, end_record};
+use vouch_oncrpc::{Call, Flavor, OpaqueAuth};
 use vouch_rpc_tls::credentials::{ClientFiles, client_config};
 use vouch_rpc_tls::{ClientConfig, Handshake, STARTTLS, ServerName, Step, TlsStream};
-use vouch_xdr::Writer;
+use vouch_testkit::read_record;
 
 #[derive(Parser)]
 #[command(about = "Measure TLS handshakes and idle connections of vouch export")]
@@ -153,7 +153,7 @@ impl Subject {
         stream.set_nodelay(true).or_exit("set TCP_NODELAY");
         if self.kind == Kind::Export {
             stream.write_all(&call(Flavor::TLS)).or_exit("send the TLS probe");
-            let reply = record(&mut stream);
+            let reply = read_record(&mut stream).or_exit("read a reply");
             assert!(
                 reply.windows(STARTTLS.len()).any(|part| part == STARTTLS),
                 "the server offers TLS"
@@ -163,7 +163,7 @@ impl Subject {
         match self.kind {
             Kind::Export => {
                 stream.write_all(&call(Flavor::NONE)).or_exit("send a call");
-                record(&mut stream);
+                read_record(&mut stream).or_exit("read a reply");
             }
             Kind::Web => {
                 stream.write_all(b"GET / HTTP/1.0\r\n\r\n").or_exit("send a request");
@@ -212,27 +212,6 @@ fn measure_idle(subject: &Subject, count: usize) {
 
 /// A NULL call with its record mark.
 fn call(flavor: Flavor) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor, body: &[] };
-    Call {
-        xid: 1,
-        program: PROGRAM,
-        version: VERSION,
-        procedure: 0,
-        cred,
-        verf: OpaqueAuth::NONE,
-        args: &[],
-    }
-    .encode(&mut w);
-    end_record(w.bytes_mut(), start, 0);
-    w.into_bytes()
-}
-
-fn record(stream: &mut impl Read) -> Vec<u8> {
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).or_exit("read a reply");
-    let mut record = vec![0; (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize];
-    stream.read_exact(&mut record).or_exit("read a reply");
-    record
+    vouch_oncrpc::record(|w| Call { cred, ..Call::new(1, (PROGRAM, VERSION), 0, &[]) }.encode(w))
 }

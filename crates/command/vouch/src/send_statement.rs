@@ -4,13 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
-use vouch_oncrpc::{
-    Accepted, Call, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record,
-};
+use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, ReplyBody};
 use vouch_tree::TreeName;
 use vouch_tree::protocol::{PROGRAM, Procedure, PutStatementArgs, PutStatementResult, VERSION};
 use vouch_tree::statement::KeyStatement;
-use vouch_xdr::{Writer, Xdr as _};
+use vouch_xdr::Xdr as _;
 
 use crate::exit::{Failure, Outcome};
 
@@ -54,15 +52,8 @@ fn call(stream: &mut TcpStream, statement: &KeyStatement) -> Result<PutStatement
         .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
         .map_err(io)?;
     let args = PutStatementArgs { statement: statement.to_xdr() }.to_xdr();
-    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    let procedure = Procedure::PutStatement as u32;
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    Call { xid: XID, program: PROGRAM, version: VERSION, procedure, cred, verf, args: &args }
-        .encode(&mut w);
-    let mut record = w.into_bytes();
-    end_record(&mut record, start, 0);
-    stream.write_all(&record).map_err(io)?;
+    let call = Call::new(XID, (PROGRAM, VERSION), Procedure::PutStatement as u32, &args);
+    stream.write_all(&vouch_oncrpc::record(|w| call.encode(w))).map_err(io)?;
 
     let mut records = RecordReader::new(REPLY_LEN_MAX);
     let mut buffer = [0; REPLY_LEN_MAX];

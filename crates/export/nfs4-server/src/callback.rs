@@ -63,16 +63,8 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
     let mut record = Writer::new();
     let procedure = if null { PROC_NULL } else { PROC_COMPOUND };
     let args = args.into_bytes();
-    Call {
-        xid,
-        program: callback.program,
-        version: CALLBACK_VERSION,
-        procedure,
-        cred,
-        verf: OpaqueAuth::NONE,
-        args: &args,
-    }
-    .encode(&mut record);
+    Call { cred, ..Call::new(xid, (callback.program, CALLBACK_VERSION), procedure, &args) }
+        .encode(&mut record);
     Effect::Callback {
         id: callback.id,
         to: callback.to,

@@ -174,9 +174,7 @@ impl Comparison {
 
 async fn lookup(client: &Client, directory: &Filehandle, name: &[u8]) -> Result<Filehandle, Error> {
     let reply = client.compound().putfh(directory).lookup(name).getfh().send().await?;
-    let mut results = reply.results();
-    results.skip(&[vouch_nfs4::op::Op::PUTFH, vouch_nfs4::op::Op::LOOKUP])?;
-    match results.next_ok()? {
+    match reply.result_after(&[vouch_nfs4::op::Op::PUTFH, vouch_nfs4::op::Op::LOOKUP])? {
         vouch_nfs4::op::Results::Getfh(Ok(got)) => Ok(got.handle),
         _ => Err(Error::Mismatch("expected the result of GETFH")),
     }

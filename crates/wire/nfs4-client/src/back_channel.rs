@@ -6,7 +6,7 @@ use vouch_nfs4::{
     CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId,
     SlotSeq, Status,
 };
-use vouch_oncrpc::{Accepted, Call, Denied, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, Denied, Reply, begin_record, end_record, write_record};
 use vouch_rpcsec_gss::{Envelope, GssCall, Wrap, wrap_many};
 use vouch_xdr::{Reader, Writer};
 
@@ -231,16 +231,14 @@ fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, result
 }
 
 fn write_reply(reply: &Reply<'_>, w: &mut Writer) {
-    let start = begin_record(w);
-    reply.encode(w);
-    end_record(w.bytes_mut(), start, 0);
+    write_record(w, |w| reply.encode(w));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use vouch_nfs4::{Filehandle, List, Stateid, cb::CbRecallArgs};
-    use vouch_oncrpc::{OpaqueAuth, ReplyBody};
+    use vouch_oncrpc::ReplyBody;
 
     const SESSION: SessionId = SessionId([3; 16]);
 
@@ -259,17 +257,7 @@ mod tests {
         Args::Sequence(sequence).encode(&mut body);
         operations.iter().for_each(|args| args.encode(&mut body));
         let mut w = Writer::new();
-        let none = OpaqueAuth::NONE;
-        Call {
-            xid: 5,
-            program: 9,
-            version: 1,
-            procedure: 1,
-            cred: none,
-            verf: none,
-            args: body.as_bytes(),
-        }
-        .encode(&mut w);
+        Call::new(5, (9, 1), 1, body.as_bytes()).encode(&mut w);
         w.into_bytes()
     }
 

@@ -36,9 +36,7 @@ impl Client {
                 wanted: Bitmap::of(&[1, 20]),
             };
             let reply = self.compound().putfh(directory).op(&Args::Readdir(args)).send().await?;
-            let mut results = reply.results();
-            results.skip(&[Op::PUTFH])?;
-            let Results::Readdir(Ok(ok)) = results.next_ok()? else {
+            let Results::Readdir(Ok(ok)) = reply.result_after(&[Op::PUTFH])? else {
                 return Err(Error::Mismatch("expected the result of READDIR"));
             };
             let before = entries.len();
@@ -79,9 +77,7 @@ impl Client {
             .getfh()
             .send()
             .await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH, Op::CREATE])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH, Op::CREATE])? {
             Results::Getfh(Ok(ok)) => Ok(ok.handle),
             _ => Err(Error::Mismatch("expected the result of GETFH")),
         }
@@ -154,9 +150,7 @@ impl Client {
     /// Returns the target of a symbolic link.
     pub async fn readlink(&self, link: &Filehandle) -> Result<Vec<u8>, Error> {
         let reply = self.compound().putfh(link).op(&Args::Readlink).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Readlink(Ok(ok)) => Ok(ok.link.to_vec()),
             _ => Err(Error::Mismatch("expected the result of READLINK")),
         }

@@ -125,9 +125,7 @@ impl Client {
             let args = OpenConfirmArgs { stateid: file.stateid, seq: file.seq };
             let reply =
                 self.compound().putfh(&file.handle).op(&Args::OpenConfirm(args)).send().await?;
-            let mut results = reply.results();
-            results.skip(&[Op::PUTFH])?;
-            let Results::OpenConfirm(Ok(ok)) = results.next_ok()? else {
+            let Results::OpenConfirm(Ok(ok)) = reply.result_after(&[Op::PUTFH])? else {
                 return Err(Error::Mismatch("expected the result of OPEN_CONFIRM"));
             };
             file.stateid = ok.stateid;
@@ -145,9 +143,7 @@ impl Client {
     ) -> Result<(Vec<u8>, bool), Error> {
         let args = ReadArgs { stateid: file.stateid, offset, count };
         let reply = self.compound().putfh(&file.handle).op(&Args::Read(args)).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Read(Ok(ok)) if ok.data.len() <= count as usize => {
                 Ok((ok.data.to_vec(), ok.eof))
             }
@@ -165,9 +161,7 @@ impl Client {
     ) -> Result<(u32, StableHow, Verifier), Error> {
         let args = WriteArgs { stateid: file.stateid, offset, stable, data: Bytes(data) };
         let reply = self.compound().putfh(&file.handle).op(&Args::Write(args)).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Write(Ok(ok)) if ok.count as usize <= data.len() => {
                 Ok((ok.count, ok.committed, ok.verifier))
             }
@@ -183,9 +177,7 @@ impl Client {
             .op(&Args::Commit(CommitArgs { offset: 0, count: 0 }))
             .send()
             .await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Commit(Ok(ok)) => Ok(ok.verifier),
             _ => Err(Error::Mismatch("expected the result of COMMIT")),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vouch_nfs4::{PROGRAM, VERSION};
-use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record};
+use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record, record};
 use vouch_rpcsec_gss::{
     CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation,
     Initiator, OpenError, ReplyOpen, ReplyOpener, Service, long_wraps,
@@ -94,13 +94,8 @@ pub fn establish_with<I: Initiator>(
     };
     let mut reader = RecordReader::new(REPLY_LEN_MAX);
     for xid in 1.. {
-        let mut w = Writer::new();
-        let start = begin_record(&mut w);
-        initiation.call(xid, PROGRAM, VERSION, &mut w);
-        end_record(w.bytes_mut(), start, 0);
-        stream.write_all(w.as_bytes())?;
-        let record = read_record(&mut stream, &mut reader)?;
-        initiation = match initiation.reply(xid, &record)? {
+        stream.write_all(&record(|w| initiation.call(xid, PROGRAM, VERSION, w)))?;
+        initiation = match initiation.reply(xid, &read_record(&mut stream, &mut reader)?)? {
             Initiated::Again(again) => again,
             Initiated::Done(context) => return Ok(GssProtection::new(context)),
         };

@@ -83,9 +83,7 @@ impl Client {
         let reply =
             self.compound().cached().putfh(&file.handle).op(&Args::Locku(args)).send().await?;
         lock.seq = lock.seq.next();
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Locku(Ok(ok)) => {
                 lock.stateid = ok.stateid;
                 Ok(())

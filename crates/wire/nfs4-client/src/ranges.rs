@@ -15,9 +15,7 @@ impl Client {
     ) -> Result<Option<u64>, Error> {
         let args = SeekArgs { stateid: file.stateid, offset, what };
         let reply = self.compound().putfh(&file.handle).op(&Args::Seek(args)).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Seek(Ok(ok)) => Ok((!ok.eof).then_some(ok.offset)),
             _ => Err(Error::Mismatch("expected the result of SEEK")),
         }
@@ -66,9 +64,7 @@ impl Client {
             .op(&Args::Copy(args))
             .send()
             .await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH])? {
             Results::Copy(Ok(ok)) => Ok(ok),
             _ => Err(Error::Mismatch("expected the result of COPY")),
         }

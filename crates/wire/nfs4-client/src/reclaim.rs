@@ -19,9 +19,7 @@ impl Client {
         };
         let reply =
             self.compound().cached().putfh(&file.handle).op(&Args::Open(args)).send().await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Open(Ok(ok)) => {
                 (file.stateid, file.seq, file.delegation) = (ok.stateid, OwnerSeq(1), None);
                 Ok(())

@@ -98,6 +98,13 @@ impl Reply {
         }
     }
 
+    /// The result that follows those of these operations; all must have succeeded.
+    pub fn result_after(&self, ops: &[Op]) -> Result<Results<'_>, Error> {
+        let mut results = self.results();
+        results.skip(ops)?;
+        results.next_ok()
+    }
+
     /// Decodes all results after SEQUENCE.
     pub fn to_vec(&self) -> Result<Vec<Results<'_>>, Error> {
         let mut body = self.results();

@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use vouch_nfs4::{PROGRAM, VERSION};
-use vouch_oncrpc::{
-    Accepted, Call, Flavor, OpaqueAuth, RECORD_MARK_LEN, Reply, ReplyBody, begin_record, end_record,
-};
+use vouch_oncrpc::{Accepted, Call, Flavor, OpaqueAuth, RECORD_MARK_LEN, Reply, ReplyBody};
 use vouch_rpc_tls::credentials::{self, ClientFiles, CredentialError};
 use vouch_rpc_tls::{ClientConfig, Handshake, STARTTLS, ServerName, Step, TlsStream};
-use vouch_xdr::Writer;
 
 use crate::Error;
 
@@ -117,21 +114,8 @@ pub enum TlsClientError {
 
 /// The AUTH_TLS probe with its record mark (§4.1).
 pub(crate) fn probe(xid: u32) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: Flavor::TLS, body: &[] };
-    Call {
-        xid,
-        program: PROGRAM,
-        version: VERSION,
-        procedure: 0,
-        cred,
-        verf: OpaqueAuth::NONE,
-        args: &[],
-    }
-    .encode(&mut w);
-    end_record(w.bytes_mut(), start, 0);
-    w.into_bytes()
+    vouch_oncrpc::record(|w| Call { cred, ..Call::new(xid, (PROGRAM, VERSION), 0, &[]) }.encode(w))
 }
 
 /// Without STARTTLS nothing more is sent: an attacker may have removed it.

@@ -14,9 +14,7 @@ impl Client {
             .op(&Args::Getxattr(GetxattrArgs { name: Name(name) }))
             .send()
             .await?;
-        let mut results = reply.results();
-        results.skip(&[Op::PUTFH])?;
-        match results.next_ok()? {
+        match reply.result_after(&[Op::PUTFH])? {
             Results::Getxattr(Ok(ok)) => Ok(ok.value.to_vec()),
             _ => Err(Error::Mismatch("expected the result of GETXATTR")),
         }
@@ -41,9 +39,7 @@ impl Client {
         loop {
             let args = ListxattrsArgs { cookie, max_count: 64 * 1024 };
             let reply = self.compound().putfh(file).op(&Args::Listxattrs(args)).send().await?;
-            let mut results = reply.results();
-            results.skip(&[Op::PUTFH])?;
-            let Results::Listxattrs(Ok(ok)) = results.next_ok()? else {
+            let Results::Listxattrs(Ok(ok)) = reply.result_after(&[Op::PUTFH])? else {
                 return Err(Error::Mismatch("expected the result of LISTXATTRS"));
             };
             names.extend(ok.names.iter().map(|name| name.0.to_vec()));

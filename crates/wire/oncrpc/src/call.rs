@@ -76,6 +76,17 @@ impl<'a> Call<'a> {
         Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
     }
 
+    /// Without a credential.
+    pub const fn new(
+        xid: u32,
+        (program, version): (u32, u32),
+        procedure: u32,
+        args: &'a [u8],
+    ) -> Self {
+        let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
+        Self { xid, program, version, procedure, cred, verf, args }
+    }
+
     /// Appends the message without a record mark.
     pub fn encode(&self, w: &mut Writer) {
         for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
@@ -106,15 +117,7 @@ mod tests {
     ];
 
     fn golden() -> Call<'static> {
-        Call {
-            xid: 0x1234_5678,
-            program: 100_000,
-            version: 2,
-            procedure: 0,
-            cred: OpaqueAuth::NONE,
-            verf: OpaqueAuth::NONE,
-            args: &[0, 0, 0, 9],
-        }
+        Call::new(0x1234_5678, (100_000, 2), 0, &[0, 0, 0, 9])
     }
 
     #[test]

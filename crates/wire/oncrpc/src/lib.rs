@@ -14,7 +14,7 @@ pub use auth::{AUTH_BODY_LEN_MAX, AuthSys, Flavor, OpaqueAuth};
 pub use call::{Call, CallError};
 pub use record::{
     FRAGMENT_COUNT_MAX, Next, RECORD_MARK_LEN, RecordError, RecordMarks, RecordReader,
-    begin_record, end_record, record_mark,
+    begin_record, end_record, record, record_mark, write_record,
 };
 pub use reply::{Accepted, AuthStat, Denied, Reply, ReplyBody};
 

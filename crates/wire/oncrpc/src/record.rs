@@ -189,6 +189,20 @@ pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
     bytes[start..start + RECORD_MARK_LEN].copy_from_slice(&record_mark(len));
 }
 
+/// Appends the record that the function writes.
+pub fn write_record(w: &mut Writer, write: impl FnOnce(&mut Writer)) {
+    let start = begin_record(w);
+    write(w);
+    end_record(w.bytes_mut(), start, 0);
+}
+
+/// The record that the function writes.
+pub fn record(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
+    let mut w = Writer::new();
+    write_record(&mut w, write);
+    w.into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -229,8 +229,7 @@ async fn client_renews_session_and_reclaims_open() {
 
 #[test]
 fn pipeline_keeps_many_calls_in_flight() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let (address, _world) = runtime.block_on(server::start());
     for (minor, connections) in [(0, 1), (1, 2)] {
         let mut pipeline =
@@ -273,8 +272,7 @@ fn recalled() -> cb::CbRecallArgs {
 // RFC 8881 §2.10.3: a connection of a session may carry calls in both directions.
 #[test]
 fn answers_calls_of_server_during_handshake() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let (address, server_state) = runtime.block_on(server::start());
     (server_state.lock().unwrap().recall, server_state.lock().unwrap().recalls_always) =
         (Some(recalled()), true);
@@ -292,8 +290,7 @@ fn answers_calls_of_server_during_handshake() {
 
 #[test]
 fn unreadable_reply_costs_pipeline_one_call() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
     let (address, server_state) = runtime.block_on(server::start());
     let mut pipeline =
         Pipeline::connect(address, 1, 1, &identity(), Box::new(Plain::none())).unwrap();

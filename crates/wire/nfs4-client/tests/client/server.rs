@@ -10,7 +10,7 @@ use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::*;
 use vouch_oncrpc::{
-    Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record,
+    Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record, write_record,
 };
 use vouch_rpcsec_gss::{Credential, Procedure};
 use vouch_xdr::{Reader, Writer};
@@ -117,16 +117,13 @@ fn answer(record: &[u8], server_state: &Shared, out: &mut Writer) -> bool {
         let credential = Credential::decode(call.cred.body).unwrap();
         assert_eq!(credential.procedure, Procedure::Destroy);
         server_state.destroyed_contexts.push(credential.handle.to_vec());
-        let start = begin_record(out);
-        Reply::accepted(call.xid, Accepted::Success(&[])).encode(out);
-        end_record(out.bytes_mut(), start, 0);
+        write_record(out, |w| Reply::accepted(call.xid, Accepted::Success(&[])).encode(w));
         return true;
     }
     if server_state.denials > 0 {
         server_state.denials -= 1;
-        let start = begin_record(out);
-        Reply::denied(call.xid, Denied::AuthError(AuthStat::RPCSEC_GSS_CTX_PROBLEM)).encode(out);
-        end_record(out.bytes_mut(), start, 0);
+        let denied = Denied::AuthError(AuthStat::RPCSEC_GSS_CTX_PROBLEM);
+        write_record(out, |w| Reply::denied(call.xid, denied).encode(w));
         return true;
     }
     let mut body = Writer::new();
@@ -180,19 +177,7 @@ fn recall(args: &cb::CbRecallArgs, server_state: &ServerState, out: &mut Writer)
     };
     cb::Args::Sequence(sequence).encode(&mut body);
     cb::Args::Recall(*args).encode(&mut body);
-    let start = begin_record(out);
-    let none = vouch_oncrpc::OpaqueAuth::NONE;
-    Call {
-        xid: 77,
-        program: 0x4000_0000,
-        version: 1,
-        procedure: 1,
-        cred: none,
-        verf: none,
-        args: body.as_bytes(),
-    }
-    .encode(out);
-    end_record(out.bytes_mut(), start, 0);
+    write_record(out, |w| Call::new(77, (0x4000_0000, 1), 1, body.as_bytes()).encode(w));
 }
 
 fn compound(args: &[u8], server_state: &mut ServerState, out: &mut Writer) {

@@ -99,16 +99,7 @@ impl<I: Initiator> Initiation<I> {
         let mut args = Writer::new();
         args.opaque(&self.token);
         let cred = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: body.as_bytes() };
-        Call {
-            xid,
-            program,
-            version,
-            procedure: 0,
-            cred,
-            verf: OpaqueAuth::NONE,
-            args: args.as_bytes(),
-        }
-        .encode(w);
+        Call { cred, ..Call::new(xid, (program, version), 0, args.as_bytes()) }.encode(w);
     }
 
     /// Fails if the server or the mechanism refuses, or if the reply's verifier is invalid.
