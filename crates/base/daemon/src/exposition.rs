@@ -25,9 +25,9 @@ impl Exposition {
                 = crate::status::started();
         }
         let log = recent_errors::recent();
-        page.family("vouch_log_messages_total", Metric::Counter, "Warnings and errors in the log.");
-        page.sample("vouch_log_messages_total", &[("level", "error")], log.errors_total);
-        page.sample("vouch_log_messages_total", &[("level", "warning")], log.warnings_total);
+        let messages =
+            ("vouch_log_messages_total", Metric::Counter, "Warnings and errors in the log.");
+        page.by(messages, "level", [("error", log.errors_total), ("warning", log.warnings_total)]);
         page
     }
 
@@ -51,6 +51,19 @@ impl Exposition {
             );
         }
         let _ = writeln!(self.0, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    /// A family of name, kind and help, with one label.
+    pub fn by(
+        &mut self,
+        (name, kind, help): (&str, Metric, &str),
+        label: &str,
+        samples: impl IntoIterator<Item = (impl AsRef<str>, impl Display)>,
+    ) {
+        self.family(name, kind, help);
+        for (text, value) in samples {
+            self.sample(name, &[(label, text.as_ref())], value);
+        }
     }
 
     pub fn single(&mut self, name: &str, kind: Metric, help: &str, value: impl Display) {

@@ -68,15 +68,7 @@ fn mounts(machine: &MachineStatus, now_s: u64) -> String {
             .map(|point| [text(&point.to_string_lossy()), without.to_owned()].to_vec()),
     );
     table(
-        &[
-            "MOUNT POINT",
-            "TREE",
-            "REVISION",
-            "VALID UNTIL",
-            "CACHE HITS",
-            "FAILED REQUESTS",
-            "ERRORS/H",
-        ],
+        "MOUNT POINT | TREE | REVISION | VALID UNTIL | CACHE HITS | FAILED REQUESTS | ERRORS/H",
         rows,
         &[2, 4, 5, 6],
     )
@@ -110,7 +102,7 @@ fn witnesses(machine: &MachineStatus, now_s: u64) -> String {
             ]);
         }
     }
-    table(&["MOUNT POINT", "TREE", "COSIGNED", "QUORUM", "OLDEST", "NEWEST"], rows, &[])
+    table("MOUNT POINT | TREE | COSIGNED | QUORUM | OLDEST | NEWEST", rows, &[])
 }
 
 fn replicas(machine: &MachineStatus) -> String {
@@ -143,17 +135,7 @@ fn replicas(machine: &MachineStatus) -> String {
         }
     }
     table(
-        &[
-            "REPLICA",
-            "STATE",
-            "LATENCY",
-            "REVISION",
-            "CALLS",
-            "FAILED",
-            "LIES",
-            "MOUNT POINT",
-            "TREE",
-        ],
+        "REPLICA | STATE | LATENCY | REVISION | CALLS | FAILED | LIES | MOUNT POINT | TREE",
         rows,
         &[2, 3, 4, 5, 6],
     )
@@ -184,7 +166,7 @@ fn caches(machine: &MachineStatus) -> String {
             memory.1.to_string(),
         ]);
     }
-    table(&["CACHE", "USED", "QUOTA", "MOUNTS"], rows, &[1, 2, 3])
+    table("CACHE | USED | QUOTA | MOUNTS", rows, &[1, 2, 3])
 }
 
 fn served(machine: &MachineStatus, now_s: u64) -> String {
@@ -209,17 +191,7 @@ fn served(machine: &MachineStatus, now_s: u64) -> String {
         }
     }
     table(
-        &[
-            "ADDRESS",
-            "TREE",
-            "STATE",
-            "REVISION",
-            "VALID UNTIL",
-            "CONNECTIONS",
-            "SENT",
-            "ERRORS/H",
-            "DATABASE",
-        ],
+        "ADDRESS | TREE | STATE | REVISION | VALID UNTIL | CONNECTIONS | SENT | ERRORS/H | DATABASE",
         rows,
         &[3, 5, 6, 7],
     )
@@ -251,8 +223,8 @@ fn monitored(machine: &MachineStatus, now_s: u64) -> String {
         ]);
     }
     let heading =
-        ["STATE", "REVISION", "LOG ENTRIES", "FRESH", "CHECKED", "REPLICAS UP", "ERRORS/H", "TREE"];
-    table(&heading, rows, &[1, 2, 5, 6])
+        "STATE | REVISION | LOG ENTRIES | FRESH | CHECKED | REPLICAS UP | ERRORS/H | TREE";
+    table(heading, rows, &[1, 2, 5, 6])
 }
 
 fn gateways(machine: &MachineStatus, now_s: u64) -> String {
@@ -275,20 +247,8 @@ fn gateways(machine: &MachineStatus, now_s: u64) -> String {
             text(&gateway.tree),
         ]);
     }
-    let heading = [
-        "ADDRESS",
-        "STATE",
-        "REVISION",
-        "VALID UNTIL",
-        "CACHE HITS",
-        "REPLICAS UP",
-        "CONNECTIONS",
-        "SENT",
-        "FAILED RESPONSES",
-        "ERRORS/H",
-        "TREE",
-    ];
-    table(&heading, rows, &[2, 4, 5, 6, 7, 8, 9])
+    let heading = "ADDRESS | STATE | REVISION | VALID UNTIL | CACHE HITS | REPLICAS UP | CONNECTIONS | SENT | FAILED RESPONSES | ERRORS/H | TREE";
+    table(heading, rows, &[2, 4, 5, 6, 7, 8, 9])
 }
 
 fn nfs_mounts(machine: &MachineStatus) -> String {
@@ -328,9 +288,8 @@ fn csi_drivers(machine: &MachineStatus) -> String {
             logged(daemon),
         ]);
     }
-    let heading =
-        ["DRIVER", "NODE", "TREES", "PUBLISHED", "VOLUMES MADE", "HEALED", "FAULTS", "ERRORS/H"];
-    table(&heading, rows, &[2, 3, 4, 5, 6, 7])
+    let heading = "DRIVER | NODE | TREES | PUBLISHED | VOLUMES MADE | HEALED | FAULTS | ERRORS/H";
+    table(heading, rows, &[2, 3, 4, 5, 6, 7])
 }
 
 fn exports(machine: &MachineStatus) -> String {
@@ -366,18 +325,8 @@ fn exports(machine: &MachineStatus) -> String {
             ]);
         }
     }
-    let heading = [
-        "ADDRESS",
-        "PATH",
-        "SOURCE",
-        "HEAD",
-        "CLIENTS",
-        "OPENS",
-        "CONNECTIONS",
-        "ERRORS/H",
-        "STATE DIRECTORY",
-    ];
-    table(&heading, rows, &[4, 5, 6, 7])
+    let heading = "ADDRESS | PATH | SOURCE | HEAD | CLIENTS | OPENS | CONNECTIONS | ERRORS/H | STATE DIRECTORY";
+    table(heading, rows, &[4, 5, 6, 7])
 }
 
 /// Role and epoch of a head of a shared state directory.
@@ -404,19 +353,8 @@ fn jobs_brokers(machine: &MachineStatus, now_s: u64) -> String {
             text(&broker.principal),
         ]
     });
-    let heading = [
-        "ADDRESS",
-        "STATE",
-        "JOBS",
-        "USERS",
-        "WITH TICKETS",
-        "MINTED",
-        "REFUSED",
-        "CONNECTIONS",
-        "ERRORS/H",
-        "PRINCIPAL",
-    ];
-    table(&heading, rows.collect(), &[2, 3, 4, 5, 6, 7, 8])
+    let heading = "ADDRESS | STATE | JOBS | USERS | WITH TICKETS | MINTED | REFUSED | CONNECTIONS | ERRORS/H | PRINCIPAL";
+    table(heading, rows.collect(), &[2, 3, 4, 5, 6, 7, 8])
 }
 
 fn jobs_agents(machine: &MachineStatus, now_s: u64) -> String {
@@ -434,19 +372,8 @@ fn jobs_agents(machine: &MachineStatus, now_s: u64) -> String {
             text(&agent.broker),
         ]
     });
-    let heading = [
-        "NODE",
-        "STATE",
-        "JOBS",
-        "USERS",
-        "NO TICKETS",
-        "NEXT END",
-        "FAILED RENEWALS",
-        "REFUSED",
-        "ERRORS/H",
-        "BROKER",
-    ];
-    table(&heading, rows.collect(), &[2, 3, 4, 6, 7, 8])
+    let heading = "NODE | STATE | JOBS | USERS | NO TICKETS | NEXT END | FAILED RENEWALS | REFUSED | ERRORS/H | BROKER";
+    table(heading, rows.collect(), &[2, 3, 4, 6, 7, 8])
 }
 
 fn state_of_peer(peer: &str, outage: Option<&vouch_jobs::OutageStatus>, now_s: u64) -> String {
@@ -467,7 +394,7 @@ fn errors(machine: &MachineStatus) -> String {
         let process = format!("{} {}", daemon.status.kind.name(), daemon.status.pid);
         vec![Utc(entry.at).to_string(), process, level.to_owned(), text(&entry.message)]
     });
-    table(&["TIME", "PROCESS", "LEVEL", "MESSAGE"], rows.collect(), &[])
+    table("TIME | PROCESS | LEVEL | MESSAGE", rows.collect(), &[])
 }
 
 fn unanswered(machine: &MachineStatus) -> String {
@@ -475,7 +402,7 @@ fn unanswered(machine: &MachineStatus) -> String {
         .unanswered
         .iter()
         .map(|daemon| vec![text(&daemon.socket.to_string_lossy()), text(&daemon.why)]);
-    table(&["SOCKET", "WHY"], rows.collect(), &[])
+    table("SOCKET | WHY", rows.collect(), &[])
 }
 
 /// Share of frames that needed no replica. The kernel's page cache is not counted.
@@ -502,11 +429,12 @@ fn text(text: &str) -> String {
     printable(text.as_bytes())
 }
 
-fn table(heading: &[&str], rows: Vec<Vec<String>>, right: &[usize]) -> String {
+/// `heading`: names between bars.
+fn table(heading: &str, rows: Vec<Vec<String>>, right: &[usize]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
+    let heading = heading.split(" | ").map(str::to_owned).collect();
     table::table(&[vec![heading], rows].concat(), right)
 }
 

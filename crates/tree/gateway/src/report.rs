@@ -94,19 +94,11 @@ impl StatusSource for Report {
             Counter "vouch_sent_bytes_total" "Bytes of response bodies."
                 = count(&self.counters.sent_len);
         }
-        page.family("vouch_gateway_responses_total", Metric::Counter, "Responses, by status code.");
-        for (status, count) in STATUSES
-            .iter()
-            .map(u16::to_string)
-            .chain(["other".to_owned()])
-            .zip(&self.counters.responses)
-        {
-            page.sample(
-                "vouch_gateway_responses_total",
-                &[("status", &status)],
-                count.load(Ordering::Relaxed),
-            );
-        }
+        let responses =
+            ("vouch_gateway_responses_total", Metric::Counter, "Responses, by status code.");
+        let counts = self.counters.responses.iter().map(|count| count.load(Ordering::Relaxed));
+        let statuses = STATUSES.iter().map(u16::to_string).chain(["other".to_owned()]);
+        page.by(responses, "status", statuses.zip(counts));
         self.tree_samples(&mut page);
         page.into_text()
     }
@@ -178,26 +170,21 @@ impl Report {
             ),
         ];
         for (name, help, value) in gauges {
-            page.family(name, Metric::Gauge, help);
-            page.sample(name, &[("tree", &hostid)], value);
+            page.by((name, Metric::Gauge, help), "tree", [(&hostid, value)]);
         }
         let counters = self.tree.counters();
-        page.family("vouch_gateway_frames_total", Metric::Counter, "Frames read, by source.");
-        for (source, count) in [
+        let sources = [
             ("memory", counters.memory_frames),
             ("disk", counters.disk_frames),
             ("network", counters.network_frames),
-        ] {
-            page.sample("vouch_gateway_frames_total", &[("source", source)], count);
-        }
+        ];
+        let frames = ("vouch_gateway_frames_total", Metric::Counter, "Frames read, by source.");
+        page.by(frames, "source", sources);
         let (known, good) = self.replicas();
-        page.single("vouch_gateway_replicas", Metric::Gauge, "Known replicas.", known);
-        page.single(
-            "vouch_gateway_replicas_good",
-            Metric::Gauge,
-            "Replicas that answer with true data.",
-            good,
-        );
+        vouch_daemon::metrics! { page;
+            Gauge "vouch_gateway_replicas" "Known replicas." = known;
+            Gauge "vouch_gateway_replicas_good" "Replicas that answer with true data." = good;
+        }
     }
 }
 

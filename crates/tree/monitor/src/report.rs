@@ -118,10 +118,8 @@ impl StatusSource for Report {
             }),
         ];
         for (name, help, value) in gauges {
-            page.family(name, Metric::Gauge, help);
-            for tree in &*trees {
-                page.sample(name, &[("tree", hostid(tree))], value(tree));
-            }
+            let values = trees.iter().map(|tree| (hostid(tree), value(tree)));
+            page.by((name, Metric::Gauge, help), "tree", values);
         }
         page.family("vouch_monitor_alarms", Metric::Gauge, "Alarms in force, by kind.");
         for tree in &*trees {

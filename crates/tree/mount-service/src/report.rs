@@ -92,52 +92,29 @@ fn write_metrics(status: &MountStatus, page: &mut Exposition) {
     let point = status.point.to_string_lossy();
     let mount = ("mount", &*point);
     let disk = status.disk_cache.as_ref();
-    let gauges: [(&str, &str, u64); 6] = [
-        ("vouch_mount_nodes", "Files that the kernel knows.", status.nodes as u64),
-        (
-            "vouch_mount_passthrough",
-            "Whether the kernel may read cached files directly.",
-            status.passthrough.into(),
-        ),
-        (
-            "vouch_mount_passthrough_files",
-            "Open files that the kernel reads directly.",
-            status.passed_through as u64,
-        ),
-        ("vouch_mount_memory_cache_bytes", "Memory of verified frames.", status.memory_cache_bytes),
-        (
-            "vouch_mount_disk_cache_bytes",
-            "Space of the disk cache.",
-            disk.map_or(0, |disk| disk.bytes),
-        ),
-        (
-            "vouch_mount_disk_cache_quota_bytes",
-            "Quota of the disk cache; 0 without one.",
-            disk.map_or(0, |disk| disk.quota_bytes),
-        ),
-    ];
-    for (name, help, value) in gauges {
-        page.family(name, Metric::Gauge, help);
-        page.sample(name, &[mount], value);
-    }
-    page.family(
-        "vouch_mount_requests_total",
-        Metric::Counter,
-        "Requests of the kernel, by operation.",
-    );
+    let mut gauge = |name, help, value: u64| {
+        page.by((name, Metric::Gauge, help), "mount", [(&point, value)]);
+    };
+    gauge("vouch_mount_nodes", "Files that the kernel knows.", status.nodes as u64);
+    let help = "Whether the kernel may read cached files directly.";
+    gauge("vouch_mount_passthrough", help, status.passthrough.into());
+    let help = "Open files that the kernel reads directly.";
+    gauge("vouch_mount_passthrough_files", help, status.passed_through as u64);
+    let help = "Memory of verified frames.";
+    gauge("vouch_mount_memory_cache_bytes", help, status.memory_cache_bytes);
+    let help = "Space of the disk cache.";
+    gauge("vouch_mount_disk_cache_bytes", help, disk.map_or(0, |disk| disk.bytes));
+    let help = "Quota of the disk cache; 0 without one.";
+    gauge("vouch_mount_disk_cache_quota_bytes", help, disk.map_or(0, |disk| disk.quota_bytes));
+    let name = "vouch_mount_requests_total";
+    page.family(name, Metric::Counter, "Requests of the kernel, by operation.");
     for count in &status.requests {
-        page.sample(
-            "vouch_mount_requests_total",
-            &[mount, ("operation", &count.operation)],
-            count.done + count.failed,
-        );
+        let all = count.done + count.failed;
+        page.sample(name, &[mount, ("operation", &count.operation)], all);
     }
     let name = "vouch_mount_requests_failed_total";
-    page.family(
-        name,
-        Metric::Counter,
-        "Requests that failed for another reason than a missing name, by operation.",
-    );
+    let help = "Requests that failed for another reason than a missing name, by operation.";
+    page.family(name, Metric::Counter, help);
     for count in &status.requests {
         page.sample(name, &[mount, ("operation", &count.operation)], count.failed);
     }
@@ -147,11 +124,9 @@ fn write_metrics(status: &MountStatus, page: &mut Exposition) {
             page.sample(name, &[mount, ("tree", &tree.name)], value(tree));
         }
     }
-    page.family(
-        "vouch_mount_frames_total",
-        Metric::Counter,
-        "Frames that were read, by source: the hit rate of the caches.",
-    );
+    let name = "vouch_mount_frames_total";
+    let help = "Frames that were read, by source: the hit rate of the caches.";
+    page.family(name, Metric::Counter, help);
     for tree in &status.trees {
         let sources = [
             ("memory", tree.frames_from_memory),
@@ -159,11 +134,7 @@ fn write_metrics(status: &MountStatus, page: &mut Exposition) {
             ("network", tree.frames_from_network),
         ];
         for (source, count) in sources {
-            page.sample(
-                "vouch_mount_frames_total",
-                &[mount, ("tree", &tree.name), ("source", source)],
-                count,
-            );
+            page.sample(name, &[mount, ("tree", &tree.name), ("source", source)], count);
         }
     }
     for (name, kind, help, value) in REPLICA_SAMPLES {

@@ -150,38 +150,24 @@ impl Report {
                 = self.sum(|c| c.received_len.get());
             Counter "vouch_sent_bytes_total" "Bytes of answers." = self.sum(|c| c.sent_len.get());
         }
-        page.family("vouch_connections_closed_total", Counter, "Connections ended, by reason.");
-        for (reason, name) in Closed::ALL {
-            page.sample(
-                "vouch_connections_closed_total",
-                &[("reason", name)],
-                self.sum(|c| c.closed(reason)),
-            );
-        }
+        let closed = Closed::ALL.map(|(reason, name)| (name, self.sum(|c| c.closed(reason))));
+        let help = "Connections ended, by reason.";
+        page.by(("vouch_connections_closed_total", Counter, help), "reason", closed);
         page.family("vouch_requests_total", Counter, "Requests, by procedure and result.");
         for (request, procedure, result) in Request::ALL {
             let labels = [("procedure", procedure), ("result", result)];
             page.sample("vouch_requests_total", &labels, self.sum(|c| c.requests(request)));
         }
-        page.family("vouch_handles_total", Counter, "Requested frames, by result.");
-        page.sample(
-            "vouch_handles_total",
-            &[("result", "found")],
-            self.sum(|c| c.handles_found.get()),
-        );
-        page.sample(
-            "vouch_handles_total",
-            &[("result", "not_found")],
-            self.sum(|c| c.handles_missing.get()),
-        );
+        let handles = [
+            ("found", self.sum(|c| c.handles_found.get())),
+            ("not_found", self.sum(|c| c.handles_missing.get())),
+        ];
+        let help = "Requested frames, by result.";
+        page.by(("vouch_handles_total", Counter, help), "result", handles);
         self.latencies(&mut page);
-        page.family(
-            "vouch_reloads_total",
-            Counter,
-            "Looks at databases that found a new state or failed.",
-        );
-        page.sample("vouch_reloads_total", &[("result", "ok")], self.reloads.get());
-        page.sample("vouch_reloads_total", &[("result", "failed")], self.reload_failures.get());
+        let reloads = [("ok", self.reloads.get()), ("failed", self.reload_failures.get())];
+        let help = "Looks at databases that found a new state or failed.";
+        page.by(("vouch_reloads_total", Counter, help), "result", reloads);
         self.tree_samples(&mut page);
         self.cache_samples(&mut page);
         page.into_text()
@@ -212,50 +198,27 @@ impl Report {
 
     fn tree_samples(&self, page: &mut Exposition) {
         let trees = self.trees.all();
+        let named = || trees.iter().map(|tree| (tree.hostid().to_string(), tree));
         let offers: Vec<_> =
-            trees.iter().map(|tree| (tree.hostid().to_string(), tree.offer().revision)).collect();
+            named().map(|(hostid, tree)| (hostid, tree.offer().revision)).collect();
         for (name, help, value) in TREE_GAUGES {
-            page.family(name, Metric::Gauge, help);
-            for (hostid, revision) in &offers {
-                if let Some(revision) = revision {
-                    page.sample(name, &[("tree", hostid)], value(revision));
-                }
-            }
+            let values = offers
+                .iter()
+                .filter_map(|(hostid, revision)| Some((hostid, value(revision.as_ref()?))));
+            page.by((name, Metric::Gauge, help), "tree", values);
         }
         for (name, kind, help, value) in SCRUB_SAMPLES {
-            page.family(name, kind, help);
-            for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-                page.sample(
-                    name,
-                    &[("tree", hostid)],
-                    value(tree.scrubbed()).load(Ordering::Relaxed),
-                );
-            }
+            let values = named()
+                .map(|(hostid, tree)| (hostid, value(tree.scrubbed()).load(Ordering::Relaxed)));
+            page.by((name, kind, help), "tree", values);
         }
-        page.family(
-            "vouch_tree_revoked",
-            Metric::Gauge,
-            "Whether the key of the tree is revoked: clients refuse it.",
-        );
-        for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-            page.sample(
-                "vouch_tree_revoked",
-                &[("tree", hostid)],
-                u8::from(tree.offer().revoked.is_some()),
-            );
-        }
-        page.family(
-            "vouch_tree_broken",
-            Metric::Gauge,
-            "Whether the last look at the database failed.",
-        );
-        for (tree, (hostid, _)) in trees.iter().zip(&offers) {
-            page.sample(
-                "vouch_tree_broken",
-                &[("tree", hostid)],
-                u8::from(tree.trouble().is_some()),
-            );
-        }
+        let revoked =
+            named().map(|(hostid, tree)| (hostid, u8::from(tree.offer().revoked.is_some())));
+        let help = "Whether the key of the tree is revoked: clients refuse it.";
+        page.by(("vouch_tree_revoked", Metric::Gauge, help), "tree", revoked);
+        let broken = named().map(|(hostid, tree)| (hostid, u8::from(tree.trouble().is_some())));
+        let help = "Whether the last look at the database failed.";
+        page.by(("vouch_tree_broken", Metric::Gauge, help), "tree", broken);
     }
 
     fn cache_samples(&self, page: &mut Exposition) {
@@ -268,10 +231,8 @@ impl Report {
             return;
         }
         for (name, kind, help, value) in CACHE_SAMPLES {
-            page.family(name, kind, help);
-            for (hostid, counts) in &caches {
-                page.sample(name, &[("tree", hostid)], value(counts));
-            }
+            let values = caches.iter().map(|(hostid, counts)| (hostid, value(counts)));
+            page.by((name, kind, help), "tree", values);
         }
     }
 

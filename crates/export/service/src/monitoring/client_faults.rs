@@ -222,14 +222,9 @@ impl ClientFaults {
     }
 
     pub(super) fn write(&self, page: &mut Exposition) {
-        page.family(
-            METRIC,
-            Metric::Counter,
-            "Answers and events that end a mount or the state of a client.",
-        );
-        for fault in ClientFault::ALL {
-            page.sample(METRIC, &[("fault", fault.name())], self.count(*fault));
-        }
+        let help = "Answers and events that end a mount or the state of a client.";
+        let counts = ClientFault::ALL.iter().map(|fault| (fault.name(), self.count(*fault)));
+        page.by((METRIC, Metric::Counter, help), "fault", counts);
     }
 }
 

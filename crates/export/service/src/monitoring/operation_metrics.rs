@@ -144,18 +144,11 @@ impl Metrics {
     pub(crate) fn write(&self, page: &mut Exposition) {
         let counts = self.operation_counts();
         let all = counts.iter().enumerate().filter(|(_, [done, _])| *done > 0);
-        page.family("vouch_export_operations_total", Metric::Counter, "Operations by name.");
-        for (number, [done, _]) in all.clone() {
-            page.sample("vouch_export_operations_total", &[("op", name(number))], done);
-        }
-        page.family(
-            "vouch_export_operations_failed_total",
-            Metric::Counter,
-            "Failed operations by name.",
-        );
-        for (number, [_, failed]) in all {
-            page.sample("vouch_export_operations_failed_total", &[("op", name(number))], failed);
-        }
+        let done = ("vouch_export_operations_total", Metric::Counter, "Operations by name.");
+        page.by(done, "op", all.clone().map(|(number, [done, _])| (name(number), done)));
+        let help = "Failed operations by name.";
+        let failed = ("vouch_export_operations_failed_total", Metric::Counter, help);
+        page.by(failed, "op", all.map(|(number, [_, failed])| (name(number), failed)));
         page.family("vouch_export_status_total", Metric::Counter, "Failed operations by status.");
         let mut statuses: Vec<_> =
             self.statuses.read().iter().map(|(status, count)| (*status, count.get())).collect();
@@ -294,10 +287,8 @@ fn totals(page: &mut Exposition, label: &str, all: &[(String, Arc<Totals>)]) {
     ];
     for (what, help, pick) in series {
         let metric = format!("vouch_export_{label}_{what}_total");
-        page.family(&metric, Metric::Counter, &format!("{help}, by {label}."));
-        for (name, totals) in all {
-            page.sample(&metric, &[(label, name)], pick(totals).get());
-        }
+        let family = (&*metric, Metric::Counter, &*format!("{help}, by {label}."));
+        page.by(family, label, all.iter().map(|(name, totals)| (name, pick(totals).get())));
     }
 }
 

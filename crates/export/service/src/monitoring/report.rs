@@ -202,13 +202,9 @@ impl Report {
 
     fn write_tls(&self, tls: &Tls, page: &mut Exposition) {
         let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.credentials());
-        page.family(
-            "vouch_export_tls_sessions",
-            Metric::Gauge,
-            "Open connections over TLS, by xprtsec.",
-        );
-        page.sample("vouch_export_tls_sessions", &[("xprtsec", "tls")], sessions);
-        page.sample("vouch_export_tls_sessions", &[("xprtsec", "mtls")], mutual);
+        let by_xprtsec = "Open connections over TLS, by xprtsec.";
+        let family = ("vouch_export_tls_sessions", Metric::Gauge, by_xprtsec);
+        page.by(family, "xprtsec", [("tls", sessions), ("mtls", mutual)]);
         let handshaking = tls.in_handshake.load(Ordering::Relaxed) as i64;
         vouch_daemon::metrics! { page;
             Gauge "vouch_export_tls_handshakes_open" "TLS handshakes in progress." = handshaking;

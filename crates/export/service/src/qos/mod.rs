@@ -200,10 +200,9 @@ impl QosLimits {
 
     pub(crate) fn write(&self, page: &mut Exposition) {
         let name = "vouch_export_qos_held_total";
-        page.family(name, Metric::Counter, "Times that a client exceeded a limit of qos=.");
-        for (limit, count) in ["ops", "bytes", "all-ops", "all-bytes"].iter().zip(&self.held) {
-            page.sample(name, &[("limit", limit)], count.get());
-        }
+        let held = (name, Metric::Counter, "Times that a client exceeded a limit of qos=.");
+        let counts = self.held.iter().map(|count| count.get());
+        page.by(held, "limit", ["ops", "bytes", "all-ops", "all-bytes"].into_iter().zip(counts));
         let name = "vouch_export_qos_held_accounts";
         page.family(name, Metric::Gauge, "Clients and exports that a limit of qos= holds back.");
         let now_ns = clock::mono_ns();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use super::Running;
 use crate::exit::{Code, Failure, Outcome};
 use crate::{output, when};
+use vouch_daemon::printable::printable;
 use vouch_daemon::status::DaemonKind;
 use vouch_daemon::status_client;
 use vouch_export::{
@@ -154,22 +155,21 @@ fn table(status: &Status) -> String {
         text.push_str(&clients(&status.clients));
     }
     if !status.awaited.is_empty() {
-        let mut rows = vec![row(["AWAITED", "ADDRESS", "CLIENT NAME"])];
+        let mut rows = vec![heading("AWAITED | ADDRESS | CLIENT NAME")];
         rows.extend(status.awaited.iter().map(awaited));
         text.push('\n');
         text.push_str(&output::table(&rows, &[]));
     }
     if !status.qos.is_empty() {
-        let mut rows = vec![row([
-            "EXPORT", "CLIENT", "OPS/S", "BYTES/S", "WEIGHT", "CALLS", "BYTES", "HELD", "HELD FOR",
-            "HELD BY",
-        ])];
+        let mut rows = vec![heading(
+            "EXPORT | CLIENT | OPS/S | BYTES/S | WEIGHT | CALLS | BYTES | HELD | HELD FOR | HELD BY",
+        )];
         rows.extend(status.qos.iter().map(account));
         text.push('\n');
         text.push_str(&output::table(&rows, &[2, 3, 4, 5, 6, 7, 8]));
     }
     if !status.recent_errors.is_empty() {
-        let mut rows = vec![row(["TIME", "CLIENT ADDRESS", "OPERATION", "NFS STATUS", "ERROR"])];
+        let mut rows = vec![heading("TIME | CLIENT ADDRESS | OPERATION | NFS STATUS | ERROR")];
         rows.extend(status.recent_errors.iter().map(error));
         text.push('\n');
         text.push_str(&output::table(&rows, &[3]));
@@ -178,15 +178,15 @@ fn table(status: &Status) -> String {
 }
 
 fn exports(exports: &[ExportStatus]) -> String {
-    let mut rows = vec![row(["PATH", "SOURCE", "EXPORT ID"])];
+    let mut rows = vec![heading("PATH | SOURCE | EXPORT ID")];
     let has_quotas = exports.iter().any(|export| export.quota.is_some());
     if has_quotas {
         rows[0].extend(["USED", "QUOTA", "ENFORCED BY"].map(str::to_owned));
     }
     for export in exports {
         let mut shown = row([
-            &vouch_daemon::printable::printable(export.pseudo_path.as_bytes()),
-            &vouch_daemon::printable::printable(export.source.as_bytes()),
+            &printable(export.pseudo_path.as_bytes()),
+            &printable(export.source.as_bytes()),
             &export.id.to_string(),
         ]);
         if has_quotas {
@@ -211,7 +211,7 @@ fn tls_line(tls: &TlsStatus) -> String {
         if tls.revocation_overdue { "; a list of revoked certificates is overdue" } else { "" };
     format!(
         "TLS certificate {} {left}{list}; {} connections tls, {} mtls; {} handshakes, {} refused\n\n",
-        vouch_daemon::printable::printable(tls.certificate.as_bytes()),
+        printable(tls.certificate.as_bytes()),
         tls.tls,
         tls.mtls,
         tls.handshakes,
@@ -222,7 +222,7 @@ fn tls_line(tls: &TlsStatus) -> String {
 fn xprtsec(client: &ClientStatus) -> String {
     match (&client.xprtsec, &client.certificate) {
         (Some(transport), Some(name)) => {
-            format!("{transport} {}", vouch_daemon::printable::printable(name.as_bytes()))
+            format!("{transport} {}", printable(name.as_bytes()))
         }
         (Some(transport), None) => transport.clone(),
         (None, _) => "-".to_owned(),
@@ -230,19 +230,9 @@ fn xprtsec(client: &ClientStatus) -> String {
 }
 
 pub(super) fn clients(clients: &[ClientStatus]) -> String {
-    let mut rows = vec![row([
-        "CLIENT ID",
-        "ADDRESS",
-        "NFS",
-        "LAST CALL",
-        "SESSIONS",
-        "OPENS",
-        "LOCKS",
-        "DELEGATIONS",
-        "CALLBACKS",
-        "XPRTSEC",
-        "CLIENT NAME",
-    ])];
+    let mut rows = vec![heading(
+        "CLIENT ID | ADDRESS | NFS | LAST CALL | SESSIONS | OPENS | LOCKS | DELEGATIONS | CALLBACKS | XPRTSEC | CLIENT NAME",
+    )];
     rows.extend(clients.iter().map(client));
     output::table(&rows, &[3, 4, 5, 6, 7])
 }
@@ -263,7 +253,7 @@ fn client(client: &ClientStatus) -> Vec<String> {
         &client.delegations.to_string(),
         if client.callbacks { "yes" } else { "no" },
         &xprtsec(client),
-        &vouch_daemon::printable::printable(client.owner.as_bytes()),
+        &printable(client.owner.as_bytes()),
     ])
 }
 
@@ -275,15 +265,15 @@ fn awaited(awaited: &AwaitedStatus) -> Vec<String> {
             (true, true) => "back (4.0: until the end)",
         },
         awaited.address.as_deref().unwrap_or("-"),
-        &vouch_daemon::printable::printable(awaited.owner.as_bytes()),
+        &printable(awaited.owner.as_bytes()),
     ])
 }
 
 fn account(account: &QosStatus) -> Vec<String> {
     let rate = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
     row([
-        &vouch_daemon::printable::printable(account.export.as_bytes()),
-        &vouch_daemon::printable::printable(account.client.as_bytes()),
+        &printable(account.export.as_bytes()),
+        &printable(account.client.as_bytes()),
         &rate(account.ops_per_second),
         &rate(account.bytes_per_second),
         &account.weight.to_string(),
@@ -301,8 +291,12 @@ fn error(error: &ErrorStatus) -> Vec<String> {
         &error.address,
         &error.operation,
         &error.status.to_string(),
-        &vouch_daemon::printable::printable(error.message.as_bytes()),
+        &printable(error.message.as_bytes()),
     ])
+}
+
+fn heading(names: &str) -> Vec<String> {
+    names.split(" | ").map(str::to_owned).collect()
 }
 
 pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
