@@ -98,23 +98,13 @@ const NODE_LEN_EXPECTED: u64 = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vouch_tree::Timestamp;
 
     fn file(bytes: Vec<u8>) -> Inode {
         let content = Content::Regular {
             blob: Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) },
             space: 0,
         };
-        Inode {
-            mode: 0o644,
-            uid: 1,
-            gid: 2,
-            mtime: Timestamp::default(),
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content,
-        }
+        Inode { uid: 1, gid: 2, ..Inode::new(0o644, content) }
     }
 
     #[test]

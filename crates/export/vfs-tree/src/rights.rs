@@ -83,21 +83,12 @@ fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vouch_tree::{Blob, Content, Timestamp};
+    use vouch_tree::{Blob, Content};
     use vouch_vfs::PosixAclEntry;
 
     fn file(mode: u16) -> Inode {
         let content = Content::Regular { blob: Blob::empty(), space: 0 };
-        Inode {
-            mode,
-            uid: 10,
-            gid: 20,
-            mtime: Timestamp::default(),
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content,
-        }
+        Inode { uid: 10, gid: 20, ..Inode::new(mode, content) }
     }
 
     #[test]

@@ -403,14 +403,10 @@ mod tests {
             let blob = Blob { size: content.len() as u64, body: BlobBody::Hole };
 
             let inode = Inode {
-                mode: 0o640,
                 uid: 7,
                 gid: 8,
                 mtime: Timestamp { s: 1_700_000_000, ns: 5 },
-                nlink: 1,
-                link_group: 0,
-                xattrs: Blob::empty(),
-                content: Content::Regular { blob, space: 0 },
+                ..Inode::new(0o640, Content::Regular { blob, space: 0 })
             };
             let xattrs = Xattrs::default();
             let header = tar_writer::header(path, &inode, &xattrs, None).unwrap();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vouch_tree::{Blob, Content, FileName, Inode, Timestamp};
+use vouch_tree::{Content, FileName, Inode};
 use vouch_tree_publish::Assembly;
 
 use crate::error::LayerError;
@@ -329,16 +329,7 @@ fn link_group(number: u64) -> u64 {
 }
 
 fn directory_inode() -> Inode {
-    Inode {
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        mtime: Timestamp { s: 0, ns: 0 },
-        nlink: 2,
-        link_group: 0,
-        xattrs: Blob::empty(),
-        content: Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None },
-    }
+    Inode::new(0o755, Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None })
 }
 
 /// Leading slashes and `.` are ignored, as by tools that unpack; `..` is refused.

@@ -98,17 +98,17 @@ pub(crate) mod tests {
 
     pub(crate) fn file(len: usize, link_group: u64) -> Inode {
         Inode {
-            mode: 0o644,
             uid: 1,
             gid: 2,
             mtime: Timestamp { s: 1, ns: 2 },
-            nlink: 1,
             link_group,
-            xattrs: Blob::empty(),
-            content: Content::Regular {
-                blob: Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) },
-                space: 0,
-            },
+            ..Inode::new(
+                0o644,
+                Content::Regular {
+                    blob: Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) },
+                    space: 0,
+                },
+            )
         }
     }
 

@@ -263,10 +263,5 @@ const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
 const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
 
 fn push_reply(reply: &Reply<'_>, output: &mut Output<ServedFile>) {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    reply.encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    output.push_bytes(&bytes);
+    output.push_bytes(&vouch_oncrpc::record(|w| reply.encode(w)));
 }

@@ -1,6 +1,6 @@
 //! Each vector of docs/formats/protocol.md.
 
-use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, Reply, record};
 use vouch_tree::protocol::{
     FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, PROGRAM,
     PutStatementArgs, PutStatementResult, VERSION,
@@ -17,20 +17,8 @@ fn vector(name: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
 }
 
-fn record(message: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    message(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    bytes
-}
-
 fn call(xid: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
-    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    record(|w| {
-        Call { xid, program: PROGRAM, version: VERSION, procedure, cred, verf, args }.encode(w)
-    })
+    record(|w| Call::new(xid, (PROGRAM, VERSION), procedure, args).encode(w))
 }
 
 fn reply(xid: u32, outcome: Accepted<'_>) -> Vec<u8> {

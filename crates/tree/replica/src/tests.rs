@@ -4,24 +4,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vouch_oncrpc::{
     Accepted, AuthStat, Call, Denied, Flavor, OpaqueAuth, RecordReader, Reply, ReplyBody,
-    begin_record, end_record, record_mark,
+    record_mark,
 };
+use vouch_testkit::within;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{
     FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, HANDLES_MAX, PROGRAM,
     VERSION,
 };
 use vouch_tree::{
-    Blob, BlockHandle, Content, Counts, FrameKind, Fsinfo, HostId, Inode, SignedFsinfo, Timestamp,
-    frame,
+    BlockHandle, Content, Counts, FrameKind, Fsinfo, HostId, Inode, SignedFsinfo, frame,
 };
 use vouch_tree_store::conformance::{self, IV};
 use vouch_tree_store::{Database, FrameSink as _, NewRevision, WriteOptions, Writer};
-use vouch_xdr::{Writer as XdrWriter, Xdr as _};
+use vouch_xdr::Xdr as _;
 
 use super::*;
 
@@ -67,17 +67,7 @@ impl TestTree {
         let (root, key) = (SecretKey::from_seed(&[self.seed; 32]), SecretKey::from_seed(&[99; 32]));
         let previous = writer.revisions().last().map(|r| r.fsinfo);
         let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
-        let mtime = Timestamp::default();
-        let root_inode = Inode {
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            mtime,
-            nlink: 2,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content,
-        };
+        let root_inode = Inode::new(0o755, content);
         let fsinfo = Fsinfo {
             hostid: hostid(self.seed),
             revision,
@@ -210,24 +200,11 @@ struct Client {
 }
 
 fn call_to<'a>(program: u32, version: u32, procedure: u32, args: &'a [u8]) -> Call<'a> {
-    Call {
-        xid: 7,
-        program,
-        version,
-        procedure,
-        cred: OpaqueAuth::NONE,
-        verf: OpaqueAuth::NONE,
-        args,
-    }
+    Call::new(7, (program, version), procedure, args)
 }
 
 fn record(call: &Call<'_>) -> Vec<u8> {
-    let mut w = XdrWriter::new();
-    let start = begin_record(&mut w);
-    call.encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    bytes
+    vouch_oncrpc::record(|w| call.encode(w))
 }
 
 impl Client {
@@ -286,14 +263,6 @@ impl Client {
             .into_iter()
             .map(|frame| frame.map(<[u8]>::to_vec))
             .collect()
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -381,11 +350,11 @@ fn broken_tree_leaves_others_alone_and_late_one_is_served() {
     let mut client = server.connect();
     assert!(client.fsinfo(hostid(1), false).is_some());
     std::fs::rename(&hidden, two.path().join("manifest")).unwrap();
-    wait_until("the second database", || {
+    within(60, "the second database", || {
         client.data(hostid(2), vec![two.frames[0].0])[0].is_some()
     });
     std::fs::remove_file(one.path().join("manifest")).unwrap();
-    wait_until("the broken database is told", || server.http("/health").1.contains("broken"));
+    within(60, "the broken database is told", || server.http("/health").1.contains("broken"));
     assert_eq!(server.http("/health").0, 503);
     assert_eq!(client.fsinfo(hostid(2), false).unwrap().signed_fsinfo, signed);
     assert!(client.data(hostid(2), vec![two.frames[0].0])[0].is_some());
@@ -467,7 +436,7 @@ fn garbage_closes_only_its_own_connection() {
         assert_eq!(bad.receive(), None);
     }
     assert!(good.data(hostid(1), vec![made.frames[0].0])[0].is_some());
-    wait_until("the count", || {
+    within(60, "the count", || {
         server.metric("vouch_connections_closed_total{reason=\"bad_request\"}") == 5
     });
 }
@@ -483,7 +452,7 @@ fn connections_over_limit_wait_for_a_free_slot() {
     assert_eq!(server.connect().receive(), None);
     assert!(server.metric("vouch_connections_refused_total") >= 1);
     clients.pop();
-    wait_until("room again", || server.metric("vouch_connections") == 2);
+    within(60, "room again", || server.metric("vouch_connections") == 2);
     assert!(server.connect().fsinfo(hostid(1), false).is_none());
 }
 
@@ -505,7 +474,7 @@ fn idle_and_stalled_peers_are_closed() {
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
     stalled.send(&record(&call_to(PROGRAM, VERSION, 2, &args)).repeat(4));
     for reason in ["idle", "slow_request", "slow_reader"] {
-        wait_until(reason, || {
+        within(60, reason, || {
             server.metric(&format!("vouch_connections_closed_total{{reason=\"{reason}\"}}")) == 1
         });
     }
@@ -527,7 +496,7 @@ fn stop_sends_pending_answers_and_closes() {
         .collect();
     let args = GetDataArgs { hostid: hostid(1), handles: [&handles[..]; 6].concat() }.to_xdr();
     busy.send(&record(&call_to(PROGRAM, VERSION, 2, &args)));
-    wait_until("the request", || {
+    within(60, "the request", || {
         server.metric("vouch_requests_total{procedure=\"getdata\",result=\"ok\"}") == 1
     });
     server.stop.store(true, Ordering::Release);
@@ -554,7 +523,7 @@ fn health_distinguishes_fresh_and_expired_and_nothing_is_written() {
     assert!(server.connect().fsinfo(hostid(1), true).is_some());
     assert_eq!(listing(&made.path()), before, "the server writes nothing to the database");
     made.commit(2, 10);
-    wait_until("the expiry", || server.http("/health").0 == 503);
+    within(60, "the expiry", || server.http("/health").0 == 503);
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
     assert_eq!(server.http("/nothing").0, 404);
 }

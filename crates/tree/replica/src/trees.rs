@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use vouch_log::evidence::is_evidence;
-use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Reply};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
@@ -18,7 +18,7 @@ use vouch_tree_cache::{Cover, MissingFrames, TreeCache};
 use vouch_tree_store::{
     Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address,
 };
-use vouch_xdr::{Writer, Xdr as _};
+use vouch_xdr::Xdr as _;
 
 use super::damage::Damage;
 use super::output::Span;
@@ -434,13 +434,11 @@ fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
 }
 
 fn record(result: GetFsinfoResult) -> Arc<[u8]> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    Reply::accepted(0, Accepted::Success(&[])).encode(&mut w);
-    result.encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    bytes.into()
+    let record = vouch_oncrpc::record(|w| {
+        Reply::accepted(0, Accepted::Success(&[])).encode(w);
+        result.encode(w);
+    });
+    record.into()
 }
 
 /// A check costs one system call for each 32 MiB.

@@ -48,22 +48,12 @@ mod tests {
     use crate::{FrameSink as _, MemoryStore};
     use vouch_tree::directory::DirectoryBuilder;
     use vouch_tree::protocol::COMPANIONS_LEN_MAX;
-    use vouch_tree::{Blob, BlobBody, Content, FileName, FrameKind, Timestamp};
+    use vouch_tree::{Blob, BlobBody, Content, FileName, FrameKind};
 
     const _: () = assert!(FIRST_LEN_MAX <= COMPANIONS_LEN_MAX && BURST_LEN_MAX <= FIRST_LEN_MAX);
 
     fn inode(content: Content) -> Inode {
-        let mtime = Timestamp { s: 1, ns: 0 };
-        Inode {
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            mtime,
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content,
-        }
+        Inode::new(0o644, content)
     }
 
     fn put(store: &MemoryStore, kind: FrameKind, payload: &[u8]) -> BlockHandle {

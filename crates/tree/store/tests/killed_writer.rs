@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fixtures::{database, leaf, logged, revision};
-use power_cut::SplitMix64;
+use vouch_testkit::SplitMix64;
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";

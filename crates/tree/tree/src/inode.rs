@@ -97,6 +97,13 @@ pub struct DeviceNumber {
 }
 
 impl Inode {
+    /// Of root and of 1970, with one name and without xattrs.
+    pub fn new(mode: u16, content: Content) -> Self {
+        let nlink = if matches!(content, Content::Directory { .. }) { 2 } else { 1 };
+        let mtime = Timestamp { s: 0, ns: 0 };
+        Self { mode, uid: 0, gid: 0, mtime, nlink, link_group: 0, xattrs: Blob::empty(), content }
+    }
+
     /// Follows from the content.
     pub const fn file_type(&self) -> FileType {
         match self.content {
@@ -285,16 +292,7 @@ pub(crate) mod tests {
 
     #[test]
     fn refuses_explicit_empty_xattrs() {
-        let inode = Inode {
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            mtime: Timestamp::default(),
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content: Content::Fifo,
-        };
+        let inode = Inode::new(0o644, Content::Fifo);
         let mut bytes = inode.to_xdr();
         // Skips the presence flag of the xattrs: an empty inline blob is 16 zero bytes.
         let end = bytes.len();

@@ -85,14 +85,11 @@ mod tests {
         let blob = Blob { size: len as u64, body: BlobBody::Inline(vec![b'x'; len]) };
         let content = Content::Regular { blob, space: 0 };
         Inode {
-            mode: 0o644,
             uid: 1,
             gid: 2,
             mtime: Timestamp { s: 1, ns: 2 },
-            nlink: 1,
             link_group,
-            xattrs: Blob::empty(),
-            content,
+            ..Inode::new(0o644, content)
         }
     }
 

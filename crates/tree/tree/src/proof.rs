@@ -317,7 +317,7 @@ mod tests {
     use crate::directory::DirectoryBuilder;
     use crate::key::{SecretKey, SigningCert};
     use crate::statement::Body;
-    use crate::{Counts, Fsinfo, LEAF_LEN_MAX, Timestamp};
+    use crate::{Counts, Fsinfo, LEAF_LEN_MAX};
     use std::collections::HashMap;
 
     const IV: Iv = Iv::from_bytes([7; 32]);
@@ -385,17 +385,7 @@ mod tests {
     }
 
     fn inode(content: Content) -> Inode {
-        let mtime = Timestamp { s: 0, ns: 0 };
-        Inode {
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
-            mtime,
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content,
-        }
+        Inode::new(0o644, content)
     }
 
     fn check(

@@ -195,7 +195,7 @@ pub fn verify_fsinfo_with<'a>(
 mod tests {
     use super::*;
     use crate::key::{SecretKey, SigningCert};
-    use crate::{Blob, BlockHandle, Content, Counts, Inode, Iv, Timestamp};
+    use crate::{BlockHandle, Content, Counts, Inode, Iv};
 
     const NOW: u64 = 1_000_000;
     const DAY_S: u32 = 86_400;
@@ -225,17 +225,7 @@ mod tests {
 
         fn fsinfo(&self, revision: u64, start: u64) -> Fsinfo {
             let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
-            let mtime = Timestamp::default();
-            let root = Inode {
-                mode: 0o755,
-                uid: 0,
-                gid: 0,
-                mtime,
-                nlink: 2,
-                link_group: 0,
-                xattrs: Blob::empty(),
-                content,
-            };
+            let root = Inode::new(0o755, content);
             let previous = (revision > 1).then(|| BlockHandle::from_bytes([8; 32]));
             Fsinfo {
                 hostid: self.hostid(),

@@ -37,16 +37,7 @@ fn handle(n: u8) -> BlockHandle {
 
 fn inode(content: Content) -> Inode {
     let mtime = Timestamp { s: 1_700_000_000, ns: 123_456_789 };
-    Inode {
-        mode: 0o644,
-        uid: 1000,
-        gid: 100,
-        mtime,
-        nlink: 1,
-        link_group: 0,
-        xattrs: Blob::empty(),
-        content,
-    }
+    Inode { uid: 1000, gid: 100, mtime, nlink: 1, ..Inode::new(0o644, content) }
 }
 
 fn name(text: &str) -> FileName {

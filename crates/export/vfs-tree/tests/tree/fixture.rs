@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
+pub use vouch_testkit::noise as random_bytes;
+use vouch_testkit::within;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{COMPANIONS_MAX, GetDataArgs, Procedure};
 use vouch_tree::{Iv, TreeName};
@@ -210,11 +212,7 @@ impl Site {
     }
 
     pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> ExportedTree {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
         let name = LocalConnector::open(&self.database()).unwrap().name().unwrap();
         let (database, is_up, epoch) =
             (self.database.clone(), self.is_up.clone(), self.epoch.clone());
@@ -321,23 +319,8 @@ pub fn read(
     }
 }
 
-pub fn until(mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "the case is impossible");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-pub fn random_bytes(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
+pub fn until(done: impl FnMut() -> bool) {
+    within(60, "the case is impossible", done);
 }
 
 pub fn is_stale<T>(result: &Result<T>) -> bool {

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
-use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, ReplyBody, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody};
 use vouch_tree::protocol::{GetDataArgs, GetDataResult, PROGRAM, Procedure, VERSION};
-use vouch_xdr::{Writer, Xdr};
+use vouch_xdr::Xdr;
 
 use super::connection::{CallFailure, CallResult};
 use super::reply_parser::{READ_LEN, ReplyEvent, ReplyParser};
@@ -151,14 +151,8 @@ impl StreamConnection {
 }
 
 fn record(xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    Call { xid, program: PROGRAM, version: VERSION, procedure: procedure as u32, cred, verf, args }
-        .encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    bytes
+    let call = Call::new(xid, (PROGRAM, VERSION), procedure as u32, args);
+    vouch_oncrpc::record(|w| call.encode(w))
 }
 
 impl Shared {

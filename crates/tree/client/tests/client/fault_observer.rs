@@ -3,9 +3,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use vouch_tree::verify::Refusal;
-use vouch_tree_client::{
-    Client, ClientOptions, FaultKind, FaultObserver, ReplicaFault, TreeOptions,
-};
+use vouch_tree_client::{Client, ClientOptions, FaultKind, FaultObserver, ReplicaFault};
 
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
@@ -44,10 +42,7 @@ async fn reports_lie_that_another_replica_heals() {
         [Fault::FlipFrame, Fault::None].map(|fault| TestReplica::new(&published, fault, 3));
     *honest.delay.lock() = Duration::from_millis(20);
     let network = TestNetwork::of(&publisher.location, &[liar, honest]);
-    let tree = client(&network, &clock, &notes)
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree = publisher.opened_by(&client(&network, &clock, &notes)).await.unwrap();
     for n in 0..40u64 {
         let found =
             tree.lookup_path(tree.newest().root(), format!("f{n}").as_bytes()).await.unwrap();
@@ -73,10 +68,7 @@ async fn reports_stale_offer_once_until_it_changes() {
         (1..=3).map(|n| publisher.publish(&text(&n.to_string()), NOW - 40 + n)).collect();
     let [good, lagging] = [2, 2].map(|n: usize| TestReplica::new(&published[n], Fault::None, 4));
     let network = TestNetwork::of(&publisher.location, &[good, Arc::clone(&lagging)]);
-    let tree = client(&network, &clock, &notes)
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree = publisher.opened_by(&client(&network, &clock, &notes)).await.unwrap();
     let refresh = async |times| {
         for _ in 0..times {
             let _ = tree.refresh().await;
@@ -99,12 +91,7 @@ async fn reports_stale_offer_once_until_it_changes() {
     notes.0.lock().clear();
     clock.set(NOW + u64::from(DURATION_S));
     let notes = Arc::new(Notes::default());
-    assert!(
-        client(&network, &clock, &notes)
-            .open(&publisher.name(), &TreeOptions::default())
-            .await
-            .is_err()
-    );
+    assert!(publisher.opened_by(&client(&network, &clock, &notes)).await.is_err());
     let mut reports = notes.0.lock().clone();
     reports.sort();
     reports.dedup();

@@ -25,8 +25,8 @@ fn client_with(
 
 fn publisher_of_one_replica(seed: u8) -> (Publisher, Arc<TestReplica>, Arc<TestNetwork>) {
     let mut publisher = Publisher::new(seed);
-    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let published = publisher.publish(&text("x"), NOW);
+    let (replica, network) = publisher.serve(&published);
     (publisher, replica, network)
 }
 
@@ -54,15 +54,11 @@ async fn refuses_rollback_after_restart() {
     let mut publisher = Publisher::new(20);
     let (old, new) =
         (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
-    let replica = TestReplica::new(&new, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (replica, network) = publisher.serve(&new);
     let open = || client_with(&network, &clock, remembering(state.path()));
-    assert_eq!(
-        open().open(&publisher.name(), &TreeOptions::default()).await.unwrap().newest().number(),
-        2
-    );
+    assert_eq!(publisher.opened_by(&open()).await.unwrap().newest().number(), 2);
     replica.serve_revision(&old);
-    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = publisher.opened_by(&open()).await.unwrap();
     assert_eq!(tree.newest().number(), 2, "uses the stored revision");
     assert!(tree.refresh().await.is_err());
     // Refused, not damaged: the replica lacks the newer frame.
@@ -73,7 +69,7 @@ async fn refuses_rollback_after_restart() {
         "{error}"
     );
     clock.set(NOW + u64::from(DURATION_S));
-    let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    let error = publisher.opened_by(&open()).await.err().unwrap();
     assert!(error.to_string().contains("old revision 1"), "{error}");
 }
 
@@ -92,12 +88,12 @@ async fn restarts_without_replicas_from_stored_revision() {
         })
     };
     let client = open();
-    let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = publisher.opened_by(&client).await.unwrap();
     tree.lookup_path(tree.newest().root(), b"file").await.unwrap();
     client.flush().await;
     drop((tree, client));
     replica.set_fault(Fault::Refuse);
-    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = publisher.opened_by(&open()).await.unwrap();
     assert_eq!(
         tree.try_lookup_path(tree.newest().root(), b"file").unwrap().unwrap().size(),
         1,
@@ -109,10 +105,7 @@ async fn restarts_without_replicas_from_stored_revision() {
 async fn expired_revision_fails_closed() {
     let clock = TestClock::at(NOW);
     let (mut publisher, replica, network) = publisher_of_one_replica(22);
-    let tree = client_with(&network, &clock, |_| {})
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree = publisher.opened_by(&client_with(&network, &clock, |_| {})).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
     assert!(tree.lookup_path(&root, b"file").await.is_ok());
     clock.set(NOW + u64::from(DURATION_S));
@@ -132,10 +125,7 @@ async fn expired_revision_fails_closed() {
 async fn revision_expires_even_if_clock_stops() {
     let clock = TestClock::at(NOW);
     let (publisher, _, network) = publisher_of_one_replica(23);
-    let tree = client_with(&network, &clock, |_| {})
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree = publisher.opened_by(&client_with(&network, &clock, |_| {})).await.unwrap();
     clock.set(NOW - 1_000_000);
     tokio::time::sleep(Duration::from_secs(u64::from(DURATION_S) + 1)).await;
     assert!(matches!(tree.revision(), Err(Error::Expired { .. })));
@@ -176,10 +166,7 @@ async fn fast_clock_does_not_expire_later_revisions() {
 async fn background_refresh_announces_new_revision() {
     let clock = TestClock::at(NOW);
     let (mut publisher, replica, network) = publisher_of_one_replica(24);
-    let tree = client_with(&network, &clock, |_| {})
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree = publisher.opened_by(&client_with(&network, &clock, |_| {})).await.unwrap();
     let old = tree.revision().unwrap();
     let mut news = tree.watch();
     replica.serve_revision(&publisher.publish(&text("yy"), NOW + 1));
@@ -200,10 +187,8 @@ async fn newest_offer_wins_and_others_are_stale() {
         (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
     let replicas = [&old, &new, &old].map(|published| TestReplica::new(published, Fault::None, 1));
     let network = TestNetwork::of(&publisher.location, &replicas);
-    let tree = client_with(&network, &TestClock::at(NOW), |_| {})
-        .open(&publisher.name(), &TreeOptions::default())
-        .await
-        .unwrap();
+    let tree =
+        publisher.opened_by(&client_with(&network, &TestClock::at(NOW), |_| {})).await.unwrap();
     assert_eq!(tree.newest().number(), 2);
     let states: Vec<_> = tree.replicas().iter().map(|r| r.state).collect();
     assert_eq!(states, [ReplicaState::Stale, ReplicaState::Up, ReplicaState::Stale]);
@@ -214,7 +199,7 @@ async fn revocation_is_permanent() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let (publisher, replica, network) = publisher_of_one_replica(26);
     let open = || client_with(&network, &clock, remembering(state.path()));
-    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let tree = publisher.opened_by(&open()).await.unwrap();
     let root = tree.revision().unwrap().root().clone();
     tree.lookup_path(&root, b"file").await.unwrap();
     let revocation =
@@ -223,7 +208,7 @@ async fn revocation_is_permanent() {
     assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
     assert!(matches!(tree.try_lookup_path(&root, b"file"), Some(Err(Error::Revoked { .. }))));
     replica.alter(|served| served.statements.clear());
-    let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    let error = publisher.opened_by(&open()).await.err().unwrap();
     assert!(
         matches!(error, Error::Revoked { .. }),
         "a stored statement must count without the replica: {error}"
@@ -235,8 +220,7 @@ async fn reads_statements_from_directories_and_trees() {
     let (dir_of_certs, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(27);
     let published = publisher.publish(&text("x"), NOW);
-    let network =
-        TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let (_, network) = publisher.serve(&published);
     let revocation =
         KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
     let file = format!("{}.revoked", publisher.hostid());
@@ -245,10 +229,7 @@ async fn reads_statements_from_directories_and_trees() {
     let client = client_with(&network, &clock, |options| {
         options.certificate_dirs = vec![dir_of_certs.path().into()]
     });
-    assert!(matches!(
-        client.open(&publisher.name(), &TreeOptions::default()).await,
-        Err(Error::Revoked { .. })
-    ));
+    assert!(matches!(publisher.opened_by(&client).await, Err(Error::Revoked { .. })));
 
     // May be a truncated revocation. A file named after another key is not about this one.
     let path = dir_of_certs.path().join(&file);
@@ -257,7 +238,7 @@ async fn reads_statements_from_directories_and_trees() {
         let client = client_with(&network, &clock, |options| {
             options.certificate_dirs = vec![dir_of_certs.path().into()]
         });
-        let error = client.open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+        let error = publisher.opened_by(&client).await.err().unwrap();
         assert!(
             matches!(&error, Error::Statement { path: found, .. } if *found == path)
                 && error.class() == ErrorClass::Input,
@@ -272,7 +253,7 @@ async fn reads_statements_from_directories_and_trees() {
     let client = client_with(&network, &clock, |options| {
         options.certificate_dirs = vec![dir_of_certs.path().into()]
     });
-    client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    publisher.opened_by(&client).await.unwrap();
 
     let mut authority = Publisher::new(28);
     authority.location = "authority.test".into();
@@ -283,14 +264,11 @@ async fn reads_statements_from_directories_and_trees() {
         &TestReplica::new(&authority.publish(&dir([("certs", listed)]), NOW), Fault::None, 1),
     );
     let client = client_with(&network, &clock, |_| {});
-    let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
-    let authority_tree = client.open(&authority.name(), &TreeOptions::default()).await.unwrap();
+    let tree = publisher.opened_by(&client).await.unwrap();
+    let authority_tree = authority.opened_by(&client).await.unwrap();
     client.add_certificate_tree(&authority_tree, b"certs");
     assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
-    assert!(matches!(
-        client.open(&publisher.name(), &TreeOptions::default()).await,
-        Err(Error::Revoked { .. })
-    ));
+    assert!(matches!(publisher.opened_by(&client).await, Err(Error::Revoked { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,8 +276,8 @@ async fn follows_forwarding_but_no_cycle() {
     let clock = TestClock::at(NOW);
     let (mut old, mut new) = (Publisher::new(29), Publisher::new(30));
     new.location = "new.test".into();
-    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    let published = old.publish(&text("old"), NOW);
+    let (replica, network) = old.serve(&published);
     let new_replica = TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1);
     network.add("new.test", &new_replica);
     let point = |from: &Publisher, to: TreeName| {
@@ -327,17 +305,13 @@ async fn required_state_must_be_writable() {
     let state = tempfile::NamedTempFile::new().unwrap();
     let mut publisher = Publisher::new(31);
     let published = publisher.publish(&text("x"), NOW);
-    let network =
-        TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let (_, network) = publisher.serve(&published);
     let strict = client_with(&network, &TestClock::at(NOW), remembering(state.path()));
-    assert!(matches!(
-        strict.open(&publisher.name(), &TreeOptions::default()).await,
-        Err(Error::StateUnreadable { .. })
-    ));
+    assert!(matches!(publisher.opened_by(&strict).await, Err(Error::StateUnreadable { .. })));
     let lenient = client_with(&network, &TestClock::at(NOW), |options| {
         options.state_dir = Some(state.path().into())
     });
-    assert!(lenient.open(&publisher.name(), &TreeOptions::default()).await.is_ok());
+    assert!(publisher.opened_by(&lenient).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,8 +320,8 @@ async fn forwarded_key_may_still_revoke_or_redirect() {
     let (mut old, mut new, mut newer) =
         (Publisher::new(42), Publisher::new(43), Publisher::new(44));
     (new.location, newer.location) = ("new.test".into(), "newer.test".into());
-    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    let published = old.publish(&text("old"), NOW);
+    let (replica, network) = old.serve(&published);
     network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
     network
         .add("newer.test", &TestReplica::new(&newer.publish(&text("newer"), NOW), Fault::None, 1));
@@ -384,8 +358,8 @@ async fn follows_stored_pointer_if_old_host_is_gone() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let (mut old, mut new) = (Publisher::new(45), Publisher::new(46));
     new.location = "new.test".into();
-    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    let published = old.publish(&text("old"), NOW);
+    let (replica, network) = old.serve(&published);
     network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
     let pointer = KeyStatement::issue(&old.root, NOW, Body::Forwarding { to: new.name() }).to_xdr();
     replica.alter(|served| served.statements = vec![pointer]);

@@ -87,8 +87,7 @@ async fn second_pull_copies_only_changes() {
     let mut publisher = Publisher::new(40);
     let tree = large_tree();
     let first = publisher.publish(&tree, NOW - 50);
-    let replica = TestReplica::new(&first, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (replica, network) = publisher.serve(&first);
     let client = client(&network);
     let report = pull_quietly(&client, &publisher, &options).await.unwrap();
     assert_eq!((report.revision, report.was_current), (1, false));
@@ -116,8 +115,7 @@ async fn drops_revisions_that_are_not_kept() {
     let options = PullOptions { keep: Some(1.into()), ..into(dir.path().join("db")) };
     let mut publisher = Publisher::new(41);
     let first = publisher.publish(&dir_of(3 << 20, 1), NOW - 50);
-    let replica = TestReplica::new(&first, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (replica, network) = publisher.serve(&first);
     let client = client(&network);
     pull_quietly(&client, &publisher, &options).await.unwrap();
     let second = publisher.publish(&dir_of(3 << 20, 2), NOW - 40);
@@ -198,7 +196,7 @@ async fn refuses_foreign_or_busy_database() {
     let (mut one, mut two) = (Publisher::new(51), Publisher::new(52));
     two.location = "two.test".into();
     let published = one.publish(&large_tree(), NOW);
-    let network = TestNetwork::of(&one.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let (_, network) = one.serve(&published);
     network.add("two.test", &TestReplica::new(&two.publish(&large_tree(), NOW), Fault::None, 1));
     let (client, options) = (client(&network), into(dir.path().join("db")));
     pull_quietly(&client, &one, &options).await.unwrap();
@@ -212,8 +210,8 @@ async fn refuses_foreign_or_busy_database() {
 async fn watch_keeps_database_current() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::new(53);
-    let replica = TestReplica::new(&publisher.publish(&dir_of(5000, 1), NOW), Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let published = publisher.publish(&dir_of(5000, 1), NOW);
+    let (replica, network) = publisher.serve(&published);
     let (client, options, name) = (client(&network), into(dir.path().join("db")), publisher.name());
     let reports = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&reports);

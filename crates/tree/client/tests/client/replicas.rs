@@ -7,7 +7,7 @@ use vouch_tree::{Blob, Content};
 use vouch_tree_client::{Error, ErrorClass, ReplicaState, Tree, VerifyEvent};
 
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{self, NOW, Node, Published, Publisher, noise};
+use crate::fixture::{self, NOW, Node, Published, Publisher, assert_took, noise};
 
 fn published(publisher: &mut Publisher, big: usize) -> Published {
     let mut files: std::collections::BTreeMap<Vec<u8>, Node> =
@@ -111,11 +111,7 @@ async fn dead_replicas_cost_little_time() {
         let begun = Instant::now();
         let (tree, _) = open_from(62, &[fault, fault, Fault::None]).await;
         read_all(&tree, 0..100).await;
-        assert!(
-            begun.elapsed() < Duration::from_secs(5),
-            "{:?} with two replicas that {fault:?}",
-            begun.elapsed()
-        );
+        assert_took(begun, Duration::from_secs(5), fault);
     }
 }
 
@@ -140,11 +136,7 @@ async fn reads_try_until_deadline_and_recover_soon() {
         set_fault_later(&replicas[0], 12_000, Fault::None);
         let begun = Instant::now();
         read(&tree, 1).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
-        assert!(
-            begun.elapsed() <= Duration::from_millis(14_500),
-            "{fault:?}: {:?}",
-            begun.elapsed()
-        );
+        assert_took(begun, Duration::from_millis(14_500), fault);
     }
 }
 
@@ -156,11 +148,7 @@ async fn reads_from_stalled_replica_end_in_time() {
         for n in 0..5 {
             let begun = Instant::now();
             assert!(read(&tree, n).await.is_err(), "{fault:?}");
-            assert!(
-                begun.elapsed() <= Duration::from_secs(31),
-                "{:?} of {fault:?}",
-                begun.elapsed()
-            );
+            assert_took(begun, Duration::from_secs(31), fault);
         }
     }
 }
@@ -183,11 +171,7 @@ async fn reads_fail_soon_if_all_replicas_lie() {
                 let error = read(&tree, n).await.unwrap_err();
                 assert!(matches!(error, Error::Lied { .. }), "{fault:?} of {count}: {error}");
                 assert_eq!((error.class(), error.errno()), (ErrorClass::Refused, 5), "{error}");
-                assert!(
-                    begun.elapsed() < Duration::from_secs(3),
-                    "{:?} of {fault:?} of {count}",
-                    begun.elapsed()
-                );
+                assert_took(begun, Duration::from_secs(3), (fault, count));
             }
         }
     }

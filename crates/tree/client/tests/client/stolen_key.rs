@@ -6,8 +6,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Content, Iv, TreeName};
 use vouch_tree_client::{
-    Client, ClientOptions, Error, ErrorClass, PullOptions, PullReport, Tree, TreeOptions, pull,
-    pull_watch,
+    Client, ClientOptions, Error, ErrorClass, PullOptions, PullReport, Tree, pull, pull_watch,
 };
 use vouch_tree_store::Database;
 
@@ -65,9 +64,8 @@ async fn read(tree: &Arc<Tree>) -> Result<Vec<u8>, Error> {
 async fn later_certificate_overrides_higher_number() {
     for number in [2, 5, u64::MAX] {
         let (mut publisher, first, mut thief) = with_thief(90, number);
-        let replica = TestReplica::new(&first, Fault::None, 1);
-        let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-        let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+        let (replica, network) = publisher.serve(&first);
+        let tree = publisher.opened_by(&client(&network)).await.unwrap();
         let mut orders = vec![tree.newest().order()];
         replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
         assert!(tree.refresh().await.unwrap());
@@ -86,9 +84,8 @@ async fn later_certificate_overrides_higher_number() {
 #[tokio::test(start_paused = true)]
 async fn changed_iv_blocks_until_next_certificate() {
     let (mut publisher, first, mut thief) = with_thief(91, 5);
-    let replica = TestReplica::new(&first, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let tree = client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let (replica, network) = publisher.serve(&first);
+    let tree = publisher.opened_by(&client(&network)).await.unwrap();
     thief.iv = Iv::from_bytes([9; 32]);
     replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
     assert!(tree.refresh().await.unwrap_err().to_string().contains("another iv"));
@@ -107,8 +104,7 @@ async fn mirror_recovers_from_stolen_key() {
         let dir = tempfile::tempdir().unwrap();
         let options = pull_options(&dir);
         let (mut publisher, first, mut thief) = with_thief(seed, number);
-        let replica = TestReplica::new(&first, Fault::None, 1);
-        let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+        let (replica, network) = publisher.serve(&first);
         let name = publisher.name();
         let client = client(&network);
         pull(&client, &name, &options, &|_| {}).await.unwrap();
@@ -134,8 +130,7 @@ async fn mirror_recovers_from_stolen_key() {
 async fn watching_mirror_recovers_from_stolen_key() {
     let dir = tempfile::tempdir().unwrap();
     let (mut publisher, first, mut thief) = with_thief(94, 5);
-    let replica = TestReplica::new(&first, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (replica, network) = publisher.serve(&first);
     let refresh_interval = Some(Duration::from_millis(50));
     let client = Client::new(ClientOptions { refresh_interval, ..options(&network) }).unwrap();
     let name = publisher.name();
@@ -156,8 +151,7 @@ async fn watching_mirror_waits_out_changed_iv() {
     let dir = tempfile::tempdir().unwrap();
     let options = pull_options(&dir);
     let (mut publisher, first, mut thief) = with_thief(95, 5);
-    let replica = TestReplica::new(&first, Fault::None, 1);
-    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (replica, network) = publisher.serve(&first);
     let name = publisher.name();
     let head = || Database::open_read(&options.db).unwrap().head().unwrap().to_vec();
     pull(&client(&network), &name, &options, &|_| {}).await.unwrap();

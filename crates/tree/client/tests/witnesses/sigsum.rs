@@ -1,7 +1,7 @@
 //! The witness of sigsum-go. It knows one log, whose origin is made of the log's key.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -34,10 +34,7 @@ impl Drop for SigsumWitness {
 /// The output of the program, without the newline.
 fn run(dir: &Path, args: &[&str], input: &str) -> String {
     let mut command = Command::new(dir.join("sigsum-key"));
-    command.args(args).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("sigsum-key starts");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
+    let output = vouch_testkit::output_with(command.args(args).current_dir(dir), input);
     assert!(output.status.success(), "sigsum-key {args:?}");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }

@@ -1,3 +1,5 @@
+use vouch_tree::{Blob, Timestamp};
+
 use super::*;
 use crate::layer::{Item, ItemKind};
 use crate::unpack::apply;

@@ -11,8 +11,9 @@ use vouch_log::merkle::{Hash, verify_consistency};
 use vouch_log::policy::Policy;
 use vouch_log::proof::TlogProof;
 use vouch_log::reader::{LogReader, TileSource};
+use vouch_testkit::SplitMix64;
 
-use crate::{Files, Random, entry};
+use crate::{Files, entry};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -71,20 +72,20 @@ fn proof_line(old: u64, proof: &[Hash]) -> String {
 }
 
 /// Entries to prove: at the edges of tiles, and seeded ones. The peer reads them from a file.
-fn write_indexes(directory: &Path, name: &str, size: u64, random: &mut Random) -> Vec<u64> {
+fn write_indexes(directory: &Path, name: &str, size: u64, random: &mut SplitMix64) -> Vec<u64> {
     let edges = [0, 1, 254, 255, 256, 257, size - 1];
     let mut all: Vec<_> = edges.into_iter().filter(|&index| index < size).collect();
-    all.extend((0..6).map(|_| random.below(size)));
+    all.extend((0..6).map(|_| random.roll(size)));
     let text: String = all.iter().map(|index| format!("{index}\n")).collect();
     std::fs::write(directory.join(format!("{name}.indexes")), text).unwrap();
     all
 }
 
 /// Writes a log in two steps, with a policy, keys and proofs, and returns what Go should print.
-fn write_ours(directory: &Path, name: &str, size: u64, random: &mut Random) -> String {
+fn write_ours(directory: &Path, name: &str, size: u64, random: &mut SplitMix64) -> String {
     let root = directory.join(name);
     let mut tree = Appender::new();
-    for step in [random.below(size), size] {
+    for step in [random.roll(size), size] {
         while tree.size() < step {
             tree.push(&entry(tree.size())).unwrap();
         }
@@ -145,8 +146,8 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
     build_peer(directory);
     let seed = std::env::var("VOUCH_LOG_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or(37);
-    let mut random = Random(seed);
-    let seeded: Vec<_> = (0..8).map(|_| 1 + random.below(3000)).collect();
+    let mut random = SplitMix64(seed);
+    let seeded: Vec<_> = (0..8).map(|_| 1 + random.roll(3000)).collect();
     for size in [1, 256, 66_000].into_iter().chain(seeded) {
         let name = &format!("log{size}");
         let expected = write_ours(directory, name, size, &mut random);
@@ -154,8 +155,8 @@ fn logs_of_ours_and_of_go_are_read_by_each_other() {
         assert_eq!(found, expected, "seed {seed}, {size} entries");
     }
 
-    let old_size = 1 + random.below(600);
-    let size = old_size + 1 + random.below(900);
+    let old_size = 1 + random.roll(600);
+    let size = old_size + 1 + random.roll(900);
     let indexes = write_indexes(directory, "theirs", size, &mut random);
     let printed = run_peer(directory, "make", "theirs", &[old_size, size]);
     let read = |suffix: &str| std::fs::read(directory.join(format!("theirs{suffix}"))).unwrap();

@@ -11,7 +11,7 @@ use vouch_log::proof::TlogProof;
 use vouch_log::revision::*;
 use vouch_log::trail::*;
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree::{Blob, Content, Counts, Fsinfo, HostId, Inode, Iv, SignedFsinfo, Timestamp};
+use vouch_tree::{Content, Counts, Fsinfo, HostId, Inode, Iv, SignedFsinfo, Timestamp};
 use vouch_xdr::{Writer, Xdr};
 
 fn check(name: &str, bytes: &[u8]) {
@@ -46,16 +46,7 @@ fn signed_fsinfo() -> Vec<u8> {
 
 fn signed_by(root: &SecretKey, signing: &SecretKey, cert: SigningCert) -> Vec<u8> {
     let content = Content::Directory { entries: 0, subdirs: 0, opaque: false, top: None };
-    let inode = Inode {
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        mtime: Timestamp { s: 1_500, ns: 0 },
-        nlink: 2,
-        link_group: 0,
-        xattrs: Blob::empty(),
-        content,
-    };
+    let inode = Inode { mtime: Timestamp { s: 1_500, ns: 0 }, ..Inode::new(0o755, content) };
     let fsinfo = Fsinfo {
         hostid: root.public().hostid(),
         revision: 1,

@@ -50,23 +50,6 @@ fn naive_root(leaves: &[Hash]) -> Hash {
     }
 }
 
-/// A small generator for tests, splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 fn entry(number: u64) -> Vec<u8> {
     format!("entry {number} {}", "x".repeat((number % 97) as usize)).into_bytes()
 }

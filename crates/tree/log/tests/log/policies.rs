@@ -5,8 +5,7 @@ use vouch_log::key::{Algorithm, Signer};
 use vouch_log::merkle::Hash;
 use vouch_log::note::NoteError;
 use vouch_log::policy::{Disbelief, Policy, PolicyError};
-
-use crate::Random;
+use vouch_testkit::SplitMix64;
 
 const NOW: u64 = 1_800_000_000;
 const ORIGIN: &str = "log.example/1";
@@ -203,12 +202,12 @@ fn changed_checkpoints_are_refused() {
     let text = format!("log {}\nwitness a {}\nquorum a\n", key(&log), key(&w0));
     let policy = Policy::parse(text.as_bytes()).unwrap();
     let good = signed(&[(&log, NOW), (&w0, NOW)]).to_text().into_bytes();
-    let mut random = Random(4);
+    let mut random = SplitMix64(4);
     for bit in 0..good.len() * 8 {
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        if random.below(8) == 0 {
-            bad.truncate(random.below(bad.len() as u64) as usize);
+        if random.roll(8) == 0 {
+            bad.truncate(random.roll(bad.len() as u64) as usize);
         }
         let believed = SignedCheckpoint::parse(&bad)
             .ok()

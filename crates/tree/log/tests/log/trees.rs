@@ -4,8 +4,9 @@ use vouch_log::append::Appender;
 use vouch_log::merkle::{Hash, ProofError, verify_consistency, verify_inclusion};
 use vouch_log::reader::{LogReader, ReadError};
 use vouch_log::tile::{TILE_LEN, TileId, TileKind};
+use vouch_testkit::SplitMix64;
 
-use crate::{Files, Random, entry, naive_root};
+use crate::{Files, entry, naive_root};
 
 /// RFC 6962 §2.1.1, word for word.
 fn naive_path(index: usize, leaves: &[Hash]) -> Vec<Hash> {
@@ -98,9 +99,9 @@ fn large_tree_is_read_and_proven_by_random_samples() {
     }
     assert!(width(TileKind::Hashes(0), 272, 256) && width(TileKind::Entries, 273, 112));
     let mut reader = LogReader::open(&files, size, root).unwrap();
-    let mut random = Random(1);
+    let mut random = SplitMix64(1);
     for _ in 0..200 {
-        let (index, old) = (random.below(size), random.below(size) + 1);
+        let (index, old) = (random.roll(size), random.roll(size) + 1);
         assert_eq!(reader.entry(index).unwrap(), entry(index));
         let proof = reader.inclusion_proof(index).unwrap();
         verify_inclusion(leaves[index as usize], index, size, &proof, root).unwrap();
@@ -125,21 +126,21 @@ fn changed_proofs_are_refused() {
     let (files, leaves) = build(&[300]);
     let root = naive_root(&leaves);
     let mut reader = LogReader::open(&files, 300, root).unwrap();
-    let mut random = Random(2);
+    let mut random = SplitMix64(2);
     for _ in 0..1_500 {
-        let (index, old) = (random.below(300), random.below(299) + 1);
+        let (index, old) = (random.roll(300), random.roll(299) + 1);
         let mut proof = reader.inclusion_proof(index).unwrap();
         let (mut leaf, mut place, mut size) = (leaves[index as usize], index, 300);
-        let bit = random.below(256) as usize;
-        let victim = random.below(proof.len() as u64) as usize;
-        match random.below(6) {
+        let bit = random.roll(256) as usize;
+        let victim = random.roll(proof.len() as u64) as usize;
+        match random.roll(6) {
             0 => proof[victim].0[bit / 8] ^= 1 << (bit % 8),
             1 => drop(proof.remove(victim)),
             2 => proof.insert(victim, Hash([9; 32])),
             3 => leaf.0[bit / 8] ^= 1 << (bit % 8),
-            4 => place = (index + 1 + random.below(299)) % 300,
+            4 => place = (index + 1 + random.roll(299)) % 300,
             // Another size is found out unless its tree has the same way to this leaf.
-            _ => size = index + 1 + random.below(1 << 40),
+            _ => size = index + 1 + random.roll(1 << 40),
         }
         let result = verify_inclusion(leaf, place, size, &proof, root);
         assert!(
@@ -149,8 +150,8 @@ fn changed_proofs_are_refused() {
         let mut proof = reader.consistency_proof(old).unwrap();
         let old_root = naive_root(&leaves[..old as usize]);
         let (mut from, mut to) = ((old, old_root), (300, root));
-        let victim = random.below(proof.len() as u64) as usize;
-        match random.below(5) {
+        let victim = random.roll(proof.len() as u64) as usize;
+        match random.roll(5) {
             0 => proof[victim].0[bit / 8] ^= 1 << (bit % 8),
             1 => drop(proof.remove(victim)),
             2 => proof.insert(victim, Hash([9; 32])),
@@ -170,16 +171,16 @@ fn lying_tiles_are_refused() {
     let (size, root) = (leaves.len() as u64, naive_root(&leaves));
     let mut paths: Vec<_> = files.0.keys().cloned().collect();
     paths.sort();
-    let mut random = Random(3);
+    let mut random = SplitMix64(3);
     let mut refused = 0;
     for _ in 0..1000 {
         let mut lying = files.clone();
-        let path = &paths[random.below(paths.len() as u64) as usize];
-        let other = files.0[&paths[random.below(paths.len() as u64) as usize]].clone();
+        let path = &paths[random.roll(paths.len() as u64) as usize];
+        let other = files.0[&paths[random.roll(paths.len() as u64) as usize]].clone();
         let bytes = lying.0.get_mut(path).unwrap();
-        let place = random.below(bytes.len() as u64) as usize;
-        match random.below(5) {
-            0 => bytes[place] ^= 1 << random.below(8),
+        let place = random.roll(bytes.len() as u64) as usize;
+        match random.roll(5) {
+            0 => bytes[place] ^= 1 << random.roll(8),
             1 => bytes.truncate(place),
             2 => bytes.extend_from_slice(&[0; 32]),
             3 => *bytes = other,

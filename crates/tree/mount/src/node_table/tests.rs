@@ -1,4 +1,4 @@
-use vouch_tree::{Blob, Content, HostId, Timestamp};
+use vouch_tree::{Content, HostId, Timestamp};
 
 use super::*;
 use crate::attributes::tests::file;
@@ -17,16 +17,7 @@ impl Owner for Tree {
 
 fn directory(mtime: i64) -> Inode {
     let content = Content::Directory { entries: 1, subdirs: 0, opaque: false, top: None };
-    Inode {
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        mtime: Timestamp { s: mtime, ns: 0 },
-        nlink: 2,
-        link_group: 0,
-        xattrs: Blob::empty(),
-        content,
-    }
+    Inode { mtime: Timestamp { s: mtime, ns: 0 }, ..Inode::new(0o755, content) }
 }
 
 fn table() -> (NodeTable<Tree>, Arc<Tree>) {

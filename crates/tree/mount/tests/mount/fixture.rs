@@ -6,14 +6,16 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::Runtime;
-use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, RecordReader, Reply};
+pub use vouch_testkit::noise;
+use vouch_testkit::within;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{
     FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure,
@@ -185,11 +187,9 @@ impl Site {
                     return;
                 }
                 let call = Call::decode(&record).unwrap();
-                let (results, mut w) = (self.replies(&call), Writer::new());
-                let start = begin_record(&mut w);
-                Reply::accepted(call.xid, Accepted::Success(&results)).encode(&mut w);
-                let mut bytes = w.into_bytes();
-                end_record(&mut bytes, start, 0);
+                let results = self.replies(&call);
+                let reply = Reply::accepted(call.xid, Accepted::Success(&results));
+                let mut bytes = vouch_oncrpc::record(|w| reply.encode(w));
                 self.falsify(&mut bytes);
                 if stream.write_all(&bytes).await.is_err() {
                     return;
@@ -322,11 +322,7 @@ impl TestMount {
             .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
             .with_test_writer()
             .try_init();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
         let clock = Arc::new(TestClock(AtomicI64::new(NOW)));
         let mut options = ClientOptions {
             connector: Arc::new(Network(sites)),
@@ -387,12 +383,8 @@ impl TestMount {
         std::thread::sleep(Duration::from_millis(100));
     }
 
-    pub fn until(&self, mut done: impl FnMut() -> bool) {
-        let began = Instant::now();
-        while !done() {
-            assert!(began.elapsed() < Duration::from_secs(60), "the condition is not met in time");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    pub fn until(&self, done: impl FnMut() -> bool) {
+        within(60, "the condition is not met in time", done);
     }
 }
 
@@ -455,15 +447,4 @@ fn xattrs(path: &Path) -> String {
         .collect();
     all.sort();
     all.join(",")
-}
-
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..len).map(|_| next()).collect()
 }

@@ -22,7 +22,7 @@ fn pack_truncated_while_serving_closes_connection() {
         &GetDataArgs { hostid: hostid(1), handles: vec![big] }.to_xdr(),
     )));
     assert_eq!(client.receive(), None);
-    wait_until("the count", || {
+    within(60, "the count", || {
         server.metric("vouch_connections_closed_total{reason=\"database\"}") == 1
     });
 }
@@ -78,7 +78,7 @@ fn truncated_pack_breaks_tree_until_restored() {
         std::fs::write(&copy, bytes).unwrap();
         std::fs::rename(&copy, path).unwrap();
     }
-    wait_until("the mended packs are taken up", || server.http("/health").0 == 200);
+    within(60, "the mended packs are taken up", || server.http("/health").0 == 200);
     assert!(has(&one) && broken(&one) == 0);
 }
 
@@ -93,7 +93,7 @@ fn scrub_finds_rotten_bytes_and_their_repair() {
     std::fs::write(pack, &rotten).unwrap();
     let server = serve(&made);
     let metric = |name: &str| server.metric(&format!("{name}{{tree=\"{}\"}}", hostid(1)));
-    wait_until("a pass of the scrub", || metric("vouch_tree_scrub_passes_total") > 0);
+    within(60, "a pass of the scrub", || metric("vouch_tree_scrub_passes_total") > 0);
     assert_eq!((metric("vouch_tree_scrub_damaged_frames"), metric("vouch_tree_broken")), (1, 1));
     let (status, body) = server.http("/health");
     assert!(
@@ -106,7 +106,7 @@ fn scrub_finds_rotten_bytes_and_their_repair() {
     drop(server);
     std::fs::write(pack, bytes).unwrap();
     let server = serve(&made);
-    wait_until("a pass of the scrub", || {
+    within(60, "a pass of the scrub", || {
         server.metric(&format!("vouch_tree_scrub_passes_total{{tree=\"{}\"}}", hostid(1))) > 0
     });
     assert_eq!(server.http("/health").0, 200);

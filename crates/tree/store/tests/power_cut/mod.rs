@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vouch_testkit::SplitMix64;
 use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
 
 #[derive(Debug, Clone)]
@@ -343,18 +344,5 @@ fn bytes_after_power_cut(file: &Bytes, fate: u64, random: &mut SplitMix64) -> Ve
             bytes[kept..].iter_mut().for_each(|b| *b = random.roll(256) as u8);
             bytes
         }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct SplitMix64(pub(crate) u64);
-
-impl SplitMix64 {
-    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides.max(1)
     }
 }

@@ -168,14 +168,8 @@ mod tests {
 
     fn inode(n: u64) -> Inode {
         Inode {
-            mode: 0o644,
-            uid: 0,
-            gid: 0,
             mtime: Timestamp { s: n as i64, ns: 0 },
-            nlink: 1,
-            link_group: 0,
-            xattrs: Blob::empty(),
-            content: Content::Regular { blob: Blob::empty(), space: 0 },
+            ..Inode::new(0o644, Content::Regular { blob: Blob::empty(), space: 0 })
         }
     }
 

@@ -16,12 +16,7 @@ fn connect() -> (StreamConnection, Peer) {
 }
 
 fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    Reply::accepted(xid, Accepted::Success(results)).encode(&mut w);
-    let mut bytes = w.into_bytes();
-    end_record(&mut bytes, start, 0);
-    bytes
+    vouch_oncrpc::record(|w| Reply::accepted(xid, Accepted::Success(results)).encode(w))
 }
 
 impl Peer {

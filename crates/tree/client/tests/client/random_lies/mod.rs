@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use vouch_testkit::SplitMix64;
 use vouch_tree::{Blob, BlobBody, Content, Inode};
 use vouch_tree_client::{
     Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions,
 };
 
-use self::scenario::{OFFERS, Offer, RevisionId, Scenario, SplitMix64, offer, scenarios};
+use self::scenario::{OFFERS, Offer, RevisionId, Scenario, offer, scenarios};
 use crate::fixture::network::TestNetwork;
 use crate::fixture::replica::{Fault, TestReplica};
 use crate::fixture::{NOW, Node, TestClock};
@@ -78,8 +79,8 @@ impl Case {
     fn new(seed: u64) -> Self {
         let mut random = SplitMix64(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let scenario = random.pick(scenarios());
-        let count = 1 + random.below(4) as usize;
-        let honest = (!random.one_in(4)).then(|| random.below(count as u64) as usize);
+        let count = 1 + random.roll(4) as usize;
+        let honest = (!random.one_in(4)).then(|| random.roll(count as u64) as usize);
         let replicas: Vec<Arc<TestReplica>> = (0..count)
             .map(|n| {
                 let replica = TestReplica::new(&scenario.stages[0].1, Fault::None, random.draw());
@@ -92,7 +93,7 @@ impl Case {
                 }
                 if random.one_in(3) {
                     let slowest = if random.one_in(6) { 2500 } else { 150 };
-                    *replica.delay.lock() = Duration::from_millis(random.below(slowest));
+                    *replica.delay.lock() = Duration::from_millis(random.roll(slowest));
                 }
                 replica
             })
@@ -139,7 +140,7 @@ impl Case {
                 return;
             }
         }
-        for _ in 0..2 + self.random.below(10) {
+        for _ in 0..2 + self.random.roll(10) {
             self.event();
             self.operation().await;
         }
@@ -149,14 +150,14 @@ impl Case {
         if !self.random.one_in(3) {
             return;
         }
-        let n = self.random.below(self.replicas.len() as u64) as usize;
-        match self.random.below(8) {
+        let n = self.random.roll(self.replicas.len() as u64) as usize;
+        match self.random.roll(8) {
             0 if Some(n) != self.honest => self.replicas[n].set_fault(*self.random.pick(&FAULTS)),
             1 if Some(n) != self.honest => self.replicas[n].set_fault(Fault::None),
-            2 => self.clock.set(NOW - self.random.below(100_000_000)),
+            2 => self.clock.set(NOW - self.random.roll(100_000_000)),
             3 => {
                 let far = self.random.one_in(8);
-                let ahead = self.random.below(if far { 200_000 } else { 80_000 });
+                let ahead = self.random.roll(if far { 200_000 } else { 80_000 });
                 self.clock.set(NOW + ahead);
                 self.latest = self.latest.max(ahead);
             }
@@ -190,7 +191,7 @@ impl Case {
         if self.random.one_in(2) {
             return publish();
         }
-        let delay = Duration::from_millis(self.random.below(400));
+        let delay = Duration::from_millis(self.random.roll(400));
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             publish();
@@ -247,7 +248,7 @@ impl Case {
         let paths: Vec<&Vec<u8>> = truth.keys().collect();
         let path = (*self.random.pick(&paths)).clone();
         let begun = Instant::now();
-        let roll = self.random.below(10);
+        let roll = self.random.roll(10);
         let asks = roll == 2 || ((3..=5).contains(&roll) && published > revision_id);
         let outcome = match roll {
             0 => self.check_missing(&tree, newest.root(), truth, &path).await,
@@ -302,7 +303,7 @@ impl Case {
         truth: &BTreeMap<Vec<u8>, Node>,
         path: &[u8],
     ) -> Result<(), Error> {
-        let name = format!("no-such-{}", self.random.below(5));
+        let name = format!("no-such-{}", self.random.roll(5));
         let missing = if path.is_empty() {
             name.clone().into_bytes()
         } else {
@@ -332,7 +333,7 @@ impl Case {
         let inode = self.timed(tree.lookup_path(root, path)).await?;
         let Node::Dir(entries) = &truth[path] else { return Ok(()) };
         let names: Vec<&Vec<u8>> = entries.keys().collect();
-        let mut number = self.random.below(names.len() as u64 + 2);
+        let mut number = self.random.roll(names.len() as u64 + 2);
         loop {
             let listing = self.timed(tree.list(&inode, Position::Number(number))).await?;
             for entry in listing.entries() {
@@ -378,9 +379,9 @@ impl Case {
         bytes: &[u8],
     ) -> Result<(), Error> {
         let file = tree.open_file(blob.clone());
-        for _ in 0..1 + self.random.below(3) {
-            let offset = self.random.below(bytes.len() as u64 + 10) as usize;
-            let len = self.random.below(200_000) as usize;
+        for _ in 0..1 + self.random.roll(3) {
+            let offset = self.random.roll(bytes.len() as u64 + 10) as usize;
+            let len = self.random.roll(200_000) as usize;
             let expected = &bytes[offset.min(bytes.len())..(offset + len).min(bytes.len())];
             if let Some(Ok(found)) = file.try_read(offset as u64, len) {
                 assert!(found == expected, "wrong bytes by try_read at {offset}");
@@ -520,14 +521,14 @@ fn corrupt(cache: &Path, random: &mut SplitMix64) {
             continue;
         };
         let len = file.metadata().map_or(0, |meta| meta.len());
-        for _ in 0..random.below(4) {
-            let (at, mut byte) = (random.below(len), [0]);
+        for _ in 0..random.roll(4) {
+            let (at, mut byte) = (random.roll(len), [0]);
             if file.read_exact_at(&mut byte, at).is_ok() {
-                let _ = file.write_all_at(&[byte[0] ^ (1 << random.below(8))], at);
+                let _ = file.write_all_at(&[byte[0] ^ (1 << random.roll(8))], at);
             }
         }
         if random.one_in(20) {
-            let _ = file.set_len(random.below(len));
+            let _ = file.set_len(random.roll(len));
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use vouch_testkit::SplitMix64;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_xdr::Xdr;
@@ -162,30 +163,6 @@ pub fn scenarios() -> &'static [Scenario] {
     SCENARIOS.get_or_init(|| vec![Scenario::new(10), Scenario::new(11)])
 }
 
-pub struct SplitMix64(pub u64);
-
-impl SplitMix64 {
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n.max(1)
-    }
-
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
-    }
-}
-
 pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, random: &mut SplitMix64) {
     let base = match offer {
         Offer::Older => &scenario.older,
@@ -201,7 +178,7 @@ pub fn offer(replica: &TestReplica, scenario: &Scenario, offer: Offer, random: &
         served.statements.clear();
         match offer {
             Offer::ForgedBytes => {
-                let bit = random.below(served.signed.len() as u64 * 8) as usize;
+                let bit = random.roll(served.signed.len() as u64 * 8) as usize;
                 served.signed[bit / 8] ^= 1 << (bit % 8);
             }
             Offer::ForgedRevocation => {
