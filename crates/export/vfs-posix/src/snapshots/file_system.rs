@@ -10,6 +10,7 @@ use vouch_vfs::{
 
 use super::identity::{SnapshotOrLive, WITHIN_FROM, Within, virtual_number};
 use super::{SNAPSHOT_DIRECTORY, Snapshot, SnapshotFs};
+use crate::PosixFs;
 use crate::handle::Covered;
 
 impl FileSystem for SnapshotFs {
@@ -51,13 +52,8 @@ impl FileSystem for SnapshotFs {
     }
 
     fn attributes(&self, id: &FileId, blocking: Blocking) -> Result<Attributes> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.attributes(id, blocking),
-            SnapshotOrLive::List(directory) => self.list_attributes(id, &directory, blocking),
-            SnapshotOrLive::Within(within) => {
-                self.numbered(within.number, blocking)?.files.attributes(&within.id, blocking)
-            }
-        }
+        let of_list = |list: &FileId| self.list_attributes(id, list, blocking);
+        self.at(id, blocking, of_list, |files, id| files.attributes(id, blocking))
     }
 
     fn mounted_on(&self, id: &FileId, attributes: &Attributes) -> u64 {
@@ -74,16 +70,8 @@ impl FileSystem for SnapshotFs {
         wanted: Access,
         blocking: Blocking,
     ) -> Result<Access> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.access(caller, id, wanted, blocking),
-            SnapshotOrLive::List(directory) => {
-                self.list_access(caller, &directory, wanted, blocking)
-            }
-            SnapshotOrLive::Within(within) => self
-                .numbered(within.number, blocking)?
-                .files
-                .access(caller, &within.id, wanted, blocking),
-        }
+        let of_list = |list: &FileId| self.list_access(caller, list, wanted, blocking);
+        self.at(id, blocking, of_list, |files, id| files.access(caller, id, wanted, blocking))
     }
 
     fn lookup(
@@ -129,14 +117,8 @@ impl FileSystem for SnapshotFs {
     }
 
     fn read_link(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.read_link(caller, id, blocking),
-            SnapshotOrLive::List(_) => Err(Error::Invalid),
-            SnapshotOrLive::Within(within) => self
-                .numbered(within.number, blocking)?
-                .files
-                .read_link(caller, &within.id, blocking),
-        }
+        let of_list = |_: &FileId| Err(Error::Invalid);
+        self.at(id, blocking, of_list, |files, id| files.read_link(caller, id, blocking))
     }
 
     fn read_directory(
@@ -181,17 +163,10 @@ impl FileSystem for SnapshotFs {
         access_override: AccessOverride,
         blocking: Blocking,
     ) -> Result<Arc<dyn OpenFile>> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.open(caller, id, access, access_override, blocking),
-            SnapshotOrLive::List(_) => Err(Error::IsDirectory),
-            SnapshotOrLive::Within(within) => self.numbered(within.number, blocking)?.files.open(
-                caller,
-                &within.id,
-                access,
-                access_override,
-                blocking,
-            ),
-        }
+        let of_list = |_: &FileId| Err(Error::IsDirectory);
+        self.at(id, blocking, of_list, |files, id| {
+            files.open(caller, id, access, access_override, blocking)
+        })
     }
 
     fn create(
@@ -297,13 +272,8 @@ impl FileSystem for SnapshotFs {
     }
 
     fn space(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Space> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.space(caller, id, blocking),
-            SnapshotOrLive::List(directory) => self.live.space(caller, &directory, blocking),
-            SnapshotOrLive::Within(within) => {
-                self.numbered(within.number, blocking)?.files.space(caller, &within.id, blocking)
-            }
-        }
+        let of_list = |list: &FileId| self.live.space(caller, list, blocking);
+        self.at(id, blocking, of_list, |files, id| files.space(caller, id, blocking))
     }
 
     fn acl(
@@ -313,14 +283,8 @@ impl FileSystem for SnapshotFs {
         kind: PosixAclKind,
         blocking: Blocking,
     ) -> Result<PosixAcl> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.acl(caller, id, kind, blocking),
-            SnapshotOrLive::List(_) => Ok(PosixAcl::default()),
-            SnapshotOrLive::Within(within) => self
-                .numbered(within.number, blocking)?
-                .files
-                .acl(caller, &within.id, kind, blocking),
-        }
+        let of_list = |_: &FileId| Ok(PosixAcl::default());
+        self.at(id, blocking, of_list, |files, id| files.acl(caller, id, kind, blocking))
     }
 
     fn set_acl(
@@ -335,13 +299,8 @@ impl FileSystem for SnapshotFs {
     }
 
     fn label(&self, id: &FileId, blocking: Blocking) -> Result<Vec<u8>> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.label(id, blocking),
-            SnapshotOrLive::List(_) => Err(Error::NoXattr),
-            SnapshotOrLive::Within(within) => {
-                self.numbered(within.number, blocking)?.files.label(&within.id, blocking)
-            }
-        }
+        let of_list = |_: &FileId| Err(Error::NoXattr);
+        self.at(id, blocking, of_list, |files, id| files.label(id, blocking))
     }
 
     fn set_label(&self, caller: &Caller, id: &FileId, label: &[u8]) -> Result<()> {
@@ -356,14 +315,8 @@ impl FileSystem for SnapshotFs {
         name: &[u8],
         blocking: Blocking,
     ) -> Result<Vec<u8>> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.xattr(caller, id, name, blocking),
-            SnapshotOrLive::List(_) => Err(Error::NoXattr),
-            SnapshotOrLive::Within(within) => self
-                .numbered(within.number, blocking)?
-                .files
-                .xattr(caller, &within.id, name, blocking),
-        }
+        let of_list = |_: &FileId| Err(Error::NoXattr);
+        self.at(id, blocking, of_list, |files, id| files.xattr(caller, id, name, blocking))
     }
 
     fn set_xattr(
@@ -384,13 +337,8 @@ impl FileSystem for SnapshotFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, blocking: Blocking) -> Result<Vec<Vec<u8>>> {
-        match SnapshotOrLive::of(id) {
-            SnapshotOrLive::Live => self.live.xattrs(caller, id, blocking),
-            SnapshotOrLive::List(_) => Ok(Vec::new()),
-            SnapshotOrLive::Within(within) => {
-                self.numbered(within.number, blocking)?.files.xattrs(caller, &within.id, blocking)
-            }
-        }
+        let of_list = |_: &FileId| Ok(Vec::new());
+        self.at(id, blocking, of_list, |files, id| files.xattrs(caller, id, blocking))
     }
 
     /// Snapshots have nothing to write.
@@ -441,6 +389,25 @@ impl FileSystem for SnapshotFs {
         self.note_removed();
         let open: Vec<Arc<Snapshot>> = self.open.read().values().cloned().collect();
         open.iter().for_each(|snapshot| snapshot.files.maintain());
+    }
+}
+
+impl SnapshotFs {
+    /// Asks the file system of the file, of which a list of snapshots is no file.
+    fn at<T>(
+        &self,
+        id: &FileId,
+        blocking: Blocking,
+        of_list: impl FnOnce(&FileId) -> Result<T>,
+        of_file: impl FnOnce(&PosixFs, &FileId) -> Result<T>,
+    ) -> Result<T> {
+        match SnapshotOrLive::of(id) {
+            SnapshotOrLive::Live => of_file(&self.live, id),
+            SnapshotOrLive::List(list) => of_list(&list),
+            SnapshotOrLive::Within(within) => {
+                of_file(&self.numbered(within.number, blocking)?.files, &within.id)
+            }
+        }
     }
 }
 
