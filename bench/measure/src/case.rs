@@ -123,6 +123,19 @@ pub struct Load {
     pub file_len: u64,
 }
 
+#[cfg(test)]
+impl Load {
+    pub(crate) const READS: Load = Load {
+        order: Order::Random,
+        block: 4096,
+        read_percent: 100,
+        depth: 4,
+        rate: None,
+        seconds: 1.0,
+        file_len: 1 << 20,
+    };
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditWork {

@@ -5,9 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use vouch_oncrpc::{
-    Accepted, Call, OpaqueAuth, RECORD_MARK_LEN, RecordReader, Reply, begin_record, end_record,
-};
+use vouch_oncrpc::{Accepted, Call, RECORD_MARK_LEN, RecordReader, Reply, write_record};
 use vouch_xdr::Writer;
 
 use crate::{Error, cpu};
@@ -90,10 +88,7 @@ pub fn measure(
 }
 
 fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
-    let start = begin_record(w);
-    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    Call { xid, program, version, procedure: 0, cred, verf, args: &[] }.encode(w);
-    end_record(w.bytes_mut(), start, 0);
+    write_record(w, |w| Call::new(xid, (program, version), 0, &[]).encode(w));
 }
 
 fn start_null_server() -> Result<SocketAddr, Error> {
@@ -112,9 +107,8 @@ fn start_null_server() -> Result<SocketAddr, Error> {
             let mut input = &bytes[..n];
             while let Ok(Some(record)) = reader.next(&mut input) {
                 let Some(xid) = record.first_chunk::<4>() else { return Ok(()) };
-                let start = begin_record(&mut w);
-                Reply::accepted(u32::from_be_bytes(*xid), Accepted::Success(&[])).encode(&mut w);
-                end_record(w.bytes_mut(), start, 0);
+                let reply = Reply::accepted(u32::from_be_bytes(*xid), Accepted::Success(&[]));
+                write_record(&mut w, |w| reply.encode(w));
             }
             stream.write_all(w.as_bytes())?;
             w.truncate(0);
@@ -170,9 +164,8 @@ mod tests {
                 };
                 let mut w = Writer::new();
                 for xid in waiting.drain(kept..).rev() {
-                    let start = begin_record(&mut w);
-                    Reply::accepted(xid, Accepted::Success(&[])).encode(&mut w);
-                    end_record(w.bytes_mut(), start, 0);
+                    let reply = Reply::accepted(xid, Accepted::Success(&[]));
+                    write_record(&mut w, |w| reply.encode(w));
                 }
                 let _ = stream.write_all(w.as_bytes());
             }

@@ -159,16 +159,14 @@ mod tests {
 
     #[test]
     fn locked_block_has_one_user() {
-        let (order, block) = (crate::case::Order::Random, PAGE_LEN as u32);
+        let block = PAGE_LEN as u32;
         for (read_percent, blocks, lanes) in [(0, 2, 2), (50, 2, 2), (100, 2, 8), (50, 100, 8)] {
             let load = Load {
-                order,
                 block,
                 read_percent,
                 depth: 8,
-                rate: None,
-                seconds: 1.0,
                 file_len: blocks * PAGE_LEN as u64,
+                ..Load::READS
             };
             assert_eq!(in_flight_max(&load), lanes);
         }

@@ -381,15 +381,7 @@ mod tests {
         assert_eq!(files(2, 3).iter().sum::<u64>(), 2);
         assert_eq!(files(2, 3).len(), 2);
         assert_eq!(files(1, 3), [1, 1, 1]);
-        let load = crate::case::Load {
-            order: crate::case::Order::Random,
-            block: 4096,
-            read_percent: 100,
-            depth: 3,
-            rate: Some(900.0),
-            seconds: 1.0,
-            file_len: 1 << 20,
-        };
+        let load = crate::case::Load { depth: 3, rate: Some(900.0), ..crate::case::Load::READS };
         assert!(
             matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1)
         );

@@ -171,13 +171,12 @@ fn detects_acknowledged_writes_that_were_lost() {
     for read_percent in [0, 50] {
         let (mut subject, state) = connected();
         let load = |rate| Load {
-            order: Order::Random,
             block: 8192,
             read_percent,
-            depth: 4,
             rate,
             seconds: 0.3,
             file_len: 1 << 18,
+            ..Load::READS
         };
         for rate in [None, Some(200.0)] {
             let case = Case::Load(load(rate));
@@ -203,13 +202,12 @@ fn writes_have_at_most_one_call_per_block() {
     let mut subject = subject_of(address, 2, &StopFlag::default());
     let load = |read_percent, rate| {
         Case::Load(Load {
-            order: Order::Random,
-            block: 4096,
             read_percent,
             depth: 8,
             rate,
             seconds: 0.2,
             file_len: 3 * 4096,
+            ..Load::READS
         })
     };
     lock_state(&state).tears = true;
@@ -248,15 +246,7 @@ fn session_reconnects_after_expired_lease() {
         let mut state = lock_state(&state);
         state.ended = state.sessions;
     };
-    let load = Load {
-        order: Order::Random,
-        block: 4096,
-        read_percent: 100,
-        depth: 4,
-        rate: None,
-        seconds: 0.05,
-        file_len: 1 << 15,
-    };
+    let load = Load { seconds: 0.05, file_len: 1 << 15, ..Load::READS };
     let case = Case::Load(load);
     subject.prepare(&case).expect("a file");
     for _ in 0..2 {
@@ -290,15 +280,7 @@ fn lost_call_ends_case_soon_after_its_time() {
 #[test]
 fn read_back_is_repeated_when_a_call_is_lost() {
     let (mut subject, state) = connected();
-    let load = Load {
-        order: Order::Random,
-        block: 4096,
-        read_percent: 0,
-        depth: 4,
-        rate: None,
-        seconds: 0.2,
-        file_len: 1 << 20,
-    };
+    let load = Load { read_percent: 0, seconds: 0.2, ..Load::READS };
     subject.prepare(&Case::Load(load)).expect("a file");
     lock_state(&state).drop_read = Some(3);
     let begun = std::time::Instant::now();

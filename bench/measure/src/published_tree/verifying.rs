@@ -147,20 +147,11 @@ fn message(record: &[u8]) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use vouch_oncrpc::{OpaqueAuth, begin_record, end_record};
+    use vouch_oncrpc::record;
     use vouch_tree::{BlockHandle, FrameKind};
     use vouch_xdr::Writer;
 
     use super::*;
-
-    fn record(write: impl FnOnce(&mut Writer)) -> Vec<u8> {
-        let mut w = Writer::new();
-        let start = begin_record(&mut w);
-        write(&mut w);
-        let mut bytes = w.into_bytes();
-        end_record(&mut bytes, start, 0);
-        bytes
-    }
 
     #[test]
     fn frame_matches_only_its_own_handle() {
@@ -169,34 +160,13 @@ mod tests {
         let stored = frame::build(FrameKind::Leaf, b"some text", 0);
         let call = |handle: BlockHandle| {
             let args = GetDataArgs { hostid, handles: vec![handle] }.to_xdr();
-            let none = || OpaqueAuth::NONE;
-            record(|w| {
-                Call {
-                    xid: 1,
-                    program: PROGRAM,
-                    version: 1,
-                    procedure: Procedure::GetData as u32,
-                    cred: none(),
-                    verf: none(),
-                    args: &args,
-                }
-                .encode(w);
-            })
+            record(|w| Call::new(1, (PROGRAM, 1), Procedure::GetData as u32, &args).encode(w))
         };
         let answer = |frames: Vec<Option<&[u8]>>| {
             let mut results = Writer::new();
             GetDataResult { frames }.encode(&mut results);
             let results = results.into_bytes();
-            record(|w| {
-                Reply {
-                    xid: 1,
-                    body: ReplyBody::Accepted {
-                        verf: OpaqueAuth::NONE,
-                        outcome: Accepted::Success(&results),
-                    },
-                }
-                .encode(w)
-            })
+            record(|w| Reply::accepted(1, Accepted::Success(&results)).encode(w))
         };
         let right = call(key.handle_of(&stored));
         assert!(is_true(&hostid, &iv, &right, &answer(vec![Some(&stored)])).is_some());

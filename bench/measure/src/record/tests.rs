@@ -1,5 +1,5 @@
 use super::*;
-use crate::case::{Load, Order};
+use crate::case::Load;
 
 fn sample(seconds: f64, operations: u64) -> Sample {
     let mut sample = Sample {
@@ -151,15 +151,7 @@ fn record_round_trips_and_other_version_is_refused() {
 
 #[test]
 fn busy_client_is_limit_unless_all_due_calls_were_done() {
-    let load = |rate| Load {
-        order: Order::Random,
-        block: 4096,
-        read_percent: 100,
-        depth: 4,
-        rate,
-        seconds: 1.0,
-        file_len: 1 << 20,
-    };
+    let load = |rate| Load { rate, ..Load::READS };
     let limited = |rate, operations, part, crowds| {
         let mut busy = Sample { crowds, ..sample(1.0, operations) };
         busy.busy(part);
@@ -190,15 +182,7 @@ fn busy_client_is_limit_unless_all_due_calls_were_done() {
 
 #[test]
 fn open_loop_result_has_latency_intervals() {
-    let load = Load {
-        order: Order::Random,
-        block: 4096,
-        read_percent: 100,
-        depth: 4,
-        rate: Some(100.0),
-        seconds: 1.0,
-        file_len: 1 << 20,
-    };
+    let load = Load { rate: Some(100.0), ..Load::READS };
     let round = |us: u64| {
         let mut sample = sample(1.0, 0);
         sample.operations = 100;

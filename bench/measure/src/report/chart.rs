@@ -56,13 +56,8 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
         for point in &line.points {
             let (cx, cy) = (x.at(point.x), y.at(point.y));
             if point.high > point.low {
-                let _ = write!(
-                    svg,
-                    "<line class=\"uncertainty s{}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
-                    line.look % STYLES,
-                    y.at(point.low),
-                    y.at(point.high)
-                );
+                let class = format!("uncertainty s{}", line.look % STYLES);
+                stroke(&mut svg, &class, [cx, cx], [y.at(point.low), y.at(point.high)]);
             }
             let _ = write!(
                 svg,
@@ -75,15 +70,9 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
     }
     for (line, (x, row)) in shown.iter().zip(legend) {
         let (x, y) = (x + 6.0, HEIGHT + row as f64 * LABEL_HEIGHT + 6.0);
-        let _ = write!(
-            svg,
-            "<g class=\"dot s{}\">{}</g><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            line.look % STYLES,
-            shape(line.look, x, y),
-            x + 10.0,
-            y + 4.0,
-            escape(&line.label)
-        );
+        let (style, shape) = (line.look % STYLES, shape(line.look, x, y));
+        let _ = write!(svg, "<g class=\"dot s{style}\">{shape}</g>");
+        text(&mut svg, "label", (x + 10.0, y + 4.0), &line.label);
     }
     svg.push_str("</svg>");
     svg
@@ -107,51 +96,30 @@ fn draw_axes(svg: &mut String, axes: &Axes<'_>, x: &Scale, y: &Scale) {
     let foot = HEIGHT - BOTTOM;
     for tick in y.ticks() {
         let at = y.at(tick);
-        let _ = write!(
-            svg,
-            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
-            WIDTH - RIGHT
-        );
-        let _ = write!(
-            svg,
-            "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            LEFT - 8.0,
-            at + 4.0,
-            short(tick)
-        );
+        stroke(svg, "grid", [LEFT, WIDTH - RIGHT], [at, at]);
+        text(svg, "tick end", (LEFT - 8.0, at + 4.0), &short(tick));
     }
     for tick in x.ticks() {
         let at = x.at(tick);
-        let _ = write!(
-            svg,
-            "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>",
-            foot + 5.0
-        );
-        let _ = write!(
-            svg,
-            "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
-            foot + 19.0,
-            escape(&(axes.tell_x)(tick))
-        );
+        stroke(svg, "mark", [at, at], [foot, foot + 5.0]);
+        text(svg, "tick mid", (at, foot + 19.0), &(axes.tell_x)(tick));
     }
+    stroke(svg, "axis", [LEFT, WIDTH - RIGHT], [foot, foot]);
+    text(svg, "name mid", ((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 8.0), axes.x);
+    text(svg, "name", (LEFT, TOP - 12.0), axes.y);
+}
+
+fn stroke(svg: &mut String, class: &str, x: [f64; 2], y: [f64; 2]) {
+    let ([x1, x2], [y1, y2]) = (x, y);
     let _ = write!(
         svg,
-        "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>",
-        WIDTH - RIGHT
+        "<line class=\"{class}\" x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\"/>"
     );
-    let _ = write!(
-        svg,
-        "<text class=\"name mid\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 8.0,
-        escape(axes.x)
-    );
-    let _ = write!(
-        svg,
-        "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>",
-        TOP - 12.0,
-        escape(axes.y)
-    );
+}
+
+fn text(svg: &mut String, class: &str, (x, y): (f64, f64), text: &str) {
+    let text = escape(text);
+    let _ = write!(svg, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>");
 }
 
 pub(super) struct Bar {
@@ -185,32 +153,14 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
     let (top, foot) = (TOP - 14.0, height - 30.0);
     for tick in x.ticks() {
         let at = x.at(tick);
-        let _ = write!(
-            svg,
-            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{foot:.1}\"/>"
-        );
-        let _ = write!(
-            svg,
-            "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>",
-            foot + 16.0,
-            short(tick)
-        );
+        stroke(&mut svg, "grid", [at, at], [top, foot]);
+        text(&mut svg, "tick mid", (at, foot + 16.0), &short(tick));
     }
-    let _ = write!(
-        svg,
-        "<text class=\"name\" x=\"{left:.1}\" y=\"{:.1}\">{}</text>",
-        TOP - 22.0,
-        escape(unit)
-    );
+    text(&mut svg, "name", (left, TOP - 22.0), unit);
     let mut y = TOP - 8.0;
     for (name, bars) in groups {
         if named {
-            let _ = write!(
-                svg,
-                "<text class=\"group\" x=\"8\" y=\"{:.1}\">{}</text>",
-                y + BAR - 7.0,
-                escape(name)
-            );
+            text(&mut svg, "group", (8.0, y + BAR - 7.0), name);
             y += BAR;
         }
         for bar in bars {
@@ -225,13 +175,8 @@ pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> St
 
 fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
     let mut at = 0.0;
-    let _ = write!(
-        svg,
-        "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        left - 8.0,
-        y + 15.0,
-        escape(&shortened(&bar.label, ((left - 16.0) / CHAR_WIDTH) as usize))
-    );
+    let label = shortened(&bar.label, ((left - 16.0) / CHAR_WIDTH) as usize);
+    text(svg, "label end", (left - 8.0, y + 15.0), &label);
     for (part, len) in bar.parts.iter().enumerate() {
         let (from, to) = (x.at(at), x.at(at + len));
         let _ = write!(
@@ -248,20 +193,9 @@ fn draw_bar(svg: &mut String, bar: &Bar, x: &Scale, left: f64, y: f64) {
     }
     if let Some((low, high)) = bar.uncertainty.filter(|(low, high)| high > low) {
         let middle = y + BAR / 2.0;
-        let _ = write!(
-            svg,
-            "<line class=\"uncertainty ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
-            x.at(low.max(0.0)),
-            x.at(high)
-        );
+        stroke(svg, "uncertainty ink", [x.at(low.max(0.0)), x.at(high)], [middle, middle]);
     }
-    let _ = write!(
-        svg,
-        "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        x.at(bar.longest()) + 7.0,
-        y + 15.0,
-        escape(&bar.tells)
-    );
+    text(svg, "label", (x.at(bar.longest()) + 7.0, y + 15.0), &bar.tells);
 }
 
 impl Bar {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::chart::{bars, escape};
 use super::format::number;
-use super::html::{METHOD, begin, conditions, cpu_drawings, delta_rows, groups, plot};
+use super::html::{METHOD, begin, conditions, cpu_drawings, delta_rows, groups, plot, write_table};
 use crate::record::{CaseResult, Run, kept_run};
 use crate::{Error, escape as printable};
 
@@ -378,16 +378,10 @@ fn drawings(measure: &str, run: &Run, panel: &str, results: &[&CaseResult]) -> V
 
 impl Table {
     fn write(&self, page: &mut String) {
-        page.push_str("<div class=\"wide\"><table class=\"plain\">\n<thead><tr>");
-        self.head.iter().for_each(|cell| {
-            let _ = write!(page, "<th>{}</th>", escape(cell));
+        let rows = self.rows.iter().map(|row| {
+            row.iter().map(|cell| format!("<td>{}</td>", escape(cell))).collect::<String>()
         });
-        page.push_str("</tr></thead>\n<tbody>\n");
-        for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(|cell| escape(cell)).collect();
-            let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
-        }
-        page.push_str("</tbody>\n</table></div>\n");
+        write_table(page, "plain", self.head.iter().cloned(), rows);
     }
 }
 

@@ -179,6 +179,22 @@ fn delta_table(run: &Run, page: &mut String) {
     }
 }
 
+/// Cells of the body are HTML.
+pub(super) fn write_table(
+    page: &mut String,
+    class: &str,
+    head: impl IntoIterator<Item = String>,
+    rows: impl IntoIterator<Item = String>,
+) {
+    let head: String = head.into_iter().map(|cell| format!("<th>{}</th>", escape(&cell))).collect();
+    let _ = writeln!(
+        page,
+        "<div class=\"wide\"><table class=\"{class}\">\n<thead><tr>{head}</tr></thead>\n<tbody>"
+    );
+    rows.into_iter().for_each(|row| page.push_str(&format!("<tr>{row}</tr>\n")));
+    page.push_str("</tbody>\n</table></div>\n");
+}
+
 pub(super) fn delta_rows(run: &Run, page: &mut String) {
     let of_each: Vec<_> = run
         .subjects
@@ -189,27 +205,23 @@ pub(super) fn delta_rows(run: &Run, page: &mut String) {
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
     let of_it: Vec<&CaseResult> =
         run.results.iter().filter(|result| result.workload == "concurrency").collect();
-    let _ = write!(
+    let _ = writeln!(
         page,
-        "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>\n<div class=\"wide\"><table class=\"deltas\">\n<thead><tr><th>case</th>",
+        "<p>Against {}: added latency with one call at a time, and lost throughput with many calls (negative: gained); in brackets: {}.</p>",
         escape(&run.baselines(of_it.iter().copied()).join(", ")),
         escape(&confidence(&of_it))
     );
-    of_each.iter().for_each(|(label, _)| {
-        let _ = write!(page, "<th>{}</th>", escape(label));
-    });
-    page.push_str("</tr></thead>\n<tbody>\n");
-    for (level, name, _) in longest {
+    let head =
+        std::iter::once("case".to_owned()).chain(of_each.iter().map(|(label, _)| (*label).clone()));
+    let rows = longest.iter().map(|(level, name, _)| {
         let (what, unit) = if *level == Level::Low { ("low", "ms") } else { ("high", "%") };
-        let _ = write!(page, "<tr><th>{what}: {}</th>", escape(name));
-        for (_, rows) in &of_each {
-            let cell =
-                delta(rows, *level, name).map_or(NONE.into(), |cell| format!("{cell} {unit}"));
-            let _ = write!(page, "<td>{cell}</td>");
-        }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</tbody>\n</table></div>\n");
+        let cell = |cell: String| format!("{cell} {unit}");
+        let cells = of_each.iter().map(|(_, rows)| {
+            format!("<td>{}</td>", delta(rows, *level, name).map_or(NONE.into(), cell))
+        });
+        format!("<th>{what}: {}</th>{}", escape(name), cells.collect::<String>())
+    });
+    write_table(page, "deltas", head, rows);
 }
 
 pub(super) fn plot(
@@ -374,29 +386,28 @@ pub(super) fn cpu_drawings(run: &Run, title: &str, results: &[&CaseResult]) -> V
 }
 
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
+    const HEAD: &str = "case|on|median|within (95%)|ratio|p50|p50 within|p50 ratio|p99|p99 within|p99 ratio|p99.9|client CPU|server CPU|rounds|errors, unsent";
     let others = super::table::other_names(results);
-    let _ = write!(
-        page,
-        "<details><summary>Figures</summary>\n<div class=\"wide\"><table class=\"deltas\">\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p50 within</th><th>p50 ratio</th><th>p99</th><th>p99 within</th><th>p99 ratio</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
-        confidence = escape(&confidence(results))
-    );
-    others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
-    page.push_str("</tr></thead>\n<tbody>\n");
-    for result in results {
-        for subject in &result.subjects {
-            let mut row = vec![escape(&result.name), escape(&subject.label)];
-            row.extend(cells(run, result, subject, &|interval, tell| {
-                let interval = interval.filter(|interval| interval.values > 1);
-                interval.map_or(NONE.into(), |interval| {
-                    format!("{} – {}", tell(interval.low), tell(interval.high))
-                })
-            }));
-            row.extend([subject.rounds().count.to_string(), super::table::faults(subject)]);
-            row.extend(other_cells(subject, &others));
-            let _ = writeln!(page, "<tr><td>{}</td></tr>", row.join("</td><td>"));
-        }
-    }
-    page.push_str("</tbody>\n</table></div></details>\n");
+    let head = HEAD.replace("95%", &confidence(results));
+    let of_each = results
+        .iter()
+        .flat_map(|result| result.subjects.iter().map(move |subject| (*result, subject)));
+    let rows = of_each.map(|(result, subject)| {
+        let mut row = vec![escape(&result.name), escape(&subject.label)];
+        row.extend(cells(run, result, subject, &|interval, tell| {
+            let interval = interval.filter(|interval| interval.values > 1);
+            interval.map_or(NONE.into(), |interval| {
+                format!("{} – {}", tell(interval.low), tell(interval.high))
+            })
+        }));
+        row.extend([subject.rounds().count.to_string(), super::table::faults(subject)]);
+        row.extend(other_cells(subject, &others));
+        format!("<td>{}</td>", row.join("</td><td>"))
+    });
+    page.push_str("<details><summary>Figures</summary>\n");
+    let head = head.split('|').map(str::to_owned).chain(others.iter().cloned());
+    write_table(page, "deltas", head, rows);
+    page.push_str("</details>\n");
 }
 
 pub(super) fn conditions(run: &Run, page: &mut String) {

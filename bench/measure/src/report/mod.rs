@@ -18,7 +18,7 @@ pub use table::table;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::case::{Load, Metric, Order};
+    use crate::case::{Load, Metric};
     use crate::record::CaseResult;
     use crate::subject::SubjectInfo;
     use crate::{Case, Run, Sample};
@@ -41,21 +41,12 @@ pub(crate) mod tests {
             };
             [90, 100, 100, 100, 100, 110].map(round).to_vec()
         };
-        let (order, rate) = (Order::Random, Some(1000.0));
-        let load = Load {
-            order,
-            block: 4096,
-            read_percent: 100,
-            depth: 4,
-            rate,
-            seconds: 1.0,
-            file_len: 1 << 20,
-        };
+        let load = Load { rate: Some(1000.0), ..Load::READS };
         let mut result = CaseResult {
             case: Some(Case::Load(load)),
             ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond)
         };
-        result.x = rate;
+        result.x = load.rate;
         result.sum_up("a", vec![("a".into(), rounds(1)), ("b".into(), rounds(2))]);
         run.results.push(result);
         run

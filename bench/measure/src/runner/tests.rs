@@ -222,17 +222,7 @@ fn run_without_lost_subject_goes_on_as_incomplete() {
 #[test]
 fn open_loop_case_ends_by_latency() {
     let rounds = Rounds { min: 6, max: 10, spread_max: 0.02, warm_up: false };
-    let load = |rate| {
-        Case::Load(crate::case::Load {
-            order: crate::case::Order::Random,
-            block: 4096,
-            read_percent: 100,
-            depth: 1,
-            rate,
-            seconds: 1.0,
-            file_len: 1 << 20,
-        })
-    };
+    let load = |rate| Case::Load(crate::case::Load { depth: 1, rate, ..crate::case::Load::READS });
     let samples = [100, 150, 100, 150, 100, 150].map(|us: u64| {
         let mut sample = Sample { seconds: 1.0, operations: 1000, ..Sample::default() };
         sample.latency.record_many(us * 1000, 1000);

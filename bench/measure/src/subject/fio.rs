@@ -188,15 +188,7 @@ mod tests {
         let at = tempfile::tempdir().expect("a directory");
         let (file, stop) = (at.path().join("large"), StopFlag::default());
         lay_out(&file, 1 << 20, &stop).expect("a file");
-        let load_of = Load {
-            order: Order::Random,
-            block: 4096,
-            read_percent: 100,
-            depth: 2,
-            rate: None,
-            seconds: 0.05,
-            file_len: 1 << 20,
-        };
+        let load_of = Load { depth: 2, seconds: 0.05, ..Load::READS };
         let (sample, cpu) = load(
             &file,
             &load_of,
@@ -211,15 +203,7 @@ mod tests {
 
     #[test]
     fn warm_load_keeps_cache_and_rounds_differ_in_order() {
-        let load = Load {
-            order: Order::Random,
-            block: 4096,
-            read_percent: 100,
-            depth: 2,
-            rate: None,
-            seconds: 0.05,
-            file_len: 1 << 20,
-        };
+        let load = Load { depth: 2, seconds: 0.05, ..Load::READS };
         let has = |warm, seed, what: &str| {
             args(&load, How { direct: false, durable: false, warm, seed })
                 .iter()

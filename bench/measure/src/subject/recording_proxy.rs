@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use vouch_oncrpc::{RecordReader, begin_record, end_record};
-use vouch_xdr::Writer;
+use vouch_oncrpc::RecordReader;
 
 use crate::Error;
 
@@ -71,14 +70,10 @@ fn relay(
         while let Ok(n @ 1..) = client.read(&mut bytes) {
             let mut input = &bytes[..n];
             while let Ok(Some(call)) = reader.next(&mut input) {
-                let mut w = Writer::new();
-                let start = begin_record(&mut w);
-                w.bytes_mut().extend_from_slice(&call);
-                end_record(w.bytes_mut(), start, 0);
                 calls
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
-                    .push(w.into_bytes());
+                    .push(vouch_oncrpc::record(|w| w.raw(&call)));
             }
             if server.write_all(&bytes[..n]).is_err() {
                 break;

@@ -204,17 +204,8 @@ mod tests {
             let mut subject = begin(at.path(), warm);
             subject.direct = false;
             assert_eq!(subject.flags(), flags);
-            let (order, read_percent) = (Order::Random, 50);
             let load = |rate| {
-                Case::Load(Load {
-                    order,
-                    block: 4096,
-                    read_percent,
-                    depth: 2,
-                    rate,
-                    seconds: 0.2,
-                    file_len: 1 << 20,
-                })
+                Case::Load(Load { read_percent: 50, depth: 2, rate, seconds: 0.2, ..Load::READS })
             };
             subject.prepare(&load(None)).expect("a file");
             assert!(subject.measure(&load(None)).expect("fio is installed").operations > 0);
@@ -258,13 +249,13 @@ mod tests {
         let mut subject = begin(at.path(), true);
         let load = |read_percent| {
             Case::Load(Load {
-                order: Order::Random,
                 block: 8192,
                 read_percent,
                 depth: 2,
                 rate: Some(400.0),
                 seconds: 0.2,
                 file_len: 1 << 18,
+                ..Load::READS
             })
         };
         subject.prepare(&load(0)).expect("a file");

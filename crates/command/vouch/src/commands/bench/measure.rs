@@ -214,6 +214,10 @@ impl Measure {
         }
     }
 
+    pub(super) fn extent<T>(&self, quick: fn() -> T, full: fn() -> T) -> T {
+        if self.quick { quick() } else { full() }
+    }
+
     /// Limits the rounds of a run without --rounds, --quick and --tight. With --tight, a run needs
     /// more than the minimum of rounds to narrow its intervals.
     pub(super) fn limit_rounds(&mut self, max: u16) {

@@ -38,24 +38,16 @@ pub(super) struct Transfer {
 
 impl Transfer {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick {
-            workload::Transfer::quick()
-        } else {
-            workload::Transfer::full()
-        };
+        let mut how = self.measure.extent(workload::Transfer::quick, workload::Transfer::full);
         how.sizes = self.sizes.unwrap_or(how.sizes);
         how.small.0 = self.small_files.unwrap_or(how.small.0);
         how.large =
             (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
         let plan = workload::transfer(&how);
-        self.measure.run(
-            global,
-            &BenchRequest::new(),
-            vec![on(&self.subjects, self.depth.max(self.streams), move |bench| {
-                bench.run_all(&plan)
-            })],
-        )
+        let depth = self.depth.max(self.streams);
+        let part = on(&self.subjects, depth, move |bench| bench.run_all(&plan));
+        self.measure.run(global, &BenchRequest::new(), vec![part])
     }
 }
 
@@ -92,18 +84,14 @@ struct Load {
 
 impl Iops {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how =
-            if self.measure.quick { workload::Iops::quick() } else { workload::Iops::full() };
+        let mut how = self.measure.extent(workload::Iops::quick, workload::Iops::full);
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run(
-            global,
-            &BenchRequest::new(),
-            vec![on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how))],
-        )
+        let part = on(&self.subjects, how.depth, move |bench| workload::iops(bench, &how));
+        self.measure.run(global, &BenchRequest::new(), vec![part])
     }
 }
 
@@ -121,20 +109,14 @@ pub(super) struct Concurrency {
 
 impl Concurrency {
     pub(super) fn run(self, global: &Global) -> Outcome {
-        let mut how = if self.measure.quick {
-            workload::Concurrency::quick()
-        } else {
-            workload::Concurrency::full()
-        };
+        let mut how =
+            self.measure.extent(workload::Concurrency::quick, workload::Concurrency::full);
         how.depth = self.load.depth;
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         let plan = workload::concurrency(&how);
-        self.measure.run(
-            global,
-            &BenchRequest::new(),
-            vec![on(&self.subjects, how.depth, move |bench| bench.run_all(&plan))],
-        )
+        let part = on(&self.subjects, how.depth, move |bench| bench.run_all(&plan));
+        self.measure.run(global, &BenchRequest::new(), vec![part])
     }
 }
 
@@ -160,16 +142,10 @@ pub(super) struct All {
 impl All {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
-        let (transfer, iops, concurrency) = match quick {
-            true => (
-                workload::Transfer::quick(),
-                workload::Iops::quick(),
-                workload::Concurrency::quick(),
-            ),
-            false => {
-                (workload::Transfer::full(), workload::Iops::full(), workload::Concurrency::full())
-            }
-        };
+        let transfer = self.measure.extent(workload::Transfer::quick, workload::Transfer::full);
+        let iops = self.measure.extent(workload::Iops::quick, workload::Iops::full);
+        let concurrency =
+            self.measure.extent(workload::Concurrency::quick, workload::Concurrency::full);
         let work = move |bench: &mut vouch_bench::runner::Runner| {
             bench.run_all(&workload::transfer(&transfer))?;
             workload::iops(bench, &iops)?;
