@@ -4,9 +4,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use vouch_audit::frame::Kind;
-use vouch_audit::trail::{Trust, entries, verify};
-use vouch_audit::{Record, text};
+use vouch_audit::text;
+use vouch_audit::trail::{Trust, records, verify};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let mut args = std::env::args_os().skip(1);
@@ -15,15 +14,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let public = args.next().map(|digits| parse_key(&digits.to_string_lossy())).transpose()?;
 
     let mut lines = String::new();
-    let mut scratch = Vec::new();
-    entries(&directory, 1, |entry| {
-        if entry.kind == Kind::Record
-            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-        {
-            text::write(&record, &mut lines);
-        }
-        true
-    })?;
+    records(&directory, 1, |record| text::write(record, &mut lines))?;
     print!("{lines}");
 
     let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;

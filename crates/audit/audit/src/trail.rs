@@ -29,7 +29,7 @@ pub use log::{AppendBatch, Log, LogError, LostCount, Options, QuarantineFile, Re
 pub use position_state::{ChainTag, PositionState, position_state};
 pub use prove::prove;
 pub use prune::Retention;
-pub use reader::{Entry, Segment, entries};
+pub use reader::{Entry, Segment, entries, records};
 pub use seals::seals_from;
 pub use search::{Alternatives, Hit, Outcome, Query, SearchCost, SearchMode, search};
 pub use verify::{Fault, FaultKind, Report, Trust, verify};

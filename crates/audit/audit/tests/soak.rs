@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::operations::number;
 use vouch_audit::record::Class;
 use vouch_audit::trail::{
     Disk, KEY_FILE, Log, Options, Policy, Query, Retention, Rotation, SearchMode, SystemDisk,
-    Trail, Trust, WriterOptions, create_key, entries, search, segments, verify,
+    Trail, Trust, WriterOptions, create_key, records, search, segments, verify,
 };
 use vouch_audit::{Flavour, Record};
 
@@ -193,25 +192,20 @@ fn eight_hours_of_load_keep_memory_flat_and_trail_complete() {
     assert_eq!((report.faults, report.unsealed), (Vec::new(), 0));
     let (mut seq_before, mut acts) = (None::<u64>, 0);
     let mut of_thread = [None::<u32>; THREADS as usize];
-    entries(directory.path(), 1, |entry| {
-        if entry.kind == Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).expect("a record");
-            assert!(
-                seq_before.is_none_or(|before| record.seq == before + 1),
-                "{seq_before:?}, {}",
-                record.seq
-            );
-            seq_before = Some(record.seq);
-            match (record.class, record.connection, record.xid) {
-                (Class::Operation, Some(thread), Some(at)) => {
-                    let before = of_thread[thread as usize].replace(at);
-                    assert!(before.is_none_or(|before| at == before + 1), "{before:?}, {at}");
-                }
-                _ => acts += 1,
+    records(directory.path(), 1, |record| {
+        assert!(
+            seq_before.is_none_or(|before| record.seq == before + 1),
+            "{seq_before:?}, {}",
+            record.seq
+        );
+        seq_before = Some(record.seq);
+        match (record.class, record.connection, record.xid) {
+            (Class::Operation, Some(thread), Some(at)) => {
+                let before = of_thread[thread as usize].replace(at);
+                assert!(before.is_none_or(|before| at == before + 1), "{before:?}, {at}");
             }
+            _ => acts += 1,
         }
-        true
     })
     .expect("the trail is readable");
     assert_eq!(

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use super::compress::{Block, blocks, unpack};
 use super::files::{SegmentFile, segments};
+use crate::Record;
 use crate::chain::TAG_LEN;
 use crate::frame::{BODY_LEN_MAX, FrameError, HEAD_LEN, Header, Kind, MAGIC, parse};
 
@@ -165,6 +166,21 @@ impl Segment {
             }
         }
     }
+}
+
+/// Calls `each` with all records from segment `first` on. A record that cannot be decoded is an error.
+pub fn records(directory: &Path, first: u64, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
+    let mut decoded = Ok(());
+    entries(directory, first, |entry| {
+        if entry.kind == Kind::Record {
+            match Record::decode(&entry.body, &mut Vec::new()) {
+                Ok(record) => each(&record),
+                Err(error) => decoded = Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            }
+        }
+        decoded.is_ok()
+    })?;
+    decoded
 }
 
 /// Calls `each` with all frames from segment `first` on until it returns false. Skips an incomplete

@@ -311,15 +311,9 @@ fn synced_records_survive_power_cut_at_1000_random_points() {
         let report = verified(directory.path());
         assert_eq!(report.faults, [], "seed {seed}");
         let mut found = BTreeMap::new();
-        entries(directory.path(), 1, |entry| {
-            if entry.kind == crate::frame::Kind::Record {
-                let mut scratch = Vec::new();
-                let record = Record::decode(&entry.body, &mut scratch).unwrap();
-                found.insert(record.seq, record.path.to_vec());
-            }
-            true
-        })
-        .unwrap();
+        for_each_record(directory.path(), |record| {
+            found.insert(record.seq, record.path.to_vec());
+        });
         for (seq, number) in acknowledged {
             let path = format!("/srv/data/file-{number}").into_bytes();
             assert_eq!(found.get(&seq), Some(&path), "seed {seed}: record {seq}");

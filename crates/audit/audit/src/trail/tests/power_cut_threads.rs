@@ -103,17 +103,11 @@ fn run_with_power_cuts(seed: u64) -> u64 {
     assert_eq!(report.faults, [], "seed {seed}");
     let mut found = BTreeMap::<Vec<u8>, u64>::new();
     let mut seq_before = 0;
-    entries(directory.path(), 1, |entry| {
-        if entry.kind == crate::frame::Kind::Record {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).unwrap();
-            assert_eq!(record.seq, seq_before + 1, "seed {seed}");
-            seq_before = record.seq;
-            *found.entry(record.path.to_vec()).or_default() += 1;
-        }
-        true
-    })
-    .unwrap();
+    for_each_record(directory.path(), |record| {
+        assert_eq!(record.seq, seq_before + 1, "seed {seed}");
+        seq_before = record.seq;
+        *found.entry(record.path.to_vec()).or_default() += 1;
+    });
     for number in acknowledged.lock().iter() {
         let path = format!("/srv/data/file-{number}").into_bytes();
         assert_eq!(found.get(&path), Some(&1), "seed {seed}: operation {number}");
