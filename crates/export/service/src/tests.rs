@@ -2,7 +2,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use vouch_daemon::status_client;
-use vouch_oncrpc::{Call, OpaqueAuth, begin_record};
+use vouch_oncrpc::{Call, OpaqueAuth, record};
 use vouch_xdr::Writer;
 
 use std::net::SocketAddr;
@@ -174,31 +174,13 @@ impl Drop for Running {
 }
 
 fn call(xid: u32, procedure: u32) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let args = [0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0];
     let args = if procedure == 0 { &[][..] } else { &args[..] };
-    Call {
-        xid,
-        program: 100_003,
-        version: 4,
-        procedure,
-        cred: OpaqueAuth::NONE,
-        verf: OpaqueAuth::NONE,
-        args,
-    }
-    .encode(&mut w);
-    let mut bytes = w.into_bytes();
-    vouch_oncrpc::end_record(&mut bytes, start, 0);
-    bytes
+    record(|w| Call::new(xid, (100_003, 4), procedure, args).encode(w))
 }
 
 fn read_record(socket: &mut TcpStream) -> Vec<u8> {
-    let mut mark = [0; 4];
-    socket.read_exact(&mut mark).unwrap();
-    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    socket.read_exact(&mut record).unwrap();
-    record
+    vouch_testkit::read_record(socket).unwrap()
 }
 
 fn exchange(socket: &mut TcpStream, record: &[u8]) -> Vec<u8> {

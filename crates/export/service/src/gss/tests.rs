@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vouch_gss_mit::Partial;
 use vouch_krb5_seal::{ContextKeys, Enctype, Role};
-use vouch_oncrpc::{Accepted, Call, Reply as RpcReply, ReplyBody, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, Reply as RpcReply, ReplyBody, begin_record};
 use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
 
@@ -188,11 +188,7 @@ proptest::proptest! {
             let args = vec![xid as u8; 4 * words];
             match kind {
                 0 => {
-                    let mut w = Writer::new();
-                    let start = begin_record(&mut w);
-                    w.raw(&args);
-                    end_record(w.bytes_mut(), start, 0);
-                    stream.extend_from_slice(w.as_bytes());
+                    stream.extend(vouch_oncrpc::record(|w| w.raw(&args)));
                 }
                 1 => stream.extend(call(&mut client, xid as u32, &args, 100)),
                 _ => stream.extend(call(&mut client, xid as u32, &args, usize::MAX)),
@@ -388,17 +384,7 @@ fn callback(xid: u32) -> Vec<u8> {
     let mut args = Writer::new();
     vouch_nfs4::CallbackHead { tag: b"", minor: 1, ident: 0, count: 0 }.encode(&mut args);
     let mut w = Writer::new();
-    let none = vouch_oncrpc::OpaqueAuth::NONE;
-    Call {
-        xid,
-        program: 0x4000_0000,
-        version: 1,
-        procedure: 1,
-        cred: none,
-        verf: none,
-        args: args.as_bytes(),
-    }
-    .encode(&mut w);
+    Call::new(xid, (0x4000_0000, 1), 1, args.as_bytes()).encode(&mut w);
     w.into_bytes()
 }
 

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use vouch_testkit::SplitMix64;
+
 use super::machine::{Fencing, LeaseMachine, Step, StepResult};
 use super::record::{Epoch, LeaseRecord};
 use super::times::LeaseTimes;
@@ -16,26 +18,6 @@ const LEASE: Duration = Duration::from_secs(10);
 const LEASE_NS: u64 = 10_000_000_000;
 const MS: u64 = 1_000_000;
 const CASE_LEN_NS: u64 = 20 * LEASE_NS;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// What a head does next.
 #[derive(Debug)]
@@ -77,7 +59,7 @@ impl Head {
 }
 
 struct Simulation {
-    random: Random,
+    random: SplitMix64,
     /// As a program that writes records of version 1.
     hides_lease: bool,
     fencing: Fencing,
@@ -98,10 +80,10 @@ struct TwoServe {
 
 impl Simulation {
     fn new(seed: u64, hides_lease: bool) -> Self {
-        let mut random = Random(seed);
+        let mut random = SplitMix64(seed);
         let fencing = [Fencing::None, Fencing::None, Fencing::Optional, Fencing::Required]
-            [random.below(4) as usize];
-        let count = 2 + random.below(2);
+            [random.roll(4) as usize];
+        let count = 2 + random.roll(2);
         let mut simulation = Simulation {
             random,
             hides_lease,
@@ -117,10 +99,10 @@ impl Simulation {
         for number in 0..count {
             let name = format!("h{number}");
             // From 0.955 to 1.045: the rates of two clocks differ by up to 9.5 %.
-            let rate = (1 << 20) * (955 + simulation.random.below(91)) / 1000;
-            let offset = simulation.random.below(1 << 50);
+            let rate = (1 << 20) * (955 + simulation.random.roll(91)) / 1000;
+            let offset = simulation.random.roll(1 << 50);
             let machine = simulation.start(&name);
-            let turn = (simulation.random.below(LEASE_NS), Turn::Decide);
+            let turn = (simulation.random.roll(LEASE_NS), Turn::Decide);
             simulation.heads.push(Head {
                 name,
                 rate,
@@ -137,7 +119,7 @@ impl Simulation {
 
     fn start(&mut self, name: &str) -> LeaseMachine {
         self.processes += 1;
-        let lease = LEASE / [1, 2, 4, 8][self.random.below(4) as usize];
+        let lease = LEASE / [1, 2, 4, 8][self.random.roll(4) as usize];
         LeaseMachine::new(name.to_owned(), self.processes, LeaseTimes::of(lease), self.fencing)
     }
 
@@ -167,17 +149,17 @@ impl Simulation {
 
     /// A pause of the process, at any instant: mostly none, sometimes many leases.
     fn pause(&mut self) -> u64 {
-        match self.random.below(if self.is_disturbed { 60 } else { u64::MAX }) {
-            0 => self.random.below(4 * LEASE_NS),
-            1..4 => self.random.below(LEASE_NS),
-            4..8 => self.random.below(300 * MS),
-            _ => self.random.below(MS),
+        match self.random.roll(if self.is_disturbed { 60 } else { u64::MAX }) {
+            0 => self.random.roll(4 * LEASE_NS),
+            1..4 => self.random.roll(LEASE_NS),
+            4..8 => self.random.roll(300 * MS),
+            _ => self.random.roll(MS),
         }
     }
 
     fn turn(&mut self, n: usize, now: u64) -> Result<(), TwoServe> {
         if self.is_disturbed && self.random.one_in(400) {
-            self.heads[n].cut_until = now + self.random.below(3 * LEASE_NS);
+            self.heads[n].cut_until = now + self.random.roll(3 * LEASE_NS);
         }
         if self.is_disturbed && self.random.one_in(600) {
             self.kill(n, now);
@@ -222,11 +204,11 @@ impl Simulation {
                 (wake + self.pause(), Turn::Done(StepResult::Slept))
             }
             Step::Fence(epoch, heads) => {
-                let ends_at = now + self.random.below(LEASE_NS / 2);
+                let ends_at = now + self.random.roll(LEASE_NS / 2);
                 self.heads[n].fence = Some((ends_at, epoch, heads));
                 (now + 1, Turn::Done(StepResult::FenceStarted))
             }
-            Step::End(_) => (now + self.random.below(LEASE_NS), Turn::Start),
+            Step::End(_) => (now + self.random.roll(LEASE_NS), Turn::Start),
             step => self.begin_operation(n, now, step),
         }
     }
@@ -235,7 +217,7 @@ impl Simulation {
     /// partition, or has its effect later than its failure.
     fn begin_operation(&mut self, n: usize, now: u64, step: Step) -> (u64, Turn) {
         let begun = now + self.pause();
-        let latency = 1 + self.random.below(20 * MS);
+        let latency = 1 + self.random.roll(20 * MS);
         let cut_until = self.heads[n].cut_until;
         if begun >= cut_until {
             let is_reported = !(self.is_disturbed && self.random.one_in(100));
@@ -244,15 +226,15 @@ impl Simulation {
                 Turn::Effect { step, done_at: begun + 2 * latency, is_reported },
             );
         }
-        match self.random.below(3) {
-            0 => (begun + self.random.below(LEASE_NS), Turn::Done(StepResult::Failed)),
+        match self.random.roll(3) {
+            0 => (begun + self.random.roll(LEASE_NS), Turn::Done(StepResult::Failed)),
             1 => (
                 cut_until + latency,
                 Turn::Effect { step, done_at: cut_until + 2 * latency, is_reported: true },
             ),
             _ => {
                 self.late.push((cut_until + latency, step));
-                (begun + self.random.below(LEASE_NS), Turn::Done(StepResult::Failed))
+                (begun + self.random.roll(LEASE_NS), Turn::Done(StepResult::Failed))
             }
         }
     }
@@ -318,7 +300,7 @@ impl Simulation {
     }
 
     fn kill(&mut self, n: usize, now: u64) {
-        let restart = now + self.random.below(2 * LEASE_NS);
+        let restart = now + self.random.roll(2 * LEASE_NS);
         // The storage completes a write that it has received.
         if let Turn::Effect { step, .. } = std::mem::replace(&mut self.heads[n].turn.1, Turn::Start)
             && !matches!(step, Step::ReadLatest | Step::Read(_))

@@ -1,12 +1,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::trail::{
-    Durability, KEY_FILE, Policy, Rotation, SystemDisk, Trust, WriterOptions, create_key, entries,
-    verify,
+    Durability, KEY_FILE, Policy, Rotation, SystemDisk, Trust, WriterOptions, create_key, verify,
 };
 use vouch_audit::{Flavour, Record, operations};
 use vouch_nfs4::op::{ShareAccess, StableHow};
@@ -55,14 +53,8 @@ fn start_audited(rules: Option<&str>, files: MemoryFs) -> (tempfile::TempDir, Ru
     (directory, Running::start_with(|all| all.audit = Some(config), files))
 }
 
-fn for_each_record(directory: &Path, mut see: impl FnMut(&Record<'_>)) {
-    let read = entries(directory, 1, |entry| {
-        if entry.kind == Kind::Record {
-            see(&Record::decode(&entry.body, &mut Vec::new()).unwrap());
-        }
-        true
-    });
-    read.unwrap();
+fn for_each_record(directory: &Path, see: impl FnMut(&Record<'_>)) {
+    vouch_audit::trail::records(directory, 1, see).unwrap();
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -89,14 +81,8 @@ fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
 }
 
 fn bad_credential(xid: u32) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: vouch_oncrpc::Flavor::SYS, body: b"nothing of the kind" };
-    let verf = OpaqueAuth { flavor: vouch_oncrpc::Flavor::NONE, body: b"" };
-    Call { xid, program: 100_003, version: 4, procedure: 1, cred, verf, args: b"" }.encode(&mut w);
-    let mut bytes = w.into_bytes();
-    vouch_oncrpc::end_record(&mut bytes, start, 0);
-    bytes
+    record(|w| Call { cred, ..Call::new(xid, (100_003, 4), 1, b"") }.encode(w))
 }
 
 #[test]

@@ -144,22 +144,8 @@ pub(super) fn compound_of_minor(minor: u32, uid: u32, xid: u32, ops: &[Args<'_>]
     AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid: 0, gids: Vec::new() }
         .encode(&mut auth);
     let (body, auth) = (body(minor, ops), auth.into_bytes());
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let cred = OpaqueAuth { flavor: Flavor::SYS, body: &auth };
-    Call {
-        xid,
-        program: 100_003,
-        version: 4,
-        procedure: 1,
-        cred,
-        verf: OpaqueAuth::NONE,
-        args: &body,
-    }
-    .encode(&mut w);
-    let mut bytes = w.into_bytes();
-    vouch_oncrpc::end_record(&mut bytes, start, 0);
-    bytes
+    record(|w| Call { cred, ..Call::new(xid, (100_003, 4), 1, &body) }.encode(w))
 }
 
 pub(super) fn lookup(name: &str) -> Args<'_> {

@@ -168,22 +168,9 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
             exchange(&mut socket, &compound(1, &vec![Args::Putrootfh; 200]));
         }
         ClientFault::CredentialRefused => {
-            let mut w = Writer::new();
-            let start = begin_record(&mut w);
             let cred = OpaqueAuth { flavor: Flavor::SYS, body: &[1, 2, 3] };
-            Call {
-                xid: 1,
-                program: 100_003,
-                version: 4,
-                procedure: 1,
-                cred,
-                verf: OpaqueAuth::NONE,
-                args: &[],
-            }
-            .encode(&mut w);
-            let mut bytes = w.into_bytes();
-            vouch_oncrpc::end_record(&mut bytes, start, 0);
-            exchange(&mut socket, &bytes);
+            let call = Call { cred, ..Call::new(1, (100_003, 4), 1, &[]) };
+            exchange(&mut socket, &record(|w| call.encode(w)));
         }
         ClientFault::ConnectionsFull => {
             assert_eq!(server.connect().read(&mut [0; 16]).unwrap_or(0), 0)
@@ -271,12 +258,9 @@ async fn provoke(fault: ClientFault, server: &Running, name: &str) {
         ClientFault::CallerRefused => {
             list(server, "/data *(rw,insecure,sec=krb5)");
             let initiation = Initiation::begin(Claimer, Service::None).unwrap();
-            let mut w = Writer::new();
-            let start = begin_record(&mut w);
-            initiation.call(1, 100_003, 4, &mut w);
-            vouch_oncrpc::end_record(w.bytes_mut(), start, 0);
+            let call = record(|w| initiation.call(1, 100_003, 4, w));
             let Initiated::Done(mut context) =
-                initiation.reply(1, &exchange(&mut socket, w.as_bytes())).unwrap()
+                initiation.reply(1, &exchange(&mut socket, &call)).unwrap()
             else {
                 panic!("one exchange")
             };

@@ -36,12 +36,8 @@ impl Initiator for Asker {
 }
 
 fn init(xid: u32) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
-    Initiation::begin(Asker, Service::Integrity).unwrap().call(xid, 100_003, 4, &mut w);
-    let mut bytes = w.into_bytes();
-    vouch_oncrpc::end_record(&mut bytes, start, 0);
-    bytes
+    let initiation = Initiation::begin(Asker, Service::Integrity).unwrap();
+    record(|w| initiation.call(xid, 100_003, 4, w))
 }
 
 #[test]
@@ -85,11 +81,7 @@ fn calls_before_a_fatal_one_are_answered() {
         for replayed in [false, true] {
             let mut socket = server.connect();
             let initiation = Initiation::begin(Claimer, service).unwrap();
-            let mut w = Writer::new();
-            let start = begin_record(&mut w);
-            initiation.call(1, 100_003, 4, &mut w);
-            vouch_oncrpc::end_record(w.bytes_mut(), start, 0);
-            socket.write_all(w.as_bytes()).unwrap();
+            socket.write_all(&record(|w| initiation.call(1, 100_003, 4, w))).unwrap();
             let Initiated::Done(mut context) =
                 initiation.reply(1, &read_record(&mut socket)).unwrap()
             else {

@@ -140,13 +140,7 @@ fn client_that_never_pauses_does_not_delay_the_stop() {
     let mut sender = client.try_clone().unwrap();
     let sending = thread::spawn(move || while sender.write_all(&call).is_ok() {});
     let receiving = thread::spawn(move || {
-        let (mut mark, mut reply, mut count) = ([0; 4], Vec::new(), 0);
-        while client.read_exact(&mut mark).is_ok() {
-            reply.resize((u32::from_be_bytes(mark) & 0x7fff_ffff) as usize, 0);
-            client.read_exact(&mut reply).unwrap();
-            count += 1;
-        }
-        count
+        std::iter::from_fn(|| vouch_testkit::read_record(&mut client).ok()).count()
     });
     until("the server works", || operations.load(Ordering::SeqCst) > 10 * operations_of_call);
     let stopping = thread::spawn(move || server.stop());

@@ -246,9 +246,7 @@ fn background_copy_end_waits_for_its_record() {
             Args::OffloadStatus(op::OffloadStatusArgs { stateid: copy.response.callback.unwrap() });
         let end = async || {
             let reply = client.compound().putfh(&to.handle).op(&status).send().await.unwrap();
-            let mut results = reply.results();
-            results.skip(&[op::Op::PUTFH]).unwrap();
-            match results.next_ok().unwrap() {
+            match reply.result_after(&[op::Op::PUTFH]).unwrap() {
                 op::Results::OffloadStatus(Ok(ok)) => ok.complete,
                 other => panic!("{other:?}"),
             }
