@@ -24,19 +24,13 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
     let trail = site.path("trail");
     let key = Ratchet::new([3; 16], &[4; 32]);
     create_key(&SystemDisk, &trail.join(KEY_FILE), &key).expect("a key");
-    let (mut random, mut total) = (17u64, 0);
+    let (mut random, mut total) = (SplitMix64(17), 0);
     for round in 0..kills {
         let first = segments(&trail).expect("the trail").last().map_or(1, |file| file.number);
         let done: Arc<Mutex<Vec<Acknowledged>>> = Arc::default();
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut export = start(&site, round);
         let address = export.address;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         for worker in 0..WORKERS {
             let done = done.clone();
             runtime.spawn(async move { drop(run_operations(address, round, worker, &done).await) });
@@ -44,7 +38,7 @@ fn every_acknowledged_operation_has_a_record_after_kill() {
         within(60, &format!("kill {round}: no operation was acknowledged"), || {
             !done.lock().is_empty()
         });
-        std::thread::sleep(Duration::from_millis((random >> 33) % 120));
+        std::thread::sleep(Duration::from_millis(random.roll(120)));
         export.child.kill().expect("the process runs");
         export.child.wait().expect("the server has ended");
         std::thread::sleep(Duration::from_millis(20));
@@ -120,20 +114,14 @@ async fn run_operations(
 
 fn recorded_operations(trail: &std::path::Path, first: u64) -> HashSet<Acknowledged> {
     let mut found = HashSet::new();
-    let read = entries(trail, first, |entry| {
-        let mut scratch = Vec::new();
-        if entry.kind == Kind::Record
-            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-            && record.class == Class::Operation
-            && record.result == 0
-        {
+    let read = records(trail, first, |record| {
+        if (record.class, record.result) == (Class::Operation, 0) {
             let path = String::from_utf8_lossy(record.path).into_owned();
             found.insert((
                 operations::name(record.operation),
                 path.rsplit('/').next().unwrap_or_default().to_owned(),
             ));
         }
-        true
     });
     read.expect("the trail is read");
     found

@@ -79,12 +79,7 @@ async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(work)
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(work)
 }
 
 fn send<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {

@@ -7,8 +7,7 @@ use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::runner::{PlannedCase, ProgressSink, Rounds, Runner};
 use vouch_bench::target::{Sec, Target};
 use vouch_bench::{Case, Run, StopFlag};
-use vouch_oncrpc::{RecordReader, begin_record, end_record};
-use vouch_xdr::Writer;
+use vouch_oncrpc::RecordReader;
 
 use crate::bench::BenchServer;
 use crate::prelude::*;
@@ -150,11 +149,7 @@ fn pump(
             let mut input = &bytes[..n];
             while let Ok(Some(record)) = reader.next(&mut input) {
                 if may_pass() {
-                    let mut w = Writer::new();
-                    let start = begin_record(&mut w);
-                    w.raw(&record);
-                    end_record(w.bytes_mut(), start, 0);
-                    let _ = to.write_all(w.as_bytes());
+                    let _ = to.write_all(&vouch_oncrpc::record(|w| w.raw(&record)));
                 }
             }
         }

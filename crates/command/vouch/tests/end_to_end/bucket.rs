@@ -100,16 +100,8 @@ fn text(output: &Output) -> String {
 }
 
 fn change(site: &TestSite, round: u64) {
-    let mut state = round.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for file in 0..12 {
-        let mut bytes = Vec::with_capacity(100_000);
-        for _ in 0..12_500 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            bytes.extend_from_slice(&(state ^ (state >> 29)).to_le_bytes());
-        }
-        site.write(&format!("src/changing/{file}"), bytes);
+        site.write(&format!("src/changing/{file}"), noise(round * 12 + file, 100_000));
     }
     site.write("src/round", format!("{round}\n"));
 }
@@ -267,12 +259,10 @@ fn killed_publisher_leaves_the_revision_before_or_the_new_one() {
     assert!(publisher(kills).wait().expect("it ends").success());
     let undisturbed = begun.elapsed().as_micros() as u64;
     let (mut before, mut interrupted) = (2, 0);
-    let mut random = 0x5eed_u64;
+    let mut random = SplitMix64(0x5eed);
     for kill in 0..kills {
         let mut child = publisher(kill);
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((random >> 40) % undisturbed));
+        std::thread::sleep(Duration::from_micros(random.roll(undisturbed)));
         let _ = child.kill();
         interrupted += u64::from(!child.wait().expect("it ends").success());
         let now = newest();
@@ -298,7 +288,7 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
     bucket.site.small_tree();
     bucket.publish(&[]);
     let location = format!("127.0.0.1:{}", bucket.site.port);
-    let (mut revision, mut random) = (1, 77_u64);
+    let (mut revision, mut random) = (1, SplitMix64(77));
     for round in 0..8 {
         change(&bucket.site, 1000 + round);
         let args = bucket.publish_args(&location, &["--pack-size", "256K"]);
@@ -309,9 +299,7 @@ fn killed_server_delays_a_publication_or_ends_it_with_an_error() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary starts");
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
+        std::thread::sleep(Duration::from_micros(random.roll(100_000)));
         bucket.kill_server();
         std::thread::sleep(Duration::from_millis(200));
         bucket.restart_server();

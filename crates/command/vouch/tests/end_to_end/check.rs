@@ -160,46 +160,26 @@ impl Network {
     fn new() -> Network {
         require_program("nft");
         let name = format!("vouch-check-{}", std::process::id());
-        require("root and network namespaces", run_tool(&["ip", "netns", "add", &name]));
-        assert!(run_tool(&["ip", "-n", &name, "link", "set", "lo", "up"]));
+        require("root and network namespaces", run(&format!("ip netns add {name}")));
+        assert!(run(&format!("ip -n {name} link set lo up")));
         Network(name)
     }
 
     fn nft(&self, line: &str) {
-        assert!(
-            run_tool(
-                &[&["ip", "netns", "exec", &self.0, "nft"], &*line.split(' ').collect::<Vec<_>>()]
-                    .concat()
-            ),
-            "{line}"
-        );
+        assert!(run(&format!("ip netns exec {} nft {line}", self.0)), "{line}");
     }
 
     fn command(&self, site: &TestSite, args: &[&str]) -> Command {
-        let like = site.command(["check"]);
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.0, env!("CARGO_BIN_EXE_vouch")])
-            .args(args)
-            .current_dir(site.path(""));
-        command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut command = in_namespace(&self.0, &site.command(args));
+        command.current_dir(site.path(""));
         command
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
-        run_tool(&["ip", "netns", "del", &self.0]);
+        run(&format!("ip netns del {}", self.0));
     }
-}
-
-fn run_tool(words: &[&str]) -> bool {
-    Command::new(words[0])
-        .args(&words[1..])
-        .stderr(Stdio::null())
-        .stdout(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }
 
 #[test]
@@ -291,7 +271,7 @@ fn wrong_clock_is_named() {
     require_programs(&["linux.uml", "busybox"]);
     let runner = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../script/guest/run");
     let runner = runner.to_str().expect("UTF-8");
-    assert!(run_tool(&[runner, "up", CLOCK_GUEST]), "no network for a guest");
+    assert!(run(&format!("{runner} up {CLOCK_GUEST}")), "no network for a guest");
     let site = published();
     let address = format!("10.77.{CLOCK_GUEST}.1:{}", free_port());
     let (_replica, _, _) =
@@ -315,7 +295,7 @@ fn wrong_clock_is_named() {
         .args(["-i", CLOCK_GUEST, "-t", "120", "-f", env!("CARGO_BIN_EXE_vouch")])
         .arg(site.path("script"));
     let output = command.output().expect("the guest's script");
-    run_tool(&[runner, "down", CLOCK_GUEST]);
+    run(&format!("{runner} down {CLOCK_GUEST}"));
     let text = String::from_utf8_lossy(&output.stdout);
     let answers: Vec<&str> = text.split_inclusive("status ").collect();
     assert_eq!(

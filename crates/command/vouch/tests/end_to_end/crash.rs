@@ -278,22 +278,7 @@ fn name(file: u64) -> String {
 
 fn content(file: u64) -> Vec<u8> {
     let len = if file.is_multiple_of(8) { 300_000 } else { 500 + file * 97 % 40_000 };
-    let mut random = SplitMix64(file + 1_000_000);
-    (0..len / 8 + 1).flat_map(|_| random.next().to_le_bytes()).take(len as usize).collect()
-}
-
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        self.0 ^= self.0 >> 29;
-        self.0
-    }
-
-    fn roll(&mut self, below: u64) -> u64 {
-        (self.next() >> 11) % below
-    }
+    noise(file + 1_000_000, len as usize)
 }
 
 const FILES: u64 = 200;

@@ -94,8 +94,7 @@ impl CsiDriver {
             let trailers = body.trailers().cloned().unwrap_or(head);
             std::io::Result::Ok((trailers, body.to_bytes()))
         };
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let (trailers, body) =
             runtime.block_on(exchange).map_err(|error| (KILLED, error.to_string()))?;
         let field = |name: &str| {

@@ -38,8 +38,7 @@ fn moved_watched_directory_is_audited_after_kill() {
     site.run_ok(["audit", "keygen", "trail"]);
     let watched = site.path("data/a/secret");
     site.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let opens = || site.run_ok("audit search trail -S open --key s --result success --count");
     for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
         let export =
@@ -128,11 +127,7 @@ fn with_full_disk(
     let mut export =
         start(&site, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
     let results = Arc::new(ClientResults::default());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (address, all) = (export.address, results.clone());
     let begin = |worker| {
         let results = all.clone();
@@ -150,16 +145,11 @@ fn with_full_disk(
 
 fn recorded_directories(site: &TestSite) -> HashSet<String> {
     let mut found = HashSet::new();
-    let mut scratch = Vec::new();
-    let read = entries(&site.path("disk/trail"), 1, |entry| {
-        if entry.kind == Kind::Record
-            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-            && (record.class, record.operation, record.result) == (Class::Operation, CREATE, 0)
-        {
+    let read = records(&site.path("disk/trail"), 1, |record| {
+        if (record.class, record.operation, record.result) == (Class::Operation, CREATE, 0) {
             let path = std::str::from_utf8(record.path).expect("UTF-8");
             found.extend(path.rsplit('/').next().map(str::to_owned));
         }
-        true
     });
     read.expect("the trail is read");
     found

@@ -7,9 +7,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use vouch_nfs4::Verifier;
 use vouch_nfs4_client::{ClientFiles, Config, Identity, Plain, TlsClient};
-use vouch_oncrpc::{AuthSys, Call, Flavor, OpaqueAuth, begin_record, end_record};
+use vouch_oncrpc::{AuthSys, Call, Flavor, OpaqueAuth, record};
 use vouch_rpc_tls::credentials::client_config;
-use vouch_xdr::Writer;
+use vouch_testkit::read_record;
 
 use crate::certificates::{Authority, Holder};
 use crate::prelude::*;
@@ -132,12 +132,7 @@ async fn write_and_read(client: &Client, name: &[u8]) {
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .expect("a runtime")
-        .block_on(work)
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(work)
 }
 
 #[test]
@@ -365,22 +360,9 @@ fn demands_that_the_server_cannot_meet_are_refused_at_start() {
 }
 
 fn call(xid: u32, procedure: u32, flavor: Flavor) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let args = if procedure == 0 { &[][..] } else { &[0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0] };
     let cred = OpaqueAuth { flavor, body: &[] };
-    Call { xid, program: 100_003, version: 4, procedure, cred, verf: OpaqueAuth::NONE, args }
-        .encode(&mut w);
-    end_record(w.bytes_mut(), start, 0);
-    w.into_bytes()
-}
-
-fn reply(stream: &mut impl std::io::Read) -> Option<Vec<u8>> {
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).ok()?;
-    let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    stream.read_exact(&mut record).ok()?;
-    Some(record)
+    record(|w| Call { cred, ..Call::new(xid, (100_003, 4), procedure, args) }.encode(w))
 }
 
 fn socket(address: SocketAddr, host: u8) -> TcpStream {
@@ -399,7 +381,8 @@ fn probed(address: SocketAddr, host: u8) -> TcpStream {
     let mut stream = socket(address, host);
     stream.write_all(&call(1, 0, Flavor::TLS)).expect("sent");
     assert!(
-        reply(&mut stream).is_some_and(|record| record.windows(8).any(|part| part == b"STARTTLS"))
+        read_record(&mut stream)
+            .is_ok_and(|record| record.windows(8).any(|part| part == b"STARTTLS"))
     );
     stream
 }
@@ -410,7 +393,7 @@ fn in_session(attack: impl Fn(StreamOwned<ClientConnection, TcpStream>) + 'stati
     Box::new(move |site, address, host| {
         let mut stream = session(site, address, host, |_| ());
         stream.write_all(&call(2, 0, Flavor::NONE)).expect("sent");
-        assert!(reply(&mut stream).is_some(), "the session works");
+        assert!(read_record(&mut stream).is_ok(), "the session works");
         attack(stream);
     })
 }
@@ -444,7 +427,8 @@ fn with_certificate(holder: &'static str) -> Attack {
             probed(address, host),
         );
         assert!(
-            stream.write_all(&call(2, 0, Flavor::NONE)).is_err() || reply(&mut stream).is_none(),
+            stream.write_all(&call(2, 0, Flavor::NONE)).is_err()
+                || read_record(&mut stream).is_err(),
             "{holder} gets an answer"
         );
     })
@@ -488,7 +472,7 @@ fn attacks_are_refused_with_one_line_each() {
                 let mut stream = socket(address, host);
                 stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
                 assert_eq!(
-                    reply(&mut stream).expect("a denial")[8..],
+                    read_record(&mut stream).expect("a denial")[8..],
                     [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]
                 );
             }),
@@ -498,7 +482,7 @@ fn attacks_are_refused_with_one_line_each() {
             Box::new(move |_, address, host| {
                 let mut stream = socket(address, host);
                 stream.write_all(&call(1, 1, Flavor::NONE)).expect("sent");
-                reply(&mut stream).expect("a denial");
+                read_record(&mut stream).expect("a denial");
                 stream.write_all(&call(2, 0, Flavor::TLS)).expect("sent");
                 closed(stream);
             }),
@@ -507,7 +491,7 @@ fn attacks_are_refused_with_one_line_each() {
             "a second STARTTLS",
             in_session(|mut stream| {
                 stream.write_all(&call(3, 0, Flavor::TLS)).expect("sent");
-                assert!(reply(&mut stream).is_none());
+                assert!(read_record(&mut stream).is_err());
             }),
         ),
         (
@@ -515,7 +499,7 @@ fn attacks_are_refused_with_one_line_each() {
             in_session(|mut stream| {
                 stream.write_all(&call(3, 1, Flavor::NONE)).expect("sent");
                 assert_eq!(
-                    reply(&mut stream).expect("a denial")[8..],
+                    read_record(&mut stream).expect("a denial")[8..],
                     [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]
                 );
             }),
@@ -528,7 +512,7 @@ fn attacks_are_refused_with_one_line_each() {
                 stream.conn.write_tls(&mut record).expect("a record");
                 *record.last_mut().expect("bytes") ^= 1;
                 stream.sock.write_all(&record).expect("sent");
-                assert!(reply(&mut stream).is_none());
+                assert!(read_record(&mut stream).is_err());
             }),
         ),
         (
@@ -538,7 +522,7 @@ fn attacks_are_refused_with_one_line_each() {
                     stream.conn.refresh_traffic_keys().expect("a session");
                     let _ = stream.flush();
                 }
-                assert!(reply(&mut stream).is_none());
+                assert!(read_record(&mut stream).is_err());
             }),
         ),
         (
@@ -547,7 +531,7 @@ fn attacks_are_refused_with_one_line_each() {
                 let mut stream = session(site, address, host, |config| {
                     config.alpn_protocols = vec![b"http/1.1".to_vec()]
                 });
-                assert!(stream.flush().is_err() || reply(&mut stream).is_none());
+                assert!(stream.flush().is_err() || read_record(&mut stream).is_err());
             }),
         ),
         ("UnknownIssuer", with_certificate("untrusted")),
@@ -593,13 +577,13 @@ fn attacks_are_refused_with_one_line_each() {
     in_session(|mut stream| {
         stream.conn.refresh_traffic_keys().expect("a session");
         stream.write_all(&call(3, 0, Flavor::NONE)).expect("sent");
-        assert!(reply(&mut stream).is_some());
+        assert!(read_record(&mut stream).is_ok());
         stream.conn.writer().write_all(&call(4, 0, Flavor::NONE)).expect("room");
         let mut record = Vec::new();
         stream.conn.write_tls(&mut record).expect("a record");
         for byte in &record {
             stream.sock.write_all(std::slice::from_ref(byte)).expect("sent");
         }
-        assert!(reply(&mut stream).is_some());
+        assert!(read_record(&mut stream).is_ok());
     })(&site, export.address, 200);
 }

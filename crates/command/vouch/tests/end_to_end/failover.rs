@@ -103,11 +103,7 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
         let heads = heads.clone();
         std::thread::spawn(move || heads.tend())
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let ledger = Arc::new(Ledger::default());
     let (mut progress, mut tasks) = (Vec::new(), Vec::new());
     wait_for_epoch(&heads, 0);

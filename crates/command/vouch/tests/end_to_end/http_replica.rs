@@ -140,17 +140,8 @@ fn clients_behind_one_squid_cost_the_origin_one_client() {
     require_programs(&["nginx", "squid"]);
     let site = TestSite::new();
     site.small_tree();
-    let mut state = 1u64;
     for number in 0..60 {
-        let noise: Vec<u8> = (0..50_000)
-            .map(|_| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                (state >> 56) as u8
-            })
-            .collect();
-        site.write(&format!("src/noise/{number}"), noise);
+        site.write(&format!("src/noise/{number}"), noise(number, 50_000));
     }
     site.publish_with(&["--pack-size", "256K"]);
     let (port, proxy_port) = (free_port(), free_port());

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use vouch_testkit::words;
 
 use crate::test_site::{TestSite, free_port};
-use crate::web_caches::{Cache, noise, published};
-use vouch_testkit::require_program;
+use crate::web_caches::{Cache, published};
+use vouch_testkit::{noise, require_program};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lie {

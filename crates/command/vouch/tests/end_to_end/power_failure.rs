@@ -206,11 +206,7 @@ impl Drop for Server {
 
 fn run_round(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
     let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let address = server.address;
     // While the file system shuts down it may report success for some syncs, so later replies do
     // not count.
@@ -474,9 +470,7 @@ impl Worker {
 
 async fn lookup(client: &Client, directory: &Filehandle, name: &str) -> Result<Filehandle, Error> {
     let reply = client.compound().putfh(directory).lookup(name.as_bytes()).getfh().send().await?;
-    let mut results = reply.results();
-    results.skip(&[vouch_nfs4::op::Op::PUTFH, vouch_nfs4::op::Op::LOOKUP])?;
-    match results.next_ok()? {
+    match reply.result_after(&[vouch_nfs4::op::Op::PUTFH, vouch_nfs4::op::Op::LOOKUP])? {
         vouch_nfs4::op::Results::Getfh(Ok(got)) => Ok(got.handle),
         _ => Err(Error::Mismatch("not GETFH's result")),
     }
@@ -484,14 +478,4 @@ async fn lookup(client: &Client, directory: &Filehandle, name: &str) -> Result<F
 
 fn content(version: u32) -> Vec<u8> {
     format!("{version:07}\n").into_bytes().into_iter().cycle().take(FILE_LEN).collect()
-}
-
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
 }

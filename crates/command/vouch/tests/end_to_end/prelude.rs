@@ -14,12 +14,12 @@ pub(crate) use vouch_audit::Record;
 pub(crate) use vouch_audit::frame::Kind;
 pub(crate) use vouch_audit::operations::number::READ;
 pub(crate) use vouch_audit::record::Class;
-pub(crate) use vouch_audit::trail::entries;
+pub(crate) use vouch_audit::trail::{entries, records};
 pub(crate) use vouch_nfs4::Attributes;
 pub(crate) use vouch_nfs4::op::{ShareAccess, StableHow};
 pub(crate) use vouch_nfs4_client::{Client, Error};
 
-pub(crate) use vouch_testkit::{assert_contains, words};
+pub(crate) use vouch_testkit::{SplitMix64, assert_contains, in_namespace, noise, run, words};
 
 pub(crate) use crate::test_site::{
     Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port, is_root, signal,

@@ -54,17 +54,8 @@ fn killed_publication_leaves_the_old_revision_intact() {
 #[test]
 fn interrupted_publication_is_reported_and_resumed() {
     let site = TestSite::new();
-    let mut noise = 1u64;
-    for n in 0..3000u32 {
-        let file: Vec<u8> = (0..5_000)
-            .flat_map(|_| {
-                noise = noise
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1_442_695_040_888_963_407);
-                (noise ^ noise >> 29).to_le_bytes()
-            })
-            .collect();
-        site.write(&format!("src/{n}"), file);
+    for n in 0..3000 {
+        site.write(&format!("src/{n}"), noise(n, 40_000));
     }
     let args = &format!("{} --threads 1", site.publication());
     let child = site
@@ -297,15 +288,7 @@ fn full_disk_gets_back_what_was_stored() {
     require("root", is_root());
     let site = TestSite::with_directories(&["disk"]);
     site.run_tool("mount", &["-t", "tmpfs", "-o", "size=6m", "tmpfs", "disk"]);
-    let mut noise = 1u64;
-    let content: Vec<u8> = (0..1_500_000)
-        .flat_map(|_| {
-            noise = noise
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (noise ^ noise >> 29).to_le_bytes()
-        })
-        .collect();
+    let content = noise(1, 12_000_000);
     site.write("src/large", &content);
     site.write("small/file", "small");
     let publish = |source: &str| {

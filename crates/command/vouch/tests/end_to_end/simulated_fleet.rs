@@ -12,43 +12,14 @@ use vouch_fleet::{
 };
 use vouch_tree_client::{Client, ClientOptions, HttpConnector, HttpOptions, TreeOptions};
 
-use crate::prelude::{
-    Arc, Child, Command, Duration, Instant, Mutex, Path, Stdio, free_port, require_programs,
-};
+use crate::http_replica::{Process, start};
+use crate::prelude::{Arc, Duration, Instant, Mutex, Path, free_port, require_programs};
 
 const NODES: u32 = 50;
 const FILES: usize = 100;
 const PACK_LEN_MAX: u32 = 256 << 10;
 /// Of the cache, in bytes per second: less than a slow machine passes on.
 const CACHE_BANDWIDTH: f64 = 20e6;
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
-        let _ = self.0.wait();
-    }
-}
-
-fn start(program: &str, args: &[&str], port: u16) -> Process {
-    let mut command = Command::new(program);
-    command
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .args(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let process = Process(command.spawn().expect("the program starts"));
-    let began = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(
-            began.elapsed() < Duration::from_secs(30),
-            "{program} does not listen on port {port}"
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    process
-}
 
 /// Configurations as docs/web.md gives them.
 fn servers(dir: &Path, web: u16, proxy: u16) -> [Process; 2] {

@@ -1,4 +1,3 @@
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use crate::gateway::Gateway;
@@ -152,15 +151,8 @@ fn metrics_of_all_daemons_follow_the_conventions_of_prometheus() {
     for kind in ["mount", "serve", "gateway", "export"] {
         let metrics =
             machine.site.run_ok(&format!("status --metrics {}", machine.socket(kind).display()));
-        let mut check = Command::new("promtool")
-            .args(["check", "metrics"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("promtool");
-        check.stdin.take().expect("piped").write_all(metrics.as_bytes()).expect("a pipe");
-        let output = check.wait_with_output().expect("promtool ends");
+        let mut check = Command::new("promtool");
+        let output = vouch_testkit::output_with(check.args(["check", "metrics"]), &metrics);
         let complaints = [output.stdout, output.stderr].concat();
         assert!(
             output.status.success() && complaints.is_empty(),

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use vouch_nfs4::Verifier;
@@ -15,6 +15,7 @@ use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
 pub(crate) use vouch_testkit::kill_on_drop::KillOnDrop;
+pub(crate) use vouch_testkit::{eventually, free_port, within};
 
 /// Arguments of a command: a list, or a line of words without blanks.
 pub(crate) trait Args {
@@ -463,26 +464,6 @@ pub(crate) fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
 }
 
-pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-    let end = Instant::now() + limit;
-    while !holds() {
-        if Instant::now() > end {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    true
-}
-
-pub(crate) fn within(seconds: u64, otherwise: &str, holds: impl FnMut() -> bool) {
-    assert!(eventually(Duration::from_secs(seconds), holds), "{otherwise}");
-}
-
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address").port()
 }

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use vouch_testkit::{require_program, require_programs, words};
+use vouch_testkit::{noise, require_program, require_programs, words};
 
 use crate::http_replica::{Process, answered, nginx_with, squid, squid_with, start};
 use crate::test_site::{Replica, TestSite, free_port, within};
@@ -18,16 +18,6 @@ pub(crate) fn published() -> TestSite {
     }
     site.publish_with(&["--pack-size", "256K"]);
     site
-}
-
-pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let next = || {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 56) as u8
-    };
-    std::iter::repeat_with(next).take(len).collect()
 }
 
 #[derive(Clone, Copy, Debug)]

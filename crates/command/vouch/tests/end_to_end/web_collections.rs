@@ -5,8 +5,8 @@ use vouch_testkit::words;
 
 use crate::http_replica::nginx_with;
 use crate::test_site::{Mount, TestSite, eventually, free_port};
-use crate::web_caches::{Cache, noise, published};
-use vouch_testkit::{require_program, require_programs};
+use crate::web_caches::{Cache, published};
+use vouch_testkit::{noise, require_program, require_programs};
 
 /// Replaces all packs.
 fn publish_and_collect(site: &TestSite, grace: &[&str]) {

@@ -3,10 +3,10 @@
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use vouch_testkit::words;
+use vouch_testkit::{SplitMix64, noise, words};
 
 use crate::test_site::{Replica, TestSite, free_port, within};
-use crate::web_caches::{noise, serve};
+use crate::web_caches::serve;
 
 const FILES: u64 = 6;
 const TIMEOUT: Duration = Duration::from_secs(4);
@@ -30,18 +30,6 @@ fn revision_of(site: &TestSite, out: &str) -> Option<u64> {
         std::fs::read(site.path(out).join(file.to_string())).is_ok_and(|bytes| bytes == expected)
     });
     is_whole.then_some(revision)
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
 }
 
 struct Services {
@@ -101,9 +89,9 @@ fn kills_of_origin_cache_and_publisher_leave_one_revision_whole() {
     services.start(&site);
     let (mut newest, mut counts) = (1, [0u64; 6]);
     for round in 0..kills {
-        let mut random = Random(seed.wrapping_add(round));
+        let mut random = SplitMix64(seed.wrapping_add(round));
         let (victim, way, delay) =
-            (random.below(3), random.below(3), Duration::from_millis(random.below(700)));
+            (random.roll(3), random.roll(3), Duration::from_millis(random.roll(700)));
         write_revision(&site, newest + 1);
         let mut publisher = site.command(&site.publication());
         let mut publisher = publisher

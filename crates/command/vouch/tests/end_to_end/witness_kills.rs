@@ -15,16 +15,6 @@ fn rounds() -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(ROUNDS_DEFAULT)
 }
 
-struct Random(u64);
-
-impl Random {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-}
-
 /// Three witnesses, of which the root key demands two.
 fn witnesses(site: &TestSite) -> Vec<Litewitness> {
     litewitness::install(site);
@@ -108,7 +98,7 @@ fn campaign(mut store: impl Store, db: &str, seed: u64) {
     let begun = Instant::now();
     assert!(publisher(&store).wait().expect("it ends").success());
     let undisturbed_us = begun.elapsed().as_micros() as u64;
-    let (mut random, mut before, mut behind, mut killed) = (Random(seed), 2, 0_u64, [0_u64; 3]);
+    let (mut random, mut before, mut behind, mut killed) = (SplitMix64(seed), 2, 0_u64, [0_u64; 3]);
     for round in 0..rounds() {
         store.site().write("src/round", format!("{round}\n"));
         let mut child = publisher(&store);

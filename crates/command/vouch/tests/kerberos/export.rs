@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use vouch_testkit::words;
 
 use vouch_audit::Record;
-use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::Class;
-use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
+use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, records};
 
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
@@ -97,7 +96,6 @@ impl Export {
     }
 
     fn wait_for_standby(&self, head: &str) {
-        let end = Instant::now() + Duration::from_secs(60);
         let status = || {
             let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
             command
@@ -106,10 +104,9 @@ impl Export {
             String::from_utf8_lossy(&command.output().expect("the binary starts").stdout)
                 .into_owned()
         };
-        while !status().contains(&format!("head {head}: standby; ")) {
-            assert!(Instant::now() < end, "{}\n{}", status(), self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let is_standby = || status().contains(&format!("head {head}: standby; "));
+        let waits = eventually(Duration::from_secs(60), is_standby);
+        assert!(waits, "{}\n{}", status(), self.log());
     }
 
     fn kill(&mut self) {
@@ -221,48 +218,41 @@ impl Export {
     }
 
     pub(crate) fn wait_for_log(&self, parts: &[&str]) -> String {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
+        let line = || {
             let log = self.log();
-            if let Some(line) =
-                log.lines().find(|line| parts.iter().all(|part| line.contains(part)))
-            {
-                return line.to_owned();
-            }
-            assert!(Instant::now() < end, "no line with {parts:?}: {log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+            let mut lines = log.lines();
+            lines.find(|line| parts.iter().all(|part| line.contains(part))).map(str::to_owned)
+        };
+        let is_there = eventually(Duration::from_secs(60), || line().is_some());
+        assert!(is_there, "no line with {parts:?}: {}", self.log());
+        line().expect("a log keeps its lines")
     }
 
     pub(crate) fn wait_for_record(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let (mut found, mut all) = (None, Vec::new());
-            entries(&self.directory.path().join("trail"), 1, |entry| {
-                let mut scratch = Vec::new();
-                if entry.kind == Kind::Record
-                    && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-                    && record.class == Class::Refusal
-                {
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    let detail = text(record.detail);
-                    assert_eq!(record.address, Some(self.address.ip()), "{detail}");
-                    if record.operation == why as u16
-                        && parts.iter().all(|part| detail.contains(part))
-                    {
-                        found = Some((text(record.principal), record.enctype));
-                    }
-                    all.push((Refusal::from_number(record.operation), detail));
+        let (mut found, mut all) = (None, Vec::new());
+        let is_found = eventually(Duration::from_secs(60), || {
+            all.clear();
+            self.for_each_record(|record| {
+                if record.class != Class::Refusal {
+                    return;
                 }
-                true
-            })
-            .expect("the trail");
-            if let Some(found) = found {
-                return found;
-            }
-            assert!(Instant::now() < end, "no refusal {why:?} with {parts:?}: {all:?}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let detail = text(record.detail);
+                assert_eq!(record.address, Some(self.address.ip()), "{detail}");
+                if record.operation == why as u16 && parts.iter().all(|part| detail.contains(part))
+                {
+                    found = Some((text(record.principal), record.enctype));
+                }
+                all.push((Refusal::from_number(record.operation), detail));
+            });
+            found.is_some()
+        });
+        assert!(is_found, "no refusal {why:?} with {parts:?}: {all:?}");
+        found.expect("it is found")
+    }
+
+    fn for_each_record(&self, each: impl FnMut(&Record<'_>)) {
+        records(&self.trail(), 1, each).expect("the trail");
     }
 
     pub(crate) fn certificate(&self) -> PathBuf {
@@ -272,36 +262,22 @@ impl Export {
     /// Principal and transport of each record with a principal.
     pub(crate) fn callers(&self) -> Vec<(String, String)> {
         let mut callers = Vec::new();
-        entries(&self.directory.path().join("trail"), 1, |entry| {
-            let mut scratch = Vec::new();
-            if entry.kind == Kind::Record
-                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-                && !record.principal.is_empty()
-            {
-                callers.push((
-                    String::from_utf8_lossy(record.principal).into_owned(),
-                    record.xprtsec().unwrap_or_default().to_owned(),
-                ));
+        self.for_each_record(|record| {
+            if !record.principal.is_empty() {
+                let principal = String::from_utf8_lossy(record.principal).into_owned();
+                callers.push((principal, record.xprtsec().unwrap_or_default().to_owned()));
             }
-            true
-        })
-        .expect("the trail");
+        });
         callers
     }
 
     pub(crate) fn clients(&self) -> Vec<IpAddr> {
         let mut clients = Vec::new();
-        entries(&self.directory.path().join("trail"), 1, |entry| {
-            let mut scratch = Vec::new();
-            if entry.kind == Kind::Record
-                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-                && !record.principal.is_empty()
-            {
+        self.for_each_record(|record| {
+            if !record.principal.is_empty() {
                 clients.extend(record.address);
             }
-            true
-        })
-        .expect("the trail");
+        });
         clients
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 
 use vouch_oncrpc::{Accepted, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record, end_record};
 
-use crate::own_client::{assert_success, client_command};
+use crate::own_client::{assert_succeeds, client_command};
 use crate::prelude::*;
 
 const LINES_BURST: u64 = 5;
@@ -46,19 +46,10 @@ fn malformed_tokens_are_counted_logged_rarely_and_block_nobody() {
         w.raw(b"no token");
         end_record(w.bytes_mut(), start, 0);
         socket.write_all(w.as_bytes()).expect("the record is sent");
-        let mut mark = [0; 4];
-        socket.read_exact(&mut mark).expect("an answer");
-        socket
-            .read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize])
-            .expect("an answer");
+        read_record(&mut socket).expect("an answer");
     };
     (0..300).for_each(|_| send(&mut sent));
-    assert_success(
-        client_command(&kdc, "krb5", "", "krb5i", export.address.port())
-            .spawn()
-            .expect("this program starts"),
-        &export,
-    );
+    assert_succeeds(client_command(&kdc, "krb5", "", "krb5i", export.address.port()), &export);
     assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
     let most = |began: Instant| {
         LINES_BURST + (began.elapsed().as_secs_f64() / LINE_INTERVAL.as_secs_f64()) as u64 + 1
@@ -124,16 +115,12 @@ impl Forger {
 }
 
 fn answer(xid: u32, number: u64) -> Vec<u8> {
-    let mut w = Writer::new();
-    let start = begin_record(&mut w);
     let verf = match number % 2 {
         0 => OpaqueAuth::NONE,
         _ => OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &[7; 28] },
     };
-    Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[0; 12]) } }
-        .encode(&mut w);
-    end_record(w.bytes_mut(), start, 0);
-    w.as_bytes().to_vec()
+    let body = ReplyBody::Accepted { verf, outcome: Accepted::Success(&[0; 12]) };
+    vouch_oncrpc::record(|w| Reply { xid, body }.encode(w))
 }
 
 fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8])) {
@@ -160,12 +147,7 @@ fn forged_callback_replies_are_logged_rarely_and_recalls_succeed() {
     let export = Export::start(&kdc);
     let began = Instant::now();
     let forger = Forger::start(export.address);
-    assert_success(
-        client_command(&kdc, "krb5", "", "recall", forger.port)
-            .spawn()
-            .expect("this program starts"),
-        &export,
-    );
+    assert_succeeds(client_command(&kdc, "krb5", "", "recall", forger.port), &export);
     let forged = forger.forged.load(Ordering::Relaxed);
     assert!(forged >= 12 * FORGED, "{forged}");
     let words = "ignoring a forged answer to a callback";

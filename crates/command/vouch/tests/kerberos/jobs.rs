@@ -9,8 +9,7 @@ mod slurm;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use vouch_testkit::assert_contains;
-use vouch_testkit::words;
+use vouch_testkit::{assert_contains, within, words};
 
 use vouch_nfs4::Attributes;
 use vouch_nfs4::op::{ShareAccess, StableHow};
@@ -19,7 +18,7 @@ use vouch_rpcsec_gss::Service;
 
 use crate::export::{Export, ServerOptions};
 use crate::own_client;
-use site::{Site, wait_until};
+use site::Site;
 use vouch_testkit::kdc::Kdc;
 
 pub(crate) const SECONDS: &str = "VOUCH_TEST_SECONDS";
@@ -116,10 +115,10 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
     site.end("4711").expect("ended");
     assert!(site.cache_path("n2", "daemon").exists());
     site.start_agent("n2");
-    wait_until("the cache of the dead agent is removed", || {
+    within(60, "the cache of the dead agent is removed", || {
         !site.cache_path("n2", "daemon").exists()
     });
-    wait_until("the job is forgotten", || site.list().trim() == "[]");
+    within(60, "the job is forgotten", || site.list().trim() == "[]");
     let found = site.audit(&["--job", "4711"], &[&export.trail()]);
     let count = |what: &str| found.matches(what).count();
     assert!(count("ticket-minted") >= 5 && count("ticket-withdrawn") == 2, "{found}");
@@ -151,11 +150,11 @@ fn others_get_no_tickets_and_a_reason() {
     site.prolog("n1", "1").expect("tickets");
     site.end("1").expect("ended");
     refused(site.prolog("n1", "1"), &["has ended"]);
-    wait_until("the cache is removed", || !site.cache_path("n1", "daemon").exists());
+    within(60, "the cache is removed", || !site.cache_path("n1", "daemon").exists());
     // After the deadline.
     site.begin("3", "daemon", "n1", "2s").expect("registered");
     site.prolog("n1", "3").expect("tickets");
-    wait_until("the job is past its deadline", || !site.cache_path("n1", "daemon").exists());
+    within(60, "the job is past its deadline", || !site.cache_path("n1", "daemon").exists());
     let text = site.prolog("n1", "3").expect_err("it is refused");
     assert!(text.contains("past its deadline") || text.contains("no job 3"), "{text}");
     // Users whom the broker or the KDC refuses.
@@ -219,23 +218,23 @@ fn job_goes_on_when_broker_agent_and_kdc_are_killed() {
     site.kill_broker();
     site.end("10").expect("noted for the broker");
     site.start_broker();
-    wait_until("the broker learns of the end", || !site.list().contains("\"job\": \"10\""));
+    within(60, "the broker learns of the end", || !site.list().contains("\"job\": \"10\""));
     assert!(site.list().contains("\"job\": \"9\""), "{}", site.list());
     // Without a broker until the tickets have ended: they are removed, and come back with it.
     site.kill_broker();
-    wait_until("the tickets that cannot be renewed are removed", || {
+    within(60, "the tickets that cannot be renewed are removed", || {
         !site.cache_path("n1", "daemon").exists()
     });
     site.start_broker();
-    wait_until("the job has tickets again", || site.cache_path("n1", "daemon").exists());
+    within(60, "the job has tickets again", || site.cache_path("n1", "daemon").exists());
     // The end while the agent is away, and the broker is killed after it.
     site.kill_agent("n1");
     site.end("9").expect("ended");
     site.kill_broker();
     site.start_broker();
     site.start_agent("n1");
-    wait_until("the cache is removed", || !site.cache_path("n1", "daemon").exists());
-    wait_until("the job is forgotten", || site.list().trim() == "[]");
+    within(60, "the cache is removed", || !site.cache_path("n1", "daemon").exists());
+    within(60, "the job is forgotten", || site.list().trim() == "[]");
     assert_eq!(site.leftovers(), Vec::<String>::new());
     // A connection that says nothing has the only place of its address, and makes room.
     site.connections_max = 4;
@@ -305,7 +304,7 @@ fn status_and_check_name_faults_of_broker_and_agent() {
     site.prolog("n1", "1").expect("tickets");
     assert!(!site.check().contains("kdc-unavailable"), "{}", site.check());
     site.kill_broker();
-    wait_until("the agent's tickets end", || {
+    within(60, "the agent's tickets end", || {
         site.health(Some("n1")).contains("\"users_without_tickets\":1")
     });
     let found = site.check();
@@ -357,7 +356,7 @@ fn process_in_the_namespace_of_the_broker() {
         }
         site.start_agent_named("n3", "n1", "host/image");
         if is_liar {
-            wait_until("the false report is sent", || !site.state("n3").contains("false report"));
+            within(60, "the false report is sent", || !site.state("n3").contains("false report"));
         }
         let refused = site.prolog("n3", "1").expect_err("it is refused");
         assert!(refused.contains("another agent that calls itself n1"), "{refused}");

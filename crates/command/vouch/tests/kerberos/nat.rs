@@ -20,14 +20,9 @@ impl NatNetwork {
         let name = |of: &str| format!("vouch-{test}-{of}-{}", std::process::id());
         let clients = (0..client_count).map(|number| name(&format!("client{number}"))).collect();
         let net = NatNetwork { clients, translator: name("translator"), server: name("server") };
-        let has_nft = Command::new("nft")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
         require(
             "root, network namespaces and the package nftables",
-            has_nft && net.names().all(|name| run(&format!("ip netns add {name}"))),
+            run("nft --version") && net.names().all(|name| run(&format!("ip netns add {name}"))),
         );
         let NatNetwork { clients, translator, server } = &net;
         let mut lines = vec![
@@ -64,11 +59,8 @@ impl NatNetwork {
 
     /// Runs a test of this program in the server's namespace. It must succeed.
     pub(crate) fn run_test(&self, name: &str, (variable, value): (&str, &str)) {
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.server])
-            .arg(std::env::current_exe().expect("this program"));
-        let out = command
+        let program = Command::new(std::env::current_exe().expect("this program"));
+        let out = in_namespace(&self.server, &program)
             .args(["--exact", name, "--nocapture"])
             .env(variable, value)
             .output()
@@ -94,16 +86,6 @@ impl Drop for NatNetwork {
     }
 }
 
-fn run(line: &str) -> bool {
-    let mut words = line.split(' ');
-    let program = words.next().expect("a program");
-    Command::new(program)
-        .args(words)
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
 #[test]
 #[ignore = "needs root, a KDC and nftables"]
 fn client_behind_nat_is_served_and_recorded_by_translated_address() {
@@ -119,21 +101,13 @@ fn client_process() {
     let export = Export::start_with(&kdc, ServerOptions { ip: SERVER, ..ServerOptions::default() });
     kdc.client(&kdc::Client { name: "far", kdc: SERVER.into(), ..kdc::Client::default() });
     let here = client_command(&kdc, "far", "", "krb5p", export.address.port());
-    let mut there = Command::new("ip");
-    there.args(["netns", "exec", &namespace]).arg(here.get_program()).args(here.get_args());
-    there
-        .envs(here.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .env_remove(NAMESPACE)
-        .env(HOST, SERVER.to_string());
-    there.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut there = in_namespace(&namespace, &here);
+    there.env_remove(NAMESPACE).env(HOST, SERVER.to_string());
+    there.stdout(Stdio::piped()).stderr(Stdio::piped());
     assert_success(there.spawn().expect("ip(8)"), &export);
     let name = "secret name krb5p";
     assert!(std::fs::read(export.data(name)).expect("the file") == content(name));
-    let end = Instant::now() + Duration::from_secs(60);
-    while export.clients().is_empty() {
-        assert!(Instant::now() < end, "no operation was recorded");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    within(60, "no operation was recorded", || !export.clients().is_empty());
     let translator = IpAddr::from(TRANSLATOR);
     assert!(export.clients().iter().all(|client| *client == translator), "{:?}", export.clients());
 }

@@ -46,6 +46,10 @@ pub(crate) fn client_command(
     command
 }
 
+pub(crate) fn assert_succeeds(mut command: Command, export: &Export) {
+    assert_success(command.spawn().expect("this program starts"), export);
+}
+
 pub(crate) fn assert_success(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("the child ends");
     let output_text =
@@ -60,10 +64,8 @@ fn every_flavour_minor_version_and_enctype_reads_and_writes() {
     let export = Export::start(&kdc);
     for enctype in ENCTYPES {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
-        assert_success(
-            client_command(&kdc, enctype, enctype, "files", export.address.port())
-                .spawn()
-                .expect("this program starts"),
+        assert_succeeds(
+            client_command(&kdc, enctype, enctype, "files", export.address.port()),
             &export,
         );
         for name in names() {
@@ -91,12 +93,7 @@ fn privacy_hides_all_data_and_replayed_calls_are_refused() {
         // A file of another client, whose name appears only in a listing.
         let listed = format!("listed by {case}");
         std::fs::write(export.data(&listed), "").expect("a file");
-        assert_success(
-            client_command(&kdc, "krb5", "", case, relay.port())
-                .spawn()
-                .expect("this program starts"),
-            &export,
-        );
+        assert_succeeds(client_command(&kdc, "krb5", "", case, relay.port()), &export);
         let (sent, received) = relay.busiest();
         let name = format!("secret name {case}");
         let has =
@@ -134,12 +131,7 @@ fn retransmitted_call_runs_once_and_its_cached_reply_is_protected_anew() {
     for service in SERVICES {
         std::fs::write(export.data(&format!("once {service:?}")), "").expect("a file");
     }
-    assert_success(
-        client_command(&kdc, "krb5", "", "retry", export.address.port())
-            .spawn()
-            .expect("this program starts"),
-        &export,
-    );
+    assert_succeeds(client_command(&kdc, "krb5", "", "retry", export.address.port()), &export);
     for service in SERVICES {
         assert!(!export.data(&format!("once {service:?}")).exists());
     }
@@ -157,10 +149,8 @@ fn every_flipped_bit_in_transit_is_detected() {
         for service in SERVICES {
             std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
         }
-        assert_success(
-            client_command(&kdc, enctype, enctype, "altered", export.address.port())
-                .spawn()
-                .expect("this program starts"),
+        assert_succeeds(
+            client_command(&kdc, enctype, enctype, "altered", export.address.port()),
             &export,
         );
         for service in SERVICES {
@@ -177,12 +167,7 @@ fn first_of_ten_thousand_contexts_stays_usable() {
     let export =
         Export::start_with(&kdc, ServerOptions { lease: "90", ..ServerOptions::default() });
     let before = export.memory();
-    assert_success(
-        client_command(&kdc, "krb5", "", "contexts", export.address.port())
-            .spawn()
-            .expect("this program starts"),
-        &export,
-    );
+    assert_succeeds(client_command(&kdc, "krb5", "", "contexts", export.address.port()), &export);
     let (kept, each) = (
         export.metric("vouch_export_gss_contexts"),
         export.memory().saturating_sub(before) / CONTEXTS,
@@ -204,10 +189,8 @@ fn calls_in_flight_of_mixed_lengths_arrive_intact() {
     }
     for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
-        assert_success(
-            client_command(&kdc, enctype, enctype, "together", export.address.port())
-                .spawn()
-                .expect("this program starts"),
+        assert_succeeds(
+            client_command(&kdc, enctype, enctype, "together", export.address.port()),
             &export,
         );
         for service in SERVICES {
@@ -226,12 +209,7 @@ fn calls_in_flight_of_mixed_lengths_arrive_intact() {
 fn delegation_is_recalled_over_a_back_channel_under_each_service() {
     let kdc = realm(Kdc::start());
     let export = Export::start(&kdc);
-    assert_success(
-        client_command(&kdc, "krb5", "", "recall", export.address.port())
-            .spawn()
-            .expect("this program starts"),
-        &export,
-    );
+    assert_succeeds(client_command(&kdc, "krb5", "", "recall", export.address.port()), &export);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The server executes a retransmitted call of a session once, and the cached reply carries the
 //! second call's sequence number.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 
 use vouch_nfs4::Name;
 use vouch_nfs4::op::{LookupArgs, RemoveArgs};
@@ -70,9 +70,5 @@ pub(crate) fn write_remove(mut call: CallBuilder, core: &mut Core, w: &mut Write
 
 fn exchange(stream: &mut TcpStream, record: &[u8]) -> Vec<u8> {
     stream.write_all(record).expect("the record is sent");
-    let mut mark = [0; 4];
-    stream.read_exact(&mut mark).expect("an answer");
-    let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-    stream.read_exact(&mut answer).expect("an answer");
-    answer
+    read_record(stream).expect("an answer")
 }

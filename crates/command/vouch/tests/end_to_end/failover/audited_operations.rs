@@ -20,15 +20,10 @@ pub(super) struct AuditedOperations {
 impl AuditedOperations {
     pub(super) fn read(trail: &Path) -> AuditedOperations {
         let mut audited = AuditedOperations::default();
-        let read = entries(trail, 1, |entry| {
-            let mut scratch = Vec::new();
-            if entry.kind == Kind::Record
-                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-                && (record.class, record.result) == (Class::Operation, 0)
-            {
-                audited.add(&record);
+        let read = records(trail, 1, |record| {
+            if (record.class, record.result) == (Class::Operation, 0) {
+                audited.add(record);
             }
-            true
         });
         read.expect("the trail is read");
         audited

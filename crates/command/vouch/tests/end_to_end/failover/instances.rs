@@ -19,8 +19,7 @@ fn is_active(site: &TestSite, instance: usize, head: &str) -> Option<i32> {
 
 /// Bytes of the instance's file, by way of the server.
 fn served(address: SocketAddr) -> Vec<u8> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let client = connect(address, 2, "instances", 0).await.expect("the client connects");
         let root = client.walk(b"export").await.expect("the root").handle;

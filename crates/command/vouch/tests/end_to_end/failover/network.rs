@@ -74,14 +74,3 @@ impl Drop for Network {
         }
     }
 }
-
-pub(super) fn run(line: &str) -> bool {
-    let mut words = line.split(' ');
-    let program = words.next().expect("a program");
-    Command::new(program)
-        .args(words)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}

@@ -56,11 +56,7 @@ fn clients_reclaim_all_opens_and_locks_within_one_grace_period() {
     }
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let first = head(&site, "a", address);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let holders = runtime.block_on(async {
         let tasks: Vec<_> =
             (0..CLIENTS).map(|number| tokio::spawn(hold(address, number, share))).collect();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use vouch_testkit::words;
 
-use super::domain::{PASSWORD, inside_own, make_root, succeed, until};
+use super::domain::{PASSWORD, inside_own, make_root, succeed};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 
@@ -63,7 +63,7 @@ impl Controller {
             .stderr(log);
         self.process = Some(KillOnDrop(samba.spawn().expect("unshare(1)")));
         for port in PORTS {
-            until("the controller does not start", || {
+            within(120, "the controller does not start", || {
                 TcpStream::connect((self.address, port)).is_ok()
             });
         }
@@ -78,7 +78,7 @@ impl Controller {
             .expect("our child");
         }
         for port in PORTS {
-            until("the controller does not stop", || {
+            within(120, "the controller does not stop", || {
                 TcpStream::connect((self.address, port)).is_err()
             });
         }

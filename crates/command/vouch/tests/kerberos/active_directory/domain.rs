@@ -1,8 +1,6 @@
 //! The domain: Samba as its controller, a machine that has joined, and exports of that machine.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use vouch_testkit::words;
 
 use super::controller::{Controller, Naming};
@@ -340,7 +338,7 @@ impl Domain {
                 .spawn()
                 .expect("the binary starts"),
         );
-        until("the export does not start", || TcpStream::connect(address).is_ok());
+        within(120, "the export does not start", || TcpStream::connect(address).is_ok());
         Export { _process: process, address, state, target }
     }
 
@@ -436,14 +434,6 @@ pub(super) fn inside_own(files: &Path, name: &str, program: &str) -> Command {
     command
 }
 
-pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(120);
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 pub(super) fn succeed(command: &mut Command) {
     succeed_with(command, "");
 }
@@ -454,16 +444,7 @@ pub(super) fn succeed_with(command: &mut Command, input: &str) {
 
 /// The output, or the status and output of a failure.
 pub(super) fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
-    let spawned =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child: Child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    child
-        .stdin
-        .take()
-        .expect("piped")
-        .write_all(input.as_bytes())
-        .expect("the child reads its input");
-    let out = child.wait_with_output().expect("the child ends");
+    let out = vouch_testkit::output_with(command, input);
     let text =
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     if out.status.success() { Ok(text) } else { Err(format!("{}: {text}", out.status)) }

@@ -2,7 +2,7 @@
 //! controller does not resolve nested groups.
 
 use super::documented;
-use super::domain::{Domain, PASSWORD, make_root, succeed, until};
+use super::domain::{Domain, PASSWORD, make_root, succeed};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 
@@ -51,7 +51,7 @@ pub(super) fn start(domain: &Domain) -> KillOnDrop {
     winbind.args(["-F", "--no-process-group", "--debug-stdout", "-d", "1"]);
     winbind.stdin(Stdio::null()).stdout(log.try_clone().expect("a file")).stderr(log);
     let process = KillOnDrop(winbind.spawn().expect("unshare(1)"));
-    until("winbind does not reach the controller", || {
+    within(120, "winbind does not reach the controller", || {
         domain
             .inside_own(NAME, "wbinfo")
             .args(["-r", "AD\\carol"])

@@ -6,7 +6,7 @@ use vouch_testkit::assert_contains;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
 
-use super::domain::{Domain, Export, succeed, succeed_with, until};
+use super::domain::{Domain, Export, succeed, succeed_with};
 use super::{TARGET, connect, documented, walk};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
@@ -108,7 +108,7 @@ impl Load {
 
     fn wait_for_rounds(&self, count: u64) {
         let begun = self.rounds();
-        until("the load does not go on", || {
+        within(120, "the load does not go on", || {
             assert!(
                 Path::new("/proc").join(self.child.id().to_string()).join("exe").exists(),
                 "the load failed: {}",

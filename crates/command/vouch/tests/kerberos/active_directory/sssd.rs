@@ -3,7 +3,7 @@
 use std::path::Path;
 use vouch_testkit::words;
 
-use super::domain::{Domain, Options, succeed, until};
+use super::domain::{Domain, Options, succeed};
 use super::{documented, is_inside, run_in_namespaces};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
@@ -104,7 +104,7 @@ fn start(domain: &Domain) -> KillOnDrop {
     command.arg(domain.path("")).arg(&*ROOT).stdin(Stdio::null()).stdout(Stdio::null());
     let log = std::fs::File::create(domain.path("sssd.log")).expect("a file");
     let process = KillOnDrop(command.stderr(log).spawn().expect("unshare(1)"));
-    until("SSSD does not reach the controller", || {
+    within(120, "SSSD does not reach the controller", || {
         let mut getent = domain.with_sssd("getent");
         getent
             .args(["-s", "sss", "passwd", "carol"])

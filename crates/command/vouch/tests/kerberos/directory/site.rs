@@ -5,10 +5,9 @@
 use std::path::{Path, PathBuf};
 use vouch_testkit::words;
 
-use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
 use vouch_audit::record::Class;
-use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, entries};
+use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key, records};
 use vouch_nfs4_client::{Client, Config, Error, Plain};
 use vouch_oncrpc::AuthSys;
 
@@ -146,11 +145,7 @@ impl Site {
         let pid = self.slapd.as_ref().expect("slapd runs").id().to_string();
         let sent = Command::new("kill").args(["-s", signal, &pid]).status().expect("kill(1)");
         assert!(sent.success(), "{signal}");
-        let end = Instant::now() + Duration::from_secs(60);
-        while signal == "STOP" && !is_stopped(&pid) {
-            assert!(Instant::now() < end, "slapd does not stop");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        within(60, "slapd does not stop", || signal != "STOP" || is_stopped(&pid));
     }
 
     pub(super) fn remove_from_crowd(&self, user: u32, crowd: u32) {
@@ -384,28 +379,19 @@ impl Export {
         std::fs::read_to_string(self.files.path().join("log")).unwrap_or_default()
     }
 
-    pub(super) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !is_so() {
-            assert!(Instant::now() < end, "{what}: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    pub(super) fn until(&self, what: &str, is_so: impl FnMut() -> bool) {
+        assert!(eventually(Duration::from_secs(120), is_so), "{what}: {}", self.log());
     }
 
     /// Details of the recorded refusals.
     pub(super) fn refusals(&self) -> Vec<String> {
         let mut refusals = Vec::new();
-        entries(&self.files.path().join("trail"), 1, |entry| {
-            let mut scratch = Vec::new();
-            if entry.kind == Kind::Record
-                && let Ok(record) = vouch_audit::Record::decode(&entry.body, &mut scratch)
-                && record.class == Class::Refusal
-            {
+        let read = records(&self.files.path().join("trail"), 1, |record| {
+            if record.class == Class::Refusal {
                 refusals.push(String::from_utf8_lossy(record.detail).into_owned());
             }
-            true
-        })
-        .expect("the trail");
+        });
+        read.expect("the trail");
         refusals
     }
 }

@@ -10,9 +10,9 @@ use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4_client::{Client, Error};
 use vouch_rpcsec_gss::Service;
 
-use vouch_testkit::require;
+use vouch_testkit::{require, within};
 
-use super::site::{Site, wait_until};
+use super::site::Site;
 use super::slurm::Slurm;
 use super::{SECONDS, export};
 use crate::export::Export;
@@ -129,7 +129,7 @@ fn array_process() {
         began.elapsed().as_secs()
     );
     let ids = assert_owners(&export, &slurm, &users);
-    wait_until("the jobs are forgotten", || site.list().trim() == "[]");
+    within(60, "the jobs are forgotten", || site.list().trim() == "[]");
     assert_eq!(site.leftovers(), Vec::<String>::new());
     let found = site.audit(&[], &[]);
     let count = |what: &str| found.matches(what).count();

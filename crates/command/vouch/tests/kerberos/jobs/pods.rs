@@ -8,8 +8,8 @@ use vouch_jobs::names::JobId;
 use vouch_jobs::pods::PodToken;
 use vouch_jobs::wire::{Reply, Request};
 use vouch_jobs::{Error, ask_local};
-use vouch_testkit::assert_contains;
 use vouch_testkit::kubernetes::Cluster;
+use vouch_testkit::{assert_contains, within};
 
 use super::site::Site;
 use super::{LIFE, export, job, own_client};
@@ -70,7 +70,7 @@ fn pod_works_as_its_user_by_its_token() {
     site.epilog("n1", "pod-u1.data").expect("removed");
     assert!(!site.cache_path("n1", "daemon").exists());
     // The node says that the pod is gone, and gets nothing more for it without a token.
-    super::wait_until("the job is forgotten", || site.list().trim() == "[]");
+    within(60, "the job is forgotten", || site.list().trim() == "[]");
     let reason = site.prolog("n1", "pod-u1.data").expect_err("the pod has ended");
     assert_contains!(reason, "no job pod-u1.data is registered");
     let found = site.audit(&["--job", "pod-u1.data"], &[&export.trail()]);

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use vouch_testkit::words;
+use std::time::Duration;
+use vouch_testkit::{in_namespace, require, within, words};
 
 use vouch_audit::keys::Ratchet;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
@@ -16,7 +16,6 @@ use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
 use vouch_testkit::kdc;
 use vouch_testkit::kubernetes::Cluster;
 use vouch_testkit::ldap::LdapRealm;
-use vouch_testkit::require;
 
 pub(crate) struct Site {
     pub(crate) realm: LdapRealm,
@@ -199,7 +198,7 @@ impl Site {
                 .spawn()
                 .expect("the binary starts"),
         );
-        wait_until("the broker listens", || {
+        within(60, "the broker listens", || {
             std::os::unix::net::UnixStream::connect(self.socket()).is_ok()
         });
     }
@@ -250,7 +249,7 @@ impl Site {
             .expect("the binary starts");
         self.agents.insert(machine.to_owned(), child);
         let socket = self.agent_socket(machine);
-        wait_until("the agent listens", || {
+        within(60, "the agent listens", || {
             std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
     }
@@ -445,23 +444,6 @@ fn host(address: IpAddr) -> String {
 
 fn broker_principal(address: IpAddr) -> String {
     format!("vouch-jobs/{}", host(address))
-}
-
-fn in_namespace(namespace: &str, command: &Command) -> Command {
-    let mut there = Command::new("ip");
-    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
-    there
-        .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
-        .stdin(Stdio::null());
-    there
-}
-
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// SIGKILL: no time to clean up.

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use vouch_testkit::kill_on_drop::KillOnDrop;
-use vouch_testkit::{documented_block, peers_root, peers_suite, require};
+use vouch_testkit::{documented_block, peers_root, peers_suite, require, within};
 
-use super::site::{Site, wait_until};
+use super::site::Site;
 
 pub(super) struct Slurm {
     directory: tempfile::TempDir,
@@ -88,19 +88,19 @@ impl Slurm {
         let (key, seed) = (option("key-file", "munge.key"), option("seed-file", "munge/seed"));
         let munged = self.spawn("munged", &["--foreground", "--force", &socket, &pid, &key, &seed]);
         self._munged = Some(munged);
-        wait_until("munged listens", || self.path("munge/socket").exists());
+        within(60, "munged listens", || self.path("munge/socket").exists());
     }
 
     fn start_controller(&mut self) {
         self.controller = None;
-        wait_until("its port is free", || TcpListener::bind(("127.0.0.1", self.ports[0])).is_ok());
+        within(60, "its port is free", || TcpListener::bind(("127.0.0.1", self.ports[0])).is_ok());
         let configuration = self.configuration();
         let configuration = configuration.to_str().expect("a temporary name");
         self.controller = Some(self.spawn("slurmctld", &["-D", "-i", "-f", configuration]));
     }
 
     pub(super) fn wait_until_idle(&self) {
-        wait_until("the node is free", || {
+        within(60, "the node is free", || {
             self.output("sinfo", &["--noheader", "--format", "%T"]).trim() == "idle"
         });
     }
@@ -278,32 +278,32 @@ fn job_of_slurm_has_tickets_until_its_end() {
     );
     let job = slurm.submit(USER, &script, &[]);
     let output = slurm.path("output").join(format!("out-{job}"));
-    wait_until("the job runs", || site.cache_path("n1", USER).exists());
+    within(60, "the job runs", || site.cache_path("n1", USER).exists());
     assert!(site.list().contains(&format!("\"job\": \"{job}\"")), "{}", site.list());
-    wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
+    within(60, "the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let text = std::fs::read_to_string(&output).unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
-    wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
-    wait_until("the job is forgotten", || site.list().trim() == "[]");
+    within(60, "its tickets are removed", || !site.cache_path("n1", USER).exists());
+    within(60, "the job is forgotten", || site.list().trim() == "[]");
     // A job that is cancelled.
     let cancelled = slurm.submit(USER, "#!/bin/sh\nsleep 60\n", &[]);
-    wait_until("the job has tickets", || site.cache_path("n1", USER).exists());
+    within(60, "the job has tickets", || site.cache_path("n1", USER).exists());
     // A job whose name looks like another job's line.
     let forged = format!("x\nJobId={cancelled} JobState=COMPLETED ");
     slurm.submit(USER, "#!/bin/sh\n", &["--job-name", &forged, "--comment", &forged]);
     end_missed_jobs(&site, &slurm, &job, &cancelled);
     slurm.output("scancel", &[&cancelled]);
-    wait_until("its tickets are removed", || !site.cache_path("n1", USER).exists());
+    within(60, "its tickets are removed", || !site.cache_path("n1", USER).exists());
     // Each task of an array is a job of its own.
     let script = format!(
         "#!/bin/sh\nexport KRB5_CONFIG={}\nklist -s -c {cache} && echo task $SLURM_ARRAY_TASK_ID\n",
         krb5.display()
     );
     slurm.submit(USER, &script, &["--array=1-5"]);
-    wait_until("the tasks end", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
+    within(60, "the tasks end", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let tasks = slurm.tasks();
     assert_eq!(tasks.len(), 5, "{tasks:?}\n{}", slurm.logs());
-    wait_until("the jobs are forgotten", || site.list().trim() == "[]");
+    within(60, "the jobs are forgotten", || site.list().trim() == "[]");
     for id in tasks.iter().chain([&job, &cancelled]) {
         let found = site.audit(&["--job", id], &[]);
         for act in ["job-begin", "ticket-minted", "ticket-withdrawn", "job-end"] {
@@ -315,7 +315,7 @@ fn job_of_slurm_has_tickets_until_its_end() {
     site.kill_broker();
     site.kill_agent("n1");
     let job = slurm.submit(USER, "#!/bin/sh\necho to the end\n", &[]);
-    wait_until("the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
+    within(60, "the job ends", || slurm.output("squeue", &["--noheader"]).trim().is_empty());
     let text = std::fs::read_to_string(slurm.path("output").join(format!("out-{job}")))
         .unwrap_or_default();
     assert!(text.contains("to the end"), "{text}\n{}", slurm.logs());
