@@ -269,9 +269,8 @@ fn nfs_mounts(machine: &MachineStatus) -> String {
             logged(daemon),
         ]);
     }
-    let heading =
-        ["MOUNT", "EXPORT", "SERVER", "OPEN", "UNWRITTEN", "FAILED", "RECOVERIES", "ERRORS/H"];
-    table(&heading, rows, &[3, 4, 5, 6, 7])
+    let heading = "MOUNT | EXPORT | SERVER | OPEN | UNWRITTEN | FAILED | RECOVERIES | ERRORS/H";
+    table(heading, rows, &[3, 4, 5, 6, 7])
 }
 
 fn csi_drivers(machine: &MachineStatus) -> String {
