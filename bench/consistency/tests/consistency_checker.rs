@@ -120,6 +120,22 @@ fn only_uncommitted_data_vanishes_in_restart() {
     assert!(!committed.call(9, 10, READ, Outcome::Value(5)).is_right());
     let flips = base().restart(5, 6).call(7, 8, READ, Outcome::Value(5));
     assert!(!flips.call(9, 10, READ, Outcome::Value(6)).is_right());
+    // It was in the page cache, and the second time the power failed.
+    let kept = base().restart(5, 6).call(7, 8, READ, Outcome::Value(6)).restart(9, 10);
+    assert!(kept.call(11, 12, READ, Outcome::Value(5)).is_right());
+}
+
+#[test]
+fn loss_of_a_write_before_a_stable_one_leaves_a_hole() {
+    let base = |stable| {
+        Recorder::new()
+            .call(1, 2, write(5, stable), Outcome::Done)
+            .call(3, 4, Call::Write { cell: 1, value: 6, stable: true }, Outcome::Done)
+            .restart(5, 6)
+            .call(7, 8, READ, Outcome::Value(0))
+    };
+    assert!(base(false).is_right());
+    assert!(!base(true).is_right());
 }
 
 #[test]

@@ -14,7 +14,7 @@ const ANY: u64 = u64::MAX - 2;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Content {
     possible: Vec<u64>,
-    /// The content after a restart may be one of these instead.
+    /// The content after a loss may be one of these instead, until a COMMIT.
     undo: Vec<u64>,
 }
 
@@ -68,6 +68,10 @@ impl File {
     /// Writes beyond the end make a hole.
     fn fill(&mut self, cells: usize, stable: bool) {
         for hole in &mut self.0[..cells] {
+            // The loss of a write within the file leaves a hole.
+            if hole.undo.contains(&ABSENT) {
+                add(&mut hole.undo, &[0]);
+            }
             if hole.possible.contains(&ABSENT) {
                 hole.set(|old| if old == ABSENT { 0 } else { old }, stable);
             }
@@ -106,10 +110,10 @@ impl File {
                 }
             }
             (Call::Commit, Outcome::Done) => next.0.iter_mut().for_each(|c| c.undo.clear()),
+            // What a restart of the process has left, a power cut may still undo.
             (Call::Loss, _) => {
-                for content in &mut next.0 {
-                    let undo = std::mem::take(&mut content.undo);
-                    add(&mut content.possible, &undo);
+                for Content { possible, undo } in &mut next.0 {
+                    add(possible, undo);
                 }
             }
             (Call::Read { cell, .. }, Outcome::Value(value)) => {

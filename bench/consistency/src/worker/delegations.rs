@@ -88,7 +88,7 @@ impl Worker {
         let access = ShareAccess::BOTH | ShareAccess::WANT_WRITE_DELEG;
         let opened = self.client.open(&directory, b"delegated", access, None).await;
         let Answer::Ok(file) = answer(&self.client, opened).await else { return };
-        if let Some(stateid) = file.delegation {
+        if let Some(stateid) = file.delegation.filter(|_| file.is_write_delegation) {
             let written = self.write_in_cache(file.handle, stateid).await;
             self.write_back(file.handle, stateid, written).await;
             let delegations = &mut *self.delegations.lock();
