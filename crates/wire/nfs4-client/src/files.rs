@@ -33,6 +33,8 @@ pub struct OpenFile {
     pub stateid: Stateid,
     /// A delegation that the server has granted with the open.
     pub delegation: Option<Stateid>,
+    /// The delegation is for writing.
+    pub is_write_delegation: bool,
     pub(crate) owner: Vec<u8>,
     pub(crate) seq: OwnerSeq,
     pub(crate) access: ShareAccess,
@@ -104,19 +106,20 @@ impl Client {
         let Results::Getfh(Ok(got)) = results.next_ok()? else {
             return Err(Error::Mismatch("expected the result of GETFH"));
         };
-        let delegation = match ok.delegation {
+        let (delegation, is_write_delegation) = match ok.delegation {
             Delegation::Read(delegation) | Delegation::ReadAttrs(delegation) => {
-                Some(delegation.stateid)
+                (Some(delegation.stateid), false)
             }
             Delegation::Write(delegation) | Delegation::WriteAttrs(delegation) => {
-                Some(delegation.stateid)
+                (Some(delegation.stateid), true)
             }
-            Delegation::None | Delegation::NoneExt(_) => None,
+            Delegation::None | Delegation::NoneExt(_) => (None, false),
         };
         let mut file = OpenFile {
             handle: got.handle,
             stateid: ok.stateid,
             delegation,
+            is_write_delegation,
             owner,
             seq: OwnerSeq(1),
             access,

@@ -112,6 +112,8 @@ pub(crate) fn ask_holder(
     loop {
         let sent = context.effects.len();
         match context.state(|state| state.delegated_attributes(&key, client, times, now))? {
+            // The delegation ended during the wait: the attributes are from before.
+            Holder::None if waits > 0 => return Err(OpError::WouldBlock),
             Holder::None => return Ok(()),
             Holder::Reported(reported) => {
                 let (own, change) = (attributes.change, reported.change);

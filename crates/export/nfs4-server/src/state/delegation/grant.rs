@@ -5,6 +5,7 @@ use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags};
 use vouch_nfs4::{StateSeq, Stateid, Status};
 use vouch_vfs::mutant;
 
+use crate::server::HOLDER_WAIT_MS;
 use crate::state::DelegationPolicy;
 use crate::state::callback::record::Subject;
 use crate::state::client::credential::Family;
@@ -456,6 +457,14 @@ impl<F: Clone> State<F> {
             // block that.
             return if by.is_none() { Ok(Holder::None) } else { Err(Status::DELAY) };
         }
+        // Its answers come too late for a call that waits, which would get DELAY for ever.
+        let is_slow = |answer: &HolderAnswer| {
+            answer.answered_ms > answer.question.asked_ms + 2 * HOLDER_WAIT_MS
+        };
+        if delegation.question.is_none() && delegation.answer.as_ref().is_some_and(is_slow) {
+            self.recall(key, false, now);
+            return Err(Status::DELAY);
+        }
         match delegation.question.map(|question| question.asked_ms) {
             Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Pending(at)),
             Some(_) => {
@@ -464,7 +473,8 @@ impl<F: Clone> State<F> {
             }
             None => {}
         }
-        delegation.question = Some(HolderQuestion { asked_ms: now, asker: by });
+        let asked_ms = now.max(self.latest_ms);
+        delegation.question = Some(HolderQuestion { asked_ms, asker: by });
         let op = CallbackOp::Getattr { file: delegation.key, times: delegation.times };
         self.queue_callback(client, op, Subject::Getattr(key));
         Ok(Holder::Pending(now))

@@ -265,6 +265,34 @@ fn delegation_ends_with_silent_client_and_needs_callback_channel() {
     assert!(matches!(opened.delegation, Granted::Refused(NoDelegation::Resource(_))));
 }
 
+fn answer_of_holder(size: u64) -> (CallbackAnswer, Result<Holder, Status>) {
+    let reported = HolderAttributes { size, change: 9, accessed: None, modified: None };
+    let answer = CallbackAnswer::Answered {
+        sequence: Status::OK,
+        highest_slot: None,
+        status: Status::OK,
+        attributes: Some(reported),
+    };
+    (answer, Ok(Holder::Reported(reported)))
+}
+
+#[test]
+fn answer_of_holder_expires_and_a_slow_holder_is_recalled() {
+    let (mut fixture, [a, b]) = Fixture::with_peers(["a", "b"]);
+    write_delegation(&mut fixture, &a, 1);
+    for (asked, answered) in [(0, 0), (1_000, 1_201)] {
+        let pending = delegated_attributes(&mut fixture, Some(&b), false, asked);
+        assert_eq!(pending, Ok(Holder::Pending(asked)));
+        let (answer, reported) = answer_of_holder(7);
+        let callbacks = fixture.callbacks();
+        fixture.state.callback_done(callbacks[0].id, answer, answered);
+        let late = answered + 999;
+        assert_eq!(delegated_attributes(&mut fixture, Some(&b), false, late), reported);
+    }
+    assert_eq!(delegated_attributes(&mut fixture, Some(&b), false, 2_201), Err(Status::DELAY));
+    assert!(matches!(fixture.callbacks()[0].op, CallbackOp::Recall { .. }));
+}
+
 #[test]
 fn cb_getattr_asks_holder_for_size_and_change() {
     let (mut fixture, [a, b, c]) = Fixture::with_peers(["a", "b", "c"]);
@@ -285,24 +313,14 @@ fn cb_getattr_asks_holder_for_size_and_change() {
         callbacks[..],
         [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]
     ));
-    let answer = |size| {
-        let reported = HolderAttributes { size, change: 9, accessed: None, modified: None };
-        let answer = CallbackAnswer::Answered {
-            sequence: Status::OK,
-            highest_slot: None,
-            status: Status::OK,
-            attributes: Some(reported),
-        };
-        (answer, Ok(Holder::Reported(reported)))
-    };
-    let (answered, reported) = answer(7);
+    let (answered, reported) = answer_of_holder(7);
     fixture.state.callback_done(callbacks[0].id, answered, 0);
     assert_eq!(query_holder(&mut fixture, &b, 10), reported);
     assert!(!fixture.state.has_pending_getattr(&file(1), Some(b.client)));
     assert_eq!(delegated_attributes(&mut fixture, Some(&b), true, 10), Ok(Holder::None));
     // The holder may have written since. A call from before the question takes its answer too.
     assert_eq!(query_holder(&mut fixture, &b, 10), Ok(Holder::Pending(10)));
-    let (answered, reported) = answer(8);
+    let (answered, reported) = answer_of_holder(8);
     let callbacks = fixture.callbacks();
     fixture.state.callback_done(callbacks[0].id, answered, 11);
     assert_eq!(query_holder(&mut fixture, &c, 9), reported);
