@@ -34,7 +34,7 @@ fn main() {
     println!("sched_getcpu: {}", if ended.is_ok() { "works" } else { "panics" });
 }
 R
-(cd "$work/probe" && cargo build --quiet)
+(cd "$work/probe" && cargo build --quiet --target-dir target)
 install -m 755 "$work/probe/target/debug/probe" "$root/probe"
 cat >"$root/guest-init" <<'I'
 #!/bin/busybox sh
@@ -48,6 +48,7 @@ echo "here:"
 echo "User-Mode Linux $(linux --version):"
 linux mem=256M root=/dev/root rootfstype=hostfs rootflags=/ rw init=/guest-init con=null con0=null,fd:1 quiet </dev/null 2>&1 |
     tr -d '\r' | sed -n '/SEEN-BEGIN/,/SEEN-END/p' | sed '/SEEN-/d' | tee "$work/guest"
+[ "$(linux --version)" = 7.2.7 ]
 [ "$(cat "$work/here")" = "sched_getcpu(3): works
 clock_gettime: works
 sched_getcpu: works" ]

@@ -14,8 +14,11 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     let public = args.next().map(|digits| parse_key(&digits.to_string_lossy())).transpose()?;
 
     let mut lines = String::new();
-    records(&directory, 1, |record| text::write(record, &mut lines))?;
+    let read = records(&directory, 1, |record| text::write(record, &mut lines));
     print!("{lines}");
+    if let Err(error) = read {
+        eprintln!("{error}");
+    }
 
     let report = verify(&directory, &Trust { public, ..Trust::default() }, |_, _| {})?;
     report.notes.iter().for_each(|note| println!("note: {}", printable(note)));

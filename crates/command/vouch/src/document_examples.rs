@@ -156,7 +156,7 @@ fn settings<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let is_ours = |(is_named, file): &(bool, String)| {
         !file.is_empty()
             && (*is_named || file.lines().any(is_table))
-            && !file.contains("[authenticate")
+            && !["[authenticate", "[overrides]"].iter().any(|table| file.contains(table))
     };
     files.into_iter().filter(is_ours).map(|(_, file)| file).collect()
 }

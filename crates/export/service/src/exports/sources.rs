@@ -384,7 +384,7 @@ impl Sources {
         let alone = entries.len() == 1;
         // Programs such as `vouch csi` add lists to a directory later.
         let may_be_empty = entries.is_empty()
-            && matches!(&self.list, ExportList::Files(paths) if paths.iter().any(|path| path.is_dir()));
+            && matches!(&self.list, ExportList::Files(paths) if !paths.is_empty() && paths.iter().all(|path| path.is_dir()));
         for (entry, pseudo) in entries {
             let (raw, options) = (entry.source.to_string(), first(&entry));
             let name = printable(raw.as_bytes());
