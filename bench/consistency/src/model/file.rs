@@ -110,7 +110,8 @@ impl File {
                 }
             }
             (Call::Commit, Outcome::Done) => next.0.iter_mut().for_each(|c| c.undo.clear()),
-            // What a restart of the process has left, a power cut may still undo.
+            // `undo` stays: data that survives a restart of the process is still not on the disk, and a
+            // later power cut may undo it.
             (Call::Loss, _) => {
                 for Content { possible, undo } in &mut next.0 {
                     add(possible, undo);

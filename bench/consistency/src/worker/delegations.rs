@@ -130,7 +130,8 @@ impl Worker {
         written
     }
 
-    /// The newest value of each cell. What did not reach the server may be lost.
+    /// Sends the newest value of each cell. If one of them is not confirmed, the history records
+    /// that cached data may be lost.
     async fn write_back(
         &mut self,
         handle: Filehandle,
