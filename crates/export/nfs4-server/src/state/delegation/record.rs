@@ -39,12 +39,12 @@ pub(in crate::state) struct HolderAnswer {
 
 impl HolderAnswer {
     /// The holder may have written since. So the answer serves calls that came before the question,
-    /// and one call of the asker, which may have got DELAY and come again. 4.0 does not say who asks.
+    /// and one call of the asker, which may have got DELAY and come again. Callers of 4.0 count as one.
     pub(in crate::state) fn serves(&self, by: Option<ClientKey>, now: u64) -> bool {
         let HolderQuestion { asked_ms, asker } = self.question;
         let is_recent = now < self.answered_ms + HOLDER_ATTRIBUTES_MS;
-        let is_owed = !self.is_used && by.is_some() && asker == by;
-        now <= asked_ms || (is_owed || mutant("holder-is-asked-once-a-second")) && is_recent
+        let is_owed = !self.is_used && asker == by;
+        now < asked_ms || (is_owed || mutant("holder-is-asked-once-a-second")) && is_recent
     }
 }
 
