@@ -395,52 +395,6 @@ pub mod validate_volume_capabilities_response {
         >,
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListVolumesRequest {
-    #[prost(int32, tag = "1")]
-    pub max_entries: i32,
-    #[prost(string, tag = "2")]
-    pub starting_token: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ListVolumesResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub entries: ::prost::alloc::vec::Vec<list_volumes_response::Entry>,
-    #[prost(string, tag = "2")]
-    pub next_token: ::prost::alloc::string::String,
-}
-/// Nested message and enum types in `ListVolumesResponse`.
-pub mod list_volumes_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct VolumeStatus {
-        #[prost(string, repeated, tag = "1")]
-        pub published_node_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    }
-    #[derive(Clone, PartialEq, ::prost::Message)]
-    pub struct Entry {
-        #[prost(message, optional, tag = "1")]
-        pub volume: ::core::option::Option<super::Volume>,
-        #[prost(message, optional, tag = "2")]
-        pub status: ::core::option::Option<VolumeStatus>,
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerListVolumeHealthRequest {
-    #[prost(int32, tag = "1")]
-    pub max_entries: i32,
-    #[prost(string, tag = "2")]
-    pub starting_token: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "3")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerListVolumeHealthResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub entries: ::prost::alloc::vec::Vec<VolumeHealth>,
-    #[prost(string, tag = "2")]
-    pub next_token: ::prost::alloc::string::String,
-}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct VolumeHealth {
     #[prost(string, tag = "1")]
@@ -460,52 +414,6 @@ pub mod volume_health {
         pub message: ::prost::alloc::string::String,
     }
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerGetVolumeHealthRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "2")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerGetVolumeHealthResponse {
-    #[prost(message, optional, tag = "1")]
-    pub volume_health: ::core::option::Option<VolumeHealth>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ControllerGetVolumeRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerGetVolumeResponse {
-    #[prost(message, optional, tag = "1")]
-    pub volume: ::core::option::Option<Volume>,
-    #[prost(message, optional, tag = "2")]
-    pub status: ::core::option::Option<controller_get_volume_response::VolumeStatus>,
-}
-/// Nested message and enum types in `ControllerGetVolumeResponse`.
-pub mod controller_get_volume_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct VolumeStatus {
-        #[prost(string, repeated, tag = "1")]
-        pub published_node_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    }
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ControllerModifyVolumeRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "2")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    #[prost(map = "string, string", tag = "3")]
-    pub mutable_parameters:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ControllerModifyVolumeResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetCapacityRequest {
     #[prost(message, repeated, tag = "1")]
@@ -703,19 +611,6 @@ pub mod list_snapshots_response {
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct GetSnapshotRequest {
-    #[prost(string, tag = "1")]
-    pub snapshot_id: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "2")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct GetSnapshotResponse {
-    #[prost(message, optional, tag = "1")]
-    pub snapshot: ::core::option::Option<Snapshot>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ControllerExpandVolumeRequest {
     #[prost(string, tag = "1")]
     pub volume_id: ::prost::alloc::string::String,
@@ -734,35 +629,6 @@ pub struct ControllerExpandVolumeResponse {
     #[prost(bool, tag = "2")]
     pub node_expansion_required: bool,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeStageVolumeRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "2")]
-    pub publish_context:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    #[prost(string, tag = "3")]
-    pub staging_target_path: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "4")]
-    pub volume_capability: ::core::option::Option<VolumeCapability>,
-    #[prost(map = "string, string", tag = "5")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-    #[prost(map = "string, string", tag = "6")]
-    pub volume_context:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeStageVolumeResponse {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeUnstageVolumeRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub staging_target_path: ::prost::alloc::string::String,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeUnstageVolumeResponse {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct NodePublishVolumeRequest {
     #[prost(string, tag = "1")]
@@ -867,32 +733,6 @@ pub struct NodeGetVolumeHealthResponse {
     #[prost(message, optional, tag = "1")]
     pub volume_health: ::core::option::Option<VolumeHealth>,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeGetStorageHealthRequest {
-    #[prost(map = "string, string", tag = "1")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeGetStorageHealthResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub backend_health:
-        ::prost::alloc::vec::Vec<node_get_storage_health_response::StorageBackendHealth>,
-}
-/// Nested message and enum types in `NodeGetStorageHealthResponse`.
-pub mod node_get_storage_health_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-    pub struct StorageBackendHealth {
-        #[prost(enumeration = "super::StorageHealthErrorType", tag = "1")]
-        pub status: i32,
-        #[prost(string, tag = "2")]
-        pub reason: ::prost::alloc::string::String,
-        #[prost(string, tag = "3")]
-        pub message: ::prost::alloc::string::String,
-        #[prost(message, optional, tag = "4")]
-        pub volume_capability: ::core::option::Option<super::VolumeCapability>,
-    }
-}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeGetCapabilitiesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -977,27 +817,6 @@ pub struct NodeGetInfoResponse {
     pub max_volumes_per_node: i64,
     #[prost(message, optional, tag = "3")]
     pub accessible_topology: ::core::option::Option<Topology>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct NodeExpandVolumeRequest {
-    #[prost(string, tag = "1")]
-    pub volume_id: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub volume_path: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "3")]
-    pub capacity_range: ::core::option::Option<CapacityRange>,
-    #[prost(string, tag = "4")]
-    pub staging_target_path: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "5")]
-    pub volume_capability: ::core::option::Option<VolumeCapability>,
-    #[prost(map = "string, string", tag = "6")]
-    pub secrets:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct NodeExpandVolumeResponse {
-    #[prost(int64, tag = "1")]
-    pub capacity_bytes: i64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1105,23 +924,15 @@ pub mod identity_server {
         async fn get_plugin_info(
             &self,
             request: tonic::Request<super::GetPluginInfoRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetPluginInfoResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::GetPluginInfoResponse>, tonic::Status>;
         async fn get_plugin_capabilities(
             &self,
             request: tonic::Request<super::GetPluginCapabilitiesRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetPluginCapabilitiesResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::GetPluginCapabilitiesResponse>, tonic::Status>;
         async fn probe(
             &self,
             request: tonic::Request<super::ProbeRequest>,
-        ) -> std::result::Result<tonic::Response<super::ProbeResponse>, tonic::Status> {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::ProbeResponse>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct IdentityServer<T> {
@@ -1361,138 +1172,62 @@ pub mod controller_server {
         async fn create_volume(
             &self,
             request: tonic::Request<super::CreateVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::CreateVolumeResponse>, tonic::Status>;
         async fn delete_volume(
             &self,
             request: tonic::Request<super::DeleteVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::DeleteVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::DeleteVolumeResponse>, tonic::Status>;
         async fn controller_publish_volume(
             &self,
             request: tonic::Request<super::ControllerPublishVolumeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ControllerPublishVolumeResponse>,
             tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        >;
         async fn controller_unpublish_volume(
             &self,
             request: tonic::Request<super::ControllerUnpublishVolumeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ControllerUnpublishVolumeResponse>,
             tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        >;
         async fn validate_volume_capabilities(
             &self,
             request: tonic::Request<super::ValidateVolumeCapabilitiesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ValidateVolumeCapabilitiesResponse>,
             tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn list_volumes(
-            &self,
-            request: tonic::Request<super::ListVolumesRequest>,
-        ) -> std::result::Result<tonic::Response<super::ListVolumesResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn controller_list_volume_health(
-            &self,
-            request: tonic::Request<super::ControllerListVolumeHealthRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerListVolumeHealthResponse>,
-            tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn controller_get_volume_health(
-            &self,
-            request: tonic::Request<super::ControllerGetVolumeHealthRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerGetVolumeHealthResponse>,
-            tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        >;
         async fn get_capacity(
             &self,
             request: tonic::Request<super::GetCapacityRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetCapacityResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::GetCapacityResponse>, tonic::Status>;
         async fn controller_get_capabilities(
             &self,
             request: tonic::Request<super::ControllerGetCapabilitiesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ControllerGetCapabilitiesResponse>,
             tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        >;
         async fn create_snapshot(
             &self,
             request: tonic::Request<super::CreateSnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::CreateSnapshotResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::CreateSnapshotResponse>, tonic::Status>;
         async fn delete_snapshot(
             &self,
             request: tonic::Request<super::DeleteSnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::DeleteSnapshotResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::DeleteSnapshotResponse>, tonic::Status>;
         async fn list_snapshots(
             &self,
             request: tonic::Request<super::ListSnapshotsRequest>,
-        ) -> std::result::Result<tonic::Response<super::ListSnapshotsResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn get_snapshot(
-            &self,
-            request: tonic::Request<super::GetSnapshotRequest>,
-        ) -> std::result::Result<tonic::Response<super::GetSnapshotResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::ListSnapshotsResponse>, tonic::Status>;
         async fn controller_expand_volume(
             &self,
             request: tonic::Request<super::ControllerExpandVolumeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ControllerExpandVolumeResponse>,
             tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn controller_get_volume(
-            &self,
-            request: tonic::Request<super::ControllerGetVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::ControllerGetVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn controller_modify_volume(
-            &self,
-            request: tonic::Request<super::ControllerModifyVolumeRequest>,
-        ) -> std::result::Result<
-            tonic::Response<super::ControllerModifyVolumeResponse>,
-            tonic::Status,
-        > {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        >;
     }
     #[derive(Debug)]
     pub struct ControllerServer<T> {
@@ -1773,131 +1508,6 @@ pub mod controller_server {
                     };
                     Box::pin(fut)
                 }
-                "/csi.v1.Controller/ListVolumes" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListVolumesSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::ListVolumesRequest> for ListVolumesSvc<T> {
-                        type Response = super::ListVolumesResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListVolumesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::list_volumes(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListVolumesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerListVolumeHealth" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerListVolumeHealthSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerListVolumeHealthRequest>
-                        for ControllerListVolumeHealthSvc<T>
-                    {
-                        type Response = super::ControllerListVolumeHealthResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerListVolumeHealthRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_list_volume_health(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerListVolumeHealthSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerGetVolumeHealth" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerGetVolumeHealthSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerGetVolumeHealthRequest>
-                        for ControllerGetVolumeHealthSvc<T>
-                    {
-                        type Response = super::ControllerGetVolumeHealthResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerGetVolumeHealthRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_get_volume_health(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerGetVolumeHealthSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
                 "/csi.v1.Controller/GetCapacity" => {
                     #[allow(non_camel_case_types)]
                     struct GetCapacitySvc<T: Controller>(pub Arc<T>);
@@ -2103,45 +1713,6 @@ pub mod controller_server {
                     };
                     Box::pin(fut)
                 }
-                "/csi.v1.Controller/GetSnapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetSnapshotSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller> tonic::server::UnaryService<super::GetSnapshotRequest> for GetSnapshotSvc<T> {
-                        type Response = super::GetSnapshotResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetSnapshotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::get_snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
                 "/csi.v1.Controller/ControllerExpandVolume" => {
                     #[allow(non_camel_case_types)]
                     struct ControllerExpandVolumeSvc<T: Controller>(pub Arc<T>);
@@ -2169,90 +1740,6 @@ pub mod controller_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ControllerExpandVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerGetVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerGetVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerGetVolumeRequest>
-                        for ControllerGetVolumeSvc<T>
-                    {
-                        type Response = super::ControllerGetVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerGetVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_get_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerGetVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Controller/ControllerModifyVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct ControllerModifyVolumeSvc<T: Controller>(pub Arc<T>);
-                    impl<T: Controller>
-                        tonic::server::UnaryService<super::ControllerModifyVolumeRequest>
-                        for ControllerModifyVolumeSvc<T>
-                    {
-                        type Response = super::ControllerModifyVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ControllerModifyVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Controller>::controller_modify_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ControllerModifyVolumeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -2312,76 +1799,30 @@ pub mod node_server {
     /// Generated trait containing gRPC methods that should be implemented for use with NodeServer.
     #[async_trait]
     pub trait Node: std::marker::Send + std::marker::Sync + 'static {
-        async fn node_stage_volume(
-            &self,
-            request: tonic::Request<super::NodeStageVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeStageVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn node_unstage_volume(
-            &self,
-            request: tonic::Request<super::NodeUnstageVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeUnstageVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
         async fn node_publish_volume(
             &self,
             request: tonic::Request<super::NodePublishVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodePublishVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodePublishVolumeResponse>, tonic::Status>;
         async fn node_unpublish_volume(
             &self,
             request: tonic::Request<super::NodeUnpublishVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeUnpublishVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodeUnpublishVolumeResponse>, tonic::Status>;
         async fn node_get_volume_stats(
             &self,
             request: tonic::Request<super::NodeGetVolumeStatsRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeStatsResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeStatsResponse>, tonic::Status>;
         async fn node_get_volume_health(
             &self,
             request: tonic::Request<super::NodeGetVolumeHealthRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeHealthResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn node_get_storage_health(
-            &self,
-            request: tonic::Request<super::NodeGetStorageHealthRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetStorageHealthResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
-        async fn node_expand_volume(
-            &self,
-            request: tonic::Request<super::NodeExpandVolumeRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeExpandVolumeResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodeGetVolumeHealthResponse>, tonic::Status>;
         async fn node_get_capabilities(
             &self,
             request: tonic::Request<super::NodeGetCapabilitiesRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetCapabilitiesResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodeGetCapabilitiesResponse>, tonic::Status>;
         async fn node_get_info(
             &self,
             request: tonic::Request<super::NodeGetInfoRequest>,
-        ) -> std::result::Result<tonic::Response<super::NodeGetInfoResponse>, tonic::Status>
-        {
-            Err(tonic::Status::unimplemented("Not yet implemented"))
-        }
+        ) -> std::result::Result<tonic::Response<super::NodeGetInfoResponse>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct NodeServer<T> {
@@ -2456,86 +1897,6 @@ pub mod node_server {
         }
         fn call(&mut self, req: http::Request<B>) -> Self::Future {
             match req.uri().path() {
-                "/csi.v1.Node/NodeStageVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeStageVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeStageVolumeRequest> for NodeStageVolumeSvc<T> {
-                        type Response = super::NodeStageVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeStageVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_stage_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeStageVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeUnstageVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeUnstageVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeUnstageVolumeRequest>
-                        for NodeUnstageVolumeSvc<T>
-                    {
-                        type Response = super::NodeUnstageVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeUnstageVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_unstage_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeUnstageVolumeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
                 "/csi.v1.Node/NodePublishVolume" => {
                     #[allow(non_camel_case_types)]
                     struct NodePublishVolumeSvc<T: Node>(pub Arc<T>);
@@ -2685,88 +2046,6 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeGetVolumeHealthSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeGetStorageHealth" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeGetStorageHealthSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeGetStorageHealthRequest>
-                        for NodeGetStorageHealthSvc<T>
-                    {
-                        type Response = super::NodeGetStorageHealthResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeGetStorageHealthRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_get_storage_health(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeGetStorageHealthSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/csi.v1.Node/NodeExpandVolume" => {
-                    #[allow(non_camel_case_types)]
-                    struct NodeExpandVolumeSvc<T: Node>(pub Arc<T>);
-                    impl<T: Node> tonic::server::UnaryService<super::NodeExpandVolumeRequest>
-                        for NodeExpandVolumeSvc<T>
-                    {
-                        type Response = super::NodeExpandVolumeResponse;
-                        type Future = BoxFuture<tonic::Response<Self::Response>, tonic::Status>;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::NodeExpandVolumeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Node>::node_expand_volume(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = NodeExpandVolumeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
