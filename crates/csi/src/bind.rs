@@ -45,6 +45,12 @@ pub(crate) fn copy(root: &Path, within: &str) -> Result<OwnedFd, Status> {
 /// Replaces all mounts at `target`, also dead ones.
 pub(crate) fn attach(copy: &OwnedFd, target: &Path) -> Result<(), Status> {
     unmount_all(target, true)?;
+    cover(copy, target)
+}
+
+/// Above the dead mount at `target`. A running container has a copy of the dead mount, to which the kernel
+/// propagates what is mounted on it, not what replaces it.
+pub(crate) fn cover(copy: &OwnedFd, target: &Path) -> Result<(), Status> {
     move_mount(copy, "", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .map_err(|error| Status::internal(format!("mounting: {}", io::Error::from(error))))
 }
@@ -67,4 +73,16 @@ pub(crate) fn unmount_all(target: &Path, lazily: bool) -> Result<(), Status> {
             }
         }
     }
+}
+
+/// A FUSE mount whose process never answers, until the file is dropped.
+#[cfg(test)]
+pub(crate) fn mount_without_answers(target: &Path) -> std::fs::File {
+    use std::os::fd::AsRawFd as _;
+    let device = std::fs::File::options().read(true).write(true).open("/dev/fuse").unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let options = std::ffi::CString::new(options).unwrap();
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("hung", target, "fuse", flags, &*options).unwrap();
+    device
 }

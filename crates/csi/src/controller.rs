@@ -24,6 +24,7 @@ pub(crate) struct ControllerService {
     pub(crate) volumes: Arc<ProvisionedVolumes>,
     /// None for a driver of trees.
     pub(crate) exports: Option<Arc<ExportServer>>,
+    /// One operation at a time for each volume and snapshot: a long deletion delays no other one.
     pub(crate) operations: Locks,
     pub(crate) snapshots: Arc<Snapshots>,
     pub(crate) pending: Pending,
@@ -77,7 +78,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
         let volume_id = request.into_inner().volume_id;
         required("volume_id", &volume_id)?;
-        let lock = self.operations.lock("").await;
+        let lock = self.operations.lock(&volume_name(&volume_id)).await;
         let Some(volume) = self.volumes.get(&volume_id) else {
             return Ok(Response::new(DeleteVolumeResponse {}));
         };
@@ -106,7 +107,7 @@ impl Controller for ControllerService {
         required("volume_id", &request.volume_id)?;
         required("node_id", &request.node_id)?;
         mount_flags(request.volume_capability.as_ref())?;
-        let lock = self.operations.lock("").await;
+        let lock = self.operations.lock(&volume_name(&request.volume_id)).await;
         let Some(mut volume) = self.volumes.get(&request.volume_id) else {
             return Err(unknown(&request.volume_id));
         };
@@ -129,7 +130,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
         let request = request.into_inner();
         required("volume_id", &request.volume_id)?;
-        let lock = self.operations.lock("").await;
+        let lock = self.operations.lock(&volume_name(&request.volume_id)).await;
         if let Some(mut volume) = self.volumes.get(&request.volume_id) {
             volume.nodes.retain(|node| !request.node_id.is_empty() && *node != request.node_id);
             self.export(volume, lock).await?;
@@ -234,7 +235,7 @@ impl Controller for ControllerService {
             .capacity_range
             .ok_or_else(|| invalid("capacity_range is missing"))?
             .required_bytes;
-        let lock = self.operations.lock("").await;
+        let lock = self.operations.lock(&volume_name(&request.volume_id)).await;
         let Some(mut volume) = self.volumes.get(&request.volume_id) else {
             return Err(unknown(&request.volume_id));
         };
@@ -258,7 +259,12 @@ impl ControllerService {
         mode: u32,
         range: &CapacityRange,
     ) -> Result<Provisioned, Status> {
-        let lock = self.operations.lock("").await;
+        let own = volume_name(volume_id);
+        let source = volume.source.as_ref().map(source_name);
+        let locks = self
+            .operations
+            .lock_all([Some(own.clone()), source.clone()].into_iter().flatten().collect())
+            .await;
         if let Some(there) = self.volumes.get(volume_id) {
             let is_same = there.attributes == volume.attributes
                 && there.source == volume.source
@@ -282,10 +288,9 @@ impl ControllerService {
                 )));
             }
         }
-        let source = volume.source.as_ref().map(source_name);
-        let pending = self.pending.begin(&volume_name(volume_id), source.as_deref())?;
-        // A copy takes its time. Other volumes do not wait for it.
-        drop(lock);
+        let pending = self.pending.begin(&own, source.as_deref())?;
+        // A copy takes its time. Pods on its source may end meanwhile.
+        drop(locks);
         let (volumes, exports, id) =
             (self.volumes.clone(), self.exports.clone(), volume_id.to_owned());
         blocking(move || {
@@ -401,8 +406,12 @@ pub(crate) fn failed(error: std::io::Error) -> Status {
 mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::Path;
+    use std::time::Duration;
+
+    use rustix::mount::{UnmountFlags, unmount};
 
     use super::*;
+    use crate::bind::mount_without_answers;
     use crate::csi_v1::volume_capability::{AccessType, MountVolume};
 
     fn service(root: &Path) -> ControllerService {
@@ -462,6 +471,38 @@ mod tests {
         assert_eq!(service.volumes.get("v").unwrap().nodes.len(), 1);
     }
 
+    /// A mount within the volume, whose process never answers, holds the deletion up.
+    #[tokio::test]
+    #[ignore = "needs root and /dev/fuse"]
+    async fn slow_deletion_delays_no_other_volume() {
+        let root = tempfile::tempdir().unwrap();
+        let service = Arc::new(service(root.path()));
+        for name in ["slow", "other"] {
+            let nodes = Default::default();
+            service.volumes.put(Provisioned { name: name.into(), nodes, ..volume() }).unwrap();
+            std::fs::create_dir_all(root.path().join(name).join("within")).unwrap();
+        }
+        let device = mount_without_answers(&root.path().join("slow/within"));
+        let delete = |name: &str| {
+            let (service, volume_id) = (service.clone(), name.to_owned());
+            let request = DeleteVolumeRequest { volume_id, ..Default::default() };
+            tokio::spawn(async move { service.delete_volume(Request::new(request)).await })
+        };
+        let slow = delete("slow");
+        while !root.path().join("slow.removed").exists() {
+            tokio::task::yield_now().await;
+        }
+        let other = tokio::time::timeout(Duration::from_secs(20), delete("other")).await;
+        let is_waiting = !service.operations.is_free("volume slow");
+        // Ends the connection, and so the deletion.
+        drop(device);
+        drop(slow.await.unwrap());
+        unmount(root.path().join("slow.removed/within"), UnmountFlags::DETACH).unwrap();
+        assert!(is_waiting);
+        other.expect("no wait").unwrap().unwrap();
+        assert!(!root.path().join("other").exists() && service.volumes.get("other").is_none());
+    }
+
     #[tokio::test]
     async fn lock_lasts_as_long_as_its_work() {
         let root = tempfile::tempdir().unwrap();
@@ -480,8 +521,8 @@ mod tests {
             connection = connected => connection.unwrap().unwrap(),
             answer = call => panic!("{answer:?}"),
         };
-        assert!(!service.operations.is_free(""));
+        assert!(!service.operations.is_free("volume v"));
         drop(connection);
-        drop(service.operations.lock("").await);
+        drop(service.operations.lock("volume v").await);
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::Command;
 
+use parking_lot::Mutex;
 use tonic::Status;
 use vouch_daemon::status_client::{self, ReloadError};
 
@@ -15,7 +16,7 @@ use crate::provisioned::{Provisioned, ProvisionedVolumes, Source};
 use crate::records::replace;
 
 /// The server that the controller provisions on, on the same machine.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ExportServer {
     /// Each volume is a directory here.
     pub root: PathBuf,
@@ -26,6 +27,8 @@ pub struct ExportServer {
     /// Capacity is enforced, by `quota=` of each export.
     pub has_quota: bool,
     copy_method: Option<CopyMethod>,
+    /// The list has all volumes, so one at a time writes it.
+    writing: Mutex<()>,
 }
 
 impl ExportServer {
@@ -37,7 +40,7 @@ impl ExportServer {
             copies::remove_interrupted(&root.join(SNAPSHOTS))?;
         }
         let copy_method = CopyMethod::detect(&root)?;
-        Ok(Self { root, list, socket, has_quota, copy_method })
+        Ok(Self { root, list, socket, has_quota, copy_method, writing: Mutex::default() })
     }
 
     pub(crate) fn create(&self, id: &str, mode: u32) -> Result<(), Status> {
@@ -98,6 +101,7 @@ impl ExportServer {
 
     /// Writes the list of all volumes that nodes use, and waits until it is in force.
     pub(crate) fn publish(&self, volumes: &ProvisionedVolumes) -> Result<(), Status> {
+        let _writing = self.writing.lock();
         let text = self.list(&volumes.all());
         replace(&self.list, text.as_bytes())
             .map_err(|error| Status::internal(format!("{}: {error}", self.list.display())))?;
@@ -179,7 +183,14 @@ mod tests {
 
     fn server(root: &Path, has_quota: bool) -> ExportServer {
         let (list, socket) = (root.join("list"), root.join("socket"));
-        ExportServer { root: root.into(), list, socket, has_quota, copy_method: None }
+        ExportServer {
+            root: root.into(),
+            list,
+            socket,
+            has_quota,
+            copy_method: None,
+            writing: Mutex::default(),
+        }
     }
 
     #[test]

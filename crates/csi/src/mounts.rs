@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 use tonic::Status;
 
-use crate::bind::{attach, copy, unmount_all};
+use crate::bind::{attach, copy, cover, unmount_all};
 use crate::launcher::Launcher;
 use crate::locks::Locks;
 use crate::mount_spec::{MountSpec, is_of_export};
@@ -147,14 +148,14 @@ impl Mounts {
     }
 
     /// Makes dead mounts again, under the same targets, and ends those that no pod uses. A server that does
-    /// not answer delays no other mount.
-    pub(crate) async fn maintain(self: &Arc<Self>) {
-        let mut work = tokio::task::JoinSet::new();
+    /// not answer delays no other mount: `work` has what earlier calls have not finished.
+    pub(crate) fn maintain(self: &Arc<Self>, work: &mut HashMap<String, JoinHandle<()>>) {
+        work.retain(|_, task| !task.is_finished());
         for key in self.keys() {
             let mounts = self.clone();
-            work.spawn(async move { mounts.maintain_one(key).await });
+            work.entry(key.clone())
+                .or_insert_with(|| tokio::spawn(async move { mounts.maintain_one(key).await }));
         }
-        while work.join_next().await.is_some() {}
     }
 
     async fn maintain_one(&self, key: String) {
@@ -294,8 +295,7 @@ fn rebind(point: &Path, uses: &[Record], records: &Records) -> Result<usize, Sta
         }
         // The dead mount stays where the new one can't be made: its errors are seen, an empty
         // directory is not.
-        match copy(point, record.volume.path_within())
-            .and_then(|copy| attach(&copy, &record.target))
+        match copy(point, record.volume.path_within()).and_then(|copy| cover(&copy, &record.target))
         {
             Ok(()) => healed += 1,
             Err(status) => failure = Some(status),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::statvfs;
 use rustix::io::Errno;
 use tokio::sync::OwnedMutexGuard;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::attributes::{Attributes, invalid};
 use crate::bind::unmount_all;
@@ -118,7 +118,8 @@ impl Node for NodeService {
             Ok(_) => Vec::new(),
             Err(status) => vec![VolumeHealthEntry {
                 status: VolumeHealthErrorType::Inaccessible.into(),
-                reason: "MountDead".into(),
+                reason: if status.code() == Code::Unavailable { "NoAnswer" } else { "MountDead" }
+                    .into(),
                 message: fault.unwrap_or_else(|| status.message().to_owned()),
             }],
         };
@@ -185,18 +186,20 @@ impl NodeService {
 
     async fn usage(&self, target: PathBuf) -> Result<Vec<VolumeUsage>, Status> {
         let name = target.display().to_string();
-        let lock = tokio::time::timeout(USAGE_WAIT, self.asked.lock(&name)).await;
-        let lock = lock.map_err(|_| {
-            Status::unavailable(format!(
-                "{name}: its file system has not answered an earlier call; is its server reachable?"
-            ))
-        })?;
-        blocking(move || {
-            let usage = usage(&target);
-            drop(lock);
-            usage
+        let ask = async {
+            let lock = self.asked.lock(&name).await;
+            blocking(move || {
+                let usage = usage(&target);
+                drop(lock);
+                usage
+            })
+            .await
+        };
+        tokio::time::timeout(USAGE_WAIT, ask).await.unwrap_or_else(|_| {
+            Err(Status::unavailable(format!(
+                "{name}: its file system does not answer; is its server reachable?"
+            )))
         })
-        .await
     }
 
     /// Makes the record and the directory.
@@ -354,7 +357,7 @@ fn local(path: &Path, error: io::Error) -> Status {
 
 pub(crate) type Parameters = HashMap<String, String>;
 
-/// For a call before, of a file system that answers.
+/// For a file system that answers.
 const USAGE_WAIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use vouch_jobs::{Error, SERVICE, ask_local};
 
 use crate::attributes::{ExportMount, invalid};
 use crate::csi_v1::NodePublishVolumeRequest;
+use crate::locks::Locks;
 use crate::records::{digest, read, write_durably};
 
 /// A pod's token for one of its volumes.
@@ -75,6 +76,9 @@ pub(crate) struct PodTickets {
     shown: Mutex<HashMap<JobId, LastToken>>,
     /// Jobs whose end the agent has not heard yet, also for the next driver.
     unended: Mutex<BTreeSet<JobId>>,
+    /// Held while the agent hears of a job's end: a pod that begins again must not lose its tickets to
+    /// its earlier end.
+    ending: Locks,
     file: PathBuf,
 }
 
@@ -82,7 +86,13 @@ impl PodTickets {
     /// `file` keeps ends of which the agent has not heard.
     pub(crate) fn open(agent: PathBuf, file: PathBuf) -> io::Result<Self> {
         let unended = if file.exists() { read(&file)? } else { BTreeSet::new() };
-        Ok(Self { agent, shown: Mutex::default(), unended: Mutex::new(unended), file })
+        Ok(Self {
+            agent,
+            shown: Mutex::default(),
+            unended: Mutex::new(unended),
+            ending: Locks::default(),
+            file,
+        })
     }
 
     /// Returns when the node has the tickets. A pod with a cache of its own gets the cache.
@@ -97,7 +107,10 @@ impl PodTickets {
         if let Some(last) = self.shown.lock().get(&job).filter(is_recent) {
             return Ok(last.cache.clone());
         }
-        self.forget(&job);
+        {
+            let _ending = self.ending.lock_blocking(job.as_str());
+            self.forget(&job);
+        }
         let request =
             Request::EnterPod { job: job.clone(), token: PodToken::new(token), owns_cache };
         let reply = ask_local(&self.agent, &request).map_err(|error| match error {
@@ -129,19 +142,22 @@ impl PodTickets {
         unended.insert(job.clone());
         self.keep(&unended);
         drop(unended);
-        if let Err(error) = self.retry() {
+        if let Err(error) = self.leave(job) {
             tracing::error!(%job, "{error}; the agent is told later that the pod has ended");
         }
     }
 
     /// Tells the agent of ends. Call this at intervals.
     pub(crate) fn retry(&self) -> Result<(), Error> {
-        // Held meanwhile: a pod that begins again must not lose its tickets to its earlier end.
-        let mut unended = self.unended.lock();
-        while let Some(job) = unended.first().cloned() {
+        let unended = self.unended.lock().clone();
+        unended.iter().map(|job| self.leave(job)).fold(Ok(()), Result::and)
+    }
+
+    fn leave(&self, job: &JobId) -> Result<(), Error> {
+        let _ending = self.ending.lock_blocking(job.as_str());
+        if self.unended.lock().contains(job) {
             ask_local(&self.agent, &Request::Leave { job: job.clone() })?;
-            unended.remove(&job);
-            self.keep(&unended);
+            self.forget(job);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! gRPC over a Unix socket.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinHandle;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 use vouch_daemon::failure::{At as _, Outcome};
@@ -114,15 +116,7 @@ pub async fn run(
     };
     let page_stop = start_report(metrics, report)?;
     let listener = listen(&socket).at(socket.display())?;
-    let maintenance = tokio::spawn(async move {
-        mounts.upgrade().await;
-        loop {
-            mounts.maintain().await;
-            let tickets = tickets.clone();
-            let _ = tokio::task::spawn_blocking(move || tickets.retry()).await;
-            tokio::time::sleep(MAINTENANCE_INTERVAL).await;
-        }
-    });
+    let maintenance = start_maintenance(mounts, tickets);
     let text = format!("serving {name} on {}", socket.display());
     announce(&text);
     service_manager::ready(&text);
@@ -130,9 +124,29 @@ pub async fn run(
         () = stop => {}
         () = accept(listener, services) => {}
     }
-    maintenance.abort();
+    maintenance.iter().for_each(JoinHandle::abort);
     page_stop.notify_one();
     Ok(())
+}
+
+/// An agent that does not answer delays no mount.
+fn start_maintenance(mounts: Arc<Mounts>, tickets: Arc<PodTickets>) -> [JoinHandle<()>; 2] {
+    let healing = async move {
+        mounts.upgrade().await;
+        let mut work = HashMap::new();
+        loop {
+            mounts.maintain(&mut work);
+            tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+        }
+    };
+    let ends = async move {
+        loop {
+            let tickets = tickets.clone();
+            let _ = tokio::task::spawn_blocking(move || tickets.retry()).await;
+            tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+        }
+    };
+    [tokio::spawn(healing), tokio::spawn(ends)]
 }
 
 /// The node's own directories for trees may have the wrong mode, or be read-only.

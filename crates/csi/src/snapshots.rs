@@ -32,7 +32,8 @@ impl ControllerService {
         }
         let exports = self.copying()?;
         let (snapshot_id, volume_id) = (id(&request.name), request.source_volume_id);
-        let lock = self.operations.lock("").await;
+        let (made, source) = (snapshot_name(&snapshot_id), volume_name(&volume_id));
+        let locks = self.operations.lock_all(vec![made.clone(), source.clone()]).await;
         if let Some(there) = self.snapshots.get(&snapshot_id) {
             return match there.volume_id == volume_id {
                 true => Ok(shown(snapshot_id, there)),
@@ -44,9 +45,8 @@ impl ControllerService {
         }
         let volume = self.volumes.get(&volume_id).ok_or_else(|| unknown(&volume_id))?;
         self.refuse_use(&volume_id, &volume)?;
-        let (made, source) = (snapshot_name(&snapshot_id), volume_name(&volume_id));
         let pending = self.pending.begin(&made, Some(&source))?;
-        drop(lock);
+        drop(locks);
         let snapshots = self.snapshots.clone();
         blocking(move || {
             let _pending = pending;
@@ -66,7 +66,7 @@ impl ControllerService {
 
     pub(crate) async fn remove_snapshot(&self, snapshot_id: &str) -> Result<(), Status> {
         required("snapshot_id", snapshot_id)?;
-        let lock = self.operations.lock("").await;
+        let lock = self.operations.lock(&snapshot_name(snapshot_id)).await;
         if self.snapshots.get(snapshot_id).is_none() {
             return Ok(());
         }

@@ -1,10 +1,7 @@
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use tonic::Code;
+use rustix::mount::{UnmountFlags, unmount};
 
 use super::*;
+use crate::bind::mount_without_answers;
 use crate::csi_v1::volume_capability::MountVolume;
 use crate::launcher::{Launch, Launcher};
 use crate::pod_tickets::Shown;
@@ -65,10 +62,7 @@ async fn hung_volume_keeps_one_thread() {
     let service = Arc::new(service(directory.path()));
     let target = directory.path().join("pod");
     std::fs::create_dir(&target).unwrap();
-    let device = File::options().read(true).write(true).open("/dev/fuse").unwrap();
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
-    let options = std::ffi::CString::new(options).unwrap();
-    mount("hung", &target, "fuse", MountFlags::empty(), &*options).unwrap();
+    let device = mount_without_answers(&target);
     let volume = Volume::Export { source: "s:/".into(), options: String::new(), job: None };
     assert!(service.records.add("v", &target, volume, false).is_ok());
     let stats = || {
@@ -226,6 +220,35 @@ fn pod_with_a_mount_of_its_own_has_a_cache_of_its_own() {
     // The same token: from memory.
     assert_eq!(tickets.show(shown()).unwrap(), Some(path));
     assert!(asked.try_recv().is_err());
+}
+
+/// Its answer to the end of one pod never comes.
+#[test]
+fn end_that_an_agent_does_not_answer_delays_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("agent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let tickets = PodTickets::open(socket.clone(), directory.path().join("ended.json")).unwrap();
+    let tickets = &tickets;
+    let job = |text| vouch_jobs::names::JobId::parse(text).unwrap();
+    std::thread::scope(|scope| {
+        let first = job("pod-u1.v");
+        scope.spawn(move || tickets.end(&first));
+        let unanswered = listener.accept().unwrap();
+        drop(listener);
+        std::fs::remove_file(&socket).unwrap();
+        let asked = agent(&socket);
+        let (send, ended) = std::sync::mpsc::channel();
+        let other = job("pod-u2.v");
+        scope.spawn(move || {
+            tickets.end(&other);
+            send.send(()).unwrap();
+        });
+        let ended = ended.recv_timeout(Duration::from_secs(20));
+        drop(unanswered);
+        ended.expect("no wait");
+        assert_eq!(asked.recv().unwrap()["job"], "pod-u2.v");
+    });
 }
 
 #[test]
