@@ -1,6 +1,6 @@
 //! What the daemons of this machine say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -63,11 +63,10 @@ impl MachineStatus {
         let trees = machine.mounts().map(|(_, mount)| mount.point);
         let known: Vec<PathBuf> =
             trees.chain(machine.nfs_mounts().map(|(_, mount)| mount.point)).collect();
-        let ours: Vec<(PathBuf, Mount)> = vouch_tree_mount::mounts()
-            .at("/proc/self/mountinfo")?
-            .into_iter()
-            .filter(|(_, mount)| mount.is_ours())
-            .collect();
+        // The topmost of each path: the driver of Kubernetes mounts above dead ones.
+        let mut ours: BTreeMap<PathBuf, Mount> =
+            vouch_tree_mount::mounts().at("/proc/self/mountinfo")?.into_iter().collect();
+        ours.retain(|_, mount| mount.is_ours());
         // A bind mount, as those in pods, has the device of its original.
         let answering: BTreeSet<String> = ours
             .iter()

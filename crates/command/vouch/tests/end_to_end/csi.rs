@@ -241,7 +241,17 @@ fn dead_mount_is_mounted_again_for_its_pods() {
     let _cleared = Cleared(site.path(""));
     let name = site.name("");
     let driver = CsiDriver::start(&site, &["--", "--timeout", "2s"]);
+    fs::create_dir(site.path("pods")).expect("a directory");
+    fs::create_dir(site.path("seen")).expect("a directory");
+    site.run_tool("mount", &["--bind", "--make-shared", "pods", "pods"]);
     driver.publish(&site, "v1", "pods/a", &[("name", &name)]).expect("published");
+    // A running container, with `mountPropagation: HostToContainer`.
+    let mut container = Command::new("unshare");
+    container.args(["--mount", "--propagation", "slave", "sh", "-c"]);
+    container.arg("mount --bind pods/a seen && exec sleep infinity").current_dir(site.path(""));
+    let container = KillOnDrop(container.spawn().expect("unshare(1)"));
+    let seen = format!("/proc/{}/root{}/hello", container.0.id(), site.path("seen").display());
+    within(20, "no container", || fs::read(&seen).is_ok());
     driver.publish(&site, "v2", "pods/b", &[("name", &name), ("path", "dir")]).expect("published");
     let kill = || {
         // The supervisor first: it would start another worker.
@@ -251,6 +261,13 @@ fn dead_mount_is_mounted_again_for_its_pods() {
     within(60, "the mount stays dead", || {
         site.path("pods/a/hello").is_file() && site.path("pods/b/numbers").is_file()
     });
+    within(20, "the container has the dead mount", || fs::read(&seen).is_ok());
+    let mut status = site.command("status");
+    let status = status.env("VOUCH_RUNTIME_DIR", site.path("run")).output().expect("runs").stdout;
+    let status = String::from_utf8(status).expect("text");
+    let of_site = site.path("pods").display().to_string();
+    let mut lines = status.lines().filter(|line| line.contains(&of_site));
+    assert!(!lines.any(|line| line.contains("no status")), "{status}");
     // A pod that starts while the tree is dead gets a mount that works.
     kill();
     driver.publish(&site, "v3", "pods/c", &[("name", &name)]).expect("published");
