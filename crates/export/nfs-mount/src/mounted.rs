@@ -14,7 +14,7 @@ use crate::connect::{Connected, connect};
 use crate::fuse::{Attachment, Device, Wishes, attach, negotiate};
 use crate::inode::InodeTable;
 use crate::mount::{FLUSH_PERIOD, Mount};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Security};
 use crate::report::NfsMountReport;
 use crate::session::Session;
 
@@ -52,6 +52,7 @@ pub async fn mount(point: &Path, options: MountOptions) -> Outcome<Mounted> {
         io_len_max: options.io_len_max,
         read_ahead_bytes: options.read_ahead_bytes,
         idmap: options.checks_locally,
+        acts_as_root: options.checks_locally && matches!(options.security, Security::Sys),
     };
     if let Err(error) = negotiate(&device, wishes).await {
         let _ = vouch_tree_mount::unmount_point(&point);

@@ -242,6 +242,11 @@ fn idmapped_mount_writes_as_the_mapped_user() {
     let owned = server.data("owned");
     std::fs::create_dir(&owned).expect("a directory");
     std::os::unix::fs::chown(&owned, Some(1000), Some(1000)).expect("changed");
+    // A write removes the bit, also one by the owner.
+    let set_user_id = owned.join("set-user-id");
+    std::fs::write(&set_user_id, "x").expect("a file");
+    std::os::unix::fs::chown(&set_user_id, Some(1000), Some(1000)).expect("changed");
+    std::fs::set_permissions(&set_user_id, std::fs::Permissions::from_mode(0o4777)).expect("set");
     let mapped = server.site.path("mapped");
     std::fs::create_dir(&mapped).expect("a directory");
     let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/idmapped_mount.py");
@@ -251,12 +256,14 @@ fn idmapped_mount_writes_as_the_mapped_user() {
     // Others than the owner may not enter the site's directory.
     let mut user = Command::new("setpriv");
     user.args(["--reuid=5000", "--regid=5000", "--clear-groups", "sh", "-c"]);
-    user.args(["echo text > file && mkdir directory && ! mkdir ../other"]);
+    user.args(["echo text > file && mkdir directory && ! mkdir ../other && echo y >> set-user-id"]);
     assert!(user.current_dir(mapped.join("owned")).status().expect("setpriv(1)").success());
     for name in ["file", "directory"] {
         assert_eq!(std::fs::metadata(owned.join(name)).expect("it").uid(), 1000, "{name}");
         assert_eq!(std::fs::metadata(mapped.join("owned").join(name)).expect("it").uid(), 5000);
     }
+    let mode = std::fs::metadata(&set_user_id).expect("it").permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o777, "after a write");
     server.site.run_tool("umount", &["mapped"]);
 }
 

@@ -14,6 +14,8 @@ pub(crate) struct Wishes {
     pub(crate) read_ahead_bytes: u32,
     /// Idmapped mounts. The kernel then names the caller only in requests that create files.
     pub(crate) idmap: bool,
+    /// The server sees root, whose writes leave set-user-ID and set-group-ID: the kernel removes them.
+    pub(crate) acts_as_root: bool,
 }
 
 /// Answers the first request.
@@ -49,7 +51,8 @@ fn reply(request: &Request, wishes: Wishes) -> Option<Record> {
     let (low, high) = (fields.u32()?, fields.u32()?);
     let offered = u64::from(low) | u64::from(high) << 32;
     let idmap = if wishes.idmap { InitFlags::ALLOW_IDMAP } else { 0 };
-    let flags = offered & (FEATURES | idmap);
+    let by_server = if wishes.acts_as_root { 0 } else { InitFlags::HANDLE_KILLPRIV_V2 };
+    let flags = offered & (FEATURES | idmap | by_server);
     let max_pages = wishes.io_len_max.div_ceil(PAGE_LEN).min(u16::MAX.into()) as u16;
     let record = Record::default()
         .u32(MAJOR)
@@ -76,7 +79,6 @@ const FEATURES: u64 = InitFlags::ASYNC_READ
     | InitFlags::PARALLEL_DIROPS
     | InitFlags::ABORT_ERROR
     | InitFlags::MAX_PAGES
-    | InitFlags::HANDLE_KILLPRIV_V2
     | InitFlags::INIT_EXT;
 
 /// Read-ahead and write-back requests in flight.
@@ -98,13 +100,19 @@ mod tests {
 
     #[test]
     fn takes_idmap_only_if_asked_and_refuses_old_kernel() {
-        let wishes = |idmap| Wishes { io_len_max: 1 << 20, read_ahead_bytes: 4 << 20, idmap };
-        let high = |idmap| {
+        let wishes = |idmap| Wishes {
+            io_len_max: 1 << 20,
+            read_ahead_bytes: 4 << 20,
+            idmap,
+            acts_as_root: idmap,
+        };
+        let flags = |idmap, at: usize| {
             let record = reply(&init(41), wishes(idmap)).unwrap();
             assert_eq!(record.as_bytes().len(), 64);
-            u32::from_ne_bytes(record.as_bytes()[32..36].try_into().unwrap())
+            u32::from_ne_bytes(record.as_bytes()[at..at + 4].try_into().unwrap())
         };
-        assert_eq!((high(false), high(true)), (0, 1 << 8));
+        assert_eq!((flags(false, 32), flags(true, 32)), (0, 1 << 8));
+        assert_eq!(u64::from(flags(false, 12) ^ flags(true, 12)), InitFlags::HANDLE_KILLPRIV_V2);
         assert!(reply(&init(35), wishes(false)).is_none());
     }
 }
