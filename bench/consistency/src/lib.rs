@@ -9,6 +9,7 @@ pub mod checker;
 pub mod client;
 pub mod history;
 mod model;
+pub mod mounted;
 mod relay;
 pub mod report;
 mod rng;

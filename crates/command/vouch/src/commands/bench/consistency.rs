@@ -5,7 +5,7 @@ use vouch_bench::StopFlag;
 use vouch_bench::target::{NfsTarget, Sec, Target};
 use vouch_consistency::history::History;
 use vouch_consistency::shrink::shrink;
-use vouch_consistency::{Kind, Options, Server, Verdict, Violation, check, report};
+use vouch_consistency::{Kind, Options, Server, Verdict, Violation, check, mounted, report};
 
 use super::subjects::ServerAccess;
 use crate::exit::{At as _, Code, Failure, Outcome};
@@ -23,11 +23,16 @@ use crate::{interrupt, output};
     vouch bench consistency nfs://filer/export\n  \
     vouch bench consistency nfs://filer/export --minor 0,1,2 --sec sys,krb5p --histories 1000\n  \
     vouch bench consistency nfs://filer/export --restart 'ssh filer restart-nfs'\n  \
+    vouch bench consistency --mount /mnt/a --mount /mnt/b --calls 200\n  \
     vouch bench consistency --check violation.json")]
 pub(super) struct Args {
     /// Server to check: nfs://HOST[:PORT]/EXPORT; may be repeated.
-    #[arg(value_name = "URL", required_unless_present = "check")]
+    #[arg(value_name = "URL", required_unless_present_any = ["check", "mount"])]
     target: Vec<Target>,
+    /// Directory of a mount of one export, at least two: check close-to-open and locks of the clients
+    /// that mounted it, a thread for each.
+    #[arg(long, value_name = "DIR", conflicts_with = "target")]
+    mount: Vec<PathBuf>,
     /// Minor versions of NFSv4.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2", value_parser = clap::value_parser!(u32).range(0..=2))]
     minor: Vec<u32>,
@@ -85,6 +90,9 @@ impl Args {
         let stop = StopFlag::default();
         let stop_requested = stop.clone();
         let _taken = interrupt::stop_gracefully(move || stop_requested.set());
+        if !self.mount.is_empty() {
+            self.measure_mounts(&stop)?;
+        }
         for target in &self.target {
             let Target::Nfs(target) = target else {
                 return Err(Failure::usage("URL", "the target must be nfs://HOST[:PORT]/EXPORT"));
@@ -135,6 +143,29 @@ impl Args {
             None => Ok(()),
             Some((history, violation)) => self.write(&history, *violation),
         }
+    }
+
+    fn measure_mounts(&self, stop: &StopFlag) -> Outcome {
+        if self.mount.len() < 2 {
+            return Err(Failure::usage("--mount", "two mounts are needed to see what one hides"));
+        }
+        let (mut histories, mut calls, mut undecided) = (0, 0, 0);
+        while histories < self.histories && !stop.is_set() {
+            let seed = self.seed.wrapping_add(histories);
+            let history =
+                mounted::history(&self.mount, (seed, self.calls), self.restart.as_deref())?;
+            histories += 1;
+            calls += history.operations.len();
+            match check(&history) {
+                Verdict::Right => {}
+                Verdict::Undecided(_) => undecided += 1,
+                Verdict::Violated(violation) => return self.write(&history, *violation),
+            }
+        }
+        let mounts = self.mount.len();
+        output::text(&format!(
+            "{mounts} mounts: {histories} histories, {calls} calls, {undecided} undecided, no violation\n"
+        ))
     }
 
     fn reports(&self) -> [PathBuf; 3] {
