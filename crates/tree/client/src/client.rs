@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use vouch_tree::TreeName;
 
@@ -54,6 +55,9 @@ pub struct ClientOptions {
     pub fault_observer: Option<Arc<dyn FaultObserver>>,
     /// Seed of jitter and random choices, for repeatable tests; `None`: a random one.
     pub seed: Option<u64>,
+    /// Work on files blocks the calling task, so that a simulation has one thread and one order of
+    /// events.
+    pub is_single_threaded: bool,
 }
 
 impl Default for ClientOptions {
@@ -73,6 +77,7 @@ impl Default for ClientOptions {
             read_ahead_bytes_max: 8 << 20,
             fault_observer: None,
             seed: None,
+            is_single_threaded: false,
         }
     }
 }
@@ -134,7 +139,10 @@ impl Client {
             memory: MemoryCache::with_seed(options.memory_cache_bytes, seed),
             disk,
             disk_fault,
-            seen: Arc::new(SeenStore::new(options.state_dir.clone(), options.state_required)),
+            seen: Arc::new(
+                SeenStore::new(options.state_dir.clone(), options.state_required)
+                    .with_threads(!options.is_single_threaded),
+            ),
             runtime,
             certificate_trees: RwLock::default(),
             trees: AtomicU32::new(0),
@@ -217,6 +225,17 @@ impl Client {
 
     pub(crate) fn certificate_trees(&self) -> Vec<CertificateTree> {
         self.certificate_trees.read().clone()
+    }
+
+    /// Work on files, on a thread beside the runtime's.
+    pub(crate) async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> std::result::Result<T, JoinError> {
+        if self.options.is_single_threaded {
+            return Ok(work());
+        }
+        tokio::task::spawn_blocking(work).await
     }
 
     pub(crate) fn next_tree(&self) -> TreeNumber {

@@ -126,7 +126,7 @@ async fn visit<J: Visitor>(
     let work = Arc::new(work);
     let look = {
         let (visitor, work) = (Arc::clone(visitor), Arc::clone(&work));
-        off_reactor(blocking, move || match visitor.stored_frame(&work)? {
+        off_reactor(tree, blocking, move || match visitor.stored_frame(&work)? {
             Some(stored) => open(&*visitor, &work, &stored).map(Some),
             None => Ok(None),
         })
@@ -139,14 +139,14 @@ async fn visit<J: Visitor>(
         Ok(fetched) => fetched,
         Err(error) => {
             let visitor = Arc::clone(visitor);
-            return off_reactor(blocking, move || {
+            return off_reactor(tree, blocking, move || {
                 visitor.failed(&work, error).map(|()| Vec::new())
             })
             .await;
         }
     };
     let visitor = Arc::clone(visitor);
-    off_reactor(blocking, move || {
+    off_reactor(tree, blocking, move || {
         visitor.fetched(&work, &fetched.stored)?;
         open(&*visitor, &work, &fetched.stored)
     })
@@ -189,11 +189,12 @@ async fn fetch<C>(tree: &Tree, work: &PendingFrame<C>) -> Result<crate::replica:
 }
 
 async fn off_reactor<T: Send + 'static>(
+    tree: &Tree,
     slots: &Arc<Semaphore>,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let slot = Arc::clone(slots).acquire_owned().await;
-    let done = tokio::task::spawn_blocking(move || {
+    let done = tree.client().run_blocking(move || {
         let _slot = slot;
         work()
     });

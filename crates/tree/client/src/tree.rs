@@ -348,9 +348,9 @@ impl Tree {
             return None;
         }
         let (client, handle_copy) = (Arc::clone(&self.client), *handle);
-        let read = tokio::task::spawn_blocking(move || {
-            client.disk.as_ref().and_then(|disk| disk.get(&handle_copy))
-        });
+        let read = self
+            .client
+            .run_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&handle_copy)));
         self.verify_disk_frame(kind, handle, read.await.ok().flatten()?)
     }
 

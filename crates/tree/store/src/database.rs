@@ -26,11 +26,17 @@ impl Database {
     }
 
     /// Waits for another process that creates it.
-    pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
+    pub fn ensure(
+        disk: &dyn Disk,
+        path: &Path,
+        hostid: HostId,
+        iv: Iv,
+        lock_wait: Duration,
+    ) -> Result<()> {
         if Self::exists(path) {
             return Ok(());
         }
-        match Self::make(&SystemDisk, path, hostid, iv, lock_wait) {
+        match Self::make(disk, path, hostid, iv, lock_wait) {
             Err(Error::Exists { .. }) => Ok(()),
             made => made,
         }
@@ -64,7 +70,8 @@ impl Database {
             disk.remove(&layout.manifest_next())
                 .map_err(Error::io("remove", &layout.manifest_next()))?;
         }
-        Manifest::new(hostid, iv).write(&layout, disk, false)?;
+        // Final: the directories are durable before the manifest makes this a database.
+        Manifest::new(hostid, iv).write(&layout, disk, true)?;
         let parent =
             path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         disk.sync_dir(parent).map_err(Error::io("sync", parent))

@@ -279,6 +279,25 @@ fn power_cut_leaves_old_or_new_revision_intact() {
     assert!(behind > 0, "no cut left log/checkpoint behind the manifest");
 }
 
+#[test]
+fn power_cut_during_creation_leaves_none_or_usable_database() {
+    let dir = fixtures::fast_dir();
+    let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
+    std::fs::create_dir(&from).unwrap();
+    Database::create_on(&recording, &from.join("db"), HOSTID, IV).unwrap();
+    let (steps, to) = (recording.steps(), dir.path().join("cut"));
+    for (at, seed) in (0..=steps.len()).flat_map(|at| (0..64).map(move |seed| (at, seed))) {
+        std::fs::create_dir(&to).unwrap();
+        cut(&steps[..at], seed, &from, &to);
+        let what = format!("after step {at}, seed {seed}");
+        Database::ensure(&QuietDisk, &to.join("db"), HOSTID, IV, Duration::ZERO)
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        Database::open_write(&to.join("db"), options_without_sync())
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        std::fs::remove_dir_all(&to).unwrap();
+    }
+}
+
 fn describe(step: &Step) -> String {
     match step {
         Step::Append(id, bytes) => format!("append {} bytes to file {id}", bytes.len()),

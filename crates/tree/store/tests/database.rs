@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fixtures::{HOSTID, committed, database, leaf, revision, writer, written};
 use vouch_tree_store::conformance::IV;
+use vouch_tree_store::disk::SystemDisk;
 use vouch_tree_store::{Database, Error, FrameSink, FrameSource, RemoteView, WriteOptions};
 
 #[test]
@@ -173,7 +174,7 @@ fn only_empty_directory_becomes_database() {
         let path = dir.path().join(name);
         std::fs::create_dir(&path).unwrap();
         std::fs::write(path.join(name), content).unwrap();
-        let refused = Database::ensure(&path, HOSTID, IV, Duration::ZERO).unwrap_err();
+        let refused = Database::ensure(&SystemDisk, &path, HOSTID, IV, Duration::ZERO).unwrap_err();
         assert!(matches!(refused, Error::NotEmpty { .. }), "{refused}");
         assert_eq!(std::fs::read(path.join(name)).unwrap(), content);
         assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
@@ -205,7 +206,9 @@ fn killed_creation_is_repeated_and_concurrent_ones_wait() {
     std::fs::write(path.join("manifest.next"), "half").unwrap();
     std::thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| Database::ensure(&path, HOSTID, IV, Duration::from_secs(20)).unwrap());
+            scope.spawn(|| {
+                Database::ensure(&SystemDisk, &path, HOSTID, IV, Duration::from_secs(20)).unwrap()
+            });
         }
     });
     assert!(Database::open_read(&path).is_ok());

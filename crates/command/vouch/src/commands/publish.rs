@@ -10,6 +10,7 @@ use vouch_tree::{Iv, TreeName};
 use vouch_tree_publish::{
     DeletionMax, LEVEL_DEFAULT, Options, Progress, RefusePrivate, Signer, Summary, publish_assembly,
 };
+use vouch_tree_store::disk::SystemDisk;
 use vouch_tree_store::{Database, WriteOptions};
 
 use self::image::ImageArgs;
@@ -216,7 +217,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     };
     // Check the options first: an invalid publication leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
-    Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
+    Database::ensure(&SystemDisk, &db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
     let writer = Database::open_write(
         &db,
         WriteOptions {

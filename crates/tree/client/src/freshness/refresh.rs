@@ -317,9 +317,8 @@ impl Tree {
         let (mut found, mut fault) = (Vec::new(), None);
         if !client.options.certificate_dirs.is_empty() {
             let dirs = client.options.certificate_dirs.clone();
-            let read = tokio::task::spawn_blocking(move || {
-                statement_files::from_directories(&dirs, &hostid)
-            });
+            let read =
+                client.run_blocking(move || statement_files::from_directories(&dirs, &hostid));
             (found, fault) = read.await.unwrap_or_default();
         }
         for source in client.certificate_trees() {

@@ -151,6 +151,7 @@ type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
 pub(crate) struct SeenStore {
     dir: Option<PathBuf>,
     required: bool,
+    has_threads: bool,
     record: Mutex<HashMap<HostId, SeenRecord>>,
     write: WriteFile,
     /// Of the latest write, if it failed.
@@ -164,10 +165,17 @@ impl SeenStore {
         Self {
             dir,
             required,
+            has_threads: true,
             record: Mutex::default(),
             write: write_atomically,
             fault: Mutex::default(),
         }
+    }
+
+    /// Without threads, work on files blocks the calling task.
+    pub(crate) fn with_threads(mut self, has_threads: bool) -> Self {
+        self.has_threads = has_threads;
+        self
     }
 
     #[cfg(test)]
@@ -183,8 +191,8 @@ impl SeenStore {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> std::result::Result<T, JoinError> {
         match self.dir {
-            Some(_) => tokio::task::spawn_blocking(work).await,
-            None => Ok(work()),
+            Some(_) if self.has_threads => tokio::task::spawn_blocking(work).await,
+            _ => Ok(work()),
         }
     }
 

@@ -11,6 +11,7 @@ use vouch_tree_store::{
 };
 
 use super::PullOptions;
+use crate::client::Client;
 use crate::revision::Revision;
 use crate::{Error, Result, Tree};
 
@@ -27,12 +28,11 @@ pub(super) async fn release(writer: Arc<Writer>) {
 pub(super) async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
     let (db, hostid, iv) = (options.db.clone(), *tree.hostid(), tree.iv());
     let (lock_wait, pack_len) = (options.lock_wait, options.pack_len);
-    let writer = blocking(move || {
-        Database::ensure(&db, hostid, iv, lock_wait)?;
-        Ok(Database::open_write(
-            &db,
-            WriteOptions { lock_wait, pack_len, ..WriteOptions::default() },
-        )?)
+    let disk = Arc::clone(&options.disk);
+    let writer = blocking(tree.client(), move || {
+        Database::ensure(&*disk, &db, hostid, iv, lock_wait)?;
+        let options = WriteOptions { lock_wait, pack_len, disk, ..WriteOptions::default() };
+        Ok(Database::open_write(&db, options)?)
     });
     let writer = writer.await?;
     if writer.hostid() != hostid {
@@ -80,9 +80,10 @@ pub(super) fn commit(
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
+    client: &Client,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = client.run_blocking(work).await;
     done.unwrap_or_else(|e| {
         Err(Error::local("write", Path::new("the database"), std::io::Error::other(e)))
     })

@@ -12,6 +12,7 @@ use vouch_tree_store::{Writer, open_log};
 
 use super::PullOptions;
 use super::database::blocking;
+use crate::client::Client;
 use crate::fork::{Fork, ForkSide, check_log_head, consistency_file};
 use crate::http::DatabaseFiles;
 use crate::http::url::is_url;
@@ -49,7 +50,7 @@ pub(super) async fn pull_log(
             http.proxies = vec!["DIRECT".to_owned()];
         }
         let pulled = match DatabaseFiles::new(&location, tree.hostid(), &http) {
-            Ok(files) => pull_from(&files, revision, writer).await,
+            Ok(files) => pull_from(tree.client(), &files, revision, writer).await,
             Err(error) => Err(error),
         };
         match pulled {
@@ -74,6 +75,7 @@ enum Found {
 }
 
 async fn pull_from(
+    client: &Client,
     files: &DatabaseFiles,
     revision: &Revision,
     writer: &Arc<Writer>,
@@ -104,11 +106,11 @@ async fn pull_from(
         .buffered(FETCHES_MAX)
         .try_for_each(|file| {
             let writer = Arc::clone(writer);
-            blocking(move || Ok(writer.put_log_file(&file)?))
+            blocking(client, move || Ok(writer.put_log_file(&file)?))
         })
         .await?;
     let (writer, source) = (Arc::clone(writer), files.url());
-    blocking(move || verify_log(&writer, ours, theirs, &source)).await
+    blocking(client, move || verify_log(&writer, ours, theirs, &source)).await
 }
 
 /// About the same head: a newer certificate, or more cosignatures.

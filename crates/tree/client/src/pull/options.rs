@@ -1,7 +1,9 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use vouch_tree_store::Retention;
+use vouch_tree_store::disk::{Disk, SystemDisk};
 
 use crate::client::TreeOptions;
 use crate::http::HttpOptions;
@@ -26,6 +28,8 @@ pub struct PullOptions {
     pub http: Option<HttpOptions>,
     /// Limit of the wait for another writer of the database.
     pub lock_wait: Duration,
+    /// Receives all writes to the database.
+    pub disk: Arc<dyn Disk>,
 }
 
 impl PullOptions {
@@ -40,6 +44,7 @@ impl PullOptions {
             pack_len: None,
             http: None,
             lock_wait: Duration::ZERO,
+            disk: Arc::new(SystemDisk),
         }
     }
 }

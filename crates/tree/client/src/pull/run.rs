@@ -119,11 +119,11 @@ async fn pull_tree(
             frames_present: report.present_frames,
         });
         let (db, lock_wait) = (options.db.clone(), options.lock_wait.max(Duration::from_secs(10)));
-        let pack_len = options.pack_len;
-        let collected = blocking(move || {
+        let (pack_len, disk) = (options.pack_len, Arc::clone(&options.disk));
+        let collected = blocking(tree.client(), move || {
             Ok(Database::collect(
                 &db,
-                CollectOptions { lock_wait, pack_len, ..CollectOptions::default() },
+                CollectOptions { lock_wait, pack_len, disk, ..CollectOptions::default() },
             )?)
         })
         .await;
@@ -172,11 +172,11 @@ async fn pull_revision(
     if writer.head().is_some_and(|head| *head == revision.signed[..]) {
         if writer.statements() != statements && !statements.is_empty() {
             let writer = Arc::clone(writer);
-            blocking(move || Ok(writer.set_statements(statements)?)).await?;
+            blocking(tree.client(), move || Ok(writer.set_statements(statements)?)).await?;
         }
         if let Some(evidence) = pull_log(tree, revision, writer, options).await? {
             let writer = Arc::clone(writer);
-            blocking(move || Ok(writer.set_evidence(&evidence)?)).await?;
+            blocking(tree.client(), move || Ok(writer.set_evidence(&evidence)?)).await?;
         }
         return Ok(PullReport {
             revision: revision.number(),
@@ -197,8 +197,10 @@ async fn pull_revision(
     let evidence = pull_log(tree, revision, writer, options).await?;
     progress(visitor.progress_now(PullPhase::Commit));
     let (writer, new, keep) = (Arc::clone(writer), Arc::clone(revision), options.keep);
-    let put =
-        blocking(move || commit(&writer, &new, keep, statements, supersedes, evidence)).await?;
+    let put = blocking(tree.client(), move || {
+        commit(&writer, &new, keep, statements, supersedes, evidence)
+    })
+    .await?;
     let done = visitor.progress_now(PullPhase::Commit);
     tracing::info!(tree = %tree.name(), revision = revision.number(), frames = put.new_frames, "pulled");
     Ok(PullReport {
@@ -255,7 +257,7 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
             .and_then(|signed| signed.unverified())
             .map_err(|e| Error::malformed(&handle, e))?;
         let writer = Arc::clone(writer);
-        blocking(move || Ok(writer.put(&handle, &stored)?)).await?;
+        blocking(tree.client(), move || Ok(writer.put(&handle, &stored)?)).await?;
         next = older.previous;
         count += 1;
     }

@@ -36,15 +36,15 @@ pub(super) async fn store_statements_if_blocked(
         return Ok(());
     }
     let (seen, hostid) = (Arc::clone(&client.seen), *name.hostid());
-    let (db, lock_wait) = (options.db.clone(), options.lock_wait);
-    blocking(move || {
+    let (db, lock_wait, disk) = (options.db.clone(), options.lock_wait, Arc::clone(&options.disk));
+    blocking(client, move || {
         let statements: Vec<Vec<u8>> =
             seen.load(&hostid)?.statements.iter().map(Xdr::to_xdr).collect();
         if statements.is_empty() || !Database::exists(&db) {
             return Ok(());
         }
-        let writer =
-            Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?;
+        let options = WriteOptions { lock_wait, disk, ..WriteOptions::default() };
+        let writer = Database::open_write(&db, options)?;
         if writer.hostid() == hostid && writer.statements() != statements {
             writer.set_statements(statements)?;
             tracing::warn!(db = %db.display(), "the mirror now serves new key statements");

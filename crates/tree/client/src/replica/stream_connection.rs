@@ -1,6 +1,6 @@
 //! Concurrent calls on one stream, matched to replies by xid. Malformed replies close it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Waiter {
 }
 
 struct Calls {
-    waiting: HashMap<u32, (Instant, Waiter)>,
+    waiting: BTreeMap<u32, (Instant, Waiter)>,
     first_xid: u32,
     issued: u32,
     unawaited: u64,
@@ -87,7 +87,7 @@ impl StreamConnection {
     pub(crate) fn start(stream: Box<dyn Stream>, first_xid: u32) -> Self {
         let shared = Arc::new(Shared {
             calls: Mutex::new(Calls {
-                waiting: HashMap::new(),
+                waiting: BTreeMap::new(),
                 first_xid,
                 issued: 0,
                 unawaited: 0,
@@ -297,6 +297,7 @@ async fn write_calls(
         }
     };
     tokio::select! {
+        biased;
         () = work => {}
         () = shared.until_closed() => {}
     }
@@ -310,6 +311,7 @@ async fn write_flush(stream: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> s
 
 async fn read_replies(shared: Arc<Shared>, mut stream: ReadHalf<Box<dyn Stream>>) {
     let failure = tokio::select! {
+        biased;
         failure = read_records(&shared, &mut stream) => failure,
         () = shared.until_closed() => CallFailure::Closed("connection closed".into()),
     };

@@ -50,12 +50,42 @@ struct Record {
 }
 
 impl RecordingDisk {
+    /// What is in this directory is durable.
+    pub(crate) fn holding(dir: &Path) -> Self {
+        let disk = Self::default();
+        disk.record.lock().hold(dir);
+        disk
+    }
+
     pub(crate) fn note(&self, note: Note) {
         self.record.lock().steps.push(Step::Note(note));
     }
 
     pub(crate) fn steps(&self) -> Vec<Step> {
         self.record.lock().steps.clone()
+    }
+}
+
+impl Record {
+    fn hold(&mut self, dir: &Path) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                self.steps.push(Step::CreateDir(path.clone()));
+                self.hold(&path);
+            } else {
+                let id = self.files;
+                self.files += 1;
+                let bytes = std::fs::read(&path).unwrap();
+                self.steps.extend([
+                    Step::Create(path.clone(), id),
+                    Step::Append(id, bytes),
+                    Step::Sync(id),
+                ]);
+                self.names.insert(path, id);
+            }
+        }
+        self.steps.push(Step::SyncDir(dir.to_owned()));
     }
 }
 
