@@ -34,6 +34,8 @@ mod request;
 mod scrub;
 mod send;
 mod statements;
+#[cfg(feature = "testing")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tls;
