@@ -28,7 +28,7 @@ pub struct Server {
     pub minor: u32,
 }
 
-/// Delegations of one client, shared with its callbacks.
+/// State of one client that its callbacks change.
 pub type Delegations = Arc<Mutex<DelegationState>>;
 
 #[derive(Debug, Default)]
@@ -37,6 +37,8 @@ pub struct DelegationState {
     pub(crate) recalled: HashSet<[u8; 12]>,
     /// The file under a write delegation.
     pub(crate) written: Option<CachedFile>,
+    /// The server has called for a lock that waits.
+    pub(crate) is_lock_free: bool,
 }
 
 /// Attributes as the client's cache has them.
@@ -74,6 +76,10 @@ impl CallbackHandler for Callbacks {
                     Ok(attrs) => Ok(cb::CbGetattrOk { attrs }),
                     Err(_) => Err(Status::SERVERFAULT),
                 })
+            }
+            cb::Args::NotifyLock(_) => {
+                delegations.is_lock_free = true;
+                cb::Results::NotifyLock(Ok(()))
             }
             args => cb::Results::failure(args.op(), Status::NOTSUPP),
         }

@@ -117,6 +117,9 @@ pub enum Call {
         first: u8,
         len: u8,
         reclaim: bool,
+        /// For other owners. The client asks again.
+        #[serde(default)]
+        waits: bool,
     },
     Unlock {
         owner: Owner,
@@ -241,7 +244,8 @@ impl Operation {
             self.outcome,
             Outcome::NotFound | Outcome::Exists | Outcome::Denied | Outcome::Failed(_)
         );
-        self.call.is_observer() || is_refused
+        let waits = matches!(self.call, Call::Lock { waits: true, .. });
+        self.call.is_observer() || is_refused && !waits
     }
 }
 

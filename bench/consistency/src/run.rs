@@ -217,6 +217,8 @@ impl Place {
     ) -> Result<History, Error> {
         let log = Arc::new(Mutex::new(vec![first_mode()]));
         let mut rng = Rng(seed);
+        // In some histories only: after it, a refusal proves less.
+        let waits = rng.percent(25);
         let mut tasks = Vec::new();
         // Unlike a watch channel, it wakes the workers in their order.
         let is_restarted = Arc::new(tokio::sync::SetOnce::new());
@@ -234,6 +236,7 @@ impl Place {
                 stride: options.clients,
                 delegations: delegations.clone(),
                 connect: connect.clone(),
+                waits,
                 short_lease: self.lease.filter(|lease| *lease <= SHORT_LEASE),
                 lease: self.lease,
                 last_ok: Default::default(),

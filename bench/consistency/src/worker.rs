@@ -58,6 +58,8 @@ pub(crate) struct Worker {
     pub(crate) stride: u16,
     pub(crate) delegations: Delegations,
     pub(crate) connect: Connect,
+    /// Some of its locks wait for others.
+    pub(crate) waits: bool,
     /// The lease of the server, if it is short enough to wait for its end.
     pub(crate) short_lease: Option<Duration>,
     pub(crate) lease: Option<Duration>,

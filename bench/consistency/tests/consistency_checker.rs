@@ -68,7 +68,7 @@ fn write(value: u64, stable: bool) -> Call {
 const READ: Call = Call::Read { cell: 0, cached: false };
 
 fn lock(owner: u16, first: u8, len: u8) -> Call {
-    Call::Lock { owner, write: true, first, len, reclaim: false }
+    Call::Lock { owner, write: true, first, len, reclaim: false, waits: false }
 }
 
 #[test]
@@ -165,11 +165,30 @@ fn rename_over_is_atomic() {
 #[test]
 fn locks_exclude_also_through_restart() {
     let base = || Recorder::new().call(1, 2, lock(1, 0, 4), Outcome::Done).restart(3, 4);
-    let reclaim = Call::Lock { owner: 1, write: true, first: 0, len: 4, reclaim: true };
+    let reclaim =
+        Call::Lock { owner: 1, write: true, first: 0, len: 4, reclaim: true, waits: false };
     assert!(base().call(5, 6, reclaim.clone(), Outcome::Done).is_right());
     let stolen = base().call(5, 6, lock(2, 3, 2), Outcome::Done);
     assert!(!stolen.call(7, 8, reclaim, Outcome::Done).is_right());
     assert!(base().call(5, 6, lock(2, 4, 2), Outcome::Done).is_right());
+}
+
+#[test]
+fn freed_range_may_be_kept_for_a_waiter() {
+    let waiting =
+        Call::Lock { owner: 2, write: true, first: 0, len: 4, reclaim: false, waits: true };
+    let held = || Recorder::new().call(1, 2, lock(1, 0, 4), Outcome::Done);
+    let freed = |history: Recorder| {
+        history.call(5, 6, Call::Unlock { owner: 1, first: 0, len: 4 }, Outcome::Done)
+    };
+    let awaited = || freed(held().call(3, 4, waiting.clone(), Outcome::Denied));
+    for outcome in [Outcome::Denied, Outcome::Done] {
+        assert!(awaited().call(7, 8, lock(3, 0, 1), outcome).is_right());
+    }
+    assert!(!awaited().call(7, 8, lock(3, 4, 1), Outcome::Denied).is_right());
+    assert!(!awaited().call(7, 8, waiting.clone(), Outcome::Denied).is_right());
+    assert!(!freed(held()).call(7, 8, lock(3, 0, 1), Outcome::Denied).is_right());
+    assert!(!held().call(3, 4, waiting, Outcome::Done).is_right());
 }
 
 #[test]

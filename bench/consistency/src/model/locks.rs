@@ -2,7 +2,7 @@
 //! owners. A restart changes nothing here: a lock that its owner reclaims was held all the time
 //! (§8.4.2), so no other owner may get it meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Call, Outcome, Owner};
 
@@ -30,11 +30,13 @@ pub(crate) struct Locks {
     held: BTreeMap<Owner, [Held; LOCK_BYTES]>,
     /// The most that owners from before the history may hold.
     unknown: [Held; LOCK_BYTES],
+    /// Ranges that owners wait for. Servers may keep a freed range for them (RFC 8881 §9.6).
+    awaited: BTreeSet<(Owner, bool, u8, u8)>,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { held: BTreeMap::new(), unknown: [Held::No; LOCK_BYTES] }
+        Self { held: BTreeMap::new(), unknown: [Held::No; LOCK_BYTES], awaited: BTreeSet::new() }
     }
 }
 
@@ -51,6 +53,12 @@ impl Locks {
             .any(|(_, held)| held[range.clone()].iter().any(|held| held.excludes(write)))
     }
 
+    fn is_awaited(&self, owner: Owner, write: bool, first: u8, len: u8) -> bool {
+        self.awaited.iter().any(|&(other, writes, start, count)| {
+            other != owner && (write || writes) && start < first + len && first < start + count
+        })
+    }
+
     fn set(&mut self, owner: Owner, first: u8, len: u8, to: Held) {
         let held = self.held.entry(owner).or_insert([Held::No; LOCK_BYTES]);
         held[usize::from(first)..usize::from(first + len)].fill(to);
@@ -62,10 +70,11 @@ impl Locks {
     pub(super) fn step(&self, call: &Call, outcome: &Outcome) -> Option<Self> {
         let mut next = self.clone();
         match *call {
-            Call::Lock { owner, write, first, len, .. } => {
+            Call::Lock { owner, write, first, len, waits, .. } => {
                 let range = usize::from(first)..usize::from(first + len);
                 let unknown = &mut next.unknown[range];
-                let may_conflict = unknown.iter().any(|held| held.excludes(write));
+                let may_conflict = unknown.iter().any(|held| held.excludes(write))
+                    || self.is_awaited(owner, write, first, len);
                 match (self.conflicts(owner, write, first, len), outcome) {
                     (false, Outcome::Denied) if may_conflict => {}
                     (false, Outcome::Unknown) if may_conflict => {}
@@ -77,6 +86,11 @@ impl Locks {
                     }
                     (true, Outcome::Denied | Outcome::Unknown) => {}
                     _ => return None,
+                }
+                if waits && *outcome != Outcome::Done {
+                    next.awaited.insert((owner, write, first, len));
+                } else {
+                    next.awaited.retain(|waiter| waiter.0 != owner);
                 }
             }
             Call::Unlock { owner, first, len } => next.set(owner, first, len, Held::No),

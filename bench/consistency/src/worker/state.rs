@@ -30,7 +30,7 @@ async fn returns<F: Future<Output = Result<Client, Error>>>(connect: impl Fn(u64
 pub(crate) struct HeldState {
     lock_file: Option<OpenFile>,
     locks: Vec<HeldLock>,
-    open: Option<(u16, OpenFile)>,
+    open: Option<HeldOpen>,
     /// For COPY, CLONE, ALLOCATE and DEALLOCATE: the source and the file.
     pub(super) ranges: Option<(OpenFile, OpenFile)>,
 }
@@ -43,12 +43,32 @@ struct HeldLock {
     lock: Lock,
 }
 
+struct HeldOpen {
+    owner: u16,
+    access: u8,
+    deny: u8,
+    file: OpenFile,
+}
+
+/// Of an open.
+enum Reclaim {
+    Done,
+    /// No right server refuses it.
+    WronglyRefused,
+    Lost,
+}
+
 fn lock_name(owner: u16) -> String {
     format!("lock {owner}")
 }
 
-const fn lock_type(write: bool) -> LockType {
-    if write { LockType::Write } else { LockType::Read }
+const fn lock_type(write: bool, waits: bool) -> LockType {
+    match (write, waits) {
+        (false, false) => LockType::Read,
+        (true, false) => LockType::Write,
+        (false, true) => LockType::ReadWait,
+        (true, true) => LockType::WriteWait,
+    }
 }
 
 impl Worker {
@@ -71,12 +91,10 @@ impl Worker {
     }
 
     /// A server that restarted, or ended the lease, gives the client another id. The client reclaims
-    /// its locks. Other state of the earlier client ended at an unknown time.
+    /// its opens and locks. Other state of the earlier client ended at an unknown time.
     pub(super) async fn recover(&mut self) {
         while std::mem::replace(&mut self.id, self.client.id()) != self.client.id() {
-            if let Some((owner, _)) = self.state.open.take() {
-                self.drop_owner("share", owner);
-            }
+            self.reclaim_share().await;
             self.state.ranges = None;
             if self.reclaim_locks().await.is_none() {
                 self.drop_locks();
@@ -99,21 +117,46 @@ impl Worker {
         }
     }
 
+    async fn reclaim_open(&self, file: &mut OpenFile) -> Reclaim {
+        while let Err(error) = self.client.reclaim_open(file).await {
+            match error.status() {
+                Some(Status::DELAY) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Some(status) if self.is_wrong(status) => return Reclaim::WronglyRefused,
+                _ => return Reclaim::Lost,
+            }
+        }
+        Reclaim::Done
+    }
+
+    /// After a wrong refusal the open counts as held.
+    async fn reclaim_share(&mut self) {
+        let Some(mut open) = self.state.open.take() else { return };
+        let start = self.now();
+        match self.reclaim_open(&mut open.file).await {
+            Reclaim::Done => {
+                let HeldOpen { owner, access, deny, .. } = open;
+                let call = Call::Open { owner, access, deny };
+                self.record("share", start, true, Seen::new(call, Outcome::Done));
+                self.state.open = Some(open);
+            }
+            Reclaim::WronglyRefused => {}
+            Reclaim::Lost => self.drop_owner("share", open.owner),
+        }
+    }
+
     /// `None`: the locks may be gone, and the server was right.
     async fn reclaim_locks(&mut self) -> Option<()> {
         let mut file = self.state.lock_file.take()?;
         if self.state.locks.is_empty() {
             return None;
         }
-        while let Err(error) = self.client.reclaim_open(&mut file).await {
-            match error.status()? {
-                Status::DELAY => tokio::time::sleep(Duration::from_millis(20)).await,
-                status if self.is_wrong(status) => {
-                    self.state.locks.clear();
-                    return Some(());
-                }
-                _ => return None,
+        match self.reclaim_open(&mut file).await {
+            Reclaim::Done => {}
+            Reclaim::WronglyRefused => {
+                self.state.locks.clear();
+                return Some(());
             }
+            Reclaim::Lost => return None,
         }
         let mut locks = std::mem::take(&mut self.state.locks);
         let (mut is_refused, mut is_lost) = (false, false);
@@ -121,11 +164,11 @@ impl Worker {
             for (first, len) in held.parts.clone() {
                 let start = self.now();
                 let (owner, write) = (held.owner, held.write);
-                let (name, kind) = (lock_name(owner), lock_type(write));
+                let (name, kind) = (lock_name(owner), lock_type(write, false));
                 let (offset, length) = (first.into(), len.into());
                 let name = name.as_bytes();
                 let sent = self.client.reclaim_lock(&mut file, name, kind, offset, length).await;
-                let call = Call::Lock { owner, write, first, len, reclaim: true };
+                let call = Call::Lock { owner, write, first, len, reclaim: true, waits: false };
                 match sent {
                     Ok(lock) => {
                         self.record("lock", start, true, Seen::new(call, Outcome::Done));
@@ -151,9 +194,15 @@ impl Worker {
     fn is_wrong(&self, refusal: Status) -> bool {
         let last_ok = Duration::from_nanos(self.last_ok.load(Relaxed));
         let comes_in_time = self.lease.is_some_and(|lease| self.start.elapsed() < last_ok + lease);
-        let statuses =
-            [Status::NO_GRACE, Status::RECLAIM_BAD, Status::RECLAIM_CONFLICT, Status::DENIED];
-        comes_in_time && statuses.contains(&refusal)
+        let is_refusal = matches!(
+            refusal,
+            Status::NO_GRACE
+                | Status::RECLAIM_BAD
+                | Status::RECLAIM_CONFLICT
+                | Status::DENIED
+                | Status::SHARE_DENIED
+        );
+        comes_in_time && is_refusal
     }
 
     async fn open_lock_file(&mut self) -> Option<()> {
@@ -178,7 +227,7 @@ impl Worker {
                 let HeldLock { owner, write, parts, .. } = &self.state.locks[0];
                 let (owner, write, (first, len)) = (*owner, !write, parts[0]);
                 if parts.len() == 1 {
-                    self.new_lock_call(owner, write, first, len).await;
+                    self.new_lock_call((owner, write, false), first, len).await;
                 }
             }
             _ if held < 2 => {
@@ -186,22 +235,45 @@ impl Worker {
                 let first = self.rng.below(LOCK_BYTES as u64) as u8;
                 let len = 1 + self.rng.below(LOCK_BYTES as u64 - u64::from(first)) as u8;
                 let write = self.rng.percent(60);
-                self.new_lock_call(owner, write, first, len).await;
+                let waits = self.waits && self.rng.percent(50);
+                let attempts = if waits { 1 + self.rng.below(8) } else { 1 };
+                for _ in 0..attempts {
+                    if !self.new_lock_call((owner, write, waits), first, len).await {
+                        return;
+                    }
+                    self.await_lock().await;
+                }
             }
             _ => self.unlock_call(None).await,
         }
     }
 
-    async fn new_lock_call(&mut self, owner: u16, write: bool, first: u8, len: u8) {
-        if self.open_lock_file().await.is_none() {
-            return;
+    /// Until the server calls, or some time.
+    async fn await_lock(&mut self) {
+        for _ in 0..1 + self.rng.below(20) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if std::mem::take(&mut self.delegations.lock().is_lock_free) {
+                return;
+            }
         }
-        let Some(file) = &mut self.state.lock_file else { return };
+    }
+
+    /// True if another owner has the range.
+    async fn new_lock_call(
+        &mut self,
+        (owner, write, waits): (u16, bool, bool),
+        first: u8,
+        len: u8,
+    ) -> bool {
+        if self.open_lock_file().await.is_none() {
+            return false;
+        }
+        let Some(file) = &mut self.state.lock_file else { return false };
         let start = self.start.elapsed().as_nanos() as u64;
-        let (name, kind) = (lock_name(owner), lock_type(write));
+        let (name, kind) = (lock_name(owner), lock_type(write, waits));
         let (offset, length) = (first.into(), len.into());
         let sent = self.client.lock(file, name.as_bytes(), kind, offset, length).await;
-        let call = Call::Lock { owner, write, first, len, reclaim: false };
+        let call = Call::Lock { owner, write, first, len, reclaim: false, waits };
         match answer(&self.client, sent).await {
             Answer::Ok(Ok(lock)) => {
                 self.record("lock", start, true, Seen::new(call, Outcome::Done));
@@ -211,6 +283,7 @@ impl Worker {
             }
             Answer::Ok(Err(_)) => {
                 self.record("lock", start, true, Seen::new(call, Outcome::Denied));
+                return true;
             }
             Answer::Status(status) if is_later(status) => {}
             Answer::Status(_) | Answer::Lost => {
@@ -219,6 +292,7 @@ impl Worker {
                 self.drop_locks();
             }
         }
+        false
     }
 
     async fn unlock_part_call(&mut self) {
@@ -289,7 +363,7 @@ impl Worker {
         match answer(&self.client, sent).await {
             Answer::Ok(file) => {
                 self.record("share", start, true, Seen::new(call, Outcome::Done));
-                self.state.open = Some((owner, file));
+                self.state.open = Some(HeldOpen { owner, access, deny, file });
             }
             Answer::Status(status) if is_later(status) => {}
             Answer::Status(status) => {
@@ -303,7 +377,7 @@ impl Worker {
     }
 
     async fn close_share(&mut self) {
-        let Some((owner, file)) = self.state.open.take() else { return };
+        let Some(HeldOpen { owner, file, .. }) = self.state.open.take() else { return };
         let start = self.now();
         let sent = self.client.close_file(file).await;
         let is_closed = matches!(answer(&self.client, sent).await, Answer::Ok(()));
@@ -351,7 +425,7 @@ impl Worker {
         let start = self.now();
         let (first, len) = (self.rng.below(LOCK_BYTES as u64) as u8, 1);
         let sent = lost.lock(&mut file, b"lost", LockType::Write, first.into(), len.into()).await;
-        let call = Call::Lock { owner, write: true, first, len, reclaim: false };
+        let call = Call::Lock { owner, write: true, first, len, reclaim: false, waits: false };
         let outcome = match sent {
             Ok(Ok(_)) => Outcome::Done,
             Ok(Err(_)) => Outcome::Denied,

@@ -38,6 +38,7 @@ pub struct OpenFile {
     pub(crate) owner: Vec<u8>,
     pub(crate) seq: OwnerSeq,
     pub(crate) access: ShareAccess,
+    pub(crate) deny: ShareDeny,
 }
 
 const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
@@ -123,6 +124,7 @@ impl Client {
             owner,
             seq: OwnerSeq(1),
             access,
+            deny,
         };
         if ok.flags.contains(OpenResultFlags::CONFIRM) {
             let args = OpenConfirmArgs { stateid: file.stateid, seq: file.seq };

@@ -12,7 +12,7 @@ impl Client {
         let args = OpenArgs {
             seq: OwnerSeq(0),
             access: file.access & ShareAccess::BOTH,
-            deny: ShareDeny(0),
+            deny: file.deny,
             owner: StateOwner { client, owner: Bytes(&file.owner) },
             how: OpenHow::NoCreate,
             claim: OpenClaim::Previous(DelegationType::None),

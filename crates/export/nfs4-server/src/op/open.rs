@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use vouch_nfs4::op::{
     Delegation, DelegationType, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags,
-    ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
+    ReadDelegation, Results, ShareAccess, ShareDeny, SpaceLimit, WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
-use vouch_vfs::{Access, AccessOverride, Blocking, Error, FileType, OpenAccess, OpenFile};
+use vouch_vfs::{Access, AccessOverride, Blocking, Error, FileType, OpenAccess, OpenFile, mutant};
 
 use crate::compound::context::CompoundContext;
 use crate::compound::full_disk::retry_with_freed_space;
@@ -72,8 +72,11 @@ fn execute(
     if context.origin.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
         return Err(Status::INVAL.into());
     }
-    let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
+    let (mut share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
     let (claim, name) = claim(context, &args.claim)?;
+    if matches!(claim, Claim::Previous(_)) && mutant("reclaimed-open-denies-nothing") {
+        share = Share::new(args.access, ShareDeny(0))?;
+    }
     // RFC 9754 §4 and 5: an extension of 4.2.
     let requested = |bit: ShareAccess| context.origin.minor >= 2 && args.access.contains(bit);
     let extensions = DelegationExtensions {

@@ -50,8 +50,9 @@ impl<F: Clone> State<F> {
             }
             (None, LockBy::Old(_)) => unreachable!("an old lock owner has a lock state"),
         };
-        let upgrades = existing.is_some() && mutant("lock-upgrade-ignores-others");
-        if !upgrades
+        let is_unchecked = existing.is_some() && mutant("lock-upgrade-ignores-others")
+            || call.wait && mutant("waiting-lock-ignores-holders");
+        if !is_unchecked
             && let Err(denied) =
                 self.expire_conflicting_lockers(&call.file, owner_key, call.range, call.mode)
         {
