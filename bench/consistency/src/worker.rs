@@ -125,7 +125,7 @@ impl Worker {
                     return true;
                 }
                 Answer::Status(status) if is_later(status) => {
-                    if begun.elapsed() > LATER_MAX {
+                    if !self.may_repeat(begun) {
                         self.record(object, start, false, Seen::new(call, Outcome::Unknown));
                         return false;
                     }
@@ -141,6 +141,11 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// With another client id, the server waits for the reclaims first.
+    fn may_repeat(&self, begun: Instant) -> bool {
+        begun.elapsed() < LATER_MAX && self.client.id() == self.id
     }
 
     pub(crate) async fn one_call(&mut self) {

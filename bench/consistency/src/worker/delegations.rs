@@ -7,7 +7,7 @@ use vouch_nfs4::op::*;
 use vouch_nfs4::{ChangeId, Filehandle, Stateid};
 use vouch_nfs4_client::Client;
 
-use super::{CELL_LEN, LATER_MAX, Seen, Worker, content, no_delegation};
+use super::{CELL_LEN, Seen, Worker, content, no_delegation};
 use crate::client::{self, Answer, CachedFile, answer, is_later};
 use crate::history::{Call, Operation, Outcome};
 
@@ -177,7 +177,7 @@ impl Worker {
             let sent = client::write(&self.client, file, offset, &data, StableHow::FileSync).await;
             match answer(&self.client, sent).await {
                 Answer::Ok((is_stable, _)) => return is_stable,
-                Answer::Status(status) if is_later(status) && begun.elapsed() < LATER_MAX => {
+                Answer::Status(status) if is_later(status) && self.may_repeat(begun) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 Answer::Status(_) | Answer::Lost => return false,
@@ -192,7 +192,7 @@ impl Worker {
         let opened = loop {
             let opened = self.client.open(&directory, b"delegated", access, None).await;
             match answer(&self.client, opened).await {
-                Answer::Status(status) if is_later(status) && begun.elapsed() < LATER_MAX => {
+                Answer::Status(status) if is_later(status) && self.may_repeat(begun) => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 Answer::Ok(file) => break file,
