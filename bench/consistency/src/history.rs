@@ -130,6 +130,8 @@ pub enum Call {
         owner: Owner,
         access: u8,
         deny: u8,
+        #[serde(default)]
+        reclaim: bool,
     },
     Close {
         owner: Owner,

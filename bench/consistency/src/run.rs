@@ -243,6 +243,8 @@ impl Place {
             };
             let (calls, is_restarted) = (options.calls, is_restarted.clone());
             tasks.push(tokio::spawn(async move {
+                // The lease may have ended between two histories.
+                worker.end_reclaims().await;
                 for _ in 0..calls {
                     worker.one_call().await;
                 }

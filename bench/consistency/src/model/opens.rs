@@ -20,7 +20,7 @@ impl Opens {
     pub(super) fn step(&self, call: &Call, outcome: &Outcome) -> Option<Self> {
         let mut next = self.clone();
         match *call {
-            Call::Open { owner, access, deny } => {
+            Call::Open { owner, access, deny, .. } => {
                 let conflicts = self
                     .held
                     .iter()

@@ -104,7 +104,7 @@ impl Worker {
     }
 
     /// Until then the server refuses new opens and locks of this client.
-    async fn end_reclaims(&self) {
+    pub(crate) async fn end_reclaims(&self) {
         for _ in 0..100 {
             match answer(&self.client, client::end_reclaims(&self.client).await).await {
                 Answer::Status(status) if is_later(status) => {
@@ -135,7 +135,7 @@ impl Worker {
         match self.reclaim_open(&mut open.file).await {
             Reclaim::Done => {
                 let HeldOpen { owner, access, deny, .. } = open;
-                let call = Call::Open { owner, access, deny };
+                let call = Call::Open { owner, access, deny, reclaim: true };
                 self.record("share", start, true, Seen::new(call, Outcome::Done));
                 self.state.open = Some(open);
             }
@@ -359,7 +359,7 @@ impl Worker {
             .client
             .open_with(&directory, wanted, ShareDeny(deny.into()), OpenHow::NoCreate, claim)
             .await;
-        let call = Call::Open { owner, access, deny };
+        let call = Call::Open { owner, access, deny, reclaim: false };
         match answer(&self.client, sent).await {
             Answer::Ok(file) => {
                 self.record("share", start, true, Seen::new(call, Outcome::Done));
