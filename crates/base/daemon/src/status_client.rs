@@ -86,6 +86,9 @@ pub enum OrderError {
     /// The daemon does not run, does not answer in time, or takes no orders.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The sender may not give this order.
+    #[error("{0}")]
+    Denied(String),
     /// The order names something that does not exist.
     #[error("{0}")]
     NotFound(String),

@@ -23,6 +23,7 @@ use vouch_nfs4_server::{
 
 use crate::ExportError;
 use crate::hosts::Hosts;
+use crate::management::Administrator;
 use crate::monitoring::operation_metrics::Metrics;
 use names::{MOVED, MovedPaths, Names};
 pub(super) use refusals::Refused;
@@ -137,9 +138,8 @@ impl Audit {
         trail::act(&self.trail, act, b"", detail);
     }
 
-    /// `by`: the user id of the process that sent the order.
-    pub(super) fn ordered(&self, by: u32, is_done: bool, detail: &str) {
-        trail::ordered(&self.trail, by, is_done, detail);
+    pub(super) fn ordered(&self, by: &Administrator, is_done: bool, detail: &str) {
+        trail::ordered(&self.trail, by.record(), is_done, detail);
     }
 
     /// The exports of a call whose reply is repeated are unknown.

@@ -8,6 +8,7 @@ use crate::exports::sources::ExportList;
 use crate::identity::{GroupSource, IdentityLives, UnknownPrincipal};
 use crate::lease::SharedState;
 use crate::limits::Limits;
+use crate::management::ManagementConfig;
 use crate::tls::TlsConfig;
 use crate::transport::proxy_header::Balancers;
 
@@ -42,6 +43,8 @@ pub struct ExportConfig {
     pub keytab: Option<PathBuf>,
     /// RPC-with-TLS (RFC 9289); `None` offers none.
     pub tls: Option<TlsConfig>,
+    /// Orders of administrators over the network; `None` takes none.
+    pub management: Option<ManagementConfig>,
     /// Their connections begin with a header of the PROXY protocol.
     pub balancers: Vec<Balancers>,
     pub resolve_every: Duration,

@@ -4,6 +4,8 @@ use crate::audit::names::moved_paths::table::Table;
 use crate::exports::syntax;
 use crate::identity::principal_map::PrincipalMap;
 use crate::lease::record::{LeaseRecord, is_head_name};
+use crate::management::Role;
+use crate::tls::Holder;
 use crate::tls::certificate_map::CertificateMap;
 use crate::transport::proxy_header::{HEADER_LEN_MAX, Header};
 
@@ -55,7 +57,8 @@ pub fn export_list(input: &[u8]) {
 
 /// A map from certificates to users parses or is refused.
 pub fn certificate_map(text: &str) {
-    let _ = CertificateMap::parse(text);
+    let _ = CertificateMap::<Holder>::parse(text);
+    let _ = CertificateMap::<Role>::parse(text);
 }
 
 /// The table of moved paths of an audit trail round-trips.

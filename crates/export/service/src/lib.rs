@@ -15,6 +15,7 @@
 //! | `recovery`, `state_directory` | state that survives a restart |
 //! | `lease` | which of several heads serves a shared state directory |
 //! | `thread_pool`, `memory_quota`, `limits` | bounds on threads, calls and memory, shared by source address |
+//! | `management` | orders of administrators, over the control socket and by gRPC over TLS |
 //! | `monitoring` | metrics, health and status |
 //!
 //! The protocol itself is in `vouch_nfs4_server`, which has no sockets, threads or clocks.

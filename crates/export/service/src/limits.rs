@@ -180,5 +180,21 @@ pub(super) fn of_engine(descriptors: usize) -> vouch_nfs4_server::Limits {
     }
 }
 
+/// Connections of administrators over the network. Each holds some 100 KiB at most without calls.
+pub(super) const MANAGEMENT_CONNECTIONS_MAX: usize = 64;
+/// A program that manages many servers has one to each.
+pub(super) const MANAGEMENT_CONNECTIONS_PER_ADDRESS_MAX: usize = 16;
+pub(super) const MANAGEMENT_CONNECTION_CALLS_MAX: u32 = 8;
+/// Calls of all administrators whose answers are not sent yet.
+pub(super) const MANAGEMENT_CALLS_MAX: usize = 16;
+/// Clients of one export may be many.
+pub(super) const MANAGEMENT_REQUEST_LEN_MAX: usize = 1 << 20;
+/// Libraries of gRPC take messages of 4 MiB.
+pub(super) const MANAGEMENT_PART_LEN: usize = 1 << 20;
+/// Ends clients that do not read their answers. Others connect again.
+pub(super) const MANAGEMENT_AGE_MAX: Duration = Duration::from_secs(600);
+/// For calls that are under way at the end of a connection.
+pub(super) const MANAGEMENT_DRAIN_MAX: Duration = Duration::from_secs(150);
+
 /// Further clients are counted together.
 pub(super) const METRIC_CLIENTS_MAX: usize = 1024;

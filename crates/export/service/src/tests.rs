@@ -29,6 +29,7 @@ mod lost_access;
 mod management;
 mod qos;
 mod remote;
+mod remote_management;
 
 pub(super) fn engine() -> vouch_nfs4_server::Server {
     let config = vouch_nfs4_server::Config {
@@ -113,6 +114,7 @@ impl Running {
             unknown_principals: UnknownPrincipal::Refuse,
             keytab: None,
             tls: None,
+            management: None,
             balancers: Vec::new(),
             resolve_every: Duration::from_secs(1),
             limits: Limits::default(),

@@ -14,6 +14,8 @@ pub struct PeerCertificate {
     pub name: String,
     /// `user@domain` in a subjectAltName of the type otherName with FreeBSD's identifier.
     pub user: Option<String>,
+    /// All subjectAltNames of these kinds, each as [`alternative_name`] writes it.
+    pub names: Vec<String>,
     /// Start and end, in seconds since 1970.
     pub valid: std::ops::Range<i64>,
 }
@@ -31,12 +33,19 @@ impl PeerCertificate {
             .ok_or(TlsError::Certificate("it is no X.509 certificate"))?;
         let (subject, common) =
             der::name(parsed.subject).ok_or(TlsError::Certificate("its subject is malformed"))?;
-        let (mut dns, mut user) = (None, None);
-        let mut names = parsed.alternative_names.unwrap_or(Der(&[]));
-        while let Some((tag, content)) = names.next() {
+        let (mut dns, mut user, mut names) = (None, None, Vec::new());
+        let mut alternatives = parsed.alternative_names.unwrap_or(Der(&[]));
+        while let Some((tag, content)) = alternatives.next() {
+            if let Some((_, kind)) = KINDS.iter().find(|(of, _)| *of == tag)
+                && let Some(value) = der::string(IA5_STRING, content)
+            {
+                names.extend(alternative_name(&format!("{kind}:{value}")));
+                if tag == DNS_NAME {
+                    dns.get_or_insert(value);
+                }
+                continue;
+            }
             match tag {
-                // dNSName, an IA5String.
-                0x82 if dns.is_none() => dns = der::string(0x16, content),
                 // otherName. With two users, the holder would be in doubt.
                 0xa0 if Der(content).take(OID).is_some_and(|id| id.0 == USER) => {
                     let before =
@@ -46,11 +55,12 @@ impl PeerCertificate {
                 _ => {}
             }
         }
+        names.extend(user.iter().filter_map(|user| alternative_name(&format!("user:{user}"))));
         let name =
             cut(dns.or(common).filter(|name| !name.is_empty()).unwrap_or_else(|| subject.clone()));
         let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
         let fingerprint = digest.as_ref().try_into().expect("SHA-256 has 32 bytes");
-        Ok(PeerCertificate { fingerprint, subject, name, user, valid: parsed.valid })
+        Ok(PeerCertificate { fingerprint, subject, name, user, names, valid: parsed.valid })
     }
 
     /// In lower-case hexadecimal digits.
@@ -58,6 +68,29 @@ impl PeerCertificate {
         data_encoding::HEXLOWER.encode(&self.fingerprint)
     }
 }
+
+/// The one text of a name that is written as `dns:HOST`, `email:USER@DOMAIN`, `uri:URI` or
+/// `user:USER@DOMAIN` (FreeBSD's otherName): case of hosts and domains does not count. `None` for
+/// other kinds.
+pub fn alternative_name(text: &str) -> Option<String> {
+    let (kind, value) = text.split_once(':').filter(|(_, value)| !value.is_empty())?;
+    match kind {
+        "dns" => Some(text.to_ascii_lowercase()),
+        "uri" => Some(text.to_owned()),
+        "email" | "user" => {
+            let (local, domain) = value.rsplit_once('@')?;
+            Some(format!("{kind}:{local}@{}", domain.to_ascii_lowercase()))
+        }
+        _ => None,
+    }
+}
+
+/// Tags of GeneralName (RFC 5280, section 4.2.1.6) whose value is an IA5String.
+const KINDS: [(u8, &str); 3] = [(0x81, "email"), (DNS_NAME, "dns"), (0x86, "uri")];
+
+const DNS_NAME: u8 = 0x82;
+
+const IA5_STRING: u8 = 0x16;
 
 const USER_FAULT: &str = "its otherName for a user is no UTF-8 string user@domain";
 

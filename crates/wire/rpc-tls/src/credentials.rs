@@ -13,7 +13,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig};
 use vouch_trust::{Access, Exposure};
 
-use crate::{ALPN, PeerCertificate};
+use crate::{ALPN, ALPN_HTTP2, PeerCertificate};
 
 /// Files of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +67,20 @@ impl fmt::Debug for ServerCredentials {
 impl ServerCredentials {
     /// Accepts an expired certificate: the caller warns about it.
     pub fn load(files: &ServerFiles) -> Result<Self, CredentialError> {
+        Self::load_for(files, ALPN)
+    }
+
+    /// For gRPC, which has no handshakes of its own: any TLS library does. Each client must present a
+    /// certificate, so `client_authorities` must be there.
+    pub fn load_for_http2(files: &ServerFiles) -> Result<Self, CredentialError> {
+        match files.client_authorities {
+            Some(_) => Self::load_for(files, ALPN_HTTP2),
+            None => Err(fault(&files.certificate, "needs the authorities of client certificates")),
+        }
+    }
+
+    fn load_for(files: &ServerFiles, protocol: &[u8]) -> Result<Self, CredentialError> {
+        let is_rpc = protocol == ALPN;
         let chain = certificates(&files.certificate)?;
         let certificate =
             PeerCertificate::read(&chain[0]).map_err(|error| fault(&files.certificate, error))?;
@@ -80,8 +94,8 @@ impl ServerCredentials {
                 // A list of one authority says nothing about the certificates of another.
                 let builder = WebPkiClientVerifier::builder_with_provider(roots, provider())
                     .with_crls(lists)
-                    .allow_unknown_revocation_status()
-                    .allow_unauthenticated();
+                    .allow_unknown_revocation_status();
+                let builder = if is_rpc { builder.allow_unauthenticated() } else { builder };
                 Some(builder.build().map_err(|error| fault(path, error))?)
             }
         };
@@ -99,8 +113,8 @@ impl ServerCredentials {
             )
         };
         let mut config = builder.with_single_cert(chain, key).map_err(refused)?;
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        config.enable_secret_extraction = true;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        config.enable_secret_extraction = is_rpc;
         config.ignore_client_order = true;
         // No resumption: each session proves its certificates.
         config.send_tls13_tickets = 0;
@@ -137,6 +151,18 @@ impl ServerCredentials {
 
 /// Reads the files of a client.
 pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, CredentialError> {
+    client_config_for(files, ALPN)
+}
+
+/// For gRPC, by any TLS library.
+pub fn http2_client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, CredentialError> {
+    client_config_for(files, ALPN_HTTP2)
+}
+
+fn client_config_for(
+    files: &ClientFiles,
+    protocol: &[u8],
+) -> Result<Arc<ClientConfig>, CredentialError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|error| fault(&files.authorities, error))?
@@ -155,8 +181,8 @@ pub fn client_config(files: &ClientFiles) -> Result<Arc<ClientConfig>, Credentia
                 .map_err(refused)?
         }
     };
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    config.enable_secret_extraction = true;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    config.enable_secret_extraction = protocol == ALPN;
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }

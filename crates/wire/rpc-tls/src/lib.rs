@@ -18,7 +18,7 @@ mod seal;
 mod stream;
 mod subject;
 
-pub use certificate::PeerCertificate;
+pub use certificate::{PeerCertificate, alternative_name};
 pub use error::TlsError;
 pub use handshake::{Handshake, Session, Step};
 pub use open::{Opened, Opener};
@@ -33,6 +33,9 @@ pub const STARTTLS: &[u8; 8] = b"STARTTLS";
 
 /// Protocol in ALPN (RFC 9289 §8.2).
 pub(crate) const ALPN: &[u8] = b"sunrpc";
+
+/// HTTP/2 in ALPN (RFC 9113 §3.1).
+pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 
 /// Longest plaintext of a record (RFC 8446 §5.1).
 pub const PLAIN_LEN_MAX: usize = 1 << 14;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vouch_audit::Record;
 use vouch_audit::chain::digest;
 use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
@@ -222,7 +223,8 @@ impl Account {
 
     pub fn failed(&self, trail: &Trail, why: &str) {
         let own = rustix::process::getuid().as_raw();
-        record_act(trail, Act::Reload, (own, INVAL), b"", why);
+        let fields = Record { uid: Some(own), result: INVAL, ..Record::default() };
+        record_act(trail, Act::Reload, fields, why);
     }
 
     fn save(&self, configuration: &Configuration) {

@@ -87,25 +87,22 @@ pub fn begin(
 
 pub fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
     let own = rustix::process::getuid().as_raw();
-    record_act(trail, what, (own, 0), export, detail);
+    record_act(trail, what, Record { uid: Some(own), export, ..Record::default() }, detail);
 }
 
-/// An order that a process of the user `by` sent to the daemon.
-pub fn ordered(trail: &Trail, by: u32, is_done: bool, detail: &str) {
+/// An order to the daemon. `by` has the fields that name its sender.
+pub fn ordered(trail: &Trail, by: Record<'_>, is_done: bool, detail: &str) {
     let result = if is_done { 0 } else { configuration::INVAL };
-    record_act(trail, Act::Managed, (by, result), b"", detail);
+    record_act(trail, Act::Managed, Record { result, ..by }, detail);
 }
 
-fn record_act(trail: &Trail, what: Act, (uid, result): (u32, u32), export: &[u8], detail: &str) {
+fn record_act(trail: &Trail, what: Act, fields: Record<'_>, detail: &str) {
     trail.record(&Record {
         time_ns: now_ns(),
         class: Class::Administrative,
         operation: what as u16,
-        result,
-        uid: Some(uid),
-        export,
         detail: detail.as_bytes(),
-        ..Record::default()
+        ..fields
     });
 }
 

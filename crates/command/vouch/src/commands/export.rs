@@ -11,6 +11,7 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::{interrupt, output, when};
 use clap::ValueEnum;
 use vouch_daemon::{runtime_directory, service_manager};
+use vouch_export::management::ManagementConfig;
 use vouch_export::{
     AuditConfig, Balancers, ExportConfig, ExportError, ExportList, GroupSource, HeldLease,
     IdentityLives, Limits, Server, SharedState, Source, TlsConfig, TlsFiles, UnknownPrincipal,
@@ -22,7 +23,10 @@ use vouch_krb5_seal::Kernels;
 mod check;
 mod manage;
 mod reload;
+mod running;
 mod status;
+
+use running::{Running, ServerArgs};
 
 /// Export directories and published trees to NFSv4 clients.
 ///
@@ -165,6 +169,27 @@ pub(crate) struct Args {
     /// sendfile(2). Measure before you use it.
     #[arg(long, requires = "tls_cert", help_heading = "TLS")]
     kernel_tls: bool,
+    /// Take orders of administrators over the network at this address, by gRPC over TLS with client
+    /// certificates; may be repeated.
+    #[arg(long, value_name = "ADDR:PORT", value_parser = crate::cli::socket_address, requires_all = ["management_client_ca", "management_roles"], help_heading = "Management")]
+    management: Vec<SocketAddr>,
+    /// Certificate (PEM) for --management; the default is --tls-cert.
+    #[arg(long, value_name = "FILE", requires = "management_key", help_heading = "Management")]
+    management_cert: Option<PathBuf>,
+    /// Private key of this certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "management_cert", help_heading = "Management")]
+    management_key: Option<PathBuf>,
+    /// Authorities (PEM) of administrators' certificates.
+    #[arg(long, value_name = "FILE", requires = "management", help_heading = "Management")]
+    management_client_ca: Option<PathBuf>,
+    /// Certificate revocation list of these authorities (PEM or DER); may be repeated.
+    #[arg(long, value_name = "FILE", requires = "management", help_heading = "Management")]
+    management_crl: Vec<PathBuf>,
+    /// File of roles (read, exports or all), one certificate on a line: sha256:FINGERPRINT ROLE,
+    /// subject:NAME ROLE, dns:HOST ROLE, email:USER@DOMAIN ROLE, uri:URI ROLE, user:USER@DOMAIN ROLE
+    /// or * ROLE. Other certificates have none.
+    #[arg(long, value_name = "FILE", requires = "management", help_heading = "Management")]
+    management_roles: Option<PathBuf>,
     /// Address or network of balancers whose connections begin with a PROXY header, version 2, which
     /// names the client; may be repeated. Connections of others have none.
     #[arg(long, value_name = "ADDR[/BITS]")]
@@ -188,6 +213,8 @@ pub(crate) struct Args {
     /// gain: plain, aes-ni, avx2, vaes-256, avx-512, vaes-512 or armv8.
     #[arg(long, value_name = "SET", help_heading = "Measuring")]
     sealing_kernels: Option<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     audit: AuditArgs,
     /// Refuse operations on this export, given by its path in the list, while they can't be
@@ -213,14 +240,6 @@ enum Command {
     States(manage::StatesArgs),
     Unlock(manage::UnlockArgs),
     Drain(manage::DrainArgs),
-}
-
-/// By these, a command finds the server that it talks to.
-#[derive(Clone, Copy)]
-struct Running<'a> {
-    state: Option<&'a std::path::Path>,
-    /// One of several that share the state directory on this machine.
-    head: Option<&'a str>,
 }
 
 /// With the options that the parser of the lists has.
@@ -249,9 +268,10 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let running = Running { state: args.state.as_deref(), head: args.head.as_deref() };
+    let running =
+        Running { state: args.state.as_deref(), head: args.head.as_deref(), server: &args.server };
     match args.command {
-        Some(Command::Check(check)) => return check::run(*check, running.state),
+        Some(Command::Check(check)) => return check::run(*check, running),
         Some(Command::Reload(args)) => return reload::run(&args, running),
         Some(Command::Status(status)) => return status::run(&status, running),
         Some(Command::List(list)) => return manage::list(&list, running),
@@ -262,6 +282,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         Some(Command::States(states)) => return manage::states(states, running),
         Some(Command::Unlock(unlock)) => return manage::unlock(&unlock, running),
         Some(Command::Drain(drain)) => return manage::drain(&drain, running),
+        None if args.server.is_given() => {
+            return Err(Failure::usage("--server", "is for commands such as `vouch export list`"));
+        }
         None => {}
     }
     let state = match &args.state {
@@ -279,7 +302,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let passed: Vec<_> =
         service_manager::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
     let shared = args.shared_state.then(|| shared_state(&args));
-    let mut config = config(args, state, passed);
+    let management = management(&args)?;
+    let mut config = ExportConfig { management, ..config(args, state, passed) };
     config.shared = shared;
     let lease = wait_for_turn(&mut config)?;
     let signals = interrupt::hold().at("signals")?;
@@ -380,6 +404,7 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
             certificate_map: args.certificate_map,
             by_kernel: args.kernel_tls,
         }),
+        management: None,
         balancers: args.proxy_from,
         resolve_every: args.resolve_every,
         limits: Limits {
@@ -395,6 +420,29 @@ fn config(args: Args, state: PathBuf, passed: Vec<Arc<TcpListener>>) -> ExportCo
     }
 }
 
+fn management(args: &Args) -> Outcome<Option<ManagementConfig>> {
+    let (Some(authorities), Some(roles)) = (&args.management_client_ca, &args.management_roles)
+    else {
+        return Ok(None);
+    };
+    let own = args.management_cert.clone().zip(args.management_key.clone());
+    let pair = own.or_else(|| args.tls_cert.clone().zip(args.tls_key.clone()));
+    let (certificate, key) = pair.ok_or_else(|| {
+        Failure::usage(
+            "--management",
+            "needs --management-cert and --management-key, or --tls-cert",
+        )
+    })?;
+    let files = TlsFiles {
+        certificate,
+        key,
+        client_authorities: Some(authorities.clone()),
+        revoked: args.management_crl.clone(),
+    };
+    let listen = args.management.clone();
+    Ok(Some(ManagementConfig { listen, files, roles: roles.clone() }))
+}
+
 fn parse_source(text: &str) -> Result<String, String> {
     let source =
         Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
@@ -406,7 +454,9 @@ fn greeting(server: &Server) -> String {
     let page = server
         .metrics_address()
         .map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
-    let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
+    let managed = server.management_addresses();
+    let managed: String = managed.iter().map(|address| format!(", managed at {address}")).collect();
+    let mut text = format!("exporting on {}{page}{managed}\n", addresses.join(", "));
     for (source, place) in server.exports() {
         text.push_str(&format!(
             "  {}  {}\n",

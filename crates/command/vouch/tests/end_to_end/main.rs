@@ -28,6 +28,7 @@ mod export;
 mod export_audit;
 mod export_check;
 mod export_management;
+mod export_remote;
 mod export_tls;
 mod failover;
 mod gateway;

@@ -17,7 +17,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) export: &'a str,
     pub(crate) enctype: Option<u32>,
     pub(crate) detail: &'a str,
-    pub(crate) transport: Option<&'a Connection>,
+    /// Fields of the transport.
+    pub(crate) transport: Record<'a>,
 }
 
 impl<'a> Refused<'a> {
@@ -38,7 +39,7 @@ impl<'a> Refused<'a> {
     pub(crate) fn of(why: Refusal, connection: &'a Connection) -> Self {
         Refused {
             connection: Some(connection.id().0),
-            transport: Some(connection),
+            transport: transport(connection),
             ..Self::from(why, connection.peer())
         }
     }
@@ -54,7 +55,7 @@ impl<'a> Refused<'a> {
             export: "",
             enctype: None,
             detail: "",
-            transport: None,
+            transport: Record::default(),
         }
     }
 }
@@ -78,7 +79,7 @@ impl Audit {
             client: name.as_ref().map_or(b"", |name| name.as_bytes()),
             detail: refused.detail.as_bytes(),
             connection: refused.connection,
-            ..refused.transport.map_or_else(Record::default, transport)
+            ..refused.transport.clone()
         };
         let Some(key) =
             self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from))

@@ -22,7 +22,7 @@ use crate::hosts::resolver;
 use crate::state_directory::kept_exports_path;
 use crate::tls::{TlsConfig, TlsServiceError, check_files};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct CheckedList {
     pub exports: Vec<EffectiveExport>,
     pub warnings: Vec<String>,

@@ -12,8 +12,12 @@ use crate::exports::effective::ListedRules;
 use crate::exports::sources::{self, Sources};
 use crate::exports::syntax::Source;
 use crate::identity::{Accounts, NameService, PrincipalMap};
+use crate::management::Role;
+use crate::management::grpc::RemoteAccess;
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::status::ExportStatus;
+use crate::tls::{Fresh, Holder, TlsServiceError};
+use vouch_daemon::audit_trail::NewRules;
 use vouch_daemon::failure;
 use vouch_daemon::printable::printable;
 
@@ -26,6 +30,7 @@ pub(crate) struct Reloader {
     pub(crate) rules: Mutex<ListedRules>,
     /// File of the changes that administrators keep.
     pub(crate) kept: PathBuf,
+    pub(crate) management: Option<Arc<RemoteAccess>>,
     pub(crate) turn: Mutex<()>,
 }
 
@@ -57,29 +62,18 @@ impl Reloader {
         changes: Changes,
         required: Option<&Source>,
     ) -> Result<Vec<String>, String> {
-        let map =
-            read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
         audit.iter().for_each(|audit| audit.check_keytab());
-        let rules =
-            map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let tls = self.driver.tls.as_ref();
-        let rules = rules.and_then(|(map, rules)| {
-            Ok((
-                map,
-                rules,
-                tls.map(|tls| tls.read()).transpose().map_err(|error| error.to_string())?,
-            ))
-        });
-        let loaded = rules.and_then(|(map, rules, fresh)| {
-            Ok((map, rules, fresh, self.sources.load(&changes).map_err(|error| error.to_string())?))
+        let loaded = self.read_files().and_then(|files| {
+            Ok((files, self.sources.load(&changes).map_err(|error| error.to_string())?))
         });
         let loaded = loaded.and_then(|loaded| {
-            required.map_or(Ok(()), |source| loaded.3.require(source))?;
+            required.map_or(Ok(()), |source| loaded.1.require(source))?;
             self.keep(&changes).map(|()| loaded)
         });
         match loaded {
-            Ok((map, rules, fresh, loaded)) => {
+            Ok((Files { principals: map, rules, tls: fresh, management }, loaded)) => {
                 let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
                 *self.rules.lock() = loaded.rules.clone();
                 let (exports, mut warnings) = loaded.into_parts(self.driver.gss.as_deref());
@@ -89,8 +83,11 @@ impl Reloader {
                 );
                 self.accounts.replace_map(map);
                 if let (Some(tls), Some(fresh)) = (tls, fresh) {
-                    tls.apply(fresh);
+                    tls.live.apply(fresh);
                     self.driver.check_certificates();
+                }
+                if let (Some(access), Some(fresh)) = (&self.management, management) {
+                    access.live.apply(fresh);
                 }
                 let count = exports.all().len();
                 if let Some(audit) = audit {
@@ -127,7 +124,31 @@ impl Reloader {
     }
 }
 
+/// Files beside the lists, read and not in force yet.
+struct Files {
+    principals: PrincipalMap,
+    rules: Option<NewRules>,
+    tls: Option<Fresh<Holder>>,
+    management: Option<Fresh<Role>>,
+}
+
 impl Reloader {
+    fn read_files(&self) -> Result<Files, String> {
+        let text = |error: TlsServiceError| error.to_string();
+        Ok(Files {
+            principals: read_principal_map(self.principal_map.as_deref())
+                .map_err(|error| error.to_string())?,
+            rules: self.driver.audit.as_ref().map(|audit| audit.read_rules()).transpose()?,
+            tls: self.driver.tls.as_ref().map(|tls| tls.live.read()).transpose().map_err(text)?,
+            management: self
+                .management
+                .as_ref()
+                .map(|access| access.live.read())
+                .transpose()
+                .map_err(text)?,
+        })
+    }
+
     fn keep(&self, changes: &Changes) -> Result<(), String> {
         if changes.has_same_kept(&self.sources.changes()) {
             return Ok(());

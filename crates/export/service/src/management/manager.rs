@@ -1,4 +1,5 @@
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -6,23 +7,35 @@ use vouch_daemon::printable::printable;
 use vouch_daemon::status_client::OrderError;
 use vouch_nfs4_server::{ExportId, HeldKind, HeldState, LockedRange};
 
+use super::Administrator;
 use super::order::{Answer, ExportRule, LockStatus, Order, StateKind, StateStatus};
 use crate::driver::Driver;
 use crate::exports::changes::{self, Changes};
+use crate::exports::list_check::CheckedList;
 use crate::exports::reload::Reloader;
+use crate::exports::sources::ExportList;
 use crate::exports::syntax::Source;
+use crate::tls::TlsConfig;
 
 /// Carries out orders, one at a time where they change something.
 pub(crate) struct Manager {
     pub(crate) driver: Arc<Driver>,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) configured: Configured,
+}
+
+/// Of the command line, for dry runs.
+pub(crate) struct Configured {
+    pub(crate) exports: ExportList,
+    pub(crate) state: PathBuf,
+    pub(crate) tls: Option<TlsConfig>,
 }
 
 type Result<T> = std::result::Result<T, OrderError>;
 
 impl Manager {
-    /// `by`: the user id of the caller. Blocks.
-    pub(crate) fn carry_out(&self, order: Order, by: u32) -> Result<Answer> {
+    /// Blocks.
+    pub(crate) fn carry_out(&self, order: Order, by: &Administrator) -> Result<Answer> {
         let text = describe(&order);
         let answer = match order {
             Order::ListExports => return Ok(self.list_exports()),
@@ -34,6 +47,11 @@ impl Manager {
                 self.set_export(&path, &clients, keep, true)
             }
             Order::RemoveExport { path, keep } => self.remove_export(&path, keep),
+            Order::Reload => self
+                .reloader
+                .reload()
+                .map(|warnings| Answer { warnings, ..Answer::default() })
+                .map_err(OrderError::Refused),
             Order::DiscardChanges => self.change(None, |changes| {
                 changes.discard_temporary();
                 Ok(())
@@ -50,11 +68,24 @@ impl Manager {
             Ok(_) => "done".to_owned(),
             Err(error) => error.to_string(),
         };
-        tracing::info!(by, order = text, outcome, "order of an administrator");
+        tracing::info!(%by, order = text, outcome, "order of an administrator");
         if let Some(audit) = &self.driver.audit {
             audit.ordered(by, answer.is_ok(), &format!("{text}: {outcome}"));
         }
         answer
+    }
+
+    /// `client`: show only the rules that count for this address. Blocks.
+    pub(crate) fn check(&self, client: Option<&str>) -> Result<CheckedList> {
+        let client = client.map(str::parse).transpose().map_err(|_| {
+            OrderError::Refused(format!(
+                "{} is no address",
+                printable(client.unwrap_or_default().as_bytes())
+            ))
+        })?;
+        let Configured { exports, state, tls } = &self.configured;
+        tls.iter().try_for_each(|tls| tls.check().map(drop).map_err(refused))?;
+        exports.check(Some(state), tls.as_ref(), client).map_err(refused)
     }
 
     fn list_exports(&self) -> Answer {
@@ -307,6 +338,7 @@ fn describe(order: &Order) -> String {
             format!("export set{} {path} {}", kept(keep), clients.join(" "))
         }
         Order::RemoveExport { path, keep } => format!("export remove{} {path}", kept(keep)),
+        Order::Reload => "export reload".to_owned(),
         Order::DiscardChanges => "export reload --discard".to_owned(),
         Order::EvictClient { client } => format!("client evict {client}"),
         Order::Unlock { path } => format!("unlock {path}"),

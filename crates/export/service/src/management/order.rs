@@ -32,7 +32,9 @@ pub enum Order {
         #[serde(default)]
         keep: bool,
     },
-    /// Ends all changes that are not kept.
+    /// Reads the lists again.
+    Reload,
+    /// The same, and ends all changes that are not kept.
     DiscardChanges,
     /// `client`: id or address.
     ListState {

@@ -12,12 +12,13 @@ use crate::monitoring::status::{
     AwaitedStatus, ClientStatus, ErrorStatus, ExportStatus, HeadRole, HeadStatus, QuotaStatus,
     SiteStatus, Status, TlsStatus,
 };
-use crate::tls::Tls;
+use crate::tls::{Tls, days_left};
 
 use crate::clock;
 use crate::driver::Driver;
-use crate::management::Order;
+use crate::management::grpc::RemoteAccess;
 use crate::management::manager::Manager;
+use crate::management::{Administrator, Order};
 use crate::monitoring::operation_metrics::Metrics;
 use vouch_daemon::exposition::{Exposition, Metric};
 use vouch_daemon::status::{DaemonKind, DaemonStatus};
@@ -177,14 +178,14 @@ impl Report {
 
     fn tls_status(&self) -> Option<TlsStatus> {
         let tls = self.driver.tls.as_ref()?;
-        let credentials = tls.credentials();
+        let credentials = tls.live.credentials();
         let (sessions, mutual) = self.tls_sessions();
         Some(TlsStatus {
             certificate: credentials.certificate.name.clone(),
             fingerprint: credentials.certificate.fingerprint_text(),
             not_after: credentials.certificate.valid.end,
-            days_left: tls.days_left(&credentials),
-            revocation_overdue: tls.is_revocation_overdue(),
+            days_left: days_left(&credentials),
+            revocation_overdue: tls.live.is_revocation_overdue(),
             tls: sessions,
             mtls: mutual,
             handshakes: tls.handshakes.get(),
@@ -201,7 +202,7 @@ impl Report {
     }
 
     fn write_tls(&self, tls: &Tls, page: &mut Exposition) {
-        let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.credentials());
+        let ((sessions, mutual), credentials) = (self.tls_sessions(), tls.live.credentials());
         let by_xprtsec = "Open connections over TLS, by xprtsec.";
         let family = ("vouch_export_tls_sessions", Metric::Gauge, by_xprtsec);
         page.by(family, "xprtsec", [("tls", sessions), ("mtls", mutual)]);
@@ -212,7 +213,7 @@ impl Report {
                 "End of validity of the server's certificate." = credentials.certificate.valid.end;
             Gauge "vouch_export_tls_revocation_overdue"
                 "1 if a list of revoked certificates is older than its next update."
-                = u8::from(tls.is_revocation_overdue());
+                = u8::from(tls.live.is_revocation_overdue());
             Counter "vouch_export_tls_handshakes_total" "TLS handshakes completed."
                 = tls.handshakes.get();
             Counter "vouch_export_tls_refused_total" "TLS handshakes and sessions refused."
@@ -220,9 +221,19 @@ impl Report {
             Counter "vouch_export_tls_calls_too_weak_total"
                 "Calls refused because all exports demand TLS or a certificate."
                 = tls.refused_weak.get();
-            Counter "vouch_export_tls_reloads_total" "Reloads of certificates." = tls.reloads.get();
+            Counter "vouch_export_tls_reloads_total" "Reloads of certificates." = tls.live.reloads.get();
             Counter "vouch_export_tls_reloads_failed_total"
-                "Reloads that failed and kept the old certificates." = tls.reloads_failed.get();
+                "Reloads that failed and kept the old certificates." = tls.live.reloads_failed.get();
+        }
+    }
+
+    fn write_management(access: &RemoteAccess, page: &mut Exposition) {
+        vouch_daemon::metrics! { page;
+            Counter "vouch_export_management_calls_total"
+                "Calls of administrators over the network." = access.calls.get();
+            Counter "vouch_export_management_refused_total"
+                "Connections, certificates and calls of administrators that were refused."
+                = access.refused.get();
         }
     }
 
@@ -340,6 +351,9 @@ impl StatusSource for Report {
         if let Some(tls) = &self.driver.tls {
             self.write_tls(tls, &mut page);
         }
+        if let Some(access) = &self.reloader.management {
+            Self::write_management(access, &mut page);
+        }
         if let Some(gss) = &self.driver.gss {
             gss.write(&mut page);
         }
@@ -373,7 +387,7 @@ impl StatusSource for Report {
             Ok(order) => order,
             Err(error) => return Some(Err(OrderError::Refused(format!("not an order: {error}")))),
         };
-        let answer = self.manager.carry_out(order, by);
+        let answer = self.manager.carry_out(order, &Administrator::Process(by));
         Some(answer.map(|answer| serde_json::to_vec(&answer).unwrap_or_default()))
     }
 }

@@ -21,7 +21,8 @@ use crate::exports::sources::{Sources, exports_without_directory};
 use crate::hosts::Hosts;
 use crate::identity::{AccountRules, Accounts, Idmap, NameService};
 use crate::lease::{GuardedDisk, HeldLease};
-use crate::management::manager::Manager;
+use crate::management::grpc::RemoteAccess;
+use crate::management::manager::{Configured, Manager};
 use crate::monitoring::operation_metrics::Metrics;
 use crate::monitoring::report::Report;
 use crate::monitoring::status::SiteStatus;
@@ -55,6 +56,7 @@ pub(super) struct Sockets {
     pub(super) listeners: Vec<TcpListener>,
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) status: StatusListeners,
+    pub(super) management: Vec<TcpListener>,
     pub(super) balancers: Vec<Balancers>,
 }
 
@@ -76,6 +78,10 @@ impl Sockets {
             .metrics
             .map(|address| TcpListener::bind(address).map_err(failed(address)))
             .transpose()?;
+        let management = config.management.iter().flat_map(|management| &management.listen);
+        let management = management
+            .map(|&address| TcpListener::bind(address).map_err(failed(address)))
+            .collect::<Result<_, _>>()?;
         let control = StatusSocket::bind(&control_path(
             &config.state,
             config.shared.as_ref().map(|shared| &*shared.head),
@@ -88,7 +94,8 @@ impl Sockets {
         let sockets =
             [control, StatusSocket::open(DaemonKind::Export, config.runtime_directory.as_deref())];
         let status = StatusListeners { page, sockets: sockets.into_iter().flatten().collect() };
-        Ok(Sockets { listeners, addresses, status, balancers: config.balancers.clone() })
+        let balancers = config.balancers.clone();
+        Ok(Sockets { listeners, addresses, status, management, balancers })
     }
 }
 
@@ -135,7 +142,17 @@ impl Server {
 
         let (domain, accounts) = open_accounts(&mut config, hooks.names)?;
         let hosts = Arc::new(Hosts::new(hooks.resolver).recording_names(config.audit.is_some()));
+        let configured = Configured {
+            exports: config.exports.clone(),
+            state: config.state.clone(),
+            tls: config.tls.clone(),
+        };
         let (tls, offered) = open_tls(&mut config, &domain)?;
+        let management = config.management.as_ref();
+        let management = management
+            .map(|config| RemoteAccess::open(config.files.clone(), config.roles.clone()))
+            .transpose()?
+            .map(Arc::new);
         let kept = kept_exports_path(&config.state);
         let changes = Changes::read(&kept)?;
         let sources = Sources::new(config.exports.clone(), hosts.clone(), hooks.opener)
@@ -224,6 +241,7 @@ impl Server {
             principal_map: config.principal_map,
             rules,
             kept,
+            management,
             turn: Mutex::new(()),
         });
         let site = site_status(&config.state, &sockets, keytab);
@@ -231,7 +249,7 @@ impl Server {
         let report = Arc::new(Report {
             driver: driver.clone(),
             metrics,
-            manager: Manager { driver: driver.clone(), reloader: reloader.clone() },
+            manager: Manager { driver: driver.clone(), reloader: reloader.clone(), configured },
             reloader: reloader.clone(),
             site,
             head,
@@ -258,6 +276,11 @@ impl Server {
 
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.sockets.status.page.as_ref().and_then(|page| page.local_addr().ok())
+    }
+
+    pub fn management_addresses(&self) -> Vec<SocketAddr> {
+        let listeners = self.sockets.management.iter();
+        listeners.filter_map(|listener| listener.local_addr().ok()).collect()
     }
 
     pub fn exports(&self) -> Vec<(String, String)> {
@@ -316,7 +339,7 @@ fn open_tls(
 ) -> Result<(Option<Arc<Tls>>, Transport), ExportError> {
     let tls =
         config.tls.take().map(|tls| Tls::open(tls, domain.to_owned())).transpose()?.map(Arc::new);
-    let offered = match tls.as_ref().map(|tls| tls.credentials().accepts_clients()) {
+    let offered = match tls.as_ref().map(|tls| tls.live.credentials().accepts_clients()) {
         None => Transport::Clear,
         Some(false) => Transport::Tls,
         Some(true) => Transport::MutualTls,

@@ -14,10 +14,18 @@ use crate::error::ExportError;
 use crate::hosts::refresh::RefreshSchedule;
 use crate::lease::{HeldLease, LeaseError};
 use crate::limits::TLS_CHECK_MS;
+use crate::management::grpc;
 use crate::transport::accept;
 use crate::worker::Worker;
 
 type ServerThread = JoinHandle<io::Result<()>>;
+
+/// Threads with a runtime of their own.
+#[derive(Default)]
+struct Stops {
+    status: Arc<Notify>,
+    management: Arc<Notify>,
+}
 
 impl Server {
     /// Serves until `stop` returns true, then lets pending replies leave. Calls `stop` ten times a
@@ -26,8 +34,8 @@ impl Server {
         let system = |source| ExportError::System { doing: "threads", source };
         let driver = self.driver.clone();
         driver.recovery.start().map_err(system)?;
-        let page_stop = Arc::new(Notify::new());
-        let threads = self.start_threads(&page_stop).map_err(system)?;
+        let stops = Stops::default();
+        let threads = self.start_threads(&stops).map_err(system)?;
         tracing::info!(addresses = ?self.addresses(), "exporting");
         driver.audit.iter().for_each(|audit| audit.started());
 
@@ -50,7 +58,8 @@ impl Server {
         }
         driver.stop.store(true, Ordering::Release);
         driver.inboxes.iter().for_each(|inbox| inbox.wake());
-        page_stop.notify_one();
+        stops.status.notify_one();
+        stops.management.notify_one();
         for thread in threads {
             thread.join().map_err(|_| ExportError::ThreadEnded)?.map_err(system)?;
         }
@@ -72,7 +81,7 @@ impl Server {
         }
     }
 
-    fn start_threads(&mut self, page_stop: &Arc<Notify>) -> io::Result<Vec<ServerThread>> {
+    fn start_threads(&mut self, stops: &Stops) -> io::Result<Vec<ServerThread>> {
         let spawn = |name: String, body: Box<dyn FnOnce() -> io::Result<()> + Send>| {
             thread::Builder::new().name(name).spawn(body)
         };
@@ -91,11 +100,22 @@ impl Server {
             Box::new(move || accept::run(listeners, balancers, &driver)),
         )?);
         let (listeners, report, stop) =
-            (std::mem::take(&mut self.sockets.status), self.report.clone(), page_stop.clone());
+            (std::mem::take(&mut self.sockets.status), self.report.clone(), stops.status.clone());
         threads.push(spawn(
             "status".into(),
             Box::new(move || vouch_daemon::status_server::run(listeners, &report, &stop)),
         )?);
+        if let Some(access) = self.reloader.management.clone() {
+            let (listeners, report, stop) = (
+                std::mem::take(&mut self.sockets.management),
+                self.report.clone(),
+                stops.management.clone(),
+            );
+            threads.push(spawn(
+                "management".into(),
+                Box::new(move || grpc::run(listeners, &report, &access, &stop)),
+            )?);
+        }
         Ok(threads)
     }
 
@@ -131,6 +151,7 @@ impl Server {
             if now.mono_ms >= tls_due_ms {
                 tls_due_ms = now.mono_ms + TLS_CHECK_MS;
                 driver.check_tls();
+                self.reloader.management.iter().for_each(|access| access.reload_if_changed());
             }
             refresh.start_due(now.mono_ms, &self.reloader);
             thread::sleep(STOP_POLL);

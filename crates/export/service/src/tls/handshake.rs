@@ -50,7 +50,7 @@ impl PeerTls {
         if !tls.begin_handshake(address) {
             return Err("too many handshakes are in progress".into());
         }
-        let credentials = tls.credentials();
+        let credentials = tls.live.credentials();
         let mut begun = HandshakeInProgress {
             handshake: None,
             tls: tls.clone(),
@@ -118,7 +118,7 @@ impl HandshakeInProgress {
         connection.engine().set_tls(TlsPeer { certificate, cipher_suite });
         // A reload may have missed this session, which was not open yet.
         if let Some(session) = connection.engine().tls().and_then(|tls| tls.certificate.as_ref())
-            && !Arc::ptr_eq(&self.credentials, &self.tls.credentials())
+            && !Arc::ptr_eq(&self.credentials, &self.tls.live.credentials())
             && let Err(cause) = self.tls.check_session(connection.certificates(), session)
         {
             return HandshakeEnd::Refused(cause);

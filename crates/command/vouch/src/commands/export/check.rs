@@ -1,5 +1,6 @@
 //! The dry run of an export list.
 
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -7,10 +8,11 @@ use serde::Serialize;
 use vouch_config::Value;
 use vouch_diagnose::{Fault, Finding, Findings, check_keytab};
 use vouch_export::{
-    CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map,
+    CheckedList, CheckedTls, EffectiveExport, ExportList, TlsConfig, TlsFiles, check_principal_map,
     system_keytab,
 };
 
+use super::running::Running;
 use crate::exit::{Code, Failure, Outcome};
 use crate::{config, output};
 
@@ -20,7 +22,8 @@ use crate::{config, output};
 /// directories. Then checks the TLS files, the keytab and the principal map. Prints the options in
 /// force for each client, as `exportfs -v` does. Files that are not given are those of [export] in
 /// the configuration; without any, the lists are /etc/exports and /etc/exports.d. Exports that were
-/// added with --keep count too. Published trees are not opened. Nothing is written, and a running server is not told.
+/// added with --keep count too. Published trees are not opened. Nothing is written, and a running server
+/// is not told. With --server, that server checks its own lists and TLS files.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch export check                                   what the service of this machine would load\n  \
@@ -68,32 +71,26 @@ struct Report {
     findings: Findings,
 }
 
-pub(super) fn run(args: Args, state: Option<&Path>) -> Outcome {
+pub(super) fn run(args: Args, running: Running<'_>) -> Outcome {
     let mut findings = Findings::default();
+    if running.server.is_given() {
+        if has_files(&args) {
+            return Err(Failure::usage("--server", "checks the files that the server has"));
+        }
+        let checked = running.connect()?.check(args.client)?;
+        let exports = add_list(checked, &mut findings).map_or_else(Vec::new, |list| list.exports);
+        return show(exports, findings, args.json);
+    }
+    let state = running.state;
     let tls = tls(&args);
     if let Some(tls) = &tls {
         add_tls(tls, &mut findings);
     }
-    let mut lists_kerberos = false;
     let state = state.map(Path::to_owned).or_else(|| super::default_state().ok());
-    let exports = match list(&args).check(state.as_deref(), tls.as_ref(), args.client) {
-        Ok(checked) => {
-            lists_kerberos = checked.lists_kerberos;
-            findings
-                .add(Finding::ok("export list", format_args!("{} rules", checked.exports.len())));
-            checked
-                .warnings
-                .iter()
-                .for_each(|warning| findings.add(warning_of(warning, &checked.left_out)));
-            checked.exports
-        }
-        Err(error) => {
-            findings.add(Finding::problem(Fault::ExportList, "export list", error).cure(
-                "correct it; a server does not start with it, and a reload keeps the old list",
-            ));
-            Vec::new()
-        }
-    };
+    let checked = list(&args).check(state.as_deref(), tls.as_ref(), args.client);
+    let checked = add_list(checked, &mut findings);
+    let lists_kerberos = checked.as_ref().is_some_and(|checked| checked.lists_kerberos);
+    let exports = checked.map_or_else(Vec::new, |checked| checked.exports);
     let keytab = args
         .keytab
         .or_else(|| setting("keytab"))
@@ -106,8 +103,43 @@ pub(super) fn run(args: Args, state: Option<&Path>) -> Outcome {
                 .cure("correct it; see docs/formats/principal-map.md"),
         });
     }
+    show(exports, findings, args.json)
+}
+
+fn add_list(
+    checked: Result<CheckedList, impl Display>,
+    findings: &mut Findings,
+) -> Option<CheckedList> {
+    match checked {
+        Ok(checked) => {
+            findings
+                .add(Finding::ok("export list", format_args!("{} rules", checked.exports.len())));
+            checked
+                .warnings
+                .iter()
+                .for_each(|warning| findings.add(warning_of(warning, &checked.left_out)));
+            Some(checked)
+        }
+        Err(error) => {
+            findings.add(Finding::problem(Fault::ExportList, "export list", error).cure(
+                "correct it; a server does not start with it, and a reload keeps the old list",
+            ));
+            None
+        }
+    }
+}
+
+/// Files of this machine.
+fn has_files(args: &Args) -> bool {
+    let Args { keytab, tls_cert, tls_key, tls_client_ca, certificate_map, principal_map, .. } =
+        args;
+    let files = [keytab, tls_cert, tls_key, tls_client_ca, certificate_map, principal_map];
+    files.iter().any(|file| file.is_some()) || !args.exports.is_empty() || !args.tls_crl.is_empty()
+}
+
+fn show(exports: Vec<EffectiveExport>, findings: Findings, json: bool) -> Outcome {
     let has_problems = findings.has_problems();
-    if args.json {
+    if json {
         output::json(&Report { exports, findings })?;
     } else {
         let shown: String = exports.iter().map(line).collect();

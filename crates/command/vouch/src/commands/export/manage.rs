@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use vouch_daemon::printable::printable;
 use vouch_export::Origin;
-use vouch_export::management::{self, Answer, Order, OrderError, StateKind, StateStatus};
+use vouch_export::management::{Answer, Order, StateKind, StateStatus};
 use vouch_export::path_word;
 
-use super::Running;
+use super::running::Running;
 use super::status::{self, row};
 use crate::exit::{Code, Failure, Outcome};
 use crate::{output, when};
@@ -154,7 +154,7 @@ pub(super) fn discard(running: Running<'_>) -> Outcome {
 pub(super) fn client(command: &ClientCommand, running: Running<'_>) -> Outcome {
     match command {
         ClientCommand::List { json } => {
-            let status = status::ask(&status::socket(running)?)?;
+            let status = running.connect()?.status()?;
             if *json {
                 output::json(&status.clients)
             } else {
@@ -229,11 +229,12 @@ pub(super) fn unlock(args: &UnlockArgs, running: Running<'_>) -> Outcome {
 }
 
 pub(super) fn drain(args: &DrainArgs, running: Running<'_>) -> Outcome {
-    send(running, &Order::Drain { on: !args.cancel })?;
+    let server = running.connect()?;
+    server.send(&Order::Drain { on: !args.cancel })?;
     let Some(wait) = args.wait else { return Ok(()) };
-    let (socket, until) = (status::socket(running)?, Instant::now() + wait);
+    let until = Instant::now() + wait;
     loop {
-        let mut busy = status::ask(&socket)?.clients;
+        let mut busy = server.status()?.clients;
         busy.retain(|client| client.opens + client.locks + client.delegations > 0);
         if busy.is_empty() {
             return Ok(());
@@ -256,12 +257,7 @@ fn warnings(all: &[String]) -> String {
 }
 
 fn send(running: Running<'_>, order: &Order) -> Outcome<Answer> {
-    let socket = status::socket(running)?;
-    management::send(&socket, order).map_err(|error| match error {
-        OrderError::NotFound(why) => Failure::not_found("server", why),
-        OrderError::Refused(why) => Failure::input("server", why),
-        OrderError::Io(error) => Failure::new(socket.display(), error),
-    })
+    running.connect()?.send(order)
 }
 
 const DRAIN_POLL: Duration = Duration::from_millis(500);

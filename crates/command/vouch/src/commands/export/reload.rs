@@ -1,7 +1,7 @@
-use super::{Running, manage};
-use crate::exit::{Failure, Outcome};
+use super::manage;
+use super::running::Running;
+use crate::exit::Outcome;
 use crate::output;
-use vouch_daemon::status_client::{self, ReloadError};
 
 /// Make the server read its list of exports again.
 ///
@@ -18,12 +18,6 @@ pub(super) fn run(args: &Args, running: Running<'_>) -> Outcome {
     if args.discard {
         return manage::discard(running);
     }
-    let socket = super::status::socket(running)?;
-    match status_client::reload(&socket) {
-        Ok(warnings) => {
-            output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>())
-        }
-        Err(ReloadError::Refused(why)) => Err(Failure::input("exports", why)),
-        Err(ReloadError::Io(error)) => Err(Failure::new(socket.display(), error)),
-    }
+    let warnings = running.connect()?.reload()?;
+    output::text(&warnings.iter().map(|warning| format!("{warning}\n")).collect::<String>())
 }

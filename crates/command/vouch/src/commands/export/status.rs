@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::Running;
+use super::running::Running;
 use crate::exit::{Code, Failure, Outcome};
 use crate::{output, when};
 use vouch_daemon::printable::printable;
@@ -34,7 +34,7 @@ pub(super) fn ask(socket: &Path) -> Outcome<Status> {
 }
 
 pub(super) fn run(args: &Args, running: Running<'_>) -> Outcome {
-    let status = ask(&socket(running)?)?;
+    let status = running.connect()?.status()?;
     if args.is_active {
         let is_standby = status.head.is_some_and(|head| head.role == HeadRole::Standby);
         return if is_standby { Err(Failure::silent(Code::Differs)) } else { Ok(()) };
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args, running: Running<'_>) -> Outcome {
 }
 
 pub(super) fn socket(running: Running<'_>) -> Outcome<PathBuf> {
-    let Running { state, head } = running;
+    let Running { state, head, .. } = running;
     if let Some(state) = state {
         let own = control_path(state, Some(head.unwrap_or(&super::host_name())));
         let path = if head.is_some() || own.exists() { own } else { control_path(state, None) };
@@ -72,7 +72,7 @@ pub(super) fn socket(running: Running<'_>) -> Outcome<PathBuf> {
         .map(|(socket, _)| socket)
         .collect();
     if let ([], Ok(default_state)) = (&*servers, super::default_state()) {
-        return socket(Running { state: Some(&default_state), head }).map_err(|failure| {
+        return socket(Running { state: Some(&default_state), ..running }).map_err(|failure| {
             failure.cure("start it; run as root to ask the server of this machine")
         });
     }
