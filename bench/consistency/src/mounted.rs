@@ -146,7 +146,8 @@ impl Worker<'_> {
             Err(TryLockError::Error(error)) => return Err(error),
         };
         self.has_lock = outcome == Outcome::Done;
-        let call = Call::Lock { owner, write, first: 0, len: LOCK_BYTES as u8, reclaim: false };
+        let len = LOCK_BYTES as u8;
+        let call = Call::Lock { owner, write, first: 0, len, reclaim: false, waits: false };
         self.record(LOCKS, begun, call, outcome);
         Ok(())
     }
