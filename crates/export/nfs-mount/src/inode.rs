@@ -95,9 +95,20 @@ impl Inode {
         self.state.lock().cached_change.replace(change) == Some(change)
     }
 
-    /// The kernel's content is dropped or not to be trusted.
-    pub(crate) fn drop_cache(&self) {
-        self.state.lock().cached_change = None;
+    /// The kernel's content is not to be trusted. Returns the newest change id.
+    pub(crate) fn drop_cache(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.cached_change = None;
+        state.change
+    }
+
+    pub(crate) fn is_cache_dropped(&self) -> bool {
+        self.state.lock().cached_change.is_none()
+    }
+
+    /// The kernel has no content from before `change`.
+    pub(crate) fn note_dropped(&self, change: u64) {
+        self.state.lock().cached_change.get_or_insert(change);
     }
 
     /// The kernel may use names of this directory for this time without asking.
@@ -246,5 +257,22 @@ pub(crate) mod tests {
         // A change of its own does not hide the earlier one.
         assert!(inode.note(&known(4), &times, true).1.is_foreign);
         assert!(!inode.keep_cache(4));
+    }
+
+    #[test]
+    fn each_foreign_change_of_an_open_file_is_seen() {
+        let (_, inode) = table();
+        let times = CacheTimes::default();
+        inode.keep_cache(1);
+        for change in 2..5 {
+            assert!(inode.note(&known(change), &times, false).1.is_foreign);
+            let newest = inode.drop_cache();
+            assert!(inode.is_cache_dropped());
+            inode.note_dropped(newest);
+        }
+        inode.drop_cache();
+        inode.keep_cache(7);
+        inode.note_dropped(4);
+        assert!(inode.keep_cache(7));
     }
 }

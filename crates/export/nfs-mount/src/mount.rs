@@ -111,10 +111,29 @@ impl Mount {
         if change.is_foreign {
             // Until the kernel has dropped its pages, an open must not keep them.
             inode.drop_cache();
-            let (mount, node) = (self.clone(), inode.node);
-            tokio::task::spawn_blocking(move || mount.device.invalidate_pages(node));
+            tokio::spawn(self.clone().drop_pages_later(inode.clone()));
         }
         valid
+    }
+
+    /// For files that stay open: an open drops the pages itself. The kernel ignores attributes whose
+    /// request was on its way when pages were dropped, and who waits for them would read with the size
+    /// from before.
+    async fn drop_pages_later(self: Arc<Self>, inode: Arc<Inode>) {
+        tokio::time::sleep(PAGES_STAY).await;
+        if inode.is_cache_dropped() {
+            self.drop_pages(&inode).await;
+        }
+    }
+
+    /// Pages that the kernel reads afterwards are at least of the change id before.
+    pub(crate) async fn drop_pages(self: &Arc<Self>, inode: &Arc<Inode>) {
+        let change = inode.drop_cache();
+        let (mount, node) = (self.clone(), inode.node);
+        let dropped = tokio::task::spawn_blocking(move || mount.device.invalidate_pages(node));
+        if dropped.await.is_ok() {
+            inode.note_dropped(change);
+        }
     }
 
     /// The kernel looks up again all names in the directory, for each user.
@@ -195,6 +214,8 @@ pub(crate) fn skip(
 }
 
 const BUDGET_UNIT: usize = 1024;
+/// Much longer than the kernel takes for a reply.
+const PAGES_STAY: Duration = Duration::from_millis(20);
 
 /// Data that is not durable on the server stays at most about this time.
 pub(crate) const FLUSH_PERIOD: Duration = Duration::from_secs(5);

@@ -309,3 +309,20 @@ fn status_and_metrics_show_the_mount_and_none_of_its_binds_as_dead() {
     site.run_tool("umount", &["bound"]);
     site.run_ok("umount mnt");
 }
+
+/// By the checker of `vouch bench consistency`, which has three threads on three mounts.
+#[test]
+#[ignore = "needs root and FUSE"]
+fn close_to_open_and_locks_hold_between_mounts() {
+    let server = Server::start(TestSite::new(), &[]);
+    let mounts = ["one", "other", "third"].map(|point| server.mount(point, &[]));
+    let points = mounts.each_ref().map(|mount| mount.path(""));
+    let history = |seed, calls| {
+        vouch_consistency::mounted::history(&points, (seed, calls), None).expect("a history")
+    };
+    let is_right = |history| match vouch_consistency::check(&history) {
+        vouch_consistency::Verdict::Right => {}
+        verdict => panic!("{verdict:?}"),
+    };
+    (0..20).map(|seed| history(seed, 60)).for_each(is_right);
+}

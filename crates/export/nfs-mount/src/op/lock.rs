@@ -117,13 +117,8 @@ impl Mount {
 
     /// Pages from before the lock may be old.
     async fn refresh_under_lock(self: &Arc<Self>, file: &Arc<OpenFile>) {
-        let inode = file.inode.clone();
-        let _ = self.flush(&inode, false).await;
-        inode.drop_cache();
-        let mount = self.clone();
-        let dropped =
-            tokio::task::spawn_blocking(move || mount.device.invalidate_pages(inode.node));
-        let _ = dropped.await;
+        let _ = self.flush(&file.inode, false).await;
+        self.drop_pages(&file.inode).await;
     }
 
     async fn unlock(&self, file: &Arc<OpenFile>, owner: u64, range: LockRange) -> Result<()> {
