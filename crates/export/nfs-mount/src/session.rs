@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use vouch_nfs4::Status;
 use vouch_nfs4::op::SequenceFlags;
+use vouch_nfs4::{ClientId, Status};
 use vouch_nfs4_client::{Client, Compound, Error, Reply};
 
 use crate::caller::Caller;
@@ -28,6 +28,8 @@ pub(crate) struct Session {
     /// Counts recoveries. A call that fails under an older number is repeated.
     generation: AtomicU64,
     recovering: tokio::sync::Mutex<()>,
+    /// The client id whose reclaims are complete.
+    reclaimed: Mutex<ClientId>,
     pub(crate) files: Mutex<HashMap<u64, Arc<OpenFile>>>,
     next_file: AtomicU64,
     last_call: Mutex<Instant>,
@@ -43,8 +45,10 @@ enum Verdict {
 
 impl Session {
     pub(crate) fn new(client: Client, timeout: Option<Duration>) -> Arc<Self> {
+        let reclaimed = Mutex::new(client.id());
         Arc::new(Self {
             client,
+            reclaimed,
             timeout,
             generation: AtomicU64::new(0),
             recovering: tokio::sync::Mutex::new(()),

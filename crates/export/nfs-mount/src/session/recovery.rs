@@ -29,8 +29,7 @@ impl Session {
     async fn recover_alone(self: &Arc<Self>) {
         let mut is_reported = false;
         loop {
-            let before = self.client.id();
-            match self.recover_once(before).await {
+            match self.recover_once().await {
                 Ok(()) if is_reported => return tracing::info!("the server answers again"),
                 Ok(()) => return,
                 Err(error) if !is_reported => {
@@ -43,7 +42,7 @@ impl Session {
         }
     }
 
-    async fn recover_once(self: &Arc<Self>, before: ClientId) -> Result<(), Error> {
+    async fn recover_once(self: &Arc<Self>) -> Result<(), Error> {
         let probe = self.client.compound().send();
         let is_usable =
             tokio::time::timeout(CONNECT_MAX, probe).await.is_ok_and(|sent| sent.is_ok());
@@ -53,17 +52,26 @@ impl Session {
                 .unwrap_or(Err(Error::Lost))?;
         }
         let files: Vec<Arc<OpenFile>> = self.files.lock().values().cloned().collect();
-        let is_new = self.client.id() != before;
+        // An attempt before may have ended in the middle.
+        let id = self.client.id();
+        let is_new = *self.reclaimed.lock() != id;
         let mut missed = Vec::new();
         for file in files {
-            if is_new && self.reopen(&file, OpenClaim::Previous(DelegationType::None)).await? {
-                self.relock(&file, true).await?;
-            } else if is_new || !self.is_valid(&file).await? {
+            let previous = OpenClaim::Previous(DelegationType::None);
+            let is_held = match is_new {
+                true => self.reopen(&file, previous).await? && self.relock(&file, true).await?,
+                false => self.is_valid(&file).await?,
+            };
+            if !is_held {
                 missed.push(file);
             }
         }
         if is_new {
-            self.client.reclaim_complete().await?;
+            match self.client.reclaim_complete().await {
+                Ok(()) | Err(Error::Refused { status: Status::COMPLETE_ALREADY, .. }) => {}
+                Err(error) => return Err(error),
+            }
+            *self.reclaimed.lock() = id;
         }
         for file in missed {
             // The lease has expired: another client may have changed the file meanwhile.
