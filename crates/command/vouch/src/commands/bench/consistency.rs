@@ -60,7 +60,7 @@ pub(super) struct Args {
     /// and 4.2 only.
     #[arg(long, value_name = "COMMAND")]
     restart: Option<String>,
-    /// Directory for the history of a violation: violation.json, .txt and .html.
+    /// Directory for the history of a violation: violation.json, .txt and .html. It is made if missing.
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     /// Check a recorded history again, and call no server.
@@ -87,6 +87,7 @@ impl Args {
         if let Some(path) = self.reports().into_iter().find(|path| path.exists()) {
             Err(io::Error::from(io::ErrorKind::AlreadyExists)).at(path.display())?;
         }
+        std::fs::create_dir_all(&self.out).at(self.out.display())?;
         let stop = StopFlag::default();
         let stop_requested = stop.clone();
         let _taken = interrupt::stop_gracefully(move || stop_requested.set());
