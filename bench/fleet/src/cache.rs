@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::mpsc::UnboundedReceiver;
+use vouch_tree_client::TransportError;
 
 use crate::events::Pending;
 use crate::link::TransferId;
@@ -23,7 +24,7 @@ pub(crate) struct Answer {
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) range_start: Option<u64>,
-    pub(crate) body: UnboundedReceiver<Result<Bytes, String>>,
+    pub(crate) body: UnboundedReceiver<Result<Bytes, TransportError>>,
 }
 
 const HEADER_LEN: u64 = 400;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use vouch_tree_client::TransportError;
 
 use crate::cache::{Answer, CacheContent, Entry, Key, Response};
 use crate::link::{
@@ -28,7 +29,7 @@ pub(crate) struct Pending {
     pub(crate) request: Request,
     pub(crate) connect_timeout: Duration,
     pub(crate) is_connected: bool,
-    pub(crate) reply: oneshot::Sender<Result<Response, String>>,
+    pub(crate) reply: oneshot::Sender<Result<Response, TransportError>>,
 }
 
 /// 0 is the origin, `n + 1` cache `n`.
@@ -56,14 +57,14 @@ enum State {
     Silent,
 }
 
-type BodySender = UnboundedSender<Result<Bytes, String>>;
+type BodySender = UnboundedSender<Result<Bytes, TransportError>>;
 
 struct Transfer {
     from: ServerId,
     to: Receiver,
     request: Request,
     /// Until the header arrives.
-    reply: Option<oneshot::Sender<Result<Response, String>>>,
+    reply: Option<oneshot::Sender<Result<Response, TransportError>>>,
     /// From then on.
     body: Option<BodySender>,
     answer: Answer,
@@ -286,7 +287,7 @@ impl Events {
         from: ServerId,
         to: Receiver,
         request: Request,
-        reply: Option<oneshot::Sender<Result<Response, String>>>,
+        reply: Option<oneshot::Sender<Result<Response, TransportError>>>,
         answer: Answer,
         available: Option<u64>,
     ) {

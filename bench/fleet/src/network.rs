@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
-use vouch_tree_client::{HttpRequest, HttpResponse, HttpTransport};
+use vouch_tree_client::{HttpRequest, HttpResponse, HttpTransport, TransportError};
 
 use crate::events::{Events, Pending, Request};
 use crate::link::Micros;
@@ -139,7 +139,7 @@ struct Transport {
 }
 
 impl HttpTransport for Transport {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let (reply, answer) = oneshot::channel();
             let url = &request.url;

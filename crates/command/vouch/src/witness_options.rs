@@ -75,7 +75,11 @@ fn parse_witness(text: &str) -> Result<NamedWitness, String> {
 
 impl WitnessArgs {
     /// `None` if there is nobody to ask.
-    pub(crate) fn asking(&self, cert: &LogCert, default: TooFew) -> Outcome<Option<Asking>> {
+    pub(crate) fn asking(
+        &self,
+        cert: &LogCert,
+        default: TooFew,
+    ) -> Outcome<Option<WitnessRequests>> {
         let mut own = Vec::new();
         if let Some(path) = &self.witness_policy {
             own.push(vouch_tree_client::read_policy(path)?);
@@ -90,7 +94,7 @@ impl WitnessArgs {
             own.push(policy.map_err(|error| Failure::usage("--witness", error))?);
         }
         let urls = self.witness.iter().filter(|one| one.key.is_none()).map(|one| one.url.clone());
-        let asking = Asking {
+        let asking = WitnessRequests {
             own,
             urls: urls.collect(),
             wait: self.witness_wait,
@@ -117,7 +121,7 @@ impl WitnessArgs {
     }
 
     /// For publications: the log's keys ask witnesses, if there are any.
-    pub(crate) fn attach(&self, log: Option<LogPublisher>) -> Outcome<Attached> {
+    pub(crate) fn attach(&self, log: Option<LogPublisher>) -> Outcome<LogAndWitnesses> {
         let Some(log) = log else {
             return match self.witness.is_empty() && self.witness_policy.is_none() {
                 true => Ok((None, None)),
@@ -157,10 +161,10 @@ pub(crate) fn warn_of_failures(cosigning: &Cosigning) {
 }
 
 /// The log that a publication extends, and the witnesses that it asks.
-pub(crate) type Attached = (Option<Arc<LogPublisher>>, Option<Arc<Asking>>);
+pub(crate) type LogAndWitnesses = (Option<Arc<LogPublisher>>, Option<Arc<WitnessRequests>>);
 
 /// The witnesses that a command asks, and their last answers.
-pub(crate) struct Asking {
+pub(crate) struct WitnessRequests {
     /// Of the command line.
     own: Vec<Policy>,
     /// Of witnesses whose keys are in a policy.
@@ -170,7 +174,7 @@ pub(crate) struct Asking {
     result: Mutex<Option<Cosigning>>,
 }
 
-impl Asking {
+impl WitnessRequests {
     fn policies<'a>(&'a self, cert: &'a LogCert) -> impl Iterator<Item = &'a Policy> {
         self.own.iter().chain(cert.policy().map(|demanded| demanded.policy()))
     }
@@ -207,7 +211,7 @@ impl Asking {
             wait: self.wait,
             now: when::now_s,
         }
-        .send(|old| pending.consistency_proof(old).map_err(|error| error.to_string()));
+        .send(|old| pending.consistency_proof(old));
         warn_of_failures(&cosigning);
         let checkpoint = cosigning.checkpoint.clone();
         let is_visible = cosigning.shortfall.is_none() || self.too_few == TooFew::Publish;

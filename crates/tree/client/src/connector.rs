@@ -15,12 +15,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A replica within the process, which needs no stream. Its data is verified like a remote one's.
 pub trait LocalReplica: Send + Sync {
-    /// XDR results of a call other than GETDATA. An error is text for a log.
+    /// XDR results of a call other than GETDATA.
     fn call<'a>(
         &'a self,
         procedure: Procedure,
         args: &'a [u8],
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>>;
+    ) -> BoxFuture<'a, Result<Vec<u8>, TransportError>>;
 
     /// Passes the frames of a GETDATA call to `take` as they arrive, in the order of their handles;
     /// `None`: no such frame.
@@ -28,11 +28,14 @@ pub trait LocalReplica: Send + Sync {
         &'a self,
         args: &'a GetDataArgs,
         take: &'a mut TakeFrame<'_>,
-    ) -> BoxFuture<'a, Result<(), String>>;
+    ) -> BoxFuture<'a, Result<(), TransportError>>;
 
     /// Bytes received so far: shows whether a slow replica makes progress.
     fn received(&self) -> u64;
 }
+
+/// An error of a way to replicas. The client logs it and tries another replica.
+pub type TransportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Takes one result of a GETDATA call; returns `false` if the frame has another hash.
 pub type TakeFrame<'a> = dyn FnMut(Option<Bytes>) -> bool + Send + 'a;

@@ -91,7 +91,7 @@ mod witnesses; // Cosignatures of witnesses for the head of a log.
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
-pub use connector::{Connector, Link, LocalReplica, Stream, TakeFrame};
+pub use connector::{Connector, Link, LocalReplica, Stream, TakeFrame, TransportError};
 pub use directory::{Entry, Listing, Position};
 pub use disk_cache::DiskCacheOptions;
 pub use error::{Error, ErrorClass, Result};
@@ -119,4 +119,6 @@ pub use revision::{
 };
 pub use tree::Tree;
 pub use vouch_log::evidence::Witnessing;
-pub use witnesses::{CosignRequest, Cosigning, Objection, WitnessFailure, WitnessTarget};
+pub use witnesses::{
+    CosignRequest, Cosigning, Objection, ShownHeadError, WitnessFailure, WitnessTarget,
+};

@@ -15,7 +15,7 @@ use vouch_tree_store::{Database, FrameSource, Snapshot};
 use vouch_xdr::Xdr;
 
 use crate::Error;
-use crate::connector::{Connector, Link, LocalReplica, TakeFrame};
+use crate::connector::{Connector, Link, LocalReplica, TakeFrame, TransportError};
 
 /// Connects every host name to one database directory. A refresh finds later publications.
 pub struct LocalConnector {
@@ -71,14 +71,13 @@ impl LocalReplica for LocalDatabase {
         &'a self,
         procedure: Procedure,
         args: &'a [u8],
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Vec<u8>, TransportError>> {
         let (database, args) = (Arc::clone(&self.database), args.to_vec());
         async move {
             match procedure {
                 Procedure::Null | Procedure::GetData => Ok(Vec::new()),
                 Procedure::GetFsinfo => {
-                    let asked =
-                        GetFsinfoArgs::from_xdr(&args).map_err(|error| error.to_string())?;
+                    let asked = GetFsinfoArgs::from_xdr(&args)?;
                     blocking(move || Ok(offer(&database, &asked).to_xdr())).await
                 }
                 Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
@@ -91,16 +90,13 @@ impl LocalReplica for LocalDatabase {
         &'a self,
         args: &'a GetDataArgs,
         take: &'a mut TakeFrame<'_>,
-    ) -> BoxFuture<'a, Result<(), String>> {
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
         let (database, handles) = (Arc::clone(&self.database), args.handles.clone());
         async move {
-            let read = move || {
-                handles
-                    .iter()
-                    .map(|handle| database.get(handle).map_err(|error| error.to_string()))
-                    .collect()
+            let read = move || -> Result<Vec<_>, TransportError> {
+                handles.iter().map(|handle| Ok(database.get(handle)?)).collect()
             };
-            let frames: Vec<Option<Vec<u8>>> = blocking(read).await?;
+            let frames = blocking(read).await?;
             for frame in frames {
                 self.received.fetch_add(
                     frame.as_ref().map_or(0, |frame| frame.len() as u64),
@@ -121,9 +117,9 @@ impl LocalReplica for LocalDatabase {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, String> + Send + 'static,
-) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    work: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
+) -> Result<T, TransportError> {
+    tokio::task::spawn_blocking(work).await?
 }
 
 fn offer(database: &Snapshot, asked: &GetFsinfoArgs) -> GetFsinfoResult {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Client, Response};
 use tokio::runtime::Runtime;
-use vouch_log::checkpoint::SignedCheckpoint;
+use vouch_log::checkpoint::{CheckpointError, SignedCheckpoint};
 use vouch_log::key::VerifierKey;
 use vouch_log::merkle::{Hash, PROOF_LEN_MAX};
 use vouch_log::note::{NOTE_LEN_MAX, NoteError, NoteSignature};
@@ -121,9 +121,12 @@ pub struct CosignRequest<'a> {
 
 impl CosignRequest<'_> {
     /// Returns when all have answered, soon after the quorum, or when the time is over. `proof`: of
-    /// consistency, from a size below the checkpoint's. Its errors are text for a log.
-    pub fn send(&self, mut proof: impl FnMut(u64) -> Result<Vec<Hash>, String>) -> Cosigning {
-        self.run(false, &mut proof)
+    /// consistency, from a size below the checkpoint's.
+    pub fn send<E: std::error::Error>(
+        &self,
+        mut proof: impl FnMut(u64) -> Result<Vec<Hash>, E>,
+    ) -> Cosigning {
+        self.run(false, &mut |old| proof(old).map_err(|error| error.to_string()))
     }
 
     /// For auditors: asks all witnesses to cosign the head again, which they do only if they have
@@ -455,36 +458,66 @@ impl WitnessTarget {
         origin: &str,
         log_keys: &[VerifierKey],
         wait: Duration,
-    ) -> Result<Option<SignedCheckpoint>, String> {
+    ) -> Result<Option<SignedCheckpoint>, ShownHeadError> {
         let url = format!("{}{}", self.url, monitor_path(origin));
-        let fetched = tokio::time::timeout(wait, get(&plain_client(wait)?, &url)).await;
-        let Some(bytes) = fetched.map_err(|_| "no answer in time".to_owned())?? else {
-            return Ok(None);
+        let client = plain_client(wait).map_err(ShownHeadError::Unreachable)?;
+        let Ok(fetched) = tokio::time::timeout(wait, get(&client, &url)).await else {
+            return Err(ShownHeadError::Unreachable("no answer in time".to_owned()));
         };
-        let head = SignedCheckpoint::parse(&bytes).map_err(|error| error.to_string())?;
+        let Some(bytes) = fetched? else { return Ok(None) };
+        let head = SignedCheckpoint::parse(&bytes)?;
         if head.checkpoint().origin != origin {
-            return Err(format!("it shows a head of {:?}", head.checkpoint().origin));
+            return Err(ShownHeadError::OtherOrigin(head.checkpoint().origin.clone()));
         }
         let keys: Vec<_> = log_keys.iter().chain(&self.keys).collect();
-        let verified = head.note().verify(&keys).map_err(|error| error.to_string())?;
+        let verified = head.note().verify(&keys)?;
         let is_signed = |by: &[VerifierKey]| verified.iter().any(|found| by.contains(found.key));
         match (is_signed(log_keys), is_signed(&self.keys)) {
             (true, true) => Ok(Some(head)),
-            (false, _) => Err("the head that it shows is not signed by the log's keys".to_owned()),
-            (true, false) => Err("the head that it shows has not its cosignature".to_owned()),
+            (false, _) => Err(ShownHeadError::Unsigned),
+            (true, false) => Err(ShownHeadError::NotCosigned),
         }
     }
 }
 
-async fn get(client: &Client, url: &str) -> Result<Option<Vec<u8>>, String> {
-    let response = client.get(url).send().await.map_err(|error| chain(&error))?;
+/// The cause why a witness shows no head that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ShownHeadError {
+    /// No complete answer.
+    #[error("{0}")]
+    Unreachable(String),
+    /// A status other than those of tlog-witness.
+    #[error("it answers with status {0}")]
+    Status(u16),
+    /// Longer than a note may be.
+    #[error("its head is longer than {NOTE_LEN_MAX} bytes")]
+    TooLong,
+    /// No checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// Signatures that do not verify.
+    #[error(transparent)]
+    Note(#[from] NoteError),
+    /// The head of another log.
+    #[error("it shows a head of {0:?}")]
+    OtherOrigin(String),
+    /// None of the log's keys has signed it.
+    #[error("the head that it shows is not signed by the log's keys")]
+    Unsigned,
+    /// The witness itself has not cosigned it.
+    #[error("the head that it shows has not its cosignature")]
+    NotCosigned,
+}
+
+async fn get(client: &Client, url: &str) -> Result<Option<Vec<u8>>, ShownHeadError> {
+    let unreachable = |error: reqwest::Error| ShownHeadError::Unreachable(chain(&error));
+    let response = client.get(url).send().await.map_err(unreachable)?;
     match response.status().as_u16() {
         200 => {}
         // 405: a server with the submission prefix alone.
         404 | 405 => return Ok(None),
-        status => return Err(format!("it answers with status {status}")),
+        status => return Err(ShownHeadError::Status(status)),
     }
-    let bytes = read_body(response, NOTE_LEN_MAX).await.map_err(|error| chain(&error))?;
-    let bytes = bytes.ok_or_else(|| format!("its head is longer than {NOTE_LEN_MAX} bytes"))?;
-    Ok(Some(bytes))
+    let bytes = read_body(response, NOTE_LEN_MAX).await.map_err(unreachable)?;
+    bytes.ok_or(ShownHeadError::TooLong).map(Some)
 }

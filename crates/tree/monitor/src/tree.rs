@@ -84,7 +84,7 @@ const NAMED_ENTRIES_MAX: u64 = 256;
 pub type Sink = dyn Fn(&Event) -> io::Result<()> + Send + Sync;
 
 /// The head of a log at one replica.
-struct Sighting<'a> {
+struct ReplicaHead<'a> {
     offer: &'a Offer,
     evidence: &'a LogEvidence,
     now: u64,
@@ -112,7 +112,7 @@ fn tell(sink: &Sink, event: &Event) -> Result<()> {
     sink(event).map_err(written)
 }
 
-/// The same for each sight of this head.
+/// The same for each head of this head.
 fn head_id(evidence: &LogEvidence) -> Vec<u8> {
     let head = evidence.proof.checkpoint.checkpoint();
     [&head.size.to_be_bytes()[..], &head.root.0].concat()
@@ -247,7 +247,7 @@ impl TreeMonitor {
         sink: &Sink,
     ) -> std::result::Result<(), Fault> {
         let Some(evidence) = &offer.evidence else { return Ok(()) };
-        let seen = Sighting { offer, evidence, now, sink };
+        let seen = ReplicaHead { offer, evidence, now, sink };
         let theirs = evidence.proof.checkpoint.checkpoint();
         let ours = self.log.checkpoint()?;
         let remote = RemoteLog { files: &offer.files, time_max: self.options.time_max };
@@ -312,10 +312,10 @@ impl TreeMonitor {
     /// Reports the new entries, and adds them to the copy.
     fn continue_copy(
         &mut self,
-        seen: &Sighting<'_>,
+        seen: &ReplicaHead<'_>,
         mut remote: LogReader<RemoteLog<'_>>,
     ) -> std::result::Result<(), Fault> {
-        let Sighting { offer, evidence, now, sink } = *seen;
+        let ReplicaHead { offer, evidence, now, sink } = *seen;
         let known = self.options.expected.is_some().then_some(true);
         let (tree, hostid) = (self.options.name.to_string(), *self.options.name.hostid());
         let mut copy = self.log.append()?;
@@ -361,7 +361,7 @@ impl TreeMonitor {
 
     fn report_split(
         &self,
-        seen: &Sighting<'_>,
+        seen: &ReplicaHead<'_>,
         ours: &SignedCheckpoint,
         other: Option<(u64, LogReader<RemoteLog<'_>>)>,
         expected: Option<&mut Expected>,
@@ -395,7 +395,7 @@ impl TreeMonitor {
     /// Reports entries from `begin` on that the publisher does not know, and returns them as files.
     fn named_entries<S: TileSource>(
         &self,
-        seen: &Sighting<'_>,
+        seen: &ReplicaHead<'_>,
         remote: &mut LogReader<S>,
         begin: u64,
         mut expected: Option<&mut Expected>,
@@ -522,11 +522,11 @@ impl TreeMonitor {
     fn raise_about(
         &self,
         kind: AlarmKind,
-        seen: &Sighting<'_>,
+        seen: &ReplicaHead<'_>,
         mut files: Vec<(String, Vec<u8>)>,
         text: String,
     ) -> std::result::Result<(), Fault> {
-        let Sighting { offer, evidence, now, sink } = *seen;
+        let ReplicaHead { offer, evidence, now, sink } = *seen;
         let checkpoint = &evidence.proof.checkpoint;
         files.push(("theirs.checkpoint".to_owned(), checkpoint.to_text().into_bytes()));
         files.push(("theirs.evidence".to_owned(), evidence.to_xdr()));

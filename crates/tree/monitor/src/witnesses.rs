@@ -24,11 +24,11 @@ const HIDDEN_S_MAX: u64 = 60;
 pub(crate) struct WitnessAnswers {
     pub(crate) asked: usize,
     pub(crate) failures: Vec<String>,
-    sights: Vec<Sight>,
+    witnessed: Vec<WitnessedHead>,
 }
 
 /// Entries that only a witness knows, or another history of the log.
-struct Sight {
+struct WitnessedHead {
     target: WitnessTarget,
     known: Known,
 }
@@ -40,7 +40,7 @@ enum Known {
     Said(Objection),
 }
 
-impl Sight {
+impl WitnessedHead {
     fn size(&self) -> u64 {
         match &self.known {
             Known::Head(head) => head.checkpoint().size,
@@ -68,9 +68,11 @@ impl TreeMonitor {
         let mut silent = Vec::new();
         for (target, answer) in targets.into_iter().zip(answers) {
             match answer {
-                Ok(Some(head)) => found.sights.push(Sight { target, known: Known::Head(head) }),
+                Ok(Some(head)) => {
+                    found.witnessed.push(WitnessedHead { target, known: Known::Head(head) })
+                }
                 Ok(None) => silent.push(target),
-                Err(why) => found.fail(&target, &why),
+                Err(error) => found.fail(&target, &error.to_string()),
             }
         }
         if !silent.is_empty() {
@@ -86,7 +88,7 @@ impl TreeMonitor {
     /// True if a witness knows more entries than our copy has.
     pub(crate) fn is_behind(&self, answers: &WitnessAnswers) -> Result<bool> {
         let size = self.log.checkpoint()?.map_or(0, |ours| ours.checkpoint().size);
-        Ok(answers.sights.iter().any(|sight| sight.size() > size))
+        Ok(answers.witnessed.iter().any(|head| head.size() > size))
     }
 
     /// After the replicas were asked again.
@@ -104,36 +106,36 @@ impl TreeMonitor {
         // A revision is in the publisher's database before a witness sees it.
         let mut expected = path.map(|path| Expected::open(&path, &hostid)).transpose()?;
         let mut hidden = Vec::new();
-        for sight in &answers.sights {
-            let root = match &sight.known {
+        for head in &answers.witnessed {
+            let root = match &head.known {
                 Known::Head(head) => Some(head.checkpoint().root),
                 Known::Said(_) => None,
             };
-            if sight.size() <= size {
-                self.check_history(sight, &ours, &cert, now, sink)?;
+            if head.size() <= size {
+                self.check_history(head, &ours, &cert, now, sink)?;
                 continue;
             }
             let is_known = match &mut expected {
-                Some(expected) => expected.has_shown(sight.size(), root)?,
+                Some(expected) => expected.has_shown(head.size(), root)?,
                 None => false,
             };
             if !is_known {
-                hidden.push(sight);
+                hidden.push(head);
             }
         }
         let begun = self.state.record.hidden.filter(|(hidden, _)| *hidden > size);
-        let first = hidden.iter().map(|sight| sight.size()).min();
+        let first = hidden.iter().map(|head| head.size()).min();
         self.state.record.hidden = first.map(|first| begun.unwrap_or((first, now)));
         self.state.save()?;
         let since = self.state.record.hidden.map_or(now, |(_, since)| since);
         if expected.is_some() || now.saturating_sub(since) >= HIDDEN_S_MAX {
-            for sight in hidden {
+            for head in hidden {
                 let text = format!(
                     "has cosigned {} entries of the log, and no replica shows more than {size}",
-                    sight.size()
+                    head.size()
                 );
-                let files = evidence_files(sight, &ours, &cert, self.state.evidence());
-                self.raise_about_witness(AlarmKind::HiddenHead, sight, files, &text, now, sink)?;
+                let files = evidence_files(head, &ours, &cert, self.state.evidence());
+                self.raise_about_witness(AlarmKind::HiddenHead, head, files, &text, now, sink)?;
             }
         }
         Ok(())
@@ -142,14 +144,14 @@ impl TreeMonitor {
     /// A head that is no longer than our copy must be one of its beginnings.
     fn check_history(
         &self,
-        sight: &Sight,
+        head: &WitnessedHead,
         ours: &SignedCheckpoint,
         cert: &LogCert,
         now: u64,
         sink: &Sink,
     ) -> Result<()> {
-        let mut files = evidence_files(sight, ours, cert, self.state.evidence());
-        let text = match &sight.known {
+        let mut files = evidence_files(head, ours, cert, self.state.evidence());
+        let text = match &head.known {
             Known::Head(theirs) => {
                 let theirs = theirs.checkpoint();
                 let mut copy = self.log.open(ours)?;
@@ -170,20 +172,20 @@ impl TreeMonitor {
                 ours.checkpoint().size
             ),
         };
-        self.raise_about_witness(AlarmKind::SplitView, sight, files, &text, now, sink)
+        self.raise_about_witness(AlarmKind::SplitView, head, files, &text, now, sink)
     }
 
     /// One alarm of each kind for each witness.
     fn raise_about_witness(
         &self,
         kind: AlarmKind,
-        sight: &Sight,
+        head: &WitnessedHead,
         files: Vec<(String, Vec<u8>)>,
         what: &str,
         now: u64,
         sink: &Sink,
     ) -> Result<()> {
-        let WitnessTarget { name, url, .. } = &sight.target;
+        let WitnessTarget { name, url, .. } = &head.target;
         let text = format!("witness {name} ({url}) {what}");
         self.raise(kind, url.as_bytes(), &files, text, now, sink)
     }
@@ -215,7 +217,8 @@ impl WitnessAnswers {
             let Some(target) = target else { continue };
             match failure.objection {
                 Some(said) => {
-                    self.sights.push(Sight { target: target.clone(), known: Known::Said(said) });
+                    self.witnessed
+                        .push(WitnessedHead { target: target.clone(), known: Known::Said(said) });
                 }
                 None => self.fail(target, &failure.why),
             }
@@ -225,14 +228,14 @@ impl WitnessAnswers {
 
 /// Both heads, as `vouch verify --fork` takes them.
 fn evidence_files(
-    sight: &Sight,
+    head: &WitnessedHead,
     ours: &SignedCheckpoint,
     cert: &LogCert,
     known: Option<Vec<u8>>,
 ) -> Vec<(String, Vec<u8>)> {
     let mut files = vec![("ours.checkpoint".to_owned(), ours.to_text().into_bytes())];
     files.extend(known.map(|bytes| ("ours.evidence".to_owned(), bytes)));
-    if let Known::Head(theirs) = &sight.known {
+    if let Known::Head(theirs) = &head.known {
         let (checkpoint, cert) = (theirs.clone(), cert.clone());
         let proof = TlogProof { extra: None, index: 0, hashes: Vec::new(), checkpoint };
         files.push(("theirs.checkpoint".to_owned(), theirs.to_text().into_bytes()));

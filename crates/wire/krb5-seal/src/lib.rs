@@ -54,7 +54,7 @@ mod wipe;
 mod tests;
 
 pub use enctype::{Enctype, UnknownEnctype};
-pub use kernels::Kernels;
+pub use kernels::{ChooseError, Kernels};
 pub use keys::{ContextKeys, KeyLengthError, Role};
 pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many};
 pub use open::{OpenJob, Opened, open_many, open_many_with};

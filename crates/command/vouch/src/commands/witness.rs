@@ -7,7 +7,7 @@ use vouch_tree_store::{Database, WriteOptions, Writer};
 
 use crate::cli::Global;
 use crate::exit::{Failure, Outcome};
-use crate::witness_options::{Asking, TooFew, WitnessArgs, visibility};
+use crate::witness_options::{TooFew, WitnessArgs, WitnessRequests, visibility};
 use crate::{output, when};
 
 /// Ask witnesses to cosign the newest revision of a database.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     asking.check(head.revision)
 }
 
-fn asking(args: &Args, writer: &Writer) -> Outcome<Option<Asking>> {
+fn asking(args: &Args, writer: &Writer) -> Outcome<Option<WitnessRequests>> {
     let waiting = writer.pending()?.and_then(|pending| pending.revision.evidence);
     let Some(evidence) = waiting.map_or_else(|| writer.evidence(), |found| Ok(Some(*found)))?
     else {
@@ -93,7 +93,7 @@ struct Missing {
 }
 
 impl Report {
-    fn new(head: &CosignedHead, asking: &Asking) -> Report {
+    fn new(head: &CosignedHead, asking: &WitnessRequests) -> Report {
         let missing = asking.result().map_or_else(Vec::new, |result| result.failures);
         let (cosigned, quorum_time) = asking.cosigned(&head.evidence);
         let cosigned =

@@ -18,8 +18,8 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{COMPANIONS_MAX, GetDataArgs, Procedure};
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{
-    Client, ClientOptions, Clock, Connector, Link, LocalConnector, LocalReplica, TakeFrame, Tree,
-    TreeOptions,
+    Client, ClientOptions, Clock, Connector, Link, LocalConnector, LocalReplica, TakeFrame,
+    TransportError, Tree, TreeOptions,
 };
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, WriteOptions};
@@ -51,7 +51,7 @@ struct Gate {
 struct Network(Arc<Gate>);
 
 impl Gate {
-    fn replica(&self) -> std::result::Result<Arc<dyn LocalReplica>, String> {
+    fn replica(&self) -> std::result::Result<Arc<dyn LocalReplica>, TransportError> {
         if !self.is_up.load(Ordering::SeqCst) {
             return Err("down".into());
         }
@@ -59,9 +59,7 @@ impl Gate {
         if let Some((_, replica)) = open.as_ref().filter(|(opened, _)| *opened == epoch) {
             return Ok(Arc::clone(replica));
         }
-        let replica = LocalConnector::open(&self.database.lock())
-            .map_err(|error| error.to_string())?
-            .replica();
+        let replica = LocalConnector::open(&self.database.lock())?.replica();
         *open = Some((epoch, Arc::clone(&replica)));
         Ok(replica)
     }
@@ -72,7 +70,7 @@ impl LocalReplica for Gate {
         &'a self,
         procedure: Procedure,
         args: &'a [u8],
-    ) -> BoxFuture<'a, std::result::Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, std::result::Result<Vec<u8>, TransportError>> {
         Box::pin(async move { self.replica()?.call(procedure, args).await })
     }
 
@@ -80,7 +78,7 @@ impl LocalReplica for Gate {
         &'a self,
         args: &'a GetDataArgs,
         take: &'a mut TakeFrame<'_>,
-    ) -> BoxFuture<'a, std::result::Result<(), String>> {
+    ) -> BoxFuture<'a, std::result::Result<(), TransportError>> {
         Box::pin(async move { self.replica()?.data(args, take).await })
     }
 

@@ -16,7 +16,7 @@ use vouch_xdr::Xdr;
 
 use super::fetch::{FetchError, Fetcher};
 use super::slices::Slices;
-use crate::connector::{LocalReplica, TakeFrame};
+use crate::connector::{LocalReplica, TakeFrame, TransportError};
 
 pub(super) struct HttpDatabase {
     fetcher: Arc<Fetcher>,
@@ -260,15 +260,11 @@ impl LocalReplica for HttpDatabase {
         &'a self,
         procedure: Procedure,
         args: &'a [u8],
-    ) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+    ) -> BoxFuture<'a, Result<Vec<u8>, TransportError>> {
         async move {
             match procedure {
                 Procedure::Null | Procedure::GetData => Ok(Vec::new()),
-                Procedure::GetFsinfo => {
-                    let arguments =
-                        GetFsinfoArgs::from_xdr(args).map_err(|error| error.to_string())?;
-                    self.offer(&arguments).await.map_err(|error| error.to_string())
-                }
+                Procedure::GetFsinfo => Ok(self.offer(&GetFsinfoArgs::from_xdr(args)?).await?),
                 Procedure::PutStatement => Ok(PutStatementResult::NotAccepted.to_xdr()),
             }
         }
@@ -279,9 +275,8 @@ impl LocalReplica for HttpDatabase {
         &'a self,
         args: &'a GetDataArgs,
         take: &'a mut TakeFrame<'_>,
-    ) -> BoxFuture<'a, Result<(), String>> {
-        async move { self.deliver(&args.handles, take).await.map_err(|error| error.to_string()) }
-            .boxed()
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        async move { Ok(self.deliver(&args.handles, take).await?) }.boxed()
     }
 
     fn received(&self) -> u64 {

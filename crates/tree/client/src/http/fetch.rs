@@ -19,6 +19,7 @@ use super::proxy_script::{self, ProxyScript};
 use super::transport::{HttpRequest, HttpResponse, HttpTransport, Network};
 use super::url::without_userinfo;
 use crate::clock::Clock;
+use crate::connector::TransportError;
 use crate::{Error, Result};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -323,15 +324,15 @@ impl Fetcher {
         route: &Route,
         request: HttpRequest,
         routes_left: usize,
-    ) -> std::result::Result<HttpResponse, String> {
+    ) -> std::result::Result<HttpResponse, TransportError> {
         let answer = route.transport.get(request);
         if routes_left == 0 {
             return answer.await;
         }
         let limit = (self.timeout / (routes_left as u32 + 1)).min(ANSWER_TIME_MAX);
-        timeout(limit, answer)
-            .await
-            .unwrap_or_else(|_| Err(format!("no answer within {:.1} s", limit.as_secs_f32())))
+        timeout(limit, answer).await.unwrap_or_else(|_| {
+            Err(format!("no answer within {:.1} s", limit.as_secs_f32()).into())
+        })
     }
 
     /// `query`: changes each second, so that no cache answers with an old date.
@@ -457,7 +458,7 @@ fn is_from_proxy(status: StatusCode) -> bool {
 }
 
 enum ReadError {
-    Broken(String),
+    Broken(TransportError),
     Answer(FetchError),
     OtherFile,
 }

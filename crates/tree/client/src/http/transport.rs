@@ -11,6 +11,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Proxy, Url};
 
 use super::environment_proxies::EnvironmentProxies;
+use crate::connector::TransportError;
 use crate::{Error, ReplicaTls};
 
 /// A GET request.
@@ -32,15 +33,14 @@ pub struct HttpResponse {
     pub range_start: Option<u64>,
     /// The server's clock in seconds since 1970, from `Date`.
     pub date: Option<u64>,
-    /// Errors are text for a log.
-    pub body: BoxStream<'static, Result<Bytes, String>>,
+    /// Ends with its first error.
+    pub body: BoxStream<'static, Result<Bytes, TransportError>>,
 }
 
 /// Sends requests by one route: directly or through one proxy.
 pub trait HttpTransport: Send + Sync + 'static {
-    /// Ends when the header has arrived. Limits connection attempts and pauses. Errors are text for
-    /// a log.
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>>;
+    /// Ends when the header has arrived. Limits connection attempts and pauses.
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>>;
 }
 
 /// HTTP/1.1 and HTTP/2 over TCP and TLS.
@@ -132,7 +132,7 @@ impl Network {
 }
 
 impl HttpTransport for Network {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let host = request.url.host_str().unwrap_or_default().to_owned();
             let mut builder = self.client.get(request.url);

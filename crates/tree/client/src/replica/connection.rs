@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use vouch_tree::protocol::{GetDataArgs, Procedure};
 
 use super::stream_connection::StreamConnection;
-use crate::connector::{Link, LocalReplica, TakeFrame};
+use crate::connector::{Link, LocalReplica, TakeFrame, TransportError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
@@ -114,7 +114,7 @@ impl LocalConnection {
 
     async fn until_closed<T>(
         &self,
-        call: impl Future<Output = Result<T, String>>,
+        call: impl Future<Output = Result<T, TransportError>>,
     ) -> Result<T, CallFailure> {
         let closed = self.closed.notified();
         let failure = || CallFailure::Closed(self.reason.lock().clone());
@@ -123,7 +123,7 @@ impl LocalConnection {
         }
         tokio::select! {
             biased;
-            result = call => result.map_err(CallFailure::Declined),
+            result = call => result.map_err(|error| CallFailure::Declined(error.to_string())),
             () = closed => Err(failure()),
         }
     }

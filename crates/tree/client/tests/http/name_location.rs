@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use vouch_tree::TreeName;
 use vouch_tree_client::{
     Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    TreeOptions,
+    TransportError, TreeOptions,
 };
 
 use crate::seeded_lies::{Files, files_of, response};
@@ -18,7 +18,7 @@ struct WebHost {
 }
 
 impl HttpTransport for WebHost {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let mut url = request.url;
             url.set_query(None);

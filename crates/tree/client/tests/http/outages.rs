@@ -8,7 +8,9 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use vouch_tree_client::{ErrorClass, HttpRequest, HttpResponse, HttpTransport, VerifyEvent};
+use vouch_tree_client::{
+    ErrorClass, HttpRequest, HttpResponse, HttpTransport, TransportError, VerifyEvent,
+};
 
 use crate::Site;
 use crate::seeded_lies::{Files, files_of, response};
@@ -47,7 +49,7 @@ impl Store {
 }
 
 impl HttpTransport for Store {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let is_away = self.away_until.lock().is_some_and(|until| Instant::now() < until);
             let Some(whole) = self.files.get(request.url.path().trim_start_matches('/')) else {
@@ -62,12 +64,12 @@ impl HttpTransport for Store {
             );
             match self.outage {
                 _ if !is_away => Ok(right),
-                Outage::Fails(why) => Err(why.to_owned()),
+                Outage::Fails(why) => Err(why.into()),
                 Outage::Answers(status) => {
                     Ok(response(status, None, Bytes::from_static(b"<html>try again</html>")))
                 }
                 Outage::ResetsBody => Ok(HttpResponse {
-                    body: stream::iter([Err("Connection reset by peer (os error 104)".to_owned())])
+                    body: stream::iter([Err("Connection reset by peer (os error 104)".into())])
                         .boxed(),
                     ..right
                 }),

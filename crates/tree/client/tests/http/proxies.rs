@@ -8,7 +8,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use parking_lot::Mutex;
 use vouch_tree_client::{
     Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    Tree, TreeOptions,
+    TransportError, Tree, TreeOptions,
 };
 
 use crate::seeded_lies::{Files, files_of, response};
@@ -31,10 +31,10 @@ struct Proxy {
 }
 
 impl HttpTransport for Proxy {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             if self.name == "http://first:1" && self.proxies.first_is_down.load(Ordering::SeqCst) {
-                return Err("connection refused".to_owned());
+                return Err("connection refused".into());
             }
             if self.name == "http://first:1" && self.proxies.first_is_silent.load(Ordering::SeqCst)
             {
@@ -60,7 +60,7 @@ impl HttpTransport for Proxy {
                 let mut half = response.body.try_collect::<Vec<_>>().await?.concat();
                 half.truncate(half.len() / 2);
                 response.body =
-                    stream::iter([Ok(half.into()), Err("connection reset".to_owned())]).boxed();
+                    stream::iter([Ok(half.into()), Err("connection reset".into())]).boxed();
             }
             Ok(response)
         }

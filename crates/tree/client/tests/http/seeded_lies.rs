@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use vouch_tree_client::{
     Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    TreeOptions,
+    TransportError, TreeOptions,
 };
 
 use crate::{FILES, Site, content, read_all, wrong_slices};
@@ -96,7 +96,7 @@ impl LyingStore {
         *self.poisoned.lock().entry((request.url.to_string(), request.range.clone())).or_insert(new)
     }
 
-    async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, String> {
+    async fn answer(&self, request: HttpRequest) -> Result<HttpResponse, TransportError> {
         let lie = self.lie(&request);
         let whole = match lie {
             Some(Lie::OldHead) => Some(&self.old_manifest),
@@ -160,7 +160,7 @@ impl LyingStore {
                 body.truncate(body.len() / 2);
                 let rest = stream::once(async move {
                     sleep(pause).await;
-                    Err("the connection broke".to_owned())
+                    Err("the connection broke".into())
                 });
                 return Ok(HttpResponse {
                     status,
@@ -177,7 +177,7 @@ impl LyingStore {
 }
 
 impl HttpTransport for LyingStore {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         self.answer(request).boxed()
     }
 }

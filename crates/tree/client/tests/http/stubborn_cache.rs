@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use vouch_tree_client::{
     Client, ClientOptions, Clock, DatabaseFiles, HttpConnector, HttpOptions, HttpRequest,
-    HttpResponse, HttpTransport, TreeOptions,
+    HttpResponse, HttpTransport, TransportError, TreeOptions,
 };
 
 use crate::seeded_lies::{Files, files_of, response};
@@ -25,7 +25,7 @@ struct StubbornCache {
 }
 
 impl HttpTransport for StubbornCache {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let origin = self.origin.lock();
             let mut kept = self.kept.lock();
@@ -74,7 +74,7 @@ struct PoisonedCache {
 }
 
 impl HttpTransport for PoisonedCache {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let path = request.url.path().trim_start_matches('/').to_owned();
             let Some(whole) = self.files.get(&path) else {

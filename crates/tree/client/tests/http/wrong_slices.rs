@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use vouch_tree::Content;
 use vouch_tree_client::{
     Client, ClientOptions, HttpConnector, HttpOptions, HttpRequest, HttpResponse, HttpTransport,
-    Tree, TreeOptions,
+    TransportError, Tree, TreeOptions,
 };
 
 use crate::Site;
@@ -48,7 +48,7 @@ impl Store {
 }
 
 impl HttpTransport for Store {
-    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, request: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         async move {
             let path = request.url.path().trim_start_matches('/').to_owned();
             let Some(whole) = self.files.get(&path) else {
@@ -157,7 +157,7 @@ async fn slices_that_come_right_the_second_time_are_read() {
 struct EndlessManifest(AtomicU64);
 
 impl HttpTransport for EndlessManifest {
-    fn get(&self, _: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, String>> {
+    fn get(&self, _: HttpRequest) -> BoxFuture<'_, Result<HttpResponse, TransportError>> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let chunk = Bytes::from_static(&[0x5a; 65_536]);
         // More than the first chunk would wait for ever.

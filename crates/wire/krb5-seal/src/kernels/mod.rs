@@ -22,6 +22,22 @@ pub(crate) use interface::{
 };
 use interface::{DecryptKernel, EncryptKernel, HashKernel, StitchedKernel};
 
+/// The cause why a set of kernels was not chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChooseError {
+    /// The CPU has no set of that name.
+    #[error("this CPU has plain, {}", lower_case_names())]
+    Unknown,
+    /// Messages are being sealed with another set, or one was chosen before.
+    #[error("messages are already being sealed")]
+    InUse,
+}
+
+fn lower_case_names() -> String {
+    let names = Kernels::available().iter().skip(1).map(|kernels| kernels.name.to_lowercase());
+    names.collect::<Vec<_>>().join(", ")
+}
+
 /// Kernels for one instruction set. All sets compute the same.
 #[derive(Clone, Copy)]
 pub struct Kernels {
@@ -48,20 +64,13 @@ impl Kernels {
     /// before any message is sealed.
     ///
     /// # Errors
-    /// The CPU has no set of that name (the text lists the names), or a set is in use already.
-    pub fn choose(name: &str) -> Result<(), String> {
+    /// The CPU has no set of that name, or a set is in use already.
+    pub fn choose(name: &str) -> Result<(), ChooseError> {
         let wanted = |kernels: &&Kernels| {
             kernels.name.eq_ignore_ascii_case(name) || (kernels.name == PLAIN && name == "plain")
         };
-        let Some(kernels) = Kernels::available().iter().find(wanted) else {
-            let names: Vec<_> = Kernels::available()
-                .iter()
-                .skip(1)
-                .map(|kernels| kernels.name.to_lowercase())
-                .collect();
-            return Err(format!("this CPU has plain, {}", names.join(", ")));
-        };
-        CHOSEN.set(kernels).map_err(|_| "messages are already being sealed".to_owned())
+        let kernels = Kernels::available().iter().find(wanted).ok_or(ChooseError::Unknown)?;
+        CHOSEN.set(kernels).map_err(|_| ChooseError::InUse)
     }
 
     /// All sets that this CPU can run, slowest first.

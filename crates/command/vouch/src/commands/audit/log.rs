@@ -133,7 +133,7 @@ fn look(args: &Args, log: &mut TrailLog, policy: Option<&Policy>) -> Outcome<Row
         wait: args.witness_wait,
         now: when::now_s,
     }
-    .send(|old| log.consistency_proof(&head, old).map_err(|error| error.to_string()));
+    .send(|old| log.consistency_proof(&head, old));
     crate::witness_options::warn_of_failures(&cosigning);
     log.set_cosigned(&cosigning.checkpoint)?;
     Ok(Row { new_entries, entries, missing: cosigning.shortfall })

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use super::options::HttpOptions;
 use super::transport::{HttpRequest, HttpTransport, Network};
 use super::url::without_userinfo;
+use crate::connector::TransportError;
 use crate::{Error, Result};
 
 pub(super) const PREFIX: &str = "pac:";
@@ -114,60 +115,60 @@ impl ProxyScript {
         ways
     }
 
-    async fn run(&self, script: Arc<str>, url: Url) -> std::result::Result<Vec<String>, String> {
+    async fn run(
+        &self,
+        script: Arc<str>,
+        url: Url,
+    ) -> std::result::Result<Vec<String>, TransportError> {
         let run = tokio::task::spawn_blocking(move || engine::find_proxy(&script, &url));
         let late = || format!("no result within {} s", self.timeout.as_secs());
         // The resolver may take longer than the script's own limit.
-        let text = timeout(self.timeout, run)
-            .await
-            .map_err(|_| late())?
-            .map_err(|error| error.to_string())??;
+        let text = timeout(self.timeout, run).await.map_err(|_| late())???;
         let ways = result::parse(&text);
         if ways.is_empty() {
-            Err(format!("{:?} names no proxy", text.chars().take(80).collect::<String>()))
+            Err(format!("{:?} names no proxy", text.chars().take(80).collect::<String>()).into())
         } else {
             Ok(ways)
         }
     }
 
-    async fn read(&self) -> std::result::Result<Arc<str>, String> {
+    async fn read(&self) -> std::result::Result<Arc<str>, TransportError> {
         match &self.place {
             ScriptSource::File(path) => read_file(path),
             ScriptSource::Url(url, network) => {
                 let limit = self.timeout.min(DOWNLOAD_TIME_MAX);
                 let read = timeout(limit, download(url, network)).await;
                 read.unwrap_or_else(|_| {
-                    Err(format!("no answer within {:.1} s", limit.as_secs_f32()))
+                    Err(format!("no answer within {:.1} s", limit.as_secs_f32()).into())
                 })
-                .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())))
+                .map_err(|what| format!("{}: {what}", without_userinfo(url.as_str())).into())
             }
         }
     }
 }
 
-async fn download(url: &Url, network: &Network) -> std::result::Result<Arc<str>, String> {
+async fn download(url: &Url, network: &Network) -> std::result::Result<Arc<str>, TransportError> {
     let mut response =
         network.get(HttpRequest { url: url.clone(), range: None, is_anew: false }).await?;
     if response.status != 200 {
-        return Err(format!("status {}", response.status));
+        return Err(format!("status {}", response.status).into());
     }
     let mut bytes = Vec::new();
     while let Some(chunk) = response.body.next().await.transpose()? {
         bytes.extend_from_slice(&chunk);
         if bytes.len() as u64 > SCRIPT_LEN_MAX {
-            return Err(format!("longer than {SCRIPT_LEN_MAX} bytes"));
+            return Err(format!("longer than {SCRIPT_LEN_MAX} bytes").into());
         }
     }
     String::from_utf8(bytes).map(Arc::from).map_err(|_| "it is not UTF-8".into())
 }
 
-fn read_file(path: &PathBuf) -> std::result::Result<Arc<str>, String> {
+fn read_file(path: &PathBuf) -> std::result::Result<Arc<str>, TransportError> {
     use std::io::Read as _;
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
-    file.take(SCRIPT_LEN_MAX + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    std::fs::File::open(path)?.take(SCRIPT_LEN_MAX + 1).read_to_string(&mut text)?;
     if text.len() as u64 > SCRIPT_LEN_MAX {
-        Err(format!("longer than {SCRIPT_LEN_MAX} bytes"))
+        Err(format!("longer than {SCRIPT_LEN_MAX} bytes").into())
     } else {
         Ok(text.into())
     }
