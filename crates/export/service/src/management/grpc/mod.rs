@@ -1,5 +1,5 @@
 //! The service `vouch.export.v1.Management` of `proto/vouch_export_v1.proto`: gRPC over TLS with client
-//! certificates, whose holders have roles. `script/generate-management` makes `export_v1.rs`.
+//! certificates, whose holders have roles. `script/generate-grpc` makes `export_v1.rs`.
 
 mod access;
 mod client;
