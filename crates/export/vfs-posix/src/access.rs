@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use vouch_vfs::rights::{EXECUTE, READ, WRITE};
 use vouch_vfs::{Access, FileType, Result};
 
 use crate::errno::OrError;
@@ -9,35 +10,10 @@ use crate::ffi;
 use crate::node::Node;
 use rustix::io::Errno;
 
-const READ: u8 = 4;
-const WRITE: u8 = 2;
-const EXECUTE: u8 = 1;
-
-/// Kernel bits for each right, on directories and on other files.
-const DIRECTORY: [(Access, u8); 8] = [
-    (Access::READ, READ),
-    (Access::LOOKUP, EXECUTE),
-    (Access::MODIFY, WRITE | EXECUTE),
-    (Access::EXTEND, WRITE | EXECUTE),
-    (Access::DELETE, WRITE | EXECUTE),
-    (Access::XATTR_READ, READ),
-    (Access::XATTR_WRITE, WRITE),
-    (Access::XATTR_LIST, READ),
-];
-const OTHER: [(Access, u8); 7] = [
-    (Access::READ, READ),
-    (Access::MODIFY, WRITE),
-    (Access::EXTEND, WRITE),
-    (Access::EXECUTE, EXECUTE),
-    (Access::XATTR_READ, READ),
-    (Access::XATTR_WRITE, WRITE),
-    (Access::XATTR_LIST, READ),
-];
-
 pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
-    let rules = if node.file_type == FileType::Directory { &DIRECTORY[..] } else { &OTHER };
-    let rules_of = || rules.iter().filter(|(right, _)| wanted.has(*right));
-    let all = rules_of().fold(0, |bits, rule| bits | rule.1);
+    let is_directory = node.file_type == FileType::Directory;
+    let rules = Access::rules(is_directory).iter().filter(|(right, _)| wanted.has(*right));
+    let all = rules.fold(0, |bits, rule| bits | rule.1);
     let has = if all == 0 || may(node, all)? {
         all
     } else {
@@ -49,8 +25,7 @@ pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
         }
         has
     };
-    let granted = rules_of().filter(|(_, bits)| has & bits == *bits);
-    Ok(granted.fold(Access::default(), |granted, (right, _)| granted | *right))
+    Ok(wanted.granted_by(is_directory, |bits| has & bits == bits))
 }
 
 pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
+use vouch_vfs::rights::{EXECUTE, READ};
 use vouch_vfs::{
     Access, AccessOverride, Attributes, Blocking, Caller, ChangeListener, CreateHow, Created,
     DirectoryChange, DirectoryEntry, DirectoryWatch, Error, FileId, FileSystem, FileType, Home,
@@ -126,7 +127,6 @@ impl FileSystem for PosixFs {
             return Err(Error::NotDirectory);
         }
         identity::assume(caller)?;
-        const EXECUTE: u8 = 1;
         access::require(&node, EXECUTE)?;
         self.inner.parent(&node)
     }
@@ -359,7 +359,6 @@ impl FileSystem for PosixFs {
         node.require_cached(blocking)?;
         identity::assume(caller)?;
         // Listing needs no right in the kernel.
-        const READ: u8 = 4;
         access::require(&node, READ)?;
         node.xattrs()
     }

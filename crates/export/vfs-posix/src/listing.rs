@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use vouch_vfs::rights::READ;
 use vouch_vfs::{
     Attributes, Blocking, Caller, DirectoryEntry, Error, FileId, FileType, Result, mutant,
 };
@@ -57,7 +58,6 @@ impl Inner {
     }
 
     fn stream(&self, caller: &Caller, node: &Arc<Node>, cookie: u64) -> Result<Stream> {
-        const READ: u8 = 4;
         let kept = if cookie == 0 {
             None
         } else {

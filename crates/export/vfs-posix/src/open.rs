@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 use unbuffered::{DirectFile, read_uncached};
+use vouch_vfs::rights::EXECUTE;
 use vouch_vfs::{
     AccessOverride, Advice, Attributes, Blocking, Caller, Content, Error, FileSpan, FileType,
     OpenAccess, OpenFile, ReadInto, Result, SeekTarget, Stability, SystemId, Written, mutant,
@@ -93,7 +94,6 @@ impl Inner {
         access: OpenAccess,
         access_override: AccessOverride,
     ) -> Result<bool> {
-        const EXECUTE: u8 = 1;
         Ok(access_override == AccessOverride::Proven
             || access_override == AccessOverride::Owner
                 && stat(node.as_fd()).or_error()?.stx_uid == caller.uid

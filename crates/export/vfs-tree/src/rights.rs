@@ -1,10 +1,10 @@
 //! Mode bits and ACLs of the tree, for any caller. Nobody may write.
 
 use vouch_tree::Inode;
-use vouch_vfs::{Access, Caller, Error, PosixAcl, PosixAclTag, Result};
+use vouch_vfs::rights::{Protection, WRITE};
+use vouch_vfs::{Access, Caller, Error, PosixAcl, Result};
 
-pub(crate) const READ: u8 = 4;
-pub(crate) const EXECUTE: u8 = 1;
+pub(crate) use vouch_vfs::rights::{EXECUTE, READ};
 
 pub(crate) fn check_access(
     caller: &Caller,
@@ -12,79 +12,21 @@ pub(crate) fn check_access(
     acl: &PosixAcl,
     wanted: u8,
 ) -> Result<()> {
-    let granted = if caller.uid == 0 {
-        let executable = inode.is_directory() || inode.mode & 0o111 != 0;
-        READ | if executable { EXECUTE } else { 0 }
-    } else {
-        granted(caller, inode, acl, wanted)
-    };
-    if granted & wanted == wanted { Ok(()) } else { Err(Error::Access) }
+    let Inode { uid, gid, mode, .. } = *inode;
+    let protection = Protection { uid, gid, mode, is_directory: inode.is_directory(), acl };
+    let is_granted = wanted & WRITE == 0 && protection.grants(caller, wanted);
+    if is_granted { Ok(()) } else { Err(Error::Access) }
 }
 
 pub(crate) fn access(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: Access) -> Access {
-    let rules: &[(Access, u8)] = if inode.is_directory() {
-        &[
-            (Access::READ, READ),
-            (Access::LOOKUP, EXECUTE),
-            (Access::XATTR_READ, READ),
-            (Access::XATTR_LIST, READ),
-        ]
-    } else {
-        &[
-            (Access::READ, READ),
-            (Access::EXECUTE, EXECUTE),
-            (Access::XATTR_READ, READ),
-            (Access::XATTR_LIST, READ),
-        ]
-    };
-    let has = |&&(right, bits): &&(Access, u8)| {
-        wanted.has(right) && check_access(caller, inode, acl, bits).is_ok()
-    };
-    rules.iter().filter(has).fold(Access::default(), |all, &(right, _)| all | right)
-}
-
-fn granted(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
-    let bits = |shift: u16| ((inode.mode >> shift) & 7) as u8;
-    if caller.uid == inode.uid {
-        return bits(6);
-    }
-    if !acl.entries.is_empty() {
-        return granted_by_acl(caller, inode, acl, wanted);
-    }
-    if caller.is_in(inode.gid) { bits(3) } else { bits(0) }
-}
-
-/// acl(5), for others than the owner.
-fn granted_by_acl(caller: &Caller, inode: &Inode, acl: &PosixAcl, wanted: u8) -> u8 {
-    let find = |tag: PosixAclTag| {
-        acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| entry.permissions)
-    };
-    let mask = find(PosixAclTag::Mask).unwrap_or(7);
-    if let Some(permissions) = find(PosixAclTag::User(caller.uid)) {
-        return permissions & mask;
-    }
-    let mut in_group = false;
-    for entry in &acl.entries {
-        let mine = match entry.tag {
-            PosixAclTag::GroupObject => caller.is_in(inode.gid),
-            PosixAclTag::Group(gid) => caller.is_in(gid),
-            _ => false,
-        };
-        if mine {
-            in_group = true;
-            if entry.permissions & mask & wanted == wanted {
-                return entry.permissions & mask;
-            }
-        }
-    }
-    if in_group { 0 } else { find(PosixAclTag::Other).unwrap_or(0) }
+    wanted.granted_by(inode.is_directory(), |bits| check_access(caller, inode, acl, bits).is_ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use vouch_tree::{Blob, Content};
-    use vouch_vfs::PosixAclEntry;
+    use vouch_vfs::{PosixAclEntry, PosixAclTag};
 
     fn file(mode: u16) -> Inode {
         let content = Content::Regular { blob: Blob::empty(), space: 0 };

@@ -18,6 +18,7 @@ pub mod memory;
 mod mutant;
 mod name;
 mod open_file;
+pub mod rights;
 
 pub use acl::{PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 pub use attributes::{Attributes, FileType, SetAttributes, SetTime, Time};

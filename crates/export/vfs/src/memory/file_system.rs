@@ -141,36 +141,10 @@ impl FileSystem for MemoryFs {
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
         let is_directory = inode.file_type() == FileType::Directory;
-        let rules: &[(Access, u8)] = if is_directory {
-            &[
-                (Access::READ, READ),
-                (Access::LOOKUP, EXECUTE),
-                (Access::MODIFY, WRITE | EXECUTE),
-                (Access::EXTEND, WRITE | EXECUTE),
-                (Access::DELETE, WRITE | EXECUTE),
-                (Access::XATTR_READ, READ),
-                (Access::XATTR_WRITE, WRITE),
-                (Access::XATTR_LIST, READ),
-            ]
-        } else {
-            &[
-                (Access::READ, READ),
-                (Access::MODIFY, WRITE),
-                (Access::EXTEND, WRITE),
-                (Access::EXECUTE, EXECUTE),
-                (Access::XATTR_READ, READ),
-                (Access::XATTR_WRITE, WRITE),
-                (Access::XATTR_LIST, READ),
-            ]
-        };
-        let mut granted = Access::default();
-        for &(right, bits) in rules {
-            let refused = state.read_only && bits & WRITE != 0;
-            if wanted.has(right) && !refused && rights::check_access(caller, inode, bits).is_ok() {
-                granted = granted | right;
-            }
-        }
-        Ok(granted)
+        Ok(wanted.granted_by(is_directory, |bits| {
+            let is_refused = state.read_only && bits & WRITE != 0;
+            !is_refused && rights::check_access(caller, inode, bits).is_ok()
+        }))
     }
 
     fn lookup(

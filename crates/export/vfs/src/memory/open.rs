@@ -1,6 +1,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
+
 use super::data::SIZE_MAX;
 use super::state::State;
 use super::{Call, Inner};
@@ -40,6 +42,22 @@ impl MemoryOpen {
 
     fn id(&self) -> FileId {
         self.inner.id(self.number)
+    }
+
+    /// The state, and the open to copy from into this one.
+    fn begin_copy<'a>(
+        &'a self,
+        from: &'a dyn OpenFile,
+    ) -> Result<(MutexGuard<'a, State>, &'a MemoryOpen)> {
+        self.inner.injected_fault(Call::Region, &self.id())?;
+        let from = from
+            .as_any()
+            .downcast_ref::<MemoryOpen>()
+            .filter(|from| from.is_of(&self.inner))
+            .ok_or(Error::CrossesFileSystems)?;
+        let state = self.inner.state.lock();
+        self.writing(&state)?;
+        if from.access.read { Ok((state, from)) } else { Err(Error::Access) }
     }
 
     fn writing(&self, state: &State) -> Result<()> {
@@ -202,17 +220,7 @@ impl OpenFile for MemoryOpen {
         len: u64,
     ) -> Result<u64> {
         const COPY_LEN_MAX: u64 = 1 << 20;
-        self.inner.injected_fault(Call::Region, &self.id())?;
-        let from = from
-            .as_any()
-            .downcast_ref::<MemoryOpen>()
-            .filter(|from| from.is_of(&self.inner))
-            .ok_or(Error::CrossesFileSystems)?;
-        let mut state = self.inner.state.lock();
-        self.writing(&state)?;
-        if !from.access.read {
-            return Err(Error::Access);
-        }
+        let (mut state, from) = self.begin_copy(from)?;
         let mut bytes = Vec::new();
         let len = state.get(from.number)?.data()?.read(
             from_offset,
@@ -232,17 +240,7 @@ impl OpenFile for MemoryOpen {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.inner.injected_fault(Call::Region, &self.id())?;
-        let from = from
-            .as_any()
-            .downcast_ref::<MemoryOpen>()
-            .filter(|from| from.is_of(&self.inner))
-            .ok_or(Error::CrossesFileSystems)?;
-        let mut state = self.inner.state.lock();
-        self.writing(&state)?;
-        if !from.access.read {
-            return Err(Error::Access);
-        }
+        let (mut state, from) = self.begin_copy(from)?;
         let source = state.get(from.number)?.data()?;
         let size = source.size;
         let end =
