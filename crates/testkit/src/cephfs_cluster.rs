@@ -277,13 +277,7 @@ fn dies_with_test(at: &Path, program: &str) -> Command {
 fn run(at: &Path, program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args).current_dir(at).env("CEPH_CONF", at.join("ceph.conf")).stdin(Stdio::null());
-    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    crate::succeed(&mut command)
 }
 
 fn configuration(at: &Path, address: &str, port: u16) -> String {

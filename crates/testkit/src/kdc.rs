@@ -213,7 +213,7 @@ impl Kdc {
 
     pub fn kadmin(&self, lines: &str) -> String {
         let out = self.run("kadmin.local", &["-r", self.realm], lines);
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        crate::text_of(&out)
     }
 
     pub fn ccache(&self, name: &str) -> String {
@@ -231,16 +231,7 @@ impl Kdc {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
         let mut command = self.program_as("kinit", client);
-        let out = command
-            .args(options)
-            .args(["-k", "-t", keytab, "-c", &cache, principal])
-            .output()
-            .expect("kinit is there");
-        assert!(
-            out.status.success(),
-            "kinit {principal}: {}",
-            String::from_utf8_lossy(&out.stderr)
-        );
+        crate::succeed(command.args(options).args(["-k", "-t", keytab, "-c", &cache, principal]));
         cache
     }
 

@@ -95,13 +95,43 @@ pub fn output_with(command: &mut Command, input: &str) -> Output {
     child.wait_with_output().expect("the child ends")
 }
 
+/// Runs a command that must succeed. Its standard output.
+pub fn succeed(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", text_of(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Both outputs of a command.
+pub fn text_of(output: &Output) -> String {
+    let [out, errors] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{out}{errors}")
+}
+
+/// A test of this program, for a child process.
+pub fn this_test(name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", name, "--include-ignored", "--nocapture"]).stdin(Stdio::null());
+    command
+}
+
 /// The command in a network namespace.
 pub fn in_namespace(namespace: &str, command: &Command) -> Command {
-    let mut there = Command::new("ip");
-    there.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
-    there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    there.stdin(Stdio::null());
-    there
+    run_by(&["ip", "netns", "exec", namespace], command)
+}
+
+/// The command in a mount namespace, whose mounts reach no other.
+pub fn in_own_mounts(command: &Command) -> Command {
+    run_by(&["unshare", "--mount", "--propagation", "private"], command)
+}
+
+fn run_by(wrapper: &[&str], command: &Command) -> Command {
+    let mut wrapped = Command::new(wrapper[0]);
+    wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());
+    wrapped.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    wrapped.stdin(Stdio::null());
+    wrapped
 }
 
 /// An RPC record of one fragment, without its mark.

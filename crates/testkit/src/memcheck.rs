@@ -17,7 +17,7 @@ pub fn is_in_memcheck(test: &str) -> bool {
         .args(["--exact", test, "--include-ignored", "--test-threads=1", "--nocapture"])
         .output()
         .expect("valgrind starts");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    let text = crate::text_of(&output);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
     false
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
+use vouch_testkit::succeed;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
 use vouch_vfs::{
     Blocking, Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, SetAttributes,
@@ -136,8 +137,7 @@ fn conforms_as_ordinary_user() {
         .gid(65_534)
         .current_dir("/")
         .env("TMPDIR", "/tmp");
-    let output = command.output().expect("the program starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeed(&mut command);
 }
 
 #[test]

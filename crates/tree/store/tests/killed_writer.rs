@@ -5,11 +5,11 @@ mod power_cut;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use fixtures::{database, leaf, logged, revision};
-use vouch_testkit::SplitMix64;
+use vouch_testkit::{SplitMix64, this_test};
 use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 
 const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
@@ -51,8 +51,7 @@ fn killed_writer_loses_nothing_acknowledged() {
     let mut random = SplitMix64(7);
     let mut acknowledged = 0;
     for round in 0..KILLS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_that_writes_until_killed", "--nocapture"])
+        let mut child = this_test("child_that_writes_until_killed")
             .env(CHILD, &path)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

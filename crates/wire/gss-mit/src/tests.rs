@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
@@ -16,6 +16,7 @@ use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
 use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
 use vouch_testkit::kdc::Kdc;
+use vouch_testkit::{succeed, this_test};
 
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
 const SERVICE: &str = "nfs/localhost";
@@ -31,13 +32,7 @@ fn no_ticket_key_outlives_keytab_initiator() {
     kdc.add(&["alice", SERVICE]);
     let (user, service) = (kdc.keytab("alice", &["alice"]), kdc.keytab("service", &[SERVICE]));
     let service = CString::new(service.as_os_str().as_bytes()).expect("no zero byte");
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args([
-        "--exact",
-        "tests::no_ticket_key_outlives_keytab_initiator",
-        "--include-ignored",
-        "--nocapture",
-    ]);
+    let mut command = this_test("tests::no_ticket_key_outlives_keytab_initiator");
     command
         .envs(kdc.environment("krb5"))
         .env(CHILD, &user)
@@ -160,20 +155,13 @@ fn default_keytab_follows_configuration() {
     std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n")
         .expect("a file");
     let tell = |named: Option<&str>| {
-        let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args([
-            "tests::default_keytab_follows_configuration",
-            "--exact",
-            "--include-ignored",
-            "--nocapture",
-        ]);
+        let mut child = this_test("tests::default_keytab_follows_configuration");
         child
             .env(TOLD, "1")
             .env("KRB5_CONFIG", &configuration)
             .env_remove("KRB5_KTNAME")
             .envs(named.map(|name| ("KRB5_KTNAME", name)));
-        let output = child.output().expect("the process runs");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        succeed(&mut child)
     };
     assert!(tell(None).contains("keytab <FILE:/srv/some.keytab>"));
     assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));

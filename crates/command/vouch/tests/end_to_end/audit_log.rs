@@ -335,16 +335,8 @@ fn go_tools_read_the_log_of_a_trail_and_check_proofs() {
     let site = with_trail();
     let reader = build_go_reader(&site);
     prove(&site);
-    let output = Command::new(&reader).arg("read").arg(site.path("trail/log")).output();
-    let output = output.expect("the reader runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_contains!(String::from_utf8_lossy(&output.stdout), "entries of vouch/v1/trails/");
-    let arguments = ["prove", "policy", "7.tlog-proof", "7.tlog-proof.entry"];
-    let output = Command::new(reader)
-        .args(arguments.map(|name| if name == "prove" { name.into() } else { site.path(name) }))
-        .output()
-        .expect("the reader runs");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}");
-    assert_contains!(String::from_utf8_lossy(&output.stdout), "proven");
+    let read = succeed(Command::new(&reader).arg("read").arg(site.path("trail/log")));
+    assert_contains!(read, "entries of vouch/v1/trails/");
+    let files = ["policy", "7.tlog-proof", "7.tlog-proof.entry"].map(|name| site.path(name));
+    assert_contains!(succeed(Command::new(reader).arg("prove").args(files)), "proven");
 }

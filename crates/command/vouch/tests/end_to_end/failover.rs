@@ -54,14 +54,9 @@ fn keepalived_moves_the_address_to_the_active_head() {
 /// The clients of this test live in a namespace, so the test starts itself there.
 fn run_in_network(set_up: &str) {
     let network = Network::make();
-    let mut command = Command::new("ip");
-    command
-        .args(["netns", "exec", &network.client])
-        .arg(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "failover::clients_process", "--nocapture"]);
+    let mut command = in_namespace(&network.client, &this_test("failover::clients_process"));
     command.env(CHILD, network.names()).env(SET_UP, set_up);
-    let mut child =
-        KillOnDrop(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ip(8)"));
+    let mut child = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("ip(8)"));
     let lines =
         BufReader::new(child.stdout.take().expect("piped")).lines().map(|line| line.expect("text"));
     lines.filter(|line| line.starts_with("failover")).for_each(|line| println!("{line}"));
@@ -99,9 +94,9 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
         .collect();
     let heads = Heads::start(site.clone(), network, options, !has_keepalived);
     let _killed_at_the_end = KillHeads(heads.clone());
-    let tending = {
+    let keeper = {
         let heads = heads.clone();
-        std::thread::spawn(move || heads.tend())
+        std::thread::spawn(move || heads.keep_running())
     };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let ledger = Arc::new(Ledger::default());
@@ -128,7 +123,7 @@ fn run_faults(network: Network, set_up: &str, faults: &[Fault]) {
         .map(|task| runtime.block_on(task).expect("a worker without a fault"))
         .collect();
     heads.stop();
-    tending.join().expect("the thread for the heads");
+    keeper.join().expect("the thread for the heads");
     heads.shut_down();
     let verified = site.run(["audit", "verify", "--public", public.trim(), "trail"]);
     report::print_and_assert(&site, &workers, &ledger, &injected, set_up);

@@ -5,14 +5,8 @@ use crate::prelude::*;
 const STORAGE: &[&str] = &["--root", "storage", "--runroot", "run", "--storage-driver", "overlay"];
 
 fn buildah(site: &TestSite, args: &[&str]) -> String {
-    let output = Command::new("buildah")
-        .args(STORAGE)
-        .args(args)
-        .current_dir(site.path(""))
-        .output()
-        .expect("buildah starts");
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+    let mut buildah = Command::new("buildah");
+    succeed(buildah.args(STORAGE).args(args).current_dir(site.path(""))).trim().to_owned()
 }
 
 /// Two layers: the second hides, replaces and links files of the first.

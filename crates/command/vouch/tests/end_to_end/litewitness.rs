@@ -39,10 +39,7 @@ impl Litewitness {
         let run = |program: &Path, args: &[&str]| {
             let mut command = Command::new(program);
             command.args(args).current_dir(site.path(""));
-            let output = command.env("SSH_AUTH_SOCK", site.path(file("sock"))).output();
-            let output = output.expect("the program starts");
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8(output.stdout).expect("text")
+            succeed(command.env("SSH_AUTH_SOCK", site.path(file("sock"))))
         };
         run(Path::new("ssh-keygen"), &["-q", "-t", "ed25519", "-N", "", "-f", &file("key")]);
         let mut agent = Command::new("ssh-agent");

@@ -24,9 +24,5 @@ fn trees_mount_by_mount_program_fstab_and_autofs() {
         .env("VOUCH_CONFIG", site.path("etc"))
         .env("VOUCH_STATE", site.path("state"))
         .env("LC_ALL", "C");
-    let output = command.output().expect("unshare(1)");
-    let (said, failed) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{failed}");
-    assert_eq!(said, "mount(8): ok\nautofs: ok\n", "{failed}");
+    assert_eq!(succeed(&mut command), "mount(8): ok\nautofs: ok\n");
 }

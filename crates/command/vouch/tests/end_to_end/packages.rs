@@ -23,10 +23,7 @@ fn packages_install_mount_upgrade_and_purge_in_clean_roots() {
         .args(["--kill-after", "5", "900"])
         .arg(script)
         .args([env!("CARGO_BIN_EXE_vouch"), &site.name("")]);
-    let output = command.output().expect("timeout(1)");
-    let (said, failed) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{failed}");
+    let said = succeed(&mut command);
     let time = said
         .lines()
         .find_map(|line| line.strip_suffix(" ms")?.rsplit(' ').next()?.parse::<u64>().ok());

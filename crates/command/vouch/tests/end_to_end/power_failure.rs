@@ -77,16 +77,9 @@ fn survives_power_failures(test: &str, kind: &str, options: &[&str]) {
 fn run_in_namespace(test: &str, needs: &[&str]) {
     require("root, to mount file systems", is_root());
     ["xfs_io"].iter().chain(needs).for_each(|program| require_program(program));
-    let program = std::env::current_exe().expect("a program knows its path");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private"])
-        .arg(program)
-        .args(["--exact", test, "--include-ignored", "--nocapture"])
-        .env(NAMESPACE_TEST, test);
-    let output = command.output().expect("the command runs");
-    let output_text = [output.stdout, output.stderr].concat();
-    let output_text = String::from_utf8_lossy(&output_text);
+    let mut command = in_own_mounts(&this_test(test));
+    let output = command.env(NAMESPACE_TEST, test).output().expect("the command runs");
+    let output_text = text_of(&output);
     let lines: Vec<&str> =
         output_text.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", lines.join("\n"));

@@ -19,7 +19,10 @@ pub(crate) use vouch_nfs4::Attributes;
 pub(crate) use vouch_nfs4::op::{ShareAccess, StableHow};
 pub(crate) use vouch_nfs4_client::{Client, Error};
 
-pub(crate) use vouch_testkit::{SplitMix64, assert_contains, in_namespace, noise, run, words};
+pub(crate) use vouch_testkit::{
+    SplitMix64, assert_contains, in_namespace, in_own_mounts, noise, run, succeed, text_of,
+    this_test, words,
+};
 
 pub(crate) use crate::test_site::{
     Export, KillOnDrop, Mount, Mounted, TestSite, connect, eventually, free_port, is_root, signal,

@@ -207,13 +207,8 @@ fn btrfs_snapshot_lives_as_long_as_the_publication() {
     command
         .args(["--mount", "--propagation", "private", "sh", "-c", PUBLISH_SUBVOLUME])
         .current_dir(site.path(""));
-    let output = command
-        .env("VOUCH", env!("CARGO_BIN_EXE_vouch"))
-        .env("VOUCH_CONFIG", "/dev/null")
-        .output()
-        .expect("unshare");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    let program = env!("CARGO_BIN_EXE_vouch");
+    succeed(command.env("VOUCH", program).env("VOUCH_CONFIG", "/dev/null"));
     let [one, two, three] = ["one", "two", "three"].map(|name| site.json(name));
     assert!(one["snapshot"].as_str().expect("named").starts_with("made at "), "{one}");
     // The next snapshot has other device numbers and the same files.

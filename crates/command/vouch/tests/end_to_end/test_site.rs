@@ -16,6 +16,7 @@ use vouch_oncrpc::AuthSys;
 
 pub(crate) use vouch_testkit::kill_on_drop::KillOnDrop;
 pub(crate) use vouch_testkit::{eventually, free_port, within};
+use vouch_testkit::{succeed, text_of};
 
 /// Arguments of a command: a list, or a line of words without blanks.
 pub(crate) trait Args {
@@ -183,12 +184,7 @@ impl TestSite {
     }
 
     pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
-        let output = Command::new(tool)
-            .args(args)
-            .current_dir(self.dir.path())
-            .output()
-            .expect("a tool of every system");
-        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+        succeed(Command::new(tool).args(args).current_dir(self.dir.path()));
     }
 
     pub(crate) fn seen_revision(&self) -> u64 {
@@ -205,13 +201,7 @@ impl TestSite {
 
     pub(crate) fn run_ok(&self, args: impl Args) -> String {
         let output = self.run(args);
-        assert!(
-            output.status.success(),
-            "{:?}: {}{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr),
-            String::from_utf8_lossy(&output.stdout)
-        );
+        assert!(output.status.success(), "{:?}: {}", output.status, text_of(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 

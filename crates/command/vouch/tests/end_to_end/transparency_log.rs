@@ -17,9 +17,7 @@ pub(crate) fn build_go_reader(site: &TestSite) -> PathBuf {
     ] {
         let mut go = Command::new("go");
         go.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOFLAGS", "-mod=mod"), ("GOWORK", "off")]);
-        let output = go.current_dir(&directory).args(arguments).output().expect("go runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "go {arguments:?}: {error}");
+        succeed(go.current_dir(&directory).args(arguments));
     }
     directory.join("peer")
 }
@@ -32,11 +30,7 @@ fn go_tools_read_published_log() {
     site.small_tree();
     let read = |entries: u64| {
         std::fs::copy(site.path("keys/log.pub"), site.path("db/log.pub")).expect("keys");
-        let mut go = Command::new(&reader);
-        let output = go.arg("read").arg(site.path("db/log")).output().expect("the reader runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{entries} entries: {error}");
-        let printed = String::from_utf8_lossy(&output.stdout);
+        let printed = succeed(Command::new(&reader).arg("read").arg(site.path("db/log")));
         assert!(printed.starts_with(&format!("{entries} entries of vouch/v1/log/")), "{printed}");
     };
     assert_eq!(site.publish()["log_entries"], 1);

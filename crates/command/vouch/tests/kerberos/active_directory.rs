@@ -52,15 +52,8 @@ fn run_in_namespaces(test: &str) {
     command.args(words(
         "--mount --net --uts --pid --fork --kill-child --mount-proc --propagation private",
     ));
-    command.arg(std::env::current_exe().expect("this program")).args([
-        "--exact",
-        test,
-        "--nocapture",
-    ]);
-    let out = command.env(INSIDE, "1").output().expect("unshare(1)");
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{text}");
+    let test = this_test(test);
+    succeed(command.arg(test.get_program()).args(test.get_args()).env(INSIDE, "1"));
 }
 
 fn is_inside() -> bool {

@@ -17,14 +17,6 @@ fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
     command.output().expect("the binary starts")
 }
 
-fn output_text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
 fn record(path: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).expect("the record")).expect("JSON")
 }
@@ -46,13 +38,13 @@ fn flavours_are_compared_in_one_run() {
     .concat();
     let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
     assert!(
-        !without.status.success() && output_text(&without).contains("kinit"),
+        !without.status.success() && text_of(&without).contains("kinit"),
         "{}",
-        output_text(&without)
+        text_of(&without)
     );
     let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
     let done = vouch(&kdc, &cache, &args);
-    assert!(done.status.success(), "{}\nthe server: {}", output_text(&done), export.log());
+    assert!(done.status.success(), "{}\nthe server: {}", text_of(&done), export.log());
     let record = record(&json);
     let flavours: Vec<_> = record["subjects"]
         .as_array()
@@ -113,10 +105,10 @@ fn agents_accept_requests_only_with_the_right_ticket() {
     .concat();
     let others = kdc.kinit("krb5", "other", &other_keys, "others", &[]);
     let refused = vouch(&kdc, &others, &args);
-    assert_eq!(refused.status.code(), Some(5), "{}", output_text(&refused));
-    assert!(output_text(&refused).contains(&port), "{}", output_text(&refused));
+    assert_eq!(refused.status.code(), Some(5), "{}", text_of(&refused));
+    assert!(text_of(&refused).contains(&port), "{}", text_of(&refused));
     let done = vouch(&kdc, &cache, &args);
-    assert!(done.status.success(), "{}\nthe server: {}", output_text(&done), export.log());
+    assert!(done.status.success(), "{}\nthe server: {}", text_of(&done), export.log());
     for result in record(&json)["results"].as_array().expect("results") {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");

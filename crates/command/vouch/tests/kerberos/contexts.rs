@@ -2,7 +2,8 @@
 //! encryption types. For each refusal the server logs one line with client, principal and cure.
 
 use std::io::{Read as _, Write as _};
-use vouch_testkit::assert_contains;
+use std::path::Path;
+use vouch_testkit::{assert_contains, words};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
@@ -30,31 +31,14 @@ fn realm() -> Kdc {
 
 fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
     let cache = kdc.kinit(client, "alice", &kdc.path("keytabs/alice"), name, options);
-    let out = kdc
-        .program_as("kvno", client)
-        .env("KRB5CCNAME", &cache)
-        .arg(SERVICE)
-        .output()
-        .expect("kvno(1)");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    succeed(kdc.program_as("kvno", client).env("KRB5CCNAME", &cache).arg(SERVICE));
     cache
 }
 
 fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) -> (bool, String) {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args(["--exact", "contexts::client_process", "--nocapture"])
-        .envs(kdc.environment(client))
-        .env("KRB5CCNAME", cache);
-    let out = command
-        .env(PORT, port.to_string())
-        .env(TARGET, target)
-        .stdin(Stdio::null())
-        .output()
-        .expect("this program starts");
-    let output_text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{output_text}");
+    let mut command = this_test("contexts::client_process");
+    command.envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    let output_text = succeed(command.env(PORT, port.to_string()).env(TARGET, target));
     assert_ne!(output_text.contains(ACCEPTED), output_text.contains(REFUSED), "{output_text}");
     (output_text.contains(ACCEPTED), output_text)
 }
@@ -284,9 +268,7 @@ fn renewed_ticket_outlives_the_first_one() {
     let end = Instant::now() + Duration::from_secs(90);
     while try_context(&kdc, "krb5", &first, "nfs@localhost", export.address.port()).0 {
         assert!(Instant::now() < end, "the first ticket does not end");
-        let renewed =
-            kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]).output().expect("kinit(1)");
-        assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+        succeed(kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]));
         assert_accepted(&kdc, &cache, "nfs@localhost", &export);
         std::thread::sleep(Duration::from_secs(2));
     }
@@ -454,4 +436,25 @@ fn unusable_keytab_ends_the_start_with_its_code() {
             "{keytab}: {output_text}"
         );
     }
+}
+
+#[test]
+#[ignore = "needs a KDC"]
+fn check_names_a_keytab_without_the_key() {
+    let kdc = Kdc::start();
+    kdc.add(&["host/server.vouch.test", "nfs/server.vouch.test"]);
+    let check = |keytab: &Path| {
+        let mut command = kdc.program_as(env!("CARGO_BIN_EXE_vouch"), "krb5");
+        let home = keytab.parent().unwrap();
+        command
+            .env("HOME", home)
+            .env("VOUCH_RUNTIME_DIR", home)
+            .args(words("check --json --no-cache --state"));
+        command.arg(home.join("no-state")).arg("--keytab").arg(keytab);
+        text_of(&command.output().expect("the binary starts"))
+    };
+    let text = check(&kdc.keytab("without", &["host/server.vouch.test"]));
+    assert!(text.contains("\"keytab-without-key\"") && text.contains("ktadd"), "{text}");
+    let text = check(&kdc.keytab("with", &["nfs/server.vouch.test"]));
+    assert_contains!(text, "has a key of the service nfs"; "keytab-without-key");
 }

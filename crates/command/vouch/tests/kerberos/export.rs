@@ -176,14 +176,9 @@ impl Export {
     pub(crate) fn reload(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
-        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        let output_text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
-        assert!(out.status.success(), "{output_text}");
-        output_text
+        let out = command.output().expect("the binary starts");
+        assert!(out.status.success(), "{}", text_of(&out));
+        text_of(&out)
     }
 
     /// What `vouch check` says of the export.
@@ -195,8 +190,7 @@ impl Export {
             .arg(path("state"))
             .env("HOME", self.directory.path())
             .env("VOUCH_RUNTIME_DIR", path("runtime"));
-        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&command.output().expect("the binary starts"))
     }
 
     pub(crate) fn metric(&self, name: &str) -> f64 {

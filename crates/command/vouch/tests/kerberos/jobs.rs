@@ -7,9 +7,9 @@ mod site;
 mod slurm;
 
 use std::net::SocketAddr;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use vouch_testkit::{assert_contains, within, words};
+use vouch_testkit::{assert_contains, text_of, this_test, within, words};
 
 use vouch_nfs4::Attributes;
 use vouch_nfs4::op::{ShareAccess, StableHow};
@@ -57,17 +57,14 @@ async fn use_file(client: &Client, number: u32) -> Result<(), Error> {
 
 /// A job of a user: has nothing but the cache of its user's number.
 fn job(kdc: &Kdc, cache: &str, export: &Export, seconds: u64) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let mut command = this_test("own_client::client_process");
     command
-        .args(["--exact", "own_client::client_process", "--nocapture"])
         .envs(kdc.environment("strict"))
-        .env("KRB5CCNAME", cache);
-    command
+        .env("KRB5CCNAME", cache)
         .env("VOUCH_TEST_PORT", export.address.port().to_string())
         .env("VOUCH_TEST_ENCTYPE", "")
         .env("VOUCH_TEST_CASE", "job");
-    command.env(SECONDS, seconds.to_string()).stdin(std::process::Stdio::null());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    command.env(SECONDS, seconds.to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -101,11 +98,7 @@ fn job_outlives_its_tickets_and_fails_without_broker() {
     let lost = job(&site.realm.kdc, &site.cache("n2", "daemon"), &export, seconds)
         .output()
         .expect("this program starts");
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&lost.stdout),
-        String::from_utf8_lossy(&lost.stderr)
-    );
+    let text = text_of(&lost);
     assert!(!lost.status.success() && text.contains("after "), "{text}");
     own_client::assert_success(kept, &export);
     site.epilog("n1", "4711").expect("removed");

@@ -19,7 +19,6 @@ mod over_tls;
 mod own_client;
 mod pipeline;
 mod prelude;
-mod realm;
 mod relay;
 mod retransmission;
 mod takeover;

@@ -59,18 +59,7 @@ impl NatNetwork {
 
     /// Runs a test of this program in the server's namespace. It must succeed.
     pub(crate) fn run_test(&self, name: &str, (variable, value): (&str, &str)) {
-        let program = Command::new(std::env::current_exe().expect("this program"));
-        let out = in_namespace(&self.server, &program)
-            .args(["--exact", name, "--nocapture"])
-            .env(variable, value)
-            .output()
-            .expect("ip(8)");
-        let output_text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
-        assert!(out.status.success(), "{output_text}");
+        succeed(in_namespace(&self.server, &this_test(name)).env(variable, value));
     }
 
     fn names(&self) -> impl Iterator<Item = &String> {

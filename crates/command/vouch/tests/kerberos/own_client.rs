@@ -36,11 +36,8 @@ pub(crate) fn client_command(
     port: u16,
 ) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command
-        .args(["--exact", "own_client::client_process", "--nocapture"])
-        .envs(kdc.environment(client))
-        .env("KRB5CCNAME", cache);
+    let mut command = this_test("own_client::client_process");
+    command.envs(kdc.environment(client)).env("KRB5CCNAME", cache);
     command.env(PORT, port.to_string()).env(ENCTYPE, enctype).env(CASE, case);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -52,9 +49,7 @@ pub(crate) fn assert_succeeds(mut command: Command, export: &Export) {
 
 pub(crate) fn assert_success(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("the child ends");
-    let output_text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
+    assert!(out.status.success(), "{}\nthe server: {}", text_of(&out), export.log());
 }
 
 #[test]

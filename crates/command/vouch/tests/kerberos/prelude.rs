@@ -16,5 +16,6 @@ pub(crate) use crate::export::{Export, ServerOptions};
 pub(crate) use crate::own_client::realm;
 pub(crate) use vouch_testkit::kdc::{self, Kdc, REALM};
 pub(crate) use vouch_testkit::{
-    eventually, in_namespace, peers_root, peers_suite, read_record, require, run, within,
+    eventually, in_namespace, peers_root, peers_suite, read_record, require, run, succeed, text_of,
+    this_test, within,
 };

@@ -1,9 +1,9 @@
 //! The exported directory, as this machine sees it.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use vouch_testkit::within;
 
 /// The root has the directory `export`. Servers put their state beside it.
 pub(crate) struct ExportFiles(TempDir);
@@ -31,21 +31,14 @@ impl ExportFiles {
     }
 
     pub(crate) fn wait_for(&self, name: &str) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !self.path(name).exists() {
-            assert!(Instant::now() < end, "{name} did not come");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        within(60, &format!("{name} did not come"), || self.path(name).exists());
     }
 
     /// Until the load in the guest has written to its log again.
     pub(crate) fn wait_for_progress(&self) {
         let len =
             || std::fs::metadata(self.path("acknowledged")).map_or(0, |metadata| metadata.len());
-        let (before, end) = (len(), Instant::now() + Duration::from_secs(120));
-        while len() == before {
-            assert!(Instant::now() < end, "the client does not go on");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let before = len();
+        within(120, "the client does not go on", || len() != before);
     }
 }

@@ -5,8 +5,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-use vouch_testkit::words;
+use vouch_testkit::{within, words};
 
 use crate::guest::{self, Guest, Network};
 use crate::kerberos::{ENCTYPES, require_gssd};
@@ -72,11 +71,9 @@ impl Broker {
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts");
         let broker = Broker { directory, environment, port, _child: KillOnDrop(child) };
-        let end = Instant::now() + Duration::from_secs(60);
-        while std::os::unix::net::UnixStream::connect(broker.socket()).is_err() {
-            assert!(Instant::now() < end, "the broker does not start");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        within(60, "the broker does not start", || {
+            std::os::unix::net::UnixStream::connect(broker.socket()).is_ok()
+        });
         broker
     }
 

@@ -4,11 +4,11 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::export_files::ExportFiles;
 use crate::guest::Network;
 use vouch_testkit::kill_on_drop::KillOnDrop;
+use vouch_testkit::{free_port, within};
 
 pub(crate) struct Server {
     files: ExportFiles,
@@ -110,11 +110,9 @@ impl Server {
     }
 
     fn wait(&self) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while TcpStream::connect((self.address.as_str(), self.port)).is_err() {
-            assert!(Instant::now() < end, "the server does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        within(30, "the server does not listen", || {
+            TcpStream::connect((self.address.as_str(), self.port)).is_ok()
+        });
     }
 }
 
@@ -160,9 +158,4 @@ fn spawn(dir: &Path, port: u16, server_options: &ServerOptions) -> KillOnDrop {
         .args(&server_options.more)
         .envs(server_options.environment.iter().map(|(name, value)| (name, value)));
     KillOnDrop(command.stdout(Stdio::null()).spawn().expect("the binary starts"))
-}
-
-pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
-    listener.local_addr().expect("bound").port()
 }

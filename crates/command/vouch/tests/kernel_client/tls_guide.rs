@@ -2,12 +2,10 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::guest::{Guest, Network};
-use crate::server::free_port;
 use vouch_testkit::kill_on_drop::KillOnDrop;
-use vouch_testkit::{assert_contains, documented_block};
+use vouch_testkit::{assert_contains, documented_block, free_port, within};
 
 const PAGE: &str = include_str!("../../../../../docs/tls.md");
 const SERVER: &str = "nfs.example.org";
@@ -74,11 +72,9 @@ fn start_server(directory: &Path, network: &Network, port: u16) -> KillOnDrop {
     command.args([env!("CARGO_BIN_EXE_vouch"), "export", "--state"]).arg(directory.join("state"));
     let server = command.env("VOUCH_CONFIG", directory.join("vouch.toml")).stdin(Stdio::null());
     let server = KillOnDrop(server.spawn().expect("unshare(1)"));
-    let end = Instant::now() + Duration::from_secs(30);
-    while std::net::TcpStream::connect((network.address.as_str(), port)).is_err() {
-        assert!(Instant::now() < end, "the server does not listen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    within(30, "the server does not listen", || {
+        std::net::TcpStream::connect((network.address.as_str(), port)).is_ok()
+    });
     server
 }
 

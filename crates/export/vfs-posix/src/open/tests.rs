@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
+use vouch_testkit::within;
 use vouch_vfs::{CreateHow, FileSystem as _, Name, SetAttributes};
 
 use super::*;
@@ -59,11 +60,7 @@ fn throttled_writes_run_on_threads_that_may_block() {
     opened(|_, open| {
         assert!(!open.node.mount.in_memory, "this repository is on a disk");
         let write = |blocking| open.write(0, b"data", Stability::Unstable, blocking);
-        let until = Instant::now() + Duration::from_secs(60);
-        while write(Blocking::Forbidden).is_err() {
-            assert!(Instant::now() < until);
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        within(60, "a write waits", || write(Blocking::Forbidden).is_ok());
         open.node.mount.pressure.note(Duration::from_secs(1), || mono_ms() + 3_600_000);
         assert!(matches!(write(Blocking::Forbidden), Err(Error::WouldBlock)));
         assert_eq!(write(Blocking::Allowed).unwrap().len, 4);

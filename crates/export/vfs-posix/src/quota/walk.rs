@@ -38,7 +38,7 @@ pub(super) fn walk(
                 continue;
             }
             let Ok(stat) = stat_name(fd.as_fd(), name) else { continue };
-            if stat.stx_mnt_id != mount.id.unsigned_abs().into() {
+            if stat.stx_mnt_id != u64::from(mount.id.unsigned_abs()) {
                 continue;
             }
             match visit(fd.as_fd(), name, &stat) {

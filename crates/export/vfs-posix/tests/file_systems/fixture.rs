@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use vouch_testkit::{require, require_program};
+use vouch_testkit::{in_own_mounts, require, require_program, text_of, this_test};
 use vouch_vfs::{
     AccessOverride, Attributes, Blocking, Caller, CreateHow, Created, Error, FileId, FileSystem,
     Name, NewNode, OpenAccess, OpenFile, SetAttributes, Stability,
@@ -24,17 +24,12 @@ pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
     }
     require("root, to mount file systems", can_serve_others());
     needs.iter().for_each(|program| require_program(program));
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "--propagation", "private"])
-        .arg(std::env::current_exe().expect("the program's path is known"));
-    report(command.args(["--exact", test, "--include-ignored", "--nocapture"]).env(ALONE, test));
+    report(in_own_mounts(&this_test(test)).env(ALONE, test));
 }
 
 pub(crate) fn report(command: &mut Command) {
     let output = command.output().expect("the program starts");
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
+    let said = text_of(&output);
     let complaints: Vec<&str> =
         said.lines().filter(|line| !line.starts_with("test result")).collect();
     assert!(output.status.success(), "{}", complaints.join("\n"));

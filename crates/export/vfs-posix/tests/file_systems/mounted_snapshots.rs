@@ -1,8 +1,8 @@
 //! `.snapshot` over mounted copies and btrfs snapshots.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
+use vouch_testkit::within;
 use vouch_vfs::{Blocking, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
@@ -43,11 +43,7 @@ fn unused_snapshot_can_be_unmounted() {
         assert!(is_in_use(&volume) && fs.has_removed_files() && fs.is_removed(&ids[0]));
         drop(open);
         // The kernel detaches a loop device some time after the file system's last use.
-        let end = Instant::now() + Duration::from_secs(120);
-        while is_in_use(&volume) {
-            assert!(Instant::now() < end, "the device is still in use");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        within(120, "the device is still in use", || !is_in_use(&volume));
         assert!(is_in_use(&copy) && !fs.has_removed_files());
         drop(fs);
         unmount(&second);
@@ -175,22 +171,15 @@ fn failure_of_a_snapshot_is_shared_as_the_list_is() {
         for _ in 0..10 {
             let device = hung_fuse(&dead, 0);
             drop(device);
-            wait_until(|| matches!(attributes(), Err(vouch_vfs::Error::Io(_))));
+            let otherwise = "the list is never looked at again";
+            within(60, otherwise, || matches!(attributes(), Err(vouch_vfs::Error::Io(_))));
             unmount(&dead);
             let is_shared = attributes().is_err();
-            wait_until(|| attributes().is_ok());
+            within(60, otherwise, || attributes().is_ok());
             if is_shared {
                 return;
             }
         }
         panic!("each call looks at all snapshots");
     });
-}
-
-fn wait_until(mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "the list is never looked at again");
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }

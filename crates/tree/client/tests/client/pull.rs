@@ -1,10 +1,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use vouch_testkit::this_test;
 use vouch_tree::SignedFsinfo;
 use vouch_tree_client::{
     ChangeKind, Client, Diff, Error, ErrorClass, PullOptions, PullReport, Tree, VerifyEvent, pull,
@@ -276,8 +277,7 @@ async fn killed_pull_resumes() {
     let (publisher, published, replica) = slow_site();
     let mut offered = 0;
     for round in 0..11u64 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pull::child_that_is_killed", "--nocapture"])
+        let mut child = this_test("pull::child_that_is_killed")
             .env(CHILD_DB, &db)
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vouch_log::key::{Algorithm, Signer, VerifierKey};
+use vouch_testkit::succeed;
 
 use super::Log;
 
@@ -65,8 +66,7 @@ impl SigsumWitness {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut go = Command::new("go");
         go.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOWORK", "off")]).env("GOBIN", dir.path());
-        let output = go.arg("install").args(PROGRAMS).output().expect("go runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        succeed(go.arg("install").args(PROGRAMS));
 
         run(dir.path(), &["generate", "-o", "witness"], "");
         let hash = run(dir.path(), &["to-hash", "-k", "witness.pub"], "");

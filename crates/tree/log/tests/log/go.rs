@@ -11,7 +11,7 @@ use vouch_log::merkle::{Hash, verify_consistency};
 use vouch_log::policy::Policy;
 use vouch_log::proof::TlogProof;
 use vouch_log::reader::{LogReader, TileSource};
-use vouch_testkit::SplitMix64;
+use vouch_testkit::{SplitMix64, succeed};
 
 use crate::{Files, entry};
 
@@ -48,9 +48,7 @@ fn build_peer(directory: &Path) {
         let mut command = Command::new("go");
         // crypto/mldsa came with Go 1.27.
         command.envs([("GOTOOLCHAIN", "go1.27.0"), ("GOFLAGS", "-mod=mod"), ("GOWORK", "off")]);
-        let output = command.current_dir(directory).args(arguments).output().expect("go runs");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "go {arguments:?}: {error}");
+        succeed(command.current_dir(directory).args(arguments));
     };
     go(&["mod", "init", "peer"]);
     go(&[&["get"][..], &modules].concat());
@@ -60,9 +58,7 @@ fn build_peer(directory: &Path) {
 fn run_peer(directory: &Path, mode: &str, log: &str, more: &[u64]) -> String {
     let mut command = Command::new(directory.join("peer"));
     command.arg(mode).arg(directory.join(log)).args(more.iter().map(u64::to_string));
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{mode} {log}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
+    succeed(&mut command)
 }
 
 /// As Go prints a list of hashes.

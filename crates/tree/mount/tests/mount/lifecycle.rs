@@ -1,5 +1,6 @@
 use std::process::Stdio;
 
+use vouch_testkit::this_test;
 use vouch_tree_mount::{MountError, clear_dead_mount, unmount_point};
 
 use crate::prelude::*;
@@ -79,8 +80,7 @@ fn next_mount_removes_dead_mount() {
     let dir = tempfile::tempdir().unwrap();
     let point = dir.path().join("mnt");
     fs::create_dir(&point).unwrap();
-    let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "lifecycle::victim", "--nocapture"])
+    let mut victim = this_test("lifecycle::victim")
         .env("VOUCH_TEST_VICTIM", &point)
         .stdout(Stdio::null())
         .spawn()

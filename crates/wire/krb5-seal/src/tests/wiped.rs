@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use vouch_testkit::this_test;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::bytes;
@@ -35,8 +36,7 @@ fn no_key_copy_outlives_its_context() {
 
 fn left_behind(kernels: &Kernels) -> Vec<String> {
     let mut left = Vec::new();
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "tests::wiped::no_key_copy_outlives_its_context", "--nocapture"])
+    let mut child = this_test("tests::wiped::no_key_copy_outlives_its_context")
         .env(CHILD, kernels.name())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use vouch_testkit::words;
 
-use super::domain::{PASSWORD, inside_own, make_root, succeed};
+use super::domain::{PASSWORD, inside_own, make_root};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 

@@ -236,20 +236,12 @@ impl Domain {
             .replace("/etc/krb5.keytab", &self.path("filer.keytab").display().to_string());
         let mut command = Command::new("sh");
         command.args(["-c", &format!("PATH={binaries}:$PATH; {line}")]).envs(self.environment());
-        let out = command.stdin(Stdio::null()).output().expect("sh(1)");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&command.output().expect("sh(1)"))
     }
 
     /// The output of `vouch check`.
     pub(super) fn check(&self, args: &[&str]) -> String {
-        let out = self
-            .vouch()
-            .arg("check")
-            .args(args)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the binary starts");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&self.vouch().arg("check").args(args).output().expect("the binary starts"))
     }
 
     pub(super) fn kinit(&self, user: &str, cache: &str) -> String {
@@ -372,13 +364,10 @@ impl Export {
 
     /// A test of this program that runs as a client.
     pub(super) fn child_of(&self, test: &str, domain: &Domain, cache: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        command.args(["--exact", test, "--nocapture"]).env_remove(INSIDE).env(WHERE, "own");
+        let mut command = this_test(test);
+        command.env_remove(INSIDE).env(WHERE, "own");
         command.env("KRB5_CONFIG", domain.path("krb5.conf")).env("KRB5CCNAME", cache);
-        command
-            .env(TARGET_NAME, self.target)
-            .env(PORT, self.address.port().to_string())
-            .stdin(Stdio::null());
+        command.env(TARGET_NAME, self.target).env(PORT, self.address.port().to_string());
         command
     }
 
@@ -398,11 +387,7 @@ impl Export {
     /// Length of the token, or the status of the refusal. A call that is delayed is repeated.
     pub(super) fn outcome(&self, domain: &Domain, child: &mut Command) -> Result<usize, String> {
         let out = child.output().expect("this program starts");
-        let text = format!(
-            "{}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
+        let text = text_of(&out);
         let after =
             |mark: &str| text.lines().find_map(|line| Some(line.split_once(mark)?.1.to_owned()));
         match (after(ENTERED), after(REFUSED)) {
@@ -434,10 +419,6 @@ pub(super) fn inside_own(files: &Path, name: &str, program: &str) -> Command {
     command
 }
 
-pub(super) fn succeed(command: &mut Command) {
-    succeed_with(command, "");
-}
-
 pub(super) fn succeed_with(command: &mut Command, input: &str) {
     output_with(command, input).unwrap_or_else(|error| panic!("{command:?}: {error}"));
 }
@@ -445,7 +426,6 @@ pub(super) fn succeed_with(command: &mut Command, input: &str) {
 /// The output, or the status and output of a failure.
 pub(super) fn output_with(command: &mut Command, input: &str) -> Result<String, String> {
     let out = vouch_testkit::output_with(command, input);
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let text = text_of(&out);
     if out.status.success() { Ok(text) } else { Err(format!("{}: {text}", out.status)) }
 }

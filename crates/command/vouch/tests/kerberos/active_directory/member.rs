@@ -2,7 +2,7 @@
 //! controller does not resolve nested groups.
 
 use super::documented;
-use super::domain::{Domain, PASSWORD, make_root, succeed};
+use super::domain::{Domain, PASSWORD, make_root};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use vouch_testkit::words;
 
 use super::controller::Controller;
-use super::domain::{Domain, PASSWORD, output_with, succeed};
+use super::domain::{Domain, PASSWORD, output_with};
 use super::{ALICE, documented, is_inside, run_in_namespaces};
 use crate::prelude::*;
 

@@ -6,7 +6,7 @@ use vouch_testkit::assert_contains;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
 
-use super::domain::{Domain, Export, succeed, succeed_with};
+use super::domain::{Domain, Export, succeed_with};
 use super::{TARGET, connect, documented, walk};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;

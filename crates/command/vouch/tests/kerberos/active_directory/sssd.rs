@@ -3,7 +3,7 @@
 use std::path::Path;
 use vouch_testkit::words;
 
-use super::domain::{Domain, Options, succeed};
+use super::domain::{Domain, Options};
 use super::{documented, is_inside, run_in_namespaces};
 use crate::prelude::*;
 use vouch_testkit::kill_on_drop::KillOnDrop;

@@ -1,7 +1,7 @@
 //! A second domain, which the first one trusts: its users at a server of the first one.
 
 use super::controller::{Controller, Naming};
-use super::domain::{Domain, Export, Options, PASSWORD, succeed};
+use super::domain::{Domain, Export, Options, PASSWORD};
 use super::{ALICE, documented, is_inside, member, run_in_namespaces};
 use crate::prelude::*;
 use vouch_testkit::assert_contains;
@@ -121,7 +121,7 @@ fn users_of_a_realm_without_trust_are_refused(domain: &Domain) {
             .output()
             .expect("this program starts");
         assert!(!out.status.success(), "a stranger has a context");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&out)
     };
     let text = connect();
     assert!(text.contains("not found in Kerberos database"), "{text}");

@@ -15,18 +15,15 @@ const ENTERED: &str = "entered: ";
 /// The directories of these that the principal enters.
 fn entered(kdc: &Kdc, principal: &str, export: &super::Export, directories: &str) -> Vec<String> {
     let cache = kdc.kinit("krb5", principal, &kdc.path("keytabs").join(principal), principal, &[]);
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let mut command = this_test("directory::kerberos_users::client_process");
     command
-        .args(["--exact", "directory::kerberos_users::client_process", "--nocapture"])
-        .envs(kdc.environment("krb5"));
-    command
+        .envs(kdc.environment("krb5"))
         .env("KRB5CCNAME", cache)
         .env(ENCTYPE, "")
         .env(PORT, export.address.port().to_string())
         .env(DIRECTORIES, directories);
-    let out = command.stdin(Stdio::null()).output().expect("this program starts");
-    let output_text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let out = command.output().expect("this program starts");
+    let output_text = text_of(&out);
     assert!(out.status.success(), "{output_text}\nthe server: {}", export.log());
     output_text.lines().filter_map(|line| Some(line.split_once(ENTERED)?.1.to_owned())).collect()
 }

@@ -96,8 +96,7 @@ impl Site {
         std::fs::write(path("entries.ldif"), entries_of_the_directory()).expect("a file");
         let mut load = Command::new("/usr/sbin/slapadd");
         load.args(["-q", "-f"]).arg(path("slapd.conf")).arg("-l").arg(path("entries.ldif"));
-        let out = load.output().expect("slapadd(8)");
-        assert!(out.status.success(), "slapadd: {}", String::from_utf8_lossy(&out.stderr));
+        succeed(&mut load);
         let copied = Command::new("cp")
             .args(["-a", "/etc", "."])
             .current_dir(files.path())
@@ -175,8 +174,7 @@ impl Site {
             .args(args)
             .env("HOME", self.files.path())
             .env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
-        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&command.output().expect("the binary starts"))
     }
 
     pub(super) fn reload(&self, export: &Export) {
@@ -185,13 +183,7 @@ impl Site {
             .args(["export", "reload", "--state"])
             .arg(export.state())
             .env("VOUCH_RUNTIME_DIR", self.files.path().join("vouch"));
-        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
-        assert!(
-            out.status.success(),
-            "{}{}",
-            String::from_utf8_lossy(&out.stdout),
-            String::from_utf8_lossy(&out.stderr)
-        );
+        succeed(&mut command);
     }
 
     pub(super) fn export(&self, options: &[&str]) -> Export {

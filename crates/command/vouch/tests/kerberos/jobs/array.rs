@@ -10,7 +10,7 @@ use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4_client::{Client, Error};
 use vouch_rpcsec_gss::Service;
 
-use vouch_testkit::{require, within};
+use vouch_testkit::{in_own_mounts, require, succeed, this_test, within};
 
 use super::site::Site;
 use super::slurm::Slurm;
@@ -81,25 +81,16 @@ fn jobs_of_arrays_work_with_tickets_of_their_users() {
     .expect("a file");
     std::fs::set_permissions(accounts.path(), std::fs::Permissions::from_mode(0o644))
         .expect("an own file");
-    let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "sh",
-        "-c",
-        "mount --bind \"$0\" /etc/passwd && exec \"$@\"",
-    ]);
-    command.arg(accounts.path()).arg(std::env::current_exe().expect("this program"));
-    let out = command
-        .args(["--exact", "jobs::array::array_process", "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .expect("unshare(1)");
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
-    assert!(out.status.success(), "{text}");
-    text.lines()
+    let test = this_test("jobs::array::array_process");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "mount --bind \"$0\" /etc/passwd && exec \"$@\""])
+        .arg(accounts.path())
+        .arg(test.get_program())
+        .args(test.get_args())
+        .env(INSIDE, "1");
+    succeed(&mut in_own_mounts(&command))
+        .lines()
         .filter_map(|line| Some(&line[line.find("array: ")?..]))
         .for_each(|line| println!("{line}"));
 }

@@ -9,7 +9,7 @@ use vouch_jobs::pods::PodToken;
 use vouch_jobs::wire::{Reply, Request};
 use vouch_jobs::{Error, ask_local};
 use vouch_testkit::kubernetes::Cluster;
-use vouch_testkit::{assert_contains, within};
+use vouch_testkit::{assert_contains, succeed, within};
 
 use super::site::Site;
 use super::{LIFE, export, job, own_client};
@@ -106,8 +106,7 @@ fn mount_of_a_pod_has_tickets_that_no_process_of_its_user_reaches() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
         command.envs(site.realm.kdc.environment("strict"));
         command.env("KRB5CCNAME", format!("FILE:{}", path.display()));
-        let run = command.args(args).arg(directory.path()).output().expect("it starts");
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        succeed(command.args(args).arg(directory.path()));
     };
     let port = export.address.port().to_string();
     let mount = ["nfs-mount", "--background", "--idmap", "--sec", "krb5p", "--port", &port];

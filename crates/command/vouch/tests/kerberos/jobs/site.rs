@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use vouch_testkit::{in_namespace, require, within, words};
+use vouch_testkit::{in_namespace, require, succeed, text_of, within, words};
 
 use vouch_audit::keys::Ratchet;
 use vouch_audit::trail::{KEY_FILE, SystemDisk, create_key};
@@ -124,9 +124,7 @@ impl Site {
 
     /// The output of `vouch status` with these options.
     pub(crate) fn status(&self, args: &[&str]) -> String {
-        let out = self.program().arg("status").args(args).output().expect("the binary starts");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8_lossy(&out.stdout).into_owned()
+        succeed(self.program().arg("status").args(args))
     }
 
     pub(crate) fn check(&self) -> String {
@@ -135,8 +133,7 @@ impl Site {
             .env("HOME", self.directory.path())
             .args(["check", "--no-cache", "--state"])
             .arg(self.path("no-state"));
-        let out = command.output().expect("the binary starts");
-        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+        text_of(&command.output().expect("the binary starts"))
     }
 
     /// Status socket of the broker, or of the agent of a machine.
@@ -390,15 +387,7 @@ impl Site {
             self.start_broker();
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        let out = command
-            .args(["audit", "search"])
-            .args(filter)
-            .arg(self.path("trail"))
-            .args(more)
-            .output()
-            .expect("the binary starts");
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8_lossy(&out.stdout).into_owned()
+        succeed(command.args(["audit", "search"]).args(filter).arg(self.path("trail")).args(more))
     }
 
     /// Files in the nodes' directories of caches.

@@ -12,7 +12,7 @@ use vouch_testkit::words;
 use super::worker::Service;
 use crate::export_files::ExportFiles;
 use crate::guest::Network;
-use crate::server::free_port;
+use vouch_testkit::free_port;
 use vouch_testkit::kill_on_drop::KillOnDrop;
 
 pub(super) struct Pair {
