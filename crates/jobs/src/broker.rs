@@ -4,12 +4,12 @@
 //! whose tickets it may have. It holds the key of its own principal, and no key of a user.
 
 mod connections;
-pub(crate) mod mint;
 mod nodes;
 mod records;
 mod report;
 mod serve;
 mod store;
+pub(crate) mod ticket_issuer;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -32,12 +32,12 @@ use crate::registry::{Change, Holder, Refusal, Registry};
 use crate::spool;
 use crate::wire::{Reply, Request};
 use connections::Connections;
-use mint::{Mint, TicketSource};
 pub use nodes::NodePrincipals;
 use records::{Event, Records};
 pub use report::{BrokerReport, BrokerStatus};
 pub use serve::Listeners;
 use store::Store;
+use ticket_issuer::{TicketIssuer, TicketSource};
 
 pub struct BrokerConfig {
     /// The broker's own principal, with its realm.
@@ -114,8 +114,8 @@ impl Broker {
     /// # Errors
     /// If the store cannot be read.
     pub fn open(config: BrokerConfig, trail: Option<Trail>) -> Result<Self, Error> {
-        let mint = Mint::new(config.principal.clone(), config.keytab.clone());
-        Self::with_parts(config, trail, Clock::system(), Box::new(mint))
+        let issuer = TicketIssuer::new(config.principal.clone(), config.keytab.clone());
+        Self::with_parts(config, trail, Clock::system(), Box::new(issuer))
     }
 
     pub(crate) fn with_parts(

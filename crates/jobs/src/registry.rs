@@ -80,7 +80,7 @@ pub(crate) enum Change {
 
 /// Tickets that have ended on a node that did not confirm their removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lapsed {
+pub(crate) struct UnremovedTickets {
     pub(crate) job: JobId,
     pub(crate) node: NodeName,
     pub(crate) principal: String,
@@ -247,7 +247,7 @@ impl Registry {
 
     /// Forgets tickets that have ended with their jobs, and jobs without holders. Call this at
     /// intervals.
-    pub(crate) fn expire(&mut self, now_s: u64) -> (Vec<Lapsed>, Vec<Change>) {
+    pub(crate) fn expire(&mut self, now_s: u64) -> (Vec<UnremovedTickets>, Vec<Change>) {
         let (mut lapsed, mut changes) = (Vec::new(), Vec::new());
         let over: Vec<JobId> = self
             .jobs
@@ -261,7 +261,7 @@ impl Registry {
             job.holders.retain(|node, holder| {
                 let is_over = holder.end_s <= now_s;
                 if is_over {
-                    lapsed.push(Lapsed {
+                    lapsed.push(UnremovedTickets {
                         job: id.clone(),
                         node: node.clone(),
                         principal: holder.principal.clone(),

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::agent::link::{Answer, BrokerLink};
 use crate::agent::{Agent, AgentConfig};
-use crate::broker::mint::TicketSource;
+use crate::broker::ticket_issuer::TicketSource;
 use crate::broker::{self, Broker, BrokerConfig, NodePrincipals};
 use crate::clock::Clock;
 use crate::limits::Limits;

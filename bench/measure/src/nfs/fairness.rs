@@ -38,13 +38,13 @@ pub struct FairnessOptions {
 pub struct Fairness {
     pub server: String,
     pub idle: QuietLatency,
-    pub greed: Vec<Greed>,
+    pub greed: Vec<GreedyLoad>,
     /// Part of all calls of a client with one session, beside a client with four.
     pub share: f64,
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Greed {
+pub struct GreedyLoad {
     pub depth: u16,
     pub quiet: QuietLatency,
     /// Of all greedy clients.
@@ -265,8 +265,8 @@ impl Server {
 }
 
 impl Busy {
-    fn figures(&self, rounds: f64) -> Greed {
-        Greed {
+    fn figures(&self, rounds: f64) -> GreedyLoad {
+        GreedyLoad {
             depth: self.depth,
             quiet: quantiles(&self.latency),
             written_bytes_per_second: self.written / rounds,

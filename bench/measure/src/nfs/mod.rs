@@ -15,7 +15,9 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
-pub use fairness::{Fairness, FairnessOptions, Greed, QuietLatency, measure as measure_fairness};
+pub use fairness::{
+    Fairness, FairnessOptions, GreedyLoad, QuietLatency, measure as measure_fairness,
+};
 pub(crate) use load::{CallResult, CallSource, Pace, Tally};
 pub(crate) use session::Session;
 pub use subject::{NfsOptions, NfsSubject};

@@ -13,7 +13,7 @@ use vouch_audit::seal::{STATEMENT_LEN, Seal};
 use vouch_audit::trail::seals_from;
 use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::merkle::Hash;
-use vouch_log::policy::{Belief, Disbelief, Policy};
+use vouch_log::policy::{Belief, Policy, PolicyShortfall};
 use vouch_log::proof::TlogProof;
 use vouch_log::reader::ReadError;
 use vouch_log::trail::{TrailSigners, parse_seal_entry, parse_trail_origin, seal_entry};
@@ -257,7 +257,7 @@ pub enum LogFault {
     #[error("{0:?} is no origin of a log of trails")]
     Origin(String),
     #[error("{0}")]
-    Disbelief(#[from] Disbelief),
+    PolicyShortfall(#[from] PolicyShortfall),
     #[error("{0}")]
     Log(#[from] Error),
 }

@@ -17,7 +17,7 @@ use vouch_tree_client::{Seek, Tree};
 use crate::exit::{At as _, Failure, Outcome};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keep {
+pub(crate) struct CopyOptions {
     pub(crate) owner: bool,
     pub(crate) xattrs: bool,
     /// Set-id bits of files, capabilities and trusted attributes.
@@ -79,7 +79,7 @@ impl EntryInDirectory {
         &self,
         tree: &Arc<Tree>,
         inode: &Inode,
-        keep: Keep,
+        keep: CopyOptions,
     ) -> Outcome<Written> {
         let mut written = Written::default();
         if is_device(inode) && !keep.devices {
@@ -172,7 +172,7 @@ impl EntryInDirectory {
         object: &OwnedFd,
         tree: &Tree,
         inode: &Inode,
-        keep: Keep,
+        keep: CopyOptions,
     ) -> Outcome<Written> {
         let (mut not_kept, mut left_out) = (0, 0);
         let mut lost = |what: &str, error: rustix::io::Errno| {

@@ -119,7 +119,10 @@ fn job_is_forgotten_when_no_node_holds_tickets() {
     assert_eq!(registry.counts(60), Counts { live: 0, ended: 1, users: 0, holders: 1 });
     // The other node never answers: its tickets have ended.
     let (lapsed, changes) = registry.expire(120);
-    assert_eq!(lapsed, [Lapsed { job: id("1"), node: node("n2"), principal: "alice@R".into() }]);
+    assert_eq!(
+        lapsed,
+        [UnremovedTickets { job: id("1"), node: node("n2"), principal: "alice@R".into() }]
+    );
     assert_eq!(changes, [Change::Forget(id("1"))]);
 }
 

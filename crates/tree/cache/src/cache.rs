@@ -40,7 +40,7 @@ pub struct TreeCache {
 }
 
 /// A range of a pack: on the disk or not.
-pub enum Cover {
+pub enum CachedRange {
     /// All of it: it can be sent at once.
     Ready(Arc<PackFile>),
     /// Missing frames: pass them to [`TreeCache::fetch`], then ask again.
@@ -116,8 +116,8 @@ impl TreeCache {
     }
 
     /// Blocks on the disk.
-    pub fn cover(&self, path: &str, range: &Range<u64>) -> Cover {
-        let Some(pack) = self.packs.read().get(path).cloned() else { return Cover::Unknown };
+    pub fn cover(&self, path: &str, range: &Range<u64>) -> CachedRange {
+        let Some(pack) = self.packs.read().get(path).cloned() else { return CachedRange::Unknown };
         pack.last_use.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         let frames = pack.table.overlapping(range);
         // Bytes outside of all frames need a file too.
@@ -125,9 +125,9 @@ impl TreeCache {
         match pack.cover(frames) {
             Ok(file) => {
                 self.counts.hits.fetch_add(1, Ordering::Relaxed);
-                Cover::Ready(file)
+                CachedRange::Ready(file)
             }
-            Err(wanted) => Cover::Absent(wanted),
+            Err(wanted) => CachedRange::Absent(wanted),
         }
     }
 

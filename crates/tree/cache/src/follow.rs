@@ -16,7 +16,7 @@ use vouch_tree_store::{RemoteFile, RemoteView, SegmentBytes, read_segment};
 use crate::cache::TreeCache;
 use crate::pack::MissingFrames;
 use crate::table::{PackTable, TableBuilder};
-use crate::{Cover, Error, Result, io_error};
+use crate::{CachedRange, Error, Result, io_error};
 
 impl TreeCache {
     pub(crate) async fn start(self: &Arc<Self>) -> Result<()> {
@@ -124,7 +124,7 @@ impl TreeCache {
                 .iter()
                 .find_map(|segment| read_segment(&self.path_of(segment)).ok()?.find(handle));
             let Some(frame) = found.and_then(|record| view.frame(&record).ok()) else { continue };
-            if let Cover::Absent(missing) = self.cover(&frame.file.path, &frame.range) {
+            if let CachedRange::Absent(missing) = self.cover(&frame.file.path, &frame.range) {
                 wanted.push(missing);
             }
         }

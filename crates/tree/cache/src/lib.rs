@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use cache::{CacheCounts, Cover, TreeCache};
+pub use cache::{CacheCounts, CachedRange, TreeCache};
 pub use pack::MissingFrames;
 use vouch_tree::TreeName;
 use vouch_tree_client::{ErrorClass, HttpOptions, TreeOptions};

@@ -7,7 +7,7 @@ use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::merkle::{Hash, ProofError, verify_inclusion};
-use crate::policy::{CLOCK_SKEW_S_MAX, Disbelief, Policy};
+use crate::policy::{CLOCK_SKEW_S_MAX, Policy, PolicyShortfall};
 use crate::proof::TlogProof;
 use crate::revision::{LogCert, origin, revision_entry};
 
@@ -41,7 +41,7 @@ pub enum EvidenceError {
     #[error("the log's proof is not about this revision: {0}")]
     Proof(#[from] ProofError),
     #[error("{whose} policy is not met: {error}")]
-    Disbelief { whose: &'static str, error: Disbelief },
+    PolicyShortfall { whose: &'static str, error: PolicyShortfall },
 }
 
 /// The cosignatures that the policies count. Times are seconds since 1970.
@@ -106,7 +106,7 @@ impl LogEvidence {
         for (policy, whose) in all {
             let belief = policy
                 .check(&self.proof.checkpoint, &keys, now)
-                .map_err(|error| EvidenceError::Disbelief { whose, error })?;
+                .map_err(|error| EvidenceError::PolicyShortfall { whose, error })?;
             quorum_times.extend(belief.quorum_time);
             for (number, witness) in policy.witnesses().iter().enumerate() {
                 if witnesses.iter().all(|(key, _)| *key != &witness.key) {

@@ -97,7 +97,7 @@ pub enum PolicyError {
 /// Why a checkpoint does not satisfy a policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
-pub enum Disbelief {
+pub enum PolicyShortfall {
     #[error("no key is known for the log {0}")]
     UnknownLog(String),
     #[error("{0}")]
@@ -171,13 +171,13 @@ impl Policy {
         signed: &SignedCheckpoint,
         log_keys: &[VerifierKey],
         now: u64,
-    ) -> Result<Belief, Disbelief> {
+    ) -> Result<Belief, PolicyShortfall> {
         let origin = &signed.checkpoint().origin;
         let listed = self.logs.iter().map(|log| &log.key).filter(|key| key.name() == origin);
         let listed: Vec<_> = listed.collect();
         let is_known = if self.logs.is_empty() { !log_keys.is_empty() } else { !listed.is_empty() };
         if !is_known {
-            return Err(Disbelief::UnknownLog(origin.clone()));
+            return Err(PolicyShortfall::UnknownLog(origin.clone()));
         }
         let witnesses = self.witnesses.iter().map(|witness| &witness.key);
         let keys: Vec<_> = listed.iter().copied().chain(log_keys).chain(witnesses).collect();
@@ -185,10 +185,10 @@ impl Policy {
         // Keys are compared, not places: a policy may list the caller's key again.
         let has_signed = |key: &VerifierKey| verified.iter().any(|found| found.key == key);
         if let Some(key) = log_keys.iter().find(|key| key.name() != origin || !has_signed(key)) {
-            return Err(Disbelief::Unsigned(key.name().to_owned()));
+            return Err(PolicyShortfall::Unsigned(key.name().to_owned()));
         }
         if !listed.is_empty() && !listed.iter().any(|key| has_signed(key)) {
-            return Err(Disbelief::Unsigned(origin.clone()));
+            return Err(PolicyShortfall::Unsigned(origin.clone()));
         }
         self.check_quorum(&verified, now)
     }
@@ -220,7 +220,7 @@ impl Policy {
         (cosigned, early)
     }
 
-    fn check_quorum(&self, verified: &[Verified<'_>], now: u64) -> Result<Belief, Disbelief> {
+    fn check_quorum(&self, verified: &[Verified<'_>], now: u64) -> Result<Belief, PolicyShortfall> {
         let (cosigned, early) = self.count(verified, now);
         let Some(quorum) = self.quorum else { return Ok(Belief { cosigned, quorum_time: None }) };
         let mut have = vec![false; self.witnesses.len()];
@@ -232,7 +232,7 @@ impl Policy {
             }
         }
         let name = |found: &Cosigned| self.witnesses[found.witness].name.clone();
-        Err(Disbelief::Quorum { found: cosigned.iter().map(name).collect(), early })
+        Err(PolicyShortfall::Quorum { found: cosigned.iter().map(name).collect(), early })
     }
 
     fn holds(&self, quorum: Member, have: &[bool]) -> bool {

@@ -8,7 +8,7 @@ use crate::checkpoint::{CheckpointError, SignedCheckpoint, parse_decimal};
 use crate::key::VerifierKey;
 use crate::merkle::{Hash, PROOF_LEN_MAX, ProofError, TREE_SIZE_MAX, verify_inclusion};
 use crate::note::{NOTE_LEN_MAX, NoteSignature, SIGNATURES_MAX, SignedNote};
-use crate::policy::{Belief, Disbelief, Policy};
+use crate::policy::{Belief, Policy, PolicyShortfall};
 
 /// Longest extra data, in bytes: Go's `formats` reads lines up to 64 KiB.
 pub const EXTRA_LEN_MAX: usize = 32 * 1024;
@@ -54,7 +54,7 @@ pub enum FormatError {
 #[allow(missing_docs, reason = "the messages say what the variants mean")]
 pub enum VerifyError {
     #[error("{0}")]
-    Disbelief(#[from] Disbelief),
+    PolicyShortfall(#[from] PolicyShortfall),
     #[error("{0}")]
     Proof(#[from] ProofError),
 }

@@ -1,4 +1,4 @@
-//! A message is one packet: the version, a word, text for people, and file descriptors. The
+//! A message is one packet: the version, its kind, text for people, and file descriptors. The
 //! worker's end is its standard input.
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -13,7 +13,7 @@ use rustix::net::{
 pub(crate) struct Link(OwnedFd);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum MessageKind {
     /// To a worker: mount. With the journal.
     Start,
     /// From a worker. With the device; the text is the device number.
@@ -43,27 +43,27 @@ pub(crate) enum Word {
     Supervise,
 }
 
-const WORDS: [(Word, &str); 16] = [
-    (Word::Start, "start"),
-    (Word::Mounted, "mounted"),
-    (Word::Prepare, "prepare"),
-    (Word::Prepared, "prepared"),
-    (Word::Stop, "stop"),
-    (Word::Stopped, "stopped"),
-    (Word::Resume, "resume"),
-    (Word::TakeOver, "take-over"),
-    (Word::Ready, "ready"),
-    (Word::Begin, "begin"),
-    (Word::Serving, "serving"),
-    (Word::Refused, "refused"),
-    (Word::Unmount, "unmount"),
-    (Word::Refresh, "refresh"),
-    (Word::End, "end"),
-    (Word::Supervise, "supervise"),
+const MESSAGE_KINDS: [(MessageKind, &str); 16] = [
+    (MessageKind::Start, "start"),
+    (MessageKind::Mounted, "mounted"),
+    (MessageKind::Prepare, "prepare"),
+    (MessageKind::Prepared, "prepared"),
+    (MessageKind::Stop, "stop"),
+    (MessageKind::Stopped, "stopped"),
+    (MessageKind::Resume, "resume"),
+    (MessageKind::TakeOver, "take-over"),
+    (MessageKind::Ready, "ready"),
+    (MessageKind::Begin, "begin"),
+    (MessageKind::Serving, "serving"),
+    (MessageKind::Refused, "refused"),
+    (MessageKind::Unmount, "unmount"),
+    (MessageKind::Refresh, "refresh"),
+    (MessageKind::End, "end"),
+    (MessageKind::Supervise, "supervise"),
 ];
 
 pub(crate) struct Message {
-    pub(crate) word: Word,
+    pub(crate) kind: MessageKind,
     pub(crate) text: String,
     pub(crate) descriptors: Vec<OwnedFd>,
 }
@@ -89,11 +89,12 @@ impl Link {
 
     pub(crate) fn send(
         &self,
-        word: Word,
+        kind: MessageKind,
         text: &str,
         descriptors: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let name = WORDS.iter().find(|(known, _)| *known == word).map_or("", |(_, name)| name);
+        let name =
+            MESSAGE_KINDS.iter().find(|(known, _)| *known == kind).map_or("", |(_, name)| name);
         let mut end = text.len().min(TEXT_LEN_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
@@ -133,8 +134,8 @@ impl Link {
                 descriptors.extend(passed);
             }
         }
-        let (word, text) = parse(&packet[..received.bytes])?;
-        Ok(Some(Message { word, text, descriptors }))
+        let (kind, text) = parse(&packet[..received.bytes])?;
+        Ok(Some(Message { kind, text, descriptors }))
     }
 }
 
@@ -144,7 +145,7 @@ impl AsFd for Link {
     }
 }
 
-fn parse(packet: &[u8]) -> io::Result<(Word, String)> {
+fn parse(packet: &[u8]) -> io::Result<(MessageKind, String)> {
     let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let text = std::str::from_utf8(packet).map_err(|_| invalid("a message that is not UTF-8"))?;
     let mut parts = text.splitn(3, ' ');
@@ -154,9 +155,9 @@ fn parse(packet: &[u8]) -> io::Result<(Word, String)> {
         ));
     }
     let name = parts.next().unwrap_or_default();
-    let word = WORDS.iter().find(|(_, known)| *known == name).map(|(word, _)| *word);
+    let kind = MESSAGE_KINDS.iter().find(|(_, known)| *known == name).map(|(kind, _)| *kind);
     Ok((
-        word.ok_or_else(|| invalid("an unknown message"))?,
+        kind.ok_or_else(|| invalid("an unknown message"))?,
         parts.next().unwrap_or_default().to_owned(),
     ))
 }
@@ -175,13 +176,13 @@ mod tests {
     fn messages_carry_text_and_descriptors() {
         let (ours, theirs) = Link::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
-        ours.send(Word::Prepare, "a b", &[file.as_fd(), file.as_fd()]).unwrap();
+        ours.send(MessageKind::Prepare, "a b", &[file.as_fd(), file.as_fd()]).unwrap();
         let message = theirs.receive().unwrap().unwrap();
         assert_eq!(
-            (message.word, message.text.as_str(), message.descriptors.len()),
-            (Word::Prepare, "a b", 2)
+            (message.kind, message.text.as_str(), message.descriptors.len()),
+            (MessageKind::Prepare, "a b", 2)
         );
-        ours.send(Word::Refused, &"ä".repeat(4000), &[]).unwrap();
+        ours.send(MessageKind::Refused, &"ä".repeat(4000), &[]).unwrap();
         assert!(theirs.receive().unwrap().unwrap().text.len() <= TEXT_LEN_MAX);
         drop(ours);
         assert!(theirs.receive().unwrap().is_none());
@@ -190,8 +191,8 @@ mod tests {
     #[test]
     fn reason_of_a_process_that_read_nothing_arrives() {
         let (ours, theirs) = Link::pair().unwrap();
-        ours.send(Word::Prepare, "", &[]).unwrap();
-        theirs.send(Word::Refused, "why", &[]).unwrap();
+        ours.send(MessageKind::Prepare, "", &[]).unwrap();
+        theirs.send(MessageKind::Refused, "why", &[]).unwrap();
         drop(theirs);
         assert_eq!(ours.receive().unwrap().unwrap().text, "why");
         assert!(ours.receive().unwrap().is_none());
@@ -205,10 +206,10 @@ mod tests {
                 && parse(b"\xff").is_err()
                 && parse(b"").is_err()
         );
-        for (word, name) in WORDS {
+        for (kind, name) in MESSAGE_KINDS {
             assert_eq!(
                 parse(format!("{VERSION} {name}").as_bytes()).unwrap(),
-                (word, String::new())
+                (kind, String::new())
             );
         }
     }

@@ -21,7 +21,7 @@ use vouch_daemon::failure::{At as _, Failure, Outcome};
 use vouch_daemon::{interrupt, log_output};
 
 use crate::configuration_copy::ConfigurationCopy;
-use crate::link::{Link, Message, Word};
+use crate::link::{Link, Message, MessageKind};
 use crate::request_socket;
 use crate::role::{Role, arguments_with};
 use crate::worker_process::{Refusal, WorkerProcess, ended, was_killed};
@@ -88,7 +88,7 @@ impl Supervisor {
             None,
         )
         .at("the mount's worker")?;
-        worker.link.send(Word::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
+        worker.link.send(MessageKind::Start, "", &[journal.as_fd()]).at("the mount's worker")?;
         let (requests, deaths) = (None, Vec::new());
         Ok(Self {
             program,
@@ -115,7 +115,7 @@ impl Supervisor {
         let message = link
             .receive()
             .at("standard input")?
-            .filter(|message| message.word == Word::Supervise)
+            .filter(|message| message.kind == MessageKind::Supervise)
             .ok_or_else(incomplete)?;
         let pid = message.text.parse().ok().and_then(Pid::from_raw).ok_or_else(incomplete)?;
         let mut descriptors = message.descriptors.into_iter();
@@ -157,7 +157,7 @@ impl Supervisor {
         let mut stop_requested = false;
         loop {
             match self.next_event().at("the mount's supervisor")? {
-                Event::Message(message) if message.word == Word::Mounted => {
+                Event::Message(message) if message.kind == MessageKind::Mounted => {
                     self.device = message.descriptors.into_iter().next();
                     self.listen(&message.text);
                     if self.is_detached {
@@ -166,12 +166,12 @@ impl Supervisor {
                         log_output::leave_standard_error();
                     }
                 }
-                Event::Message(message) if message.word == Word::Refused => {
+                Event::Message(message) if message.kind == MessageKind::Refused => {
                     tracing::info!("the mount's worker: {}", message.text)
                 }
                 Event::Message(message) => tracing::warn!(
                     "the mount's worker: unexpected message {:?} {}",
-                    message.word,
+                    message.kind,
                     message.text
                 ),
                 Event::WorkerEnded => {
@@ -202,7 +202,7 @@ impl Supervisor {
                 Event::Signal(_) if stop_requested => self.worker.kill(Signal::KILL),
                 Event::Signal(signal) => {
                     stop_requested = true;
-                    if self.worker.link.send(Word::Unmount, "", &[]).is_err()
+                    if self.worker.link.send(MessageKind::Unmount, "", &[]).is_err()
                         || self.device.is_none()
                     {
                         self.worker.kill(if i32::from(signal) == SIGINT {
@@ -213,7 +213,7 @@ impl Supervisor {
                     }
                 }
                 Event::Request(mut stream) if request_socket::is_refresh(&stream) => {
-                    if self.worker.link.send(Word::Refresh, "", &[stream.as_fd()]).is_err() {
+                    if self.worker.link.send(MessageKind::Refresh, "", &[stream.as_fd()]).is_err() {
                         let _ = stream.write_all(
                             b"refused the mount's process is being replaced; try again\n",
                         );
@@ -294,13 +294,14 @@ impl Supervisor {
         let is_exclusive = next.message.text == EXCLUSIVE;
         let next = next.worker;
         let paused = Instant::now();
-        let stopped = self.worker.ask(Word::Stop, "", Word::Stopped, STOP_MAX, &self.signals);
+        let stopped =
+            self.worker.ask(MessageKind::Stop, "", MessageKind::Stopped, STOP_MAX, &self.signals);
         let was_killed = match stopped {
             Ok(_) => false,
             Err(Refusal::Ended) => true,
             Err(refusal) => {
                 next.end();
-                let _ = self.worker.link.send(Word::Resume, "", &[]);
+                let _ = self.worker.link.send(MessageKind::Resume, "", &[]);
                 return Err(refusal.to_string());
             }
         };
@@ -310,20 +311,21 @@ impl Supervisor {
         }
         let text = if was_killed { KILLED } else { "" };
         if let Err(refusal) =
-            next.ask(Word::TakeOver, text, Word::Ready, TAKE_OVER_MAX, &self.signals)
+            next.ask(MessageKind::TakeOver, text, MessageKind::Ready, TAKE_OVER_MAX, &self.signals)
         {
             next.end();
             if is_exclusive || was_killed {
                 self.revive()?;
             } else {
-                let _ = self.worker.link.send(Word::Resume, "", &[]);
+                let _ = self.worker.link.send(MessageKind::Resume, "", &[]);
             }
             return Err(refusal.to_string());
         }
         if !is_exclusive && !was_killed {
-            let _ = self.worker.link.send(Word::End, "", &[]);
+            let _ = self.worker.link.send(MessageKind::End, "", &[]);
         }
-        let begun = next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals);
+        let begun =
+            next.ask(MessageKind::Begin, "", MessageKind::Serving, TAKE_OVER_MAX, &self.signals);
         let pause = paused.elapsed();
         let before = std::mem::replace(&mut self.worker, next);
         before.await_end(END_MAX);
@@ -371,8 +373,10 @@ impl Supervisor {
     fn revive_once(&self, limit: Duration) -> Result<WorkerProcess, Refusal> {
         let next = self.prepare(limit, Some(&self.configuration))?.worker;
         let taken = next
-            .ask(Word::TakeOver, KILLED, Word::Ready, TAKE_OVER_MAX, &self.signals)
-            .and_then(|_| next.ask(Word::Begin, "", Word::Serving, TAKE_OVER_MAX, &self.signals));
+            .ask(MessageKind::TakeOver, KILLED, MessageKind::Ready, TAKE_OVER_MAX, &self.signals)
+            .and_then(|_| {
+                next.ask(MessageKind::Begin, "", MessageKind::Serving, TAKE_OVER_MAX, &self.signals)
+            });
         match taken {
             Ok(_) => Ok(next),
             Err(refusal) => {
@@ -397,8 +401,14 @@ impl Supervisor {
                     Refusal::Refused(format!("{}: {error}", self.program.display()))
                 })?;
         let descriptors = [device.as_fd(), self.journal.as_fd()];
-        match worker.ask_with(Word::Prepare, "", &descriptors, Word::Prepared, limit, &self.signals)
-        {
+        match worker.ask_with(
+            MessageKind::Prepare,
+            "",
+            &descriptors,
+            MessageKind::Prepared,
+            limit,
+            &self.signals,
+        ) {
             Ok(message) => Ok(Prepared { worker, message }),
             Err(refusal) => {
                 worker.end();
@@ -408,7 +418,7 @@ impl Supervisor {
     }
 
     fn end_worker(&self) {
-        let _ = self.worker.link.send(Word::End, "", &[]);
+        let _ = self.worker.link.send(MessageKind::End, "", &[]);
         self.worker.await_end(END_MAX);
     }
 
@@ -422,7 +432,7 @@ impl Supervisor {
                 vec![device.as_fd(), self.journal.as_fd(), self.worker.link.as_fd()];
             descriptors.extend(self.requests.iter().map(|socket| socket.listener.as_fd()));
             ours.send(
-                Word::Supervise,
+                MessageKind::Supervise,
                 &self.worker.pid.as_raw_nonzero().to_string(),
                 &descriptors,
             )?;

@@ -16,7 +16,7 @@ use vouch_tree_mount::{
     take_over_tree,
 };
 
-use crate::link::{Link, Message, Word};
+use crate::link::{Link, Message, MessageKind};
 use crate::plan::{MountPlan, MountSource};
 use crate::role::{Role, role_of};
 use crate::serve::Companions;
@@ -35,13 +35,13 @@ pub(crate) fn begin(is_detached: bool) -> Outcome<(Arc<Link>, Task)> {
         .at("prctl(2)")?;
     let link = Link::from_standard_input().at("standard input")?;
     let wrong = || Failure::usage("--role", "is for the program's own use");
-    let Some(Message { word, descriptors, .. }) = link.receive().at("standard input")? else {
+    let Some(Message { kind, descriptors, .. }) = link.receive().at("standard input")? else {
         return Err(wrong());
     };
     let mut descriptors = descriptors.into_iter();
-    let task = match (word, descriptors.next(), descriptors.next()) {
-        (Word::Start, Some(journal), None) => Task::Start(Arc::new(journal.into())),
-        (Word::Prepare, Some(device), Some(journal)) => {
+    let task = match (kind, descriptors.next(), descriptors.next()) {
+        (MessageKind::Start, Some(journal), None) => Task::Start(Arc::new(journal.into())),
+        (MessageKind::Prepare, Some(device), Some(journal)) => {
             if is_detached {
                 log_output::leave_standard_error();
             }
@@ -74,7 +74,11 @@ impl Orders {
     pub(crate) fn report_mounted(&self, mounted: &Mounted) -> Outcome {
         let device = mounted.device().at("/dev/fuse")?;
         self.link
-            .send(Word::Mounted, mounted.device_number().unwrap_or_default(), &[device.as_fd()])
+            .send(
+                MessageKind::Mounted,
+                mounted.device_number().unwrap_or_default(),
+                &[device.as_fd()],
+            )
             .at("the supervisor")
     }
 
@@ -82,30 +86,30 @@ impl Orders {
     pub(crate) async fn execute_orders(&mut self, mounted: &MountHandle, end: impl Fn()) {
         loop {
             let message = self.orders.recv().await;
-            let (word, descriptor) = message
-                .map(|message| (message.word, message.descriptors.into_iter().next()))
+            let (kind, descriptor) = message
+                .map(|message| (message.kind, message.descriptors.into_iter().next()))
                 .unzip();
-            match word {
-                Some(Word::Stop) => {
+            match kind {
+                Some(MessageKind::Stop) => {
                     let answered = match mounted.stop_serving().await {
-                        Ok(()) => self.link.send(Word::Stopped, "", &[]),
-                        Err(error) => self.link.send(Word::Refused, &error.to_string(), &[]),
+                        Ok(()) => self.link.send(MessageKind::Stopped, "", &[]),
+                        Err(error) => self.link.send(MessageKind::Refused, &error.to_string(), &[]),
                     };
                     if let Err(error) = answered {
                         tracing::warn!("the supervisor: {error}");
                     }
                 }
-                Some(Word::Refresh) => {
+                Some(MessageKind::Refresh) => {
                     let (mounted, stream) = (mounted.clone(), descriptor.flatten());
                     tokio::spawn(async move { refresh(&mounted, stream).await });
                 }
-                Some(Word::Resume) => mounted.resume(),
-                Some(Word::End) => {
+                Some(MessageKind::Resume) => mounted.resume(),
+                Some(MessageKind::End) => {
                     end();
                     // Nothing is unmounted: the mount goes on.
                     std::process::exit(0);
                 }
-                Some(Word::Unmount) => return,
+                Some(MessageKind::Unmount) => return,
                 Some(_) => {}
                 // The supervisor has ended, and this process is about to be killed.
                 None => std::future::pending().await,
@@ -147,9 +151,10 @@ pub(crate) async fn take_over<S: MountSource>(
     let is_audited = plan.trail.is_some();
     let early =
         if is_audited { None } else { Some(open(plan, source, &journal, companions).await?) };
-    link.send(Word::Prepared, if is_audited { EXCLUSIVE } else { "" }, &[]).at("the supervisor")?;
+    link.send(MessageKind::Prepared, if is_audited { EXCLUSIVE } else { "" }, &[])
+        .at("the supervisor")?;
     let was_killed = match link.receive().at("the supervisor")? {
-        Some(message) if message.word == Word::TakeOver => message.text == KILLED,
+        Some(message) if message.kind == MessageKind::TakeOver => message.text == KILLED,
         _ => return Err(Failure::interrupted().into()),
     };
     companions.begin::<S::Error>(plan)?;
@@ -174,13 +179,13 @@ pub(crate) async fn take_over<S: MountSource>(
             predecessor,
         )?,
     };
-    link.send(Word::Ready, "", &[]).at("the supervisor")?;
+    link.send(MessageKind::Ready, "", &[]).at("the supervisor")?;
     match link.receive().at("the supervisor")? {
-        Some(message) if message.word == Word::Begin => {}
+        Some(message) if message.kind == MessageKind::Begin => {}
         _ => return Err(Failure::interrupted().into()),
     }
     let mounted = taken.begin()?;
-    link.send(Word::Serving, "", &[]).at("the supervisor")?;
+    link.send(MessageKind::Serving, "", &[]).at("the supervisor")?;
     Ok((mounted, client))
 }
 
@@ -228,5 +233,5 @@ pub fn report_failure(arguments: &[OsString], failure: &impl std::fmt::Display) 
 }
 
 pub(crate) fn report(link: &Link, failure: &impl std::fmt::Display) {
-    let _ = link.send(Word::Refused, &failure.to_string(), &[]);
+    let _ = link.send(MessageKind::Refused, &failure.to_string(), &[]);
 }

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vouch_daemon::failure::{Failure, Outcome, Why};
 
 use crate::configuration_copy::ConfigurationCopy;
-use crate::link::{Link, Message, Word};
+use crate::link::{Link, Message, MessageKind};
 
 pub(crate) struct WorkerProcess {
     pub(crate) pid: Pid,
@@ -57,25 +57,25 @@ impl WorkerProcess {
 
     pub(crate) fn ask(
         &self,
-        word: Word,
+        kind: MessageKind,
         text: &str,
-        answer: Word,
+        answer: MessageKind,
         limit: Duration,
         signals: &UnixStream,
     ) -> Result<Message, Refusal> {
-        self.ask_with(word, text, &[], answer, limit, signals)
+        self.ask_with(kind, text, &[], answer, limit, signals)
     }
 
     pub(crate) fn ask_with(
         &self,
-        word: Word,
+        kind: MessageKind,
         text: &str,
         descriptors: &[BorrowedFd<'_>],
-        answer: Word,
+        answer: MessageKind,
         limit: Duration,
         signals: &UnixStream,
     ) -> Result<Message, Refusal> {
-        match self.link.send(word, text, descriptors) {
+        match self.link.send(kind, text, descriptors) {
             // A process that has ended may have left its reason.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return Err(match self.link.receive() {
@@ -101,7 +101,7 @@ impl WorkerProcess {
             if !fds[0].revents().is_empty() {
                 return match self.link.receive()? {
                     None => Err(Refusal::Ended),
-                    Some(message) if message.word == answer => Ok(message),
+                    Some(message) if message.kind == answer => Ok(message),
                     Some(message) => Err(Refusal::Refused(message.text)),
                 };
             }

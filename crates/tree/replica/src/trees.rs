@@ -14,7 +14,7 @@ use vouch_oncrpc::{Accepted, Reply};
 use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
 use vouch_tree::statement::{STATEMENTS_MAX, revocation_reason};
 use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
-use vouch_tree_cache::{Cover, MissingFrames, TreeCache};
+use vouch_tree_cache::{CachedRange, MissingFrames, TreeCache};
 use vouch_tree_store::{
     Database, FrameSource as _, Location, PackFile, Snapshot, View, is_bucket_address,
 };
@@ -345,13 +345,13 @@ impl Tree {
             return Ok(Located::Missing);
         };
         Ok(match cache.cover(&path, &record) {
-            Cover::Ready(file) => Located::Here(Span {
+            CachedRange::Ready(file) => Located::Here(Span {
                 file: ServedFile(file),
                 offset: record.start,
                 len: record.end - record.start,
             }),
-            Cover::Absent(wanted) => Located::Absent(wanted),
-            Cover::Unknown => Located::Missing,
+            CachedRange::Absent(wanted) => Located::Absent(wanted),
+            CachedRange::Unknown => Located::Missing,
         })
     }
 }

@@ -33,11 +33,11 @@ mod workloads;
     --server-cpu.")]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Subcommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Subcommand {
     Transfer(Box<workloads::Transfer>),
     Iops(Box<workloads::Iops>),
     Concurrency(Box<workloads::Concurrency>),
@@ -56,19 +56,19 @@ enum What {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match args.what {
-        What::Transfer(args) => args.run(global),
-        What::Iops(args) => args.run(global),
-        What::Concurrency(args) => args.run(global),
-        What::Tree(args) => args.run(global),
-        What::Seal(args) => args.run(global),
-        What::Audit(args) => args.run(global),
-        What::All(args) => args.run(global),
-        What::Agent(args) => agent::run(&args),
-        What::Work(args) => args.run(),
-        What::Consistency(args) => args.run(),
-        What::Fairness(args) => args.run(),
-        What::Null(args) => null::run(&args),
-        What::Compare(args) => args.run(),
-        What::Report(args) => args.run(),
+        Subcommand::Transfer(args) => args.run(global),
+        Subcommand::Iops(args) => args.run(global),
+        Subcommand::Concurrency(args) => args.run(global),
+        Subcommand::Tree(args) => args.run(global),
+        Subcommand::Seal(args) => args.run(global),
+        Subcommand::Audit(args) => args.run(global),
+        Subcommand::All(args) => args.run(global),
+        Subcommand::Agent(args) => agent::run(&args),
+        Subcommand::Work(args) => args.run(),
+        Subcommand::Consistency(args) => args.run(),
+        Subcommand::Fairness(args) => args.run(),
+        Subcommand::Null(args) => null::run(&args),
+        Subcommand::Compare(args) => args.run(),
+        Subcommand::Report(args) => args.run(),
     }
 }

@@ -18,7 +18,7 @@ use vouch_tree_client::{Position, Tree};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
-use crate::copy_out::{EntryInDirectory, Keep};
+use crate::copy_out::{CopyOptions, EntryInDirectory};
 use crate::exit::{At as _, Failure, Outcome};
 use crate::revision_options::RevisionArgs;
 use crate::tree_path::{OpenTree, TreePath};
@@ -142,7 +142,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
     let client = args.client.client().await?;
     let mut open = OpenTree::open(&client, &path.name, &args.client, &args.revision).await?;
     let inode = open.enter(&path.path).await?;
-    let keep = Keep {
+    let keep = CopyOptions {
         owner: !args.no_owner && rustix::process::geteuid().is_root(),
         xattrs: !args.no_xattrs,
         privileges: args.suid,
@@ -179,7 +179,7 @@ async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> 
 
 struct Job {
     tree: Arc<Tree>,
-    keep: Keep,
+    keep: CopyOptions,
     counts: Counts,
     bar: ProgressBar,
 }

@@ -27,9 +27,9 @@ fn keys(role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &KEY, role, true).unwrap())
 }
 
-pub(crate) struct Believer;
+pub(crate) struct TrustingAcceptor;
 
-impl Acceptor for Believer {
+impl Acceptor for TrustingAcceptor {
     type Partial = Partial;
 
     fn accept(&self, _: Option<Partial>, _: &[u8]) -> Accept<Partial> {
@@ -66,7 +66,7 @@ impl Initiator for Claimer {
 }
 
 pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
-    let gss = Arc::new(Gss::by(Arc::new(Believer), || ()));
+    let gss = Arc::new(Gss::by(Arc::new(TrustingAcceptor), || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();
     let mut w = Writer::new();
     initiation.call(1, 100_003, 4, &mut w);
@@ -75,7 +75,7 @@ pub(crate) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let CallClass::Init(init) = classify(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
     let kept = gss.contexts.lock().store(
-        Believer.accept(None, b""),
+        TrustingAcceptor.accept(None, b""),
         ContextHandle([9; HANDLE_LEN]),
         clock::boot_ms(),
     );

@@ -75,13 +75,13 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct Watch {
-    seen: Option<Sighting>,
+    seen: Option<ObservedRecord>,
     claim: Option<LeaseRecord>,
     poll_at_ns: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Sighting {
+struct ObservedRecord {
     record: LeaseRecord,
     /// When this head first saw the record, which is not before it was written.
     since_ns: u64,
@@ -108,7 +108,7 @@ struct Renewal {
 
 #[derive(Debug)]
 struct Predecessor {
-    last: Sighting,
+    last: ObservedRecord,
     poll_at_ns: u64,
     fence: FenceProgress,
 }
@@ -286,7 +286,7 @@ impl LeaseMachine {
         };
         let is_same = seen.as_ref().is_some_and(|seen| seen.record == record);
         if !is_same {
-            *seen = Some(Sighting { record: record.clone(), since_ns: now_ns });
+            *seen = Some(ObservedRecord { record: record.clone(), since_ns: now_ns });
         }
         let silent_ns = seen.as_ref().map_or(0, |seen| self.began_ns.saturating_sub(seen.since_ns));
         let claim_after_ns = match self.fencing {
@@ -313,7 +313,7 @@ impl Watch {
 impl Holding {
     fn new(
         own: LeaseRecord,
-        before: Option<Sighting>,
+        before: Option<ObservedRecord>,
         began_ns: u64,
         now_ns: u64,
         times: &LeaseTimes,
@@ -324,7 +324,7 @@ impl Holding {
         } else {
             FenceProgress::DueAt(now_ns)
         };
-        let is_ended = |before: &Sighting| before.record.tenure == Tenure::Released;
+        let is_ended = |before: &ObservedRecord| before.record.tenure == Tenure::Released;
         let predecessor = before.filter(|before| !is_ended(before)).map(|last| Predecessor {
             last,
             poll_at_ns: 0,
@@ -437,7 +437,7 @@ impl Predecessor {
         (head, fencing): (&str, Fencing),
     ) -> bool {
         if record != self.last.record {
-            self.last = Sighting { record, since_ns: now_ns };
+            self.last = ObservedRecord { record, since_ns: now_ns };
         }
         if self.last.record.tenure == Tenure::Released {
             return true;

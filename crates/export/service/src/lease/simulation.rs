@@ -73,7 +73,7 @@ struct Simulation {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct TwoServe {
+struct TwoActiveHeads {
     at: u64,
     heads: [String; 2],
 }
@@ -123,7 +123,7 @@ impl Simulation {
         LeaseMachine::new(name.to_owned(), self.processes, LeaseTimes::of(lease), self.fencing)
     }
 
-    fn run(&mut self, until: u64) -> Result<(), TwoServe> {
+    fn run(&mut self, until: u64) -> Result<(), TwoActiveHeads> {
         loop {
             let (at, turn) = (0..self.heads.len())
                 .map(|n| (self.heads[n].turn.0, n))
@@ -157,7 +157,7 @@ impl Simulation {
         }
     }
 
-    fn turn(&mut self, n: usize, now: u64) -> Result<(), TwoServe> {
+    fn turn(&mut self, n: usize, now: u64) -> Result<(), TwoActiveHeads> {
         if self.is_disturbed && self.random.one_in(400) {
             self.heads[n].cut_until = now + self.random.roll(3 * LEASE_NS);
         }
@@ -265,7 +265,7 @@ impl Simulation {
         self.storage.insert(record.epoch, record);
     }
 
-    fn update_right(&mut self, n: usize, now: u64) -> Result<(), TwoServe> {
+    fn update_right(&mut self, n: usize, now: u64) -> Result<(), TwoActiveHeads> {
         let head = &self.heads[n];
         let until = head.machine.serves_until_ns().map_or(0, |local| head.real(local));
         let is_new = head.serves_until <= now && until > now;
@@ -274,7 +274,7 @@ impl Simulation {
         let other =
             (0..self.heads.len()).find(|&other| other != n && self.heads[other].serves_until > now);
         match other.filter(|_| until > now) {
-            Some(other) => Err(TwoServe {
+            Some(other) => Err(TwoActiveHeads {
                 at: now,
                 heads: [self.heads[n].name.clone(), self.heads[other].name.clone()],
             }),
@@ -282,7 +282,7 @@ impl Simulation {
         }
     }
 
-    fn end_fence(&mut self, n: usize, now: u64) -> Result<(), TwoServe> {
+    fn end_fence(&mut self, n: usize, now: u64) -> Result<(), TwoActiveHeads> {
         let (_, epoch, names) = self.heads[n].fence.take().expect("a fencing program runs");
         let is_success = !self.random.one_in(3);
         if is_success {
@@ -325,7 +325,7 @@ impl Simulation {
     }
 
     /// Without faults, one head serves before long.
-    fn settles(&mut self) -> Result<bool, TwoServe> {
+    fn settles(&mut self) -> Result<bool, TwoActiveHeads> {
         self.is_disturbed = false;
         self.heads.iter_mut().for_each(|head| head.cut_until = 0);
         self.run(CASE_LEN_NS + 20 * LEASE_NS)?;

@@ -17,7 +17,7 @@ use vouch_rpc_tls::credentials::ServerFiles;
 use vouch_rpcsec_gss::{Initiated, Initiation, Service};
 
 use super::blocking::{body, compound, compound_of_minor, until};
-use super::gss::tests::{Believer, Claimer, call as protected};
+use super::gss::tests::{Claimer, TrustingAcceptor, call as protected};
 use super::*;
 use crate::identity::{LocalName, NameService, NameServiceDown, UserRecord};
 use crate::monitoring::client_faults::ClientFault;
@@ -71,7 +71,7 @@ fn tls(directory: &Path) -> TlsConfig {
 /// A server on which the fault can happen.
 fn start(fault: ClientFault) -> Running {
     let files = MemoryFs::new();
-    let mut seams = SystemHooks { acceptor: Some(Arc::new(Believer)), ..hooks(&files) };
+    let mut seams = SystemHooks { acceptor: Some(Arc::new(TrustingAcceptor)), ..hooks(&files) };
     match fault {
         ClientFault::NameServiceSilent => seams.names = Arc::new(Down),
         ClientFault::QuotaExceeded => files.set_fault(|call, _| {

@@ -2,7 +2,7 @@ use vouch_gss_mit::Partial;
 use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiated, Initiation, Initiator, Service};
 
 use super::blocking::{Gate, is_silent, until};
-use super::gss::tests::{Believer, Claimer, call as protected};
+use super::gss::tests::{Claimer, TrustingAcceptor, call as protected};
 use super::*;
 
 const NULL: u32 = 900_000;
@@ -74,7 +74,8 @@ fn excess_context_requests_are_not_read_others_are() {
 
 #[test]
 fn calls_before_a_fatal_one_are_answered() {
-    let seams = SystemHooks { acceptor: Some(Arc::new(Believer)), ..hooks(&MemoryFs::new()) };
+    let seams =
+        SystemHooks { acceptor: Some(Arc::new(TrustingAcceptor)), ..hooks(&MemoryFs::new()) };
     let server = Running::start_in(|config| config.threads = Some(1), seams);
     let empty_request = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
     for service in [Service::None, Service::Integrity, Service::Privacy] {

@@ -4,7 +4,7 @@ use vouch_log::checkpoint::{Checkpoint, SignedCheckpoint};
 use vouch_log::key::{Algorithm, Signer};
 use vouch_log::merkle::Hash;
 use vouch_log::note::NoteError;
-use vouch_log::policy::{Disbelief, Policy, PolicyError};
+use vouch_log::policy::{Policy, PolicyError, PolicyShortfall};
 use vouch_testkit::SplitMix64;
 
 const NOW: u64 = 1_800_000_000;
@@ -87,14 +87,14 @@ fn forged_and_foreign_signatures_are_not_believed() {
     let good = signed(&[(&log, NOW), (&w0, NOW), (&w1, NOW)]);
     check(&good).unwrap();
     let log_missing = check(&signed(&[(&w0, NOW), (&w1, NOW)]));
-    assert_eq!(log_missing, Err(Disbelief::Unsigned(ORIGIN.into())));
-    assert_eq!(check(&signed(&[])), Err(Disbelief::Note(NoteError::Unsigned)));
+    assert_eq!(log_missing, Err(PolicyShortfall::Unsigned(ORIGIN.into())));
+    assert_eq!(check(&signed(&[])), Err(PolicyShortfall::Note(NoteError::Unsigned)));
     // Another log's checkpoint with the same keys.
     let mut other = SignedCheckpoint::unsigned(&head("log.example/2")).unwrap();
     for signer in [&log, &w0, &w1] {
         other.note_mut().sign(signer, NOW).unwrap();
     }
-    assert_eq!(check(&other), Err(Disbelief::UnknownLog("log.example/2".into())));
+    assert_eq!(check(&other), Err(PolicyShortfall::UnknownLog("log.example/2".into())));
     // Times: none, in the future, and just within the tolerance.
     for (time, is_credible) in [(0, false), (NOW + 301, false), (NOW + 300, true), (1, true)] {
         let signed = signed(&[(&log, NOW), (&w0, NOW), (&w1, time)]);
@@ -106,13 +106,13 @@ fn forged_and_foreign_signatures_are_not_believed() {
     // A thief's witness of the same name, and a cosignature moved to another checkpoint.
     let thief = Signer::from_seed("w1.example", Algorithm::CosignatureMlDsa44, &[9; 32]).unwrap();
     let result = check(&signed(&[(&log, NOW), (&w0, NOW), (&thief, NOW)]));
-    assert!(matches!(result, Err(Disbelief::Quorum { found, .. }) if found == ["a"]));
+    assert!(matches!(result, Err(PolicyShortfall::Quorum { found, .. }) if found == ["a"]));
     let mut moved = SignedCheckpoint::unsigned(&Checkpoint { size: 8, ..head(ORIGIN) }).unwrap();
     moved.note_mut().sign(&log, NOW).unwrap();
     for cosignature in &good.note().signatures()[1..] {
         moved.note_mut().add(cosignature.clone()).unwrap();
     }
-    assert!(matches!(check(&moved), Err(Disbelief::Note(NoteError::False { .. }))));
+    assert!(matches!(check(&moved), Err(PolicyShortfall::Note(NoteError::False { .. }))));
 }
 
 #[test]
@@ -124,14 +124,14 @@ fn keys_known_from_elsewhere_must_all_sign() {
     let complete = signed(&[(&log, NOW), (&lattice, NOW), (&w0, NOW)]);
     policy.check(&complete, &both, NOW).unwrap();
     let half = signed(&[(&log, NOW), (&w0, NOW)]);
-    assert_eq!(policy.check(&half, &both, NOW), Err(Disbelief::Unsigned(ORIGIN.into())));
+    assert_eq!(policy.check(&half, &both, NOW), Err(PolicyShortfall::Unsigned(ORIGIN.into())));
     policy.check(&half, &both[..1], NOW).unwrap();
     // Without any log key, nobody vouches for the log.
-    assert_eq!(policy.check(&half, &[], NOW), Err(Disbelief::UnknownLog(ORIGIN.into())));
+    assert_eq!(policy.check(&half, &[], NOW), Err(PolicyShortfall::UnknownLog(ORIGIN.into())));
     let stranger = Signer::from_seed("other", Algorithm::Ed25519, &[6; 32]).unwrap();
     let keys = [stranger.verifier().clone()];
     let half = signed(&[(&log, NOW), (&w0, NOW), (&stranger, NOW)]);
-    assert_eq!(policy.check(&half, &keys, NOW), Err(Disbelief::Unsigned("other".into())));
+    assert_eq!(policy.check(&half, &keys, NOW), Err(PolicyShortfall::Unsigned("other".into())));
 }
 
 #[test]

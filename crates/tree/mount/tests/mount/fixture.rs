@@ -88,7 +88,7 @@ impl Site {
         self.dir.path().join(*self.db.lock())
     }
 
-    pub fn rob(&self, iv: Iv) {
+    pub fn serve_empty_database(&self, iv: Iv) {
         *self.db.lock() = "thiefs";
         Database::create(&self.db(), *self.name.hostid(), iv).unwrap();
     }
@@ -396,7 +396,7 @@ impl Drop for TestMount {
     }
 }
 
-pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {
+pub fn contents_of(dir: &Path) -> BTreeMap<PathBuf, String> {
     let (mut found, mut queue) = (BTreeMap::new(), vec![dir.to_owned()]);
     while let Some(path) = queue.pop() {
         let m = fs::symlink_metadata(&path).unwrap();

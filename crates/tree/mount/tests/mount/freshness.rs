@@ -50,7 +50,7 @@ fn expired_tree_fails_and_recovers() {
         open.read_to_end(&mut bytes).map(|_| bytes)
     };
     assert_eq!(reread().unwrap(), noise(1, 700_000));
-    let before = survey(&mount.point);
+    let before = contents_of(&mount.point);
     mount.clock.set(NOW + 3600);
     mount.until(|| !mount.mounted.as_ref().unwrap().status().trees[0].served);
     // The kernel drops its caches within two seconds.
@@ -62,5 +62,5 @@ fn expired_tree_fails_and_recovers() {
     site.publish(NOW + 3500, 3600);
     mount.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
     mount.until(|| fs::read(mount.path("d/tiny")).is_ok());
-    assert_eq!(survey(&mount.point), before);
+    assert_eq!(contents_of(&mount.point), before);
 }

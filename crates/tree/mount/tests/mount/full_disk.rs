@@ -54,7 +54,7 @@ fn full_disk_does_not_stop_reads_or_updates() {
             |options: &mut vouch_tree_mount::MountOptions| options.passthrough = passthrough;
         let mount = TestMount::of_tree_on_disk(&site, disk.path(), 64 << 20, choose);
         for _ in 0..2 {
-            assert_eq!(survey(&mount.point), survey(&site.source()));
+            assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
         }
         let filler = disk.fill();
         for n in 0..3 {
@@ -63,14 +63,14 @@ fn full_disk_does_not_stop_reads_or_updates() {
         site.publish(NOW + 1, 3600);
         mount.refresh();
         for _ in 0..2 {
-            assert_eq!(survey(&mount.point), survey(&site.source()));
+            assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
         }
         fs::remove_file(filler).unwrap();
         fs::remove_dir_all(disk.path().join("cache")).unwrap();
         fs::write(site.source().join("file-5"), noise(30, 1 << 20)).unwrap();
         site.publish(NOW + 2, 3600);
         mount.refresh();
-        assert_eq!(survey(&mount.point), survey(&site.source()));
+        assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
         let seen = fs::read_dir(disk.path().join("state"))
             .unwrap()
             .map(|e| e.unwrap().metadata().unwrap().len())

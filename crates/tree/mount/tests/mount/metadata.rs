@@ -58,12 +58,12 @@ fn mount_equals_source() {
     odd_source(&site);
     site.publish(NOW, 3600);
     let mount = TestMount::of_tree(&site);
-    let (source, mounted) = (survey(&site.source()), survey(&mount.point));
+    let (source, mounted) = (contents_of(&site.source()), contents_of(&mount.point));
     for (path, line) in &source {
         assert_eq!(mounted.get(path), Some(line), "{}", path.display());
     }
     assert_eq!(source.len(), mounted.len());
-    assert_eq!(survey(&mount.point), mounted);
+    assert_eq!(contents_of(&mount.point), mounted);
 }
 
 #[test]

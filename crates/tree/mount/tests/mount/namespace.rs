@@ -34,7 +34,7 @@ fn looked_up_trees_appear_and_link_to_each_other() {
     assert_eq!(listed(&mount), [a.name.to_string()]);
     assert_eq!(fs::read(root.join("to-b/file")).unwrap(), b"in b");
     assert_eq!(listed(&mount), [a.name.to_string(), b.name.to_string()]);
-    assert_eq!(survey(&root), survey(&a.source()));
+    assert_eq!(contents_of(&root), contents_of(&a.source()));
     assert_eq!(
         fs::canonicalize(root.join("to-b")).unwrap().file_name().unwrap().to_str().unwrap(),
         b.name.to_string()

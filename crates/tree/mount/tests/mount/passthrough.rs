@@ -86,7 +86,7 @@ fn passthrough_reads_published_bytes() {
         again.read_exact_at(&mut part, 131_000).unwrap();
         assert!(part == reread(&file)[131_000..136_000], "a second open of {name}");
     }
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     assert_eq!(copies(dir.path()).len(), 2, "small files have none");
     for path in copies(dir.path()) {
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o400);
@@ -118,7 +118,7 @@ fn passed_files_follow_new_revision() {
     assert_eq!(fs::read(mount.path("two")).unwrap(), b"tiny now");
     drop((one, two));
     mount.until(|| passed_through(&mount) == 0);
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     assert!(reread(&open_through(&mount, "one")) == longer);
 }
 

@@ -10,4 +10,4 @@ pub(crate) use std::time::Duration;
 pub(crate) use vouch_tree_client::DiskCacheOptions;
 pub(crate) use vouch_tree_mount::Passthrough;
 
-pub(crate) use crate::fixture::{NOW, Site, TestMount, noise, survey};
+pub(crate) use crate::fixture::{NOW, Site, TestMount, contents_of, noise};

@@ -38,7 +38,7 @@ fn open_files_follow_their_path() {
     let mut open: Vec<File> =
         names.iter().map(|name| File::open(mount.path(name)).unwrap()).collect();
     open.iter_mut().for_each(|file| drop(reread(file).unwrap()));
-    let before = survey(&mount.point);
+    let before = contents_of(&mount.point);
     let ino = fs::metadata(mount.path("d/e/leaf")).unwrap().ino();
     assert!(
         fs::metadata(mount.path("d/e/new")).is_err() && fs::metadata(mount.path("new")).is_err()
@@ -53,7 +53,7 @@ fn open_files_follow_their_path() {
     fs::remove_file(site.source().join("link")).unwrap();
     symlink("d/e/tiny", site.source().join("link")).unwrap();
     site.publish(NOW, 3600);
-    assert_eq!(survey(&mount.point), before, "nothing changes before the refresh");
+    assert_eq!(contents_of(&mount.point), before, "nothing changes before the refresh");
     mount.refresh();
 
     for (name, file) in names.iter().zip(&mut open) {
@@ -68,7 +68,7 @@ fn open_files_follow_their_path() {
         );
     }
     assert_eq!(fs::metadata(mount.path("d/e/leaf")).unwrap().ino(), ino);
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     assert_eq!(fs::read_to_string(mount.path("d/e/new")).unwrap(), "new", "a cached missing name");
     assert_eq!(fs::read_to_string(mount.path("new")).unwrap(), "new");
     assert_eq!(fs::read_to_string(mount.path("link")).unwrap(), "tiny two");
@@ -96,14 +96,14 @@ fn removed_files_are_stale_until_they_return() {
     reread(&mut kept).unwrap();
     assert_eq!(errno(&fs::metadata(mount.path("leaf")).unwrap_err()), Some(Errno::NOENT));
     assert_eq!(fs::read_to_string(mount.path("d")).unwrap(), "a file now");
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
 
     fs::remove_file(site.source().join("d")).unwrap();
     fs::create_dir_all(site.source().join("d/e")).unwrap();
     fs::write(site.source().join("d/e/tree"), b"again").unwrap();
     fs::write(site.source().join("leaf"), b"again").unwrap();
     mount.publish(&site);
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     assert_eq!(reread(&mut removed).unwrap(), b"again", "the path exists again");
 }
 
@@ -121,14 +121,14 @@ fn hard_links_split_and_rejoin() {
     fs::remove_file(site.source().join("d/two")).unwrap();
     fs::write(site.source().join("d/two"), b"alone").unwrap();
     mount.publish(&site);
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     let ino = |name: &str| fs::metadata(mount.path(name)).unwrap().ino();
     assert_ne!(ino("one"), ino("d/two"));
     assert!(reread(&mut open).is_ok());
     fs::remove_file(site.source().join("d/two")).unwrap();
     fs::hard_link(site.source().join("one"), site.source().join("d/two")).unwrap();
     mount.publish(&site);
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     let ino = |name: &str| fs::metadata(mount.path(name)).unwrap().ino();
     assert_eq!(ino("one"), ino("d/two"));
 }
@@ -155,7 +155,7 @@ fn keeps_old_files_while_new_revision_is_unreadable() {
     site.is_up.store(true, Ordering::SeqCst);
     mount.refresh();
     assert_eq!(errno(&reread(&mut open).unwrap_err()), Some(Errno::STALE));
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn listing_continues_in_its_version() {
         .filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}"))))
         .count();
     assert_eq!(missing, 0, "no unchanged name is missing");
-    assert_eq!(survey(&mount.point), survey(&site.source()));
+    assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn next_certificate_replaces_stolen_revision() {
         let mount = TestMount::of_tree(&site);
         let mut open = File::open(mount.path("file")).unwrap();
         assert_eq!(reread(&mut open).unwrap(), b"genuine");
-        site.rob(Iv::from_bytes([19; 32]));
+        site.serve_empty_database(Iv::from_bytes([19; 32]));
         fs::write(&file, "forged").unwrap();
         (0..count).for_each(|_| site.publish(NOW, 3600));
         mount.refresh();
@@ -236,7 +236,7 @@ fn next_certificate_replaces_stolen_revision() {
         mount.publish(&site);
         mount.until(|| reread(&mut open).is_ok_and(|bytes| bytes == b"mended"));
         assert_eq!(mount.mounted.as_ref().unwrap().status().trees[0].revision, 2);
-        assert_eq!(survey(&mount.point), survey(&site.source()));
+        assert_eq!(contents_of(&mount.point), contents_of(&site.source()));
     }
 }
 
@@ -249,7 +249,7 @@ fn changed_iv_stops_mount_until_next_certificate() {
     site.publish(NOW, 3600);
     let mount = TestMount::of_tree(&site);
     assert_eq!(fs::read(mount.path("file")).unwrap(), b"genuine");
-    site.rob(Iv::from_bytes([99; 32]));
+    site.serve_empty_database(Iv::from_bytes([99; 32]));
     fs::write(&file, "forged").unwrap();
     (0..3).for_each(|_| site.publish(NOW, 3600));
     let tree = mount.tree.as_ref().unwrap();

@@ -21,15 +21,15 @@ fn files_and_revisions_survive_changes_of_the_process() {
     let held = File::open(mount.path("d/e/file")).unwrap();
     let ino = held.metadata().unwrap().ino();
     for round in 2..6 {
-        let before = survey(&mount.point);
+        let before = contents_of(&mount.point);
         assert!(fs::metadata(mount.path("new")).is_err() || round > 2);
         let handle = mount.mounted.as_ref().unwrap().handle();
         mount.runtime.block_on(handle.stop_serving()).unwrap();
         handle.resume();
-        assert_eq!(survey(&mount.point), before);
+        assert_eq!(contents_of(&mount.point), before);
         mount.runtime.block_on(handle.stop_serving()).unwrap();
         mount.take_over(&site, &journal, false);
-        assert_eq!(survey(&mount.point), before);
+        assert_eq!(contents_of(&mount.point), before);
         fs::write(site.source().join("d/e/file"), noise(round, 500_000)).unwrap();
         fs::write(site.source().join("new"), format!("new {round}")).unwrap();
         mount.publish(&site);

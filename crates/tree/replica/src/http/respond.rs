@@ -3,7 +3,7 @@ use std::time::SystemTime;
 
 use super::files::{Body, FileLookup, WebFile};
 use super::head::{Method, RequestHead, RequestedRange};
-use vouch_tree_cache::Cover;
+use vouch_tree_cache::CachedRange;
 
 use crate::answer::{Fetch, Replica};
 use crate::connection::After;
@@ -91,8 +91,10 @@ impl Replica {
             Body::File(file, _) if request.method == Method::Get => Some(file.clone()),
             Body::Cached(tree, path, _) if request.method == Method::Get => {
                 match tree.cache.as_ref().map(|cache| cache.cover(path, &range)) {
-                    Some(Cover::Ready(file)) => Some(ServedFile(file)),
-                    Some(Cover::Absent(wanted)) if fetch.start(tree, vec![wanted.clone()]) => {
+                    Some(CachedRange::Ready(file)) => Some(ServedFile(file)),
+                    Some(CachedRange::Absent(wanted))
+                        if fetch.start(tree, vec![wanted.clone()]) =>
+                    {
                         return After::Again;
                     }
                     _ => {

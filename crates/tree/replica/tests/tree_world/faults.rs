@@ -13,7 +13,7 @@ use crate::machine::{Link, Machine};
 const FUSE_MAX: Duration = Duration::from_secs(25);
 
 impl World {
-    pub(crate) async fn trouble(self: Arc<Self>, machine: Arc<Machine>) {
+    pub(crate) async fn cause_faults(self: Arc<Self>, machine: Arc<Machine>) {
         let is_mirror = machine.name != "publisher";
         for _ in 0..self.roll(10) {
             self.sleep_up_to(20_000).await;
@@ -21,7 +21,7 @@ impl World {
                 0..4 => self.disturb_network(&machine).await,
                 4..6 => self.kill(&machine).await,
                 6..9 => self.cut_power(&machine).await,
-                _ => self.mislead(&machine).await,
+                _ => self.misbehave(&machine).await,
             }
             self.note(format!("{}: works", machine.name));
             let delay_ms_max = if self.one_in(4) { 3000 } else { 20 };
@@ -59,7 +59,7 @@ impl World {
     }
 
     /// What only untrusted machines do.
-    async fn mislead(&self, machine: &Machine) {
+    async fn misbehave(&self, machine: &Machine) {
         let older = machine.older(self.roll(u64::MAX));
         match (self.roll(4), older) {
             (0, _) => {

@@ -27,7 +27,7 @@ use vouch_tree_store::Database;
 
 use machine::Machine;
 use publisher::{Order, Published};
-use reader::{Ahead, DEADLINE, Reader, WorldClock};
+use reader::{ClockOffset, DEADLINE, Reader, WorldClock};
 
 const READERS: usize = 3;
 
@@ -100,9 +100,9 @@ impl World {
         *self.last.lock() == Some(order)
     }
 
-    fn client_options(self: &Arc<Self>, state: &Path, ahead: Ahead) -> ClientOptions {
+    fn client_options(self: &Arc<Self>, state: &Path, ahead: ClockOffset) -> ClientOptions {
         ClientOptions {
-            connector: Arc::new(network::Road(Arc::clone(self))),
+            connector: Arc::new(network::WorldConnector(Arc::clone(self))),
             clock: Arc::new(WorldClock { world: Arc::downgrade(self), ahead }),
             deadline: DEADLINE,
             state_dir: Some(state.join("state")),
@@ -140,7 +140,7 @@ impl World {
             let life = move || Arc::clone(&world).mirror(Arc::clone(&machine));
             tokio::spawn(Self::keep_running(Arc::clone(mirror), life));
         }
-        let clocks: Vec<Ahead> = (0..READERS).map(|_| Ahead::default()).collect();
+        let clocks: Vec<ClockOffset> = (0..READERS).map(|_| ClockOffset::default()).collect();
         let readers: Vec<_> = clocks
             .iter()
             .enumerate()
@@ -148,9 +148,9 @@ impl World {
                 tokio::spawn(Reader::new(Arc::clone(&self), number, ahead.clone()).run())
             })
             .collect();
-        let troubles =
-            self.machines.iter().map(|machine| Arc::clone(&self).trouble(Arc::clone(machine)));
-        join_all(troubles).await;
+        let faults =
+            self.machines.iter().map(|machine| Arc::clone(&self).cause_faults(Arc::clone(machine)));
+        join_all(faults).await;
         // A publisher that is away for longer than its revisions are valid.
         publishing.abort();
         if self.one_in(8) {

@@ -15,11 +15,11 @@ use crate::World;
 use crate::machine::Machine;
 
 /// A client's way to all machines.
-pub(crate) struct Road(pub(crate) Arc<World>);
+pub(crate) struct WorldConnector(pub(crate) Arc<World>);
 
 const READ_LEN: usize = 8 << 10;
 
-impl Connector for Road {
+impl Connector for WorldConnector {
     fn resolve<'a>(
         &'a self,
         host: &'a str,
@@ -39,7 +39,7 @@ impl Connector for Road {
         async move {
             let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::NotFound.into()) };
             let machine = Arc::clone(&self.0.machines[usize::from(ip.octets()[3])]);
-            self.0.travel(&machine).await;
+            self.0.delay_message(&machine).await;
             let link_is_closed = {
                 let link = machine.link.lock();
                 link.is_down || link.is_refusing
@@ -77,10 +77,10 @@ async fn serve(
             Err(_) if connection.is_expired(Instant::now().into_std()) => return,
             Err(_) => continue,
         };
-        world.travel(machine).await;
+        world.delay_message(machine).await;
         let now = Instant::now().into_std();
         let (mut replies, is_open) = connection.exchange(&buffer[..n], now);
-        world.travel(machine).await;
+        world.delay_message(machine).await;
         let (flips_bits, is_flaky) = {
             let link = machine.link.lock();
             (link.flips_bits, link.is_flaky)
@@ -99,7 +99,7 @@ async fn serve(
 
 impl World {
     /// The way of a message to or from this machine. It ends when the network carries it again.
-    async fn travel(&self, machine: &Machine) {
+    async fn delay_message(&self, machine: &Machine) {
         let delay_ms_max = machine.link.lock().delay_ms_max;
         sleep(Duration::from_millis(self.roll(delay_ms_max + 1))).await;
         while machine.link.lock().is_silent {

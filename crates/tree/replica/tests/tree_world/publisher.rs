@@ -14,7 +14,7 @@ use vouch_tree_store::{Database, WriteOptions};
 
 use crate::World;
 use crate::machine::Machine;
-use crate::reader::Ahead;
+use crate::reader::ClockOffset;
 
 /// Paths of one or two components.
 pub(crate) type Files = BTreeMap<String, Arc<[u8]>>;
@@ -178,7 +178,7 @@ impl World {
     /// A mirror's process, until its machine is restarted.
     pub(crate) async fn mirror(self: Arc<Self>, machine: Arc<Machine>) {
         loop {
-            let options = self.client_options(&machine.root, Ahead::default());
+            let options = self.client_options(&machine.root, ClockOffset::default());
             let client = Client::new(options).expect("a runtime");
             let keep = [None, Some(2.into()), Some(1.into())][(self.seed % 3) as usize];
             let options = PullOptions {

@@ -19,7 +19,7 @@ pub(crate) struct Reader {
     world: Arc<World>,
     number: usize,
     state: PathBuf,
-    ahead: Ahead,
+    ahead: ClockOffset,
     tree: Option<Arc<Tree>>,
     /// Of the newest revision that it has seen.
     newest: Order,
@@ -27,11 +27,11 @@ pub(crate) struct Reader {
 
 /// Seconds that a machine's clock is ahead.
 #[derive(Clone, Default)]
-pub(crate) struct Ahead(pub(crate) Arc<AtomicI64>);
+pub(crate) struct ClockOffset(pub(crate) Arc<AtomicI64>);
 
 pub(crate) struct WorldClock {
     pub(crate) world: std::sync::Weak<World>,
-    pub(crate) ahead: Ahead,
+    pub(crate) ahead: ClockOffset,
 }
 
 impl Clock for WorldClock {
@@ -42,7 +42,7 @@ impl Clock for WorldClock {
 }
 
 impl Reader {
-    pub(crate) fn new(world: Arc<World>, number: usize, ahead: Ahead) -> Self {
+    pub(crate) fn new(world: Arc<World>, number: usize, ahead: ClockOffset) -> Self {
         let state = world.dir.join(format!("reader{number}"));
         Self { world, number, state, ahead, tree: None, newest: (0, 0) }
     }

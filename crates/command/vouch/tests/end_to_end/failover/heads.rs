@@ -51,7 +51,7 @@ impl Heads {
     }
 
     /// Until [`Self::stop`].
-    pub(super) fn tend(&self) {
+    pub(super) fn keep_running(&self) {
         while !self.stop.load(Ordering::SeqCst) {
             for head in 0..2 {
                 self.restart_ended(head);

@@ -21,7 +21,7 @@ pub(crate) trait TicketSource: Send + Sync {
     ) -> Result<DelegatedTickets, KerberosError>;
 }
 
-pub(super) struct Mint {
+pub(super) struct TicketIssuer {
     principal: String,
     keytab: PathBuf,
     pool: Mutex<Pool>,
@@ -34,13 +34,13 @@ struct Pool {
     busy: usize,
 }
 
-impl Mint {
+impl TicketIssuer {
     pub(super) fn new(principal: String, keytab: PathBuf) -> Self {
         Self { principal, keytab, pool: Mutex::default(), freed: Condvar::new() }
     }
 }
 
-impl TicketSource for Mint {
+impl TicketSource for TicketIssuer {
     fn tickets(
         &self,
         user: &str,
