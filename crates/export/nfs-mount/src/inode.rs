@@ -31,8 +31,8 @@ pub(crate) struct Inode {
 struct State {
     lookups: u64,
     ino: u64,
-    /// Directory and name of the last look-up.
-    place: Option<(u64, Box<[u8]>)>,
+    /// By which the kernel may know the file, that of the last look-up first.
+    places: Vec<Place>,
     /// Of the newest attributes.
     change: u64,
     /// Of the content in the kernel's cache.
@@ -40,6 +40,9 @@ struct State {
     is_searchable_by_all: bool,
     valid: Duration,
 }
+
+/// Directory and name.
+pub(crate) type Place = (u64, Box<[u8]>);
 
 /// Differences to the attributes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +58,8 @@ impl Inode {
         self.state.lock().ino
     }
 
-    pub(crate) fn place(&self) -> Option<(u64, Box<[u8]>)> {
-        self.state.lock().place.clone()
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.state.lock().places.clone()
     }
 
     pub(crate) const fn is_directory(&self) -> bool {
@@ -133,6 +136,21 @@ pub(crate) struct InodeTable {
 struct Nodes {
     by_node: HashMap<u64, Arc<Inode>>,
     by_handle: HashMap<Box<[u8]>, u64>,
+    by_place: HashMap<Place, u64>,
+}
+
+impl Nodes {
+    fn remove_place(&mut self, place: &Place) -> Option<Arc<Inode>> {
+        let inode = self.by_place.remove(place).and_then(|node| self.by_node.get(&node))?;
+        inode.state.lock().places.retain(|other| other != place);
+        Some(inode.clone())
+    }
+
+    fn add_place(&mut self, inode: &Inode, place: Place) {
+        self.remove_place(&place);
+        self.by_place.insert(place.clone(), inode.node);
+        inode.state.lock().places.insert(0, place);
+    }
 }
 
 pub(crate) const ROOT: u64 = 1;
@@ -174,7 +192,7 @@ impl InodeTable {
                     state: Mutex::new(State {
                         lookups: 0,
                         ino: known.attr.ino,
-                        place: None,
+                        places: Vec::new(),
                         change: known.change,
                         cached_change: None,
                         is_searchable_by_all: false,
@@ -186,13 +204,23 @@ impl InodeTable {
                 inode
             }
         };
-        let mut state = inode.state.lock();
-        state.lookups += 1;
+        inode.state.lock().lookups += 1;
         if let Some((directory, name)) = place {
-            state.place = Some((directory, name.into()));
+            nodes.add_place(&inode, (directory, name.into()));
         }
-        drop(state);
         inode
+    }
+
+    pub(crate) fn remove_place(&self, place: &Place) {
+        self.nodes.lock().remove_place(place);
+    }
+
+    /// As the kernel, after its rename(2).
+    pub(crate) fn move_place(&self, from: &Place, to: Place) {
+        let mut nodes = self.nodes.lock();
+        if let Some(inode) = nodes.remove_place(from) {
+            nodes.add_place(&inode, to);
+        }
     }
 
     pub(crate) fn forget(&self, node: u64, count: u64) {
@@ -203,6 +231,9 @@ impl InodeTable {
         if state.lookups == 0 && node != ROOT {
             nodes.by_node.remove(&node);
             nodes.by_handle.remove(inode.handle.as_bytes());
+            for place in state.places.drain(..) {
+                nodes.by_place.remove(&place);
+            }
         }
     }
 }
@@ -227,7 +258,12 @@ pub(crate) mod tests {
     fn same_handle_is_same_node_until_all_lookups_are_forgotten() {
         let (table, inode) = table();
         let again = table.insert(&inode.handle, &known(1), Some((ROOT, b"g")));
-        assert_eq!((again.node, again.place()), (inode.node, Some((ROOT, b"g"[..].into()))));
+        let places = [b"g", b"f"].map(|name| (ROOT, name[..].into()));
+        assert_eq!((again.node, again.places()), (inode.node, places.to_vec()));
+        table.move_place(&places[1], (ROOT, b"h"[..].into()));
+        let other =
+            table.insert(&Filehandle::new(b"other").unwrap(), &known(1), Some((ROOT, b"g")));
+        assert_eq!((inode.places().len(), other.places().len()), (1, 1));
         table.forget(inode.node, 1);
         assert!(table.get(inode.node).is_ok());
         table.forget(inode.node, 1);

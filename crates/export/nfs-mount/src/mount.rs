@@ -13,7 +13,7 @@ use crate::attributes::{Converter, Known, WANTED};
 use crate::caller::{Caller, Callers};
 use crate::error::Result;
 use crate::fuse::{Device, Entry};
-use crate::inode::{Inode, InodeTable};
+use crate::inode::{Inode, InodeTable, Place};
 use crate::op::listing::Directory;
 use crate::options::MountOptions;
 use crate::report::Counters;
@@ -106,7 +106,8 @@ impl Mount {
     ) -> Duration {
         let (valid, change) = inode.note(known, &self.options.times, is_own);
         if change.lost_search && self.is_shared() {
-            drop(self.drop_names(inode));
+            // For each user.
+            drop(self.drop_names(inode.places()));
         }
         if change.is_foreign {
             // Until the kernel has dropped its pages, an open must not keep them.
@@ -136,11 +137,11 @@ impl Mount {
         }
     }
 
-    /// The kernel looks up again all names in the directory, for each user.
-    pub(crate) fn drop_names(self: &Arc<Self>, inode: &Inode) -> tokio::task::JoinHandle<()> {
-        let (mount, place) = (self.clone(), inode.place());
+    /// The kernel looks these names up again, and those below them.
+    pub(crate) fn drop_names(self: &Arc<Self>, places: Vec<Place>) -> tokio::task::JoinHandle<()> {
+        let mount = self.clone();
         tokio::task::spawn_blocking(move || {
-            if let Some((directory, name)) = place {
+            for (directory, name) in places {
                 mount.device.invalidate_name(directory, &name);
             }
         })

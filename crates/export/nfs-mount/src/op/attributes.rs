@@ -8,6 +8,7 @@ use vouch_nfs4::{Attributes, Bitmap, Bytes, SetTime, Stateid, Status, Time};
 use vouch_xdr::Writer;
 
 use super::names::pack;
+use crate::attributes::{Known, WANTED};
 use crate::caller::Caller;
 use crate::error::{self, Result};
 use crate::fuse::{AttrFlags, Fields, Record, Request};
@@ -68,9 +69,32 @@ impl Mount {
         inode.writes.mark_written();
         let (known, valid) = self.attributes(&inode, caller).await?;
         if self.is_shared() && inode.is_directory() && wish.mode.is_some_and(|m| m & 0o001 == 0) {
-            let _ = self.drop_names(&inode).await;
+            let _ = self.drop_names(inode.places()).await;
         }
         Ok(known.attr.reply(valid))
+    }
+
+    /// Of a new file: to now.
+    pub(crate) async fn reset_times(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        caller: &Caller,
+    ) -> Result<Known> {
+        let attributes = Attributes {
+            time_access_set: Some(SetTime::Server),
+            time_modify_set: Some(SetTime::Server),
+            ..Attributes::default()
+        };
+        let mut packed = Writer::new();
+        let args =
+            SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: pack(&attributes, &mut packed) };
+        let args = Args::Setattr(args);
+        let reply = self
+            .call(caller, |c| c.cached().putfh(&inode.handle).op(&args).getattr(WANTED))
+            .await?;
+        let mut results = reply.results();
+        skip(&mut results, &[Op::PUTFH, Op::SETATTR])?;
+        self.converter.next(&mut results)
     }
 
     async fn set(

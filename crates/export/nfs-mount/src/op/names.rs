@@ -143,6 +143,7 @@ impl Mount {
         let caller = self.callers.of(&request.header);
         let reply = self.call(&caller, |c| c.cached().putfh(&directory.handle).op(&args)).await?;
         skip(&mut reply.results(), &[Op::PUTFH, Op::REMOVE])?;
+        self.inodes.remove_place(&(directory.node, name.into()));
         Ok(Record::default())
     }
 
@@ -163,6 +164,7 @@ impl Mount {
             })
             .await?;
         skip(&mut reply.results(), &[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::RENAME])?;
+        self.inodes.move_place(&(from.node, old.0.into()), (to.node, new.0.into()));
         Ok(Record::default())
     }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vouch_nfs4::op::{
-    Access, AccessArgs, Args, CloseArgs, CreateHow, Op, OpenArgs, OpenClaim, OpenHow, OpenOk,
-    Results, ShareAccess, ShareDeny,
+    Access, AccessArgs, Args, CloseArgs, CreateHow, CreateVerifierAttrs, Op, OpenArgs, OpenClaim,
+    OpenHow, OpenOk, Results, ShareAccess, ShareDeny,
 };
 use vouch_nfs4::{
-    Attributes, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Status,
+    Attributes, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Status,
+    Verifier,
 };
 use vouch_nfs4_client::Reply;
 use vouch_xdr::Writer;
@@ -22,7 +23,7 @@ use crate::attributes::{Known, WANTED};
 use crate::caller::Caller;
 use crate::error::{self, Result};
 use crate::fuse::{FOPEN_KEEP_CACHE, RELEASE_FLOCK_UNLOCK, Record, Request};
-use crate::inode::Inode;
+use crate::inode::{Inode, Place};
 use crate::mount::{Mount, skip};
 use crate::open_file::{OpenFile, owner_of};
 
@@ -38,12 +39,14 @@ struct Opening<'a> {
 }
 
 impl Mount {
-    /// Returns the reply's body, and the number of the open file.
+    /// Returns the reply's body, and the number of the open file. After ESTALE the kernel looks up the name
+    /// again.
     pub(crate) async fn open(self: &Arc<Self>, request: &Request) -> Result<(Record, u64)> {
         let flags = request.fields().u32().ok_or(Errno::INVAL)?;
         let inode = self.inodes.get(request.header.node)?;
         let caller = self.callers.of(&request.header);
-        let place = inode.place();
+        self.check_other_names(&inode, &caller).await?;
+        let place = inode.places().into_iter().next();
         let directory = place.as_ref().and_then(|(node, _)| self.inodes.get(*node).ok());
         let (base, claim) = match (&directory, &place) {
             (Some(directory), Some((_, name))) => (directory.handle, OpenClaim::Null(Name(name))),
@@ -61,14 +64,16 @@ impl Mount {
         };
         let is_own = inode.writes.take_written();
         let opened = match self.send_open(&caller, &opening).await {
-            // The kernel looks the name up again: another file may have it now.
-            Err(Errno::NOENT) => return Err(Errno::STALE),
-            opened => opened?,
+            Ok(opened) => opened,
+            // Another file may have the name now.
+            Err(Errno::NOENT | Errno::STALE) => return Err(self.lose_names(place).await),
+            Err(error) => return Err(error),
         };
         let file = self.register(&opening, inode.clone(), caller, flags, opened.stateid);
         if opened.handle != inode.handle || !opened.is_allowed {
             self.close(&file).await;
-            return Err(if opened.is_allowed { Errno::STALE } else { Errno::ACCESS });
+            let is_other = opened.handle != inode.handle;
+            return Err(if is_other { self.lose_names(place).await } else { Errno::ACCESS });
         }
         self.note(&inode, &opened.known, is_own);
         let keeps = inode.keep_cache(opened.known.change);
@@ -77,6 +82,39 @@ impl Mount {
         }
         let keep = if keeps { FOPEN_KEEP_CACHE } else { 0 };
         Ok((Record::default().u64(file.number).u32(keep).u32(0), file.number))
+    }
+
+    async fn lose_names(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) -> Errno {
+        let places: Vec<Place> = places.into_iter().collect();
+        let _ = self.drop_names(places.clone()).await;
+        places.iter().for_each(|place| self.inodes.remove_place(place));
+        Errno::STALE
+    }
+
+    /// The kernel does not say by which of the names that it knows it opens a file. ESTALE if one but the
+    /// newest is no longer the file's.
+    async fn check_other_names(
+        self: &Arc<Self>,
+        inode: &Arc<Inode>,
+        caller: &Caller,
+    ) -> Result<()> {
+        let mut places = inode.places();
+        let mut lost = places.split_off(places.len().min(NAMES_MAX));
+        for place in places.into_iter().skip(1) {
+            let Ok(directory) = self.inodes.get(place.0) else { continue };
+            let reply =
+                self.call(caller, |c| c.putfh(&directory.handle).lookup(&place.1).getfh()).await?;
+            let mut results = reply.results();
+            let is_it = skip(&mut results, &[Op::PUTFH, Op::LOOKUP]).is_ok()
+                && matches!(results.next_ok(), Ok(Results::Getfh(Ok(got))) if got.handle == inode.handle);
+            if !is_it {
+                lost.push(place);
+            }
+        }
+        match lost.is_empty() {
+            true => Ok(()),
+            false => Err(self.lose_names(lost).await),
+        }
     }
 
     pub(crate) async fn create(self: &Arc<Self>, request: &Request) -> Result<(Record, u64)> {
@@ -94,7 +132,7 @@ impl Mount {
         let mut packed = Writer::new();
         let attrs = pack(&attributes, &mut packed);
         let how = match flags & O_EXCL != 0 {
-            true => CreateHow::Guarded(attrs),
+            true => exclusive(attrs)?,
             false => CreateHow::Unchecked(attrs),
         };
         let opening = Opening {
@@ -105,10 +143,9 @@ impl Mount {
             claim: OpenClaim::Null(Name(name)),
             rights: Access(0),
         };
-        let Opened { stateid, handle, known, .. } = self.send_open(&caller, &opening).await?;
-        let inode = self.inodes.insert(&handle, &known, Some((directory.node, name)));
-        let file = self.register(&opening, inode.clone(), caller, flags, stateid);
-        let entry = self.entry(&inode, &known, &directory, false);
+        let (file, known) = self.send_create(&caller, &opening, (&directory, name), flags).await?;
+        let inode = &file.inode;
+        let entry = self.entry(inode, &known, &directory, false);
         let keep = if inode.keep_cache(known.change) { FOPEN_KEEP_CACHE } else { 0 };
         let record = entry.reply().u64(file.number).u32(keep).u32(0);
         Ok((record, file.number))
@@ -129,15 +166,36 @@ impl Mount {
             number: self.session.next_file(),
             base: directory.handle,
             access: ShareAccess::WRITE,
-            how: OpenHow::Create(CreateHow::Guarded(pack(&attributes, &mut packed))),
+            how: OpenHow::Create(exclusive(pack(&attributes, &mut packed))?),
             claim: OpenClaim::Null(Name(name)),
             rights: Access(0),
         };
-        let Opened { stateid, handle, known, .. } = self.send_open(&caller, &opening).await?;
-        let inode = self.inodes.insert(&handle, &known, Some((directory.node, name)));
-        let file = self.register(&opening, inode.clone(), caller, 0, stateid);
+        let (file, known) = self.send_create(&caller, &opening, (&directory, name), 0).await?;
         self.close(&file).await;
-        Ok(self.entry(&inode, &known, &directory, false).reply())
+        Ok(self.entry(&file.inode, &known, &directory, false).reply())
+    }
+
+    async fn send_create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        opening: &Opening<'_>,
+        (directory, name): (&Inode, &[u8]),
+        flags: u32,
+    ) -> Result<(Arc<OpenFile>, Known)> {
+        let opened = self.send_open(caller, opening).await?;
+        let inode = self.inodes.insert(&opened.handle, &opened.known, Some((directory.node, name)));
+        let file = self.register(opening, inode, caller.clone(), flags, opened.stateid);
+        if !opened.has_verifier_times {
+            return Ok((file, opened.known));
+        }
+        match self.reset_times(&file.inode, caller).await {
+            Ok(known) => Ok((file, known)),
+            Err(error) => {
+                self.close(&file).await;
+                self.inodes.forget(file.inode.node, 1);
+                Err(error)
+            }
+        }
     }
 
     async fn send_open(&self, caller: &Caller, opening: &Opening<'_>) -> Result<Opened> {
@@ -163,7 +221,7 @@ impl Mount {
     fn opened(&self, reply: &Reply, rights: Access) -> Result<Opened> {
         let mut results = reply.results();
         skip(&mut results, &[Op::PUTFH])?;
-        let Results::Open(Ok(OpenOk { stateid, .. })) =
+        let Results::Open(Ok(OpenOk { stateid, attrs_set, .. })) =
             results.next_ok().map_err(|error| match error.status() {
                 // open(2) of a symbolic link that another client has put there.
                 Some(Status::SYMLINK | Status::WRONG_TYPE | Status::ISDIR) => Errno::STALE,
@@ -176,7 +234,8 @@ impl Mount {
         let is_allowed = rights.is_empty()
             || matches!(results.next_ok(), Ok(Results::Access(Ok(ok)))
                 if ok.access.contains(rights & ok.supported));
-        Ok(Opened { stateid, handle, known, is_allowed })
+        let has_verifier_times = attrs_set.has(TIME_ACCESS) || attrs_set.has(TIME_MODIFY);
+        Ok(Opened { stateid, handle, known, is_allowed, has_verifier_times })
     }
 
     fn register(
@@ -261,6 +320,15 @@ struct Opened {
     handle: Filehandle,
     known: Known,
     is_allowed: bool,
+    /// The server keeps the verifier of an exclusive create in the times (RFC 8881 §18.16.3).
+    has_verifier_times: bool,
+}
+
+/// A repetition after a restart of the server finds its own file by the verifier.
+fn exclusive(attrs: Fattr<'_>) -> Result<CreateHow<'_>> {
+    let mut verifier = Verifier::default();
+    getrandom::fill(&mut verifier.0).map_err(|_| Errno::IO)?;
+    Ok(CreateHow::Exclusive41(CreateVerifierAttrs { verifier, attrs }))
 }
 
 fn rights(flags: u32) -> Access {
@@ -281,6 +349,12 @@ fn share_access(flags: u32) -> ShareAccess {
     };
     access | ShareAccess::WANT_NO_DELEG
 }
+
+/// By which the kernel may know a file. Each is compared at an open.
+const NAMES_MAX: usize = 4;
+
+const TIME_ACCESS: u32 = 47;
+const TIME_MODIFY: u32 = 53;
 
 // Linux, fcntl.h. O_DIRECT differs by CPU.
 const O_ACCMODE: u32 = 3;
