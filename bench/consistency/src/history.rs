@@ -92,6 +92,11 @@ pub enum Call {
         from: u8,
         to: u8,
     },
+    /// Of a name outside, for the file `file`, over this name.
+    Replace {
+        name: u8,
+        file: u64,
+    },
     Remove {
         name: u8,
     },
@@ -207,6 +212,7 @@ impl Call {
                 | Self::Mkdir { .. }
                 | Self::Link { .. }
                 | Self::Rename { .. }
+                | Self::Replace { .. }
                 | Self::Remove { .. }
         )
     }
@@ -311,6 +317,7 @@ impl History {
                     Call::Create { name }
                     | Call::Mkdir { name }
                     | Call::Link { name, .. }
+                    | Call::Replace { name, .. }
                     | Call::Remove { name } => vec![name],
                     Call::Rename { from, to } => vec![from, to],
                     Call::Set { key, .. } | Call::Unset { key } => vec![key],

@@ -40,6 +40,7 @@ fn call_words(call: &Call) -> String {
         Call::Create { name: new } => format!("create {} exclusively", name(new)),
         Call::Mkdir { name: new } => format!("make directory {}", name(new)),
         Call::Link { name: new, file } => format!("link file {file} as {}", name(new)),
+        Call::Replace { name: to, file } => format!("rename file {file} over {}", name(to)),
         Call::Rename { from, to } => format!("rename {} to {}", name(from), name(to)),
         Call::Remove { name: old } => format!("remove {}", name(old)),
         Call::Lookup { name: at, cached } => {

@@ -41,6 +41,7 @@ impl State {
             | Call::Mkdir { .. }
             | Call::Link { .. }
             | Call::Rename { .. }
+            | Call::Replace { .. }
             | Call::Remove { .. }
             | Call::Lookup { .. }
             | Call::Links { .. }

@@ -61,6 +61,10 @@ impl Names {
                     _ => {}
                 }
             }
+            Call::Replace { name, file } => {
+                let entry = Entry { id: Id::Known(file), is_dir: Some(false) };
+                next.0[usize::from(name)] = Slot::Taken(entry);
+            }
             Call::Undone { key } => next.0[usize::from(key)] = Slot::Unknown,
             Call::Rename { from, to } => next.rename(from.into(), to.into(), outcome)?,
             Call::Lookup { name, .. } => next.lookup(name.into(), outcome)?,

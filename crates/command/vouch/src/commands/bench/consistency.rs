@@ -29,8 +29,8 @@ pub(super) struct Args {
     /// Server to check: nfs://HOST[:PORT]/EXPORT; may be repeated.
     #[arg(value_name = "URL", required_unless_present_any = ["check", "mount"])]
     target: Vec<Target>,
-    /// Directory of a mount of one export, at least two: check close-to-open and locks of the clients
-    /// that mounted it, a thread for each.
+    /// Directory of a mount of one export, at least two: check close-to-open, names and locks of the
+    /// clients that mounted it, a thread for each.
     #[arg(long, value_name = "DIR", conflicts_with = "target")]
     mount: Vec<PathBuf>,
     /// Minor versions of NFSv4.
@@ -153,8 +153,10 @@ impl Args {
         let (mut histories, mut calls, mut undecided) = (0, 0, 0);
         while histories < self.histories && !stop.is_set() {
             let seed = self.seed.wrapping_add(histories);
-            let history =
-                mounted::history(&self.mount, (seed, self.calls), self.restart.as_deref())?;
+            let mut restart =
+                self.restart.as_deref().map(|command| || mounted::restart_by(command));
+            let restart = restart.as_mut().map(|run| run as &mut dyn FnMut() -> _);
+            let history = mounted::history(&self.mount, (seed, self.calls), restart)?;
             histories += 1;
             calls += history.operations.len();
             match check(&history) {
