@@ -16,6 +16,9 @@ use crate::state::{Io, IoGrant};
 pub(crate) enum IoPurpose {
     Read,
     Write,
+    /// Without a right of the owner: a special stateid stands for truncate(2), or for open(2) to read
+    /// with O_TRUNC. In this it differs from a write, as in Linux.
+    Resize,
     Any,
 }
 
@@ -29,7 +32,7 @@ pub(crate) fn open_for(
     let stateid = context.substituted(stateid)?;
     let io = match purpose {
         IoPurpose::Read | IoPurpose::Any => Io::Read,
-        IoPurpose::Write => Io::Write,
+        IoPurpose::Write | IoPurpose::Resize => Io::Write,
     };
     let (client, key, now) = (context.client_of_session(), file.key(), context.now.mono_ms);
     let caller = if context.origin.minor == 0 { context.proven() } else { None };
@@ -66,7 +69,7 @@ pub(crate) fn open_for(
                 IoPurpose::Read if context.details.is_tracked => {
                     context.used[0] = Some((held.clone(), by))
                 }
-                IoPurpose::Write if context.details.is_tracked => {
+                IoPurpose::Write | IoPurpose::Resize if context.details.is_tracked => {
                     context.used[1] = Some((held.clone(), by))
                 }
                 _ => {}
@@ -78,6 +81,9 @@ pub(crate) fn open_for(
         }
         IoGrant::Anonymous => {
             context.wait_for_records();
+            if purpose == IoPurpose::Resize {
+                rights(context, file, purpose)?;
+            }
             anonymous(context, file, purpose)
         }
     }
@@ -138,7 +144,7 @@ fn rights(
     let wanted = match purpose {
         // As in Linux, an executable file may be read.
         IoPurpose::Read | IoPurpose::Any => Access::READ | Access::EXECUTE,
-        IoPurpose::Write => Access::MODIFY,
+        IoPurpose::Write | IoPurpose::Resize => Access::MODIFY,
     };
     let has = file.files().access(&file.grant.caller, &file.id, wanted, context.blocking)?;
     if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
@@ -151,7 +157,7 @@ fn anonymous(
 ) -> Result<OpenHandle, OpError> {
     let access = match purpose {
         IoPurpose::Read | IoPurpose::Any => OpenAccess { read: true, write: false },
-        IoPurpose::Write => OpenAccess { read: false, write: true },
+        IoPurpose::Write | IoPurpose::Resize => OpenAccess { read: false, write: true },
     };
     let (key, caller) = (file.key(), &file.grant.caller);
     if let Some(open) = context.server.anonymous().get(&key, caller, access, context.now.mono_ms) {

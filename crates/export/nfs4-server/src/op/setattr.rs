@@ -100,7 +100,7 @@ fn open_for_size(
     stateid: &Stateid,
 ) -> Result<OpenHandle, OpError> {
     match kind {
-        FileType::Regular => open_file::open_for(context, file, stateid, IoPurpose::Write),
+        FileType::Regular => open_file::open_for(context, file, stateid, IoPurpose::Resize),
         FileType::Directory => Err(Status::ISDIR.into()),
         _ => Err(Status::INVAL.into()),
     }

@@ -31,6 +31,25 @@ fn every_supported_attribute_can_be_read() {
     }
 }
 
+/// Linux 7.2 opens to read and then sets the size with this stateid, for open(2) with O_TRUNC. A write has
+/// a right of the owner (`AccessOverride::Owner`), as Linux gives it.
+#[test]
+fn size_without_an_open_needs_permission_to_write_also_of_the_owner() {
+    let fixture = Fixture::new();
+    let mut root = Client::new(&fixture, "root", 0);
+    let open_to_all = mode(0o777);
+    assert_eq!(root.status(&["export"], &[setattr(&open_to_all)]), Status::OK);
+    let mut owner = Client::new(&fixture, "owner", 4321);
+    owner.create("f");
+    let at = ["export", "f"];
+    let set_size = |client: &mut Client<'_>| client.status(&at, &[setattr(&size(0))]);
+    for (bits, expected) in [(0o477, Status::ACCESS), (0o200, Status::OK)] {
+        assert_eq!(owner.status(&at, &[setattr(&mode(bits))]), Status::OK);
+        assert_eq!(set_size(&mut owner), expected, "{bits:o}");
+        assert_eq!(set_size(&mut root), Status::OK, "{bits:o}");
+    }
+}
+
 // Options no_acl and no_xattr.
 #[test]
 fn acls_and_xattrs_that_an_export_hides_are_not_offered() {
