@@ -3,6 +3,7 @@
 
 mod cephfs;
 mod cold_start;
+mod consistency;
 mod export_files;
 mod failover;
 mod guest;
