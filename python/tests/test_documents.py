@@ -13,6 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs/python.md"
 
 def test_examples_of_the_document_run(empty_site, server, monkeypatch):
     pytest.importorskip("duckdb")
+    pytest.importorskip("polars")
     pandas = pytest.importorskip("pandas")
     (empty_site.source / "docs").mkdir()
     (empty_site.source / "docs/hello.txt").write_text("hello\n")
@@ -39,5 +40,5 @@ def test_examples_of_the_document_run(empty_site, server, monkeypatch):
     for example in examples:
         exec(example, names)
     assert names["report"]["files"] == 3 and names["report"]["revision"] == 2
-    assert names["frame"]["n"].tolist() == list(range(10))
+    assert names["frame"]["n"].to_list() == names["lazy"].collect()["n"].to_list() == list(range(10))
     assert names["table"].num_rows == len(names["records"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -203,9 +204,15 @@ class VouchFileSystem(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
         if mode != "rb":
-            raise OSError(30, "published trees are read only", path)
+            raise _read_only(path)
         tree, below = self._tree_of(path)
         return _tree.File(tree._tree.open_file(below))
+
+    def _refuse(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+        raise _read_only(path)
+
+    # Those of fsspec do nothing, or raise NotImplementedError.
+    mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = copy = mv = _refuse
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         return self.cat_ranges([path], [start], [end], on_error="raise")[0]
@@ -302,6 +309,10 @@ class VouchFileSystem(AbstractFileSystem):
     async def _walk(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         for step in await _in_pool(lambda: list(self.walk(path, maxdepth, **kwargs))):
             yield step
+
+
+def _read_only(path: Any) -> OSError:
+    return OSError(errno.EROFS, "published trees are read only", path)
 
 
 def _restored(
