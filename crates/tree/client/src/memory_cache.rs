@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -13,6 +14,8 @@ const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
 /// The rest is for frames that nobody has read a second time. In the usual 3 % of it, what is fetched
 /// ahead would be evicted before it is read.
 const HOT_SHARE: f64 = 0.5;
+
+const ADMITTED_ONE_IN: u64 = 16;
 
 /// Trees have different ivs, so their handles must not mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -35,6 +38,7 @@ impl Weighter<Key, Frame> for ByMemory {
 
 pub(crate) struct MemoryCache {
     cache: Cache<Key, Frame, ByMemory, FixedState>,
+    long_read_frames: AtomicU64,
 }
 
 impl MemoryCache {
@@ -53,7 +57,8 @@ impl MemoryCache {
             .expect("all options are set");
         let hasher = FixedState::with_seed(seed);
         let lifecycle = DefaultLifecycle::default();
-        Self { cache: Cache::with_options(options, ByMemory, hasher, lifecycle) }
+        let cache = Cache::with_options(options, ByMemory, hasher, lifecycle);
+        Self { cache, long_read_frames: AtomicU64::new(0) }
     }
 
     pub(crate) fn get(
@@ -89,6 +94,15 @@ impl MemoryCache {
     ) -> Result<Frame> {
         let frame = self.cache.get_or_insert_async(&Key { tree, handle: *handle }, fetch).await?;
         of_kind(frame, kind, handle)
+    }
+
+    /// Whether a frame of a long read replaces others: one in [`ADMITTED_ONE_IN`] does if the cache is
+    /// full, so that it follows a program that turns to other files.
+    pub(crate) fn admits_of_long_read(&self) -> bool {
+        let max = self.cache.capacity();
+        // Each shard has some room left, in a small cache much.
+        self.cache.weight() < max - max / 4
+            || self.long_read_frames.fetch_add(1, Ordering::Relaxed) % ADMITTED_ONE_IN == 0
     }
 
     pub(crate) fn weight(&self) -> u64 {

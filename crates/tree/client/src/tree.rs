@@ -15,7 +15,7 @@ use crate::client::{Client, TreeOptions};
 use crate::frame::Frame;
 use crate::freshness::Freshness;
 use crate::freshness::refresh::{self, DEMAND_INTERVAL};
-use crate::memory_cache::TreeNumber;
+use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::mirrors;
 use crate::replica::{
     CounterCells, Counters, FrameRequest, Location, Priority, Reach, ReplicaSet, ReplicaStatus,
@@ -312,12 +312,34 @@ impl Tree {
         kind: FrameKind,
         handle: &BlockHandle,
     ) -> Option<Result<Frame>> {
-        if let Some(found) = self.client.memory.get(self.number, kind, handle) {
+        self.local_frame_kept_if(kind, handle, |_| true)
+    }
+
+    /// As [`Tree::local_frame`]. If the memory cache is full, it takes few frames from disk: a table
+    /// that is larger would evict its own frames before they are read again.
+    pub(crate) fn local_frame_of_long_read(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+    ) -> Option<Result<Frame>> {
+        self.local_frame_kept_if(kind, handle, MemoryCache::admits_of_long_read)
+    }
+
+    fn local_frame_kept_if(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+        is_kept: impl FnOnce(&MemoryCache) -> bool,
+    ) -> Option<Result<Frame>> {
+        let memory = &self.client.memory;
+        if let Some(found) = memory.get(self.number, kind, handle) {
             CounterCells::add(&self.counters.memory_frames, 1);
             return Some(found);
         }
         let frame = self.disk_frame(kind, handle)?;
-        self.client.memory.insert(self.number, handle, frame.clone());
+        if is_kept(memory) {
+            memory.insert(self.number, handle, frame.clone());
+        }
         Some(Ok(frame))
     }
 

@@ -185,16 +185,22 @@ impl Tree {
                 &bytes[range.start as usize..range.end as usize],
             )]));
         }
+        let is_long = matches!(blob.body, BlobBody::Tree { .. });
         let (mut pieces, mut walk) = (Vec::new(), LeafWalk::new(blob, Source::Local));
         for leaf in range.start / LEAF..range.end.div_ceil(LEAF) {
             let Some((place, _)) = walk.place(self, leaf).await? else { return Ok(None) };
             let len = leaf_len(blob.size, leaf);
+            let is_whole = range.start <= leaf * LEAF && leaf * LEAF + len as u64 <= range.end;
             let bytes = match place {
                 LeafPlace::Hole => ZEROS.slice(..len),
-                LeafPlace::At(handle) => match self.local_frame(FrameKind::Leaf, &handle) {
-                    Some(frame) => leaf_bytes(frame?, &handle, len)?,
-                    None => return Ok(None),
-                },
+                LeafPlace::At(handle) => {
+                    let found = match is_long && is_whole {
+                        true => self.local_frame_of_long_read(FrameKind::Leaf, &handle),
+                        false => self.local_frame(FrameKind::Leaf, &handle),
+                    };
+                    let Some(frame) = found else { return Ok(None) };
+                    leaf_bytes(frame?, &handle, len)?
+                }
             };
             pieces.push(slice_leaf(&bytes, leaf, &range));
         }

@@ -3,9 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fixture::replica::{Fault, TestReplica};
-use crate::fixture::{self, NOW, Node, Published, Publisher, dir, noise};
+use crate::fixture::{self, NOW, Node, Published, Publisher, dir, noise, options};
 use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Error, Position, ResolvedPath, Seek, Tree};
+use vouch_tree_client::{
+    Client, ClientOptions, DiskCacheOptions, Error, Position, ResolvedPath, Seek, Tree,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -189,6 +191,45 @@ async fn cached_reads_need_no_network() {
     assert_eq!(tree.try_list(&root, Position::Start).unwrap().unwrap().entries().len(), 1);
     assert_eq!(tree.try_read(blob(&inode), 0, 300_000).unwrap().unwrap(), noise(1, 300_000));
     assert_eq!(tree.try_lookup_path(&root, b"f").unwrap().unwrap(), inode);
+}
+
+#[tokio::test]
+async fn long_reads_from_disk_do_not_evict_each_other() {
+    const LEAF: usize = 128 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let mut publisher = Publisher::new(8);
+    let files =
+        [("long", Node::File(noise(1, 128 * LEAF))), ("new", Node::File(noise(2, 8 * LEAF)))];
+    let published = publisher.publish(&fixture::dir(files), NOW);
+    let (dir, quota_bytes) = (directory.path().join("cache"), 64 << 20);
+    let client = Client::new(ClientOptions {
+        memory_cache_bytes: 64 * LEAF as u64,
+        disk_cache: Some(DiskCacheOptions { dir, quota_bytes }),
+        ..options(&publisher.serve(&published).1)
+    })
+    .unwrap();
+    let tree = publisher.opened_by(&client).await.unwrap();
+    let root = tree.revision().unwrap().root().clone();
+    let mut inodes = Vec::new();
+    for name in [&b"long"[..], b"new"] {
+        let inode = tree.lookup_path(&root, name).await.unwrap();
+        for offset in (0..inode.size()).step_by(8 * LEAF) {
+            tree.read(blob(&inode), offset, 8 * LEAF).await.unwrap();
+            client.flush().await;
+        }
+        inodes.push(inode);
+    }
+    let from_disk = |inode: &Inode| {
+        let before = tree.counters().disk_frames;
+        for offset in (0..inode.size()).step_by(8 * LEAF) {
+            tree.try_read(blob(inode), offset, 8 * LEAF).expect("all is cached").unwrap();
+        }
+        tree.counters().disk_frames - before
+    };
+    let of_long: Vec<u64> = (0..4).map(|_| from_disk(&inodes[0])).collect();
+    assert!(of_long[1..].iter().all(|&read| read < 128 - 36), "half fits: {of_long:?}");
+    let of_new: Vec<u64> = (0..200).map(|_| from_disk(&inodes[1])).collect();
+    assert!(of_new[199] <= 2, "what is read again and again is admitted: {of_new:?}");
 }
 
 #[tokio::test]
