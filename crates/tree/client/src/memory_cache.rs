@@ -102,7 +102,7 @@ impl MemoryCache {
         let max = self.cache.capacity();
         // Each shard has some room left, in a small cache much.
         self.cache.weight() < max - max / 4
-            || self.long_read_frames.fetch_add(1, Ordering::Relaxed) % ADMITTED_ONE_IN == 0
+            || self.long_read_frames.fetch_add(1, Ordering::Relaxed).is_multiple_of(ADMITTED_ONE_IN)
     }
 
     pub(crate) fn weight(&self) -> u64 {
