@@ -188,7 +188,32 @@ fn freed_range_may_be_kept_for_a_waiter() {
     assert!(!awaited().call(7, 8, lock(3, 4, 1), Outcome::Denied).is_right());
     assert!(!awaited().call(7, 8, waiting.clone(), Outcome::Denied).is_right());
     assert!(!freed(held()).call(7, 8, lock(3, 0, 1), Outcome::Denied).is_right());
-    assert!(!held().call(3, 4, waiting, Outcome::Done).is_right());
+    assert!(!held().call(3, 4, waiting.clone(), Outcome::Done).is_right());
+    // The lock of another range does not end the wait.
+    let elsewhere =
+        held().call(3, 4, waiting, Outcome::Denied).call(4, 5, lock(2, 6, 1), Outcome::Done);
+    assert!(freed(elsewhere).call(7, 8, lock(3, 0, 1), Outcome::Denied).is_right());
+}
+
+#[test]
+fn unanswered_lock_may_be_held_although_another_waits() {
+    let read =
+        |owner, waits| Call::Lock { owner, write: false, first: 0, len: 4, reclaim: false, waits };
+    let awaited = || {
+        Recorder::new().call(1, 2, lock(1, 0, 4), Outcome::Done).call(
+            3,
+            4,
+            read(2, true),
+            Outcome::Denied,
+        )
+    };
+    let freed = |history: Recorder| {
+        history.call(5, 6, Call::Unlock { owner: 1, first: 0, len: 4 }, Outcome::Done)
+    };
+    // Readers do not exclude each other, so a writer without an answer must have the lock.
+    let denied = |history: Recorder| history.call(9, 10, read(3, false), Outcome::Denied);
+    assert!(denied(freed(awaited()).call(7, 8, lock(4, 0, 4), Outcome::Unknown)).is_right());
+    assert!(!denied(freed(awaited())).is_right());
 }
 
 #[test]

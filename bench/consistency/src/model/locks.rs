@@ -77,7 +77,6 @@ impl Locks {
                     || self.is_awaited(owner, write, first, len);
                 match (self.conflicts(owner, write, first, len), outcome) {
                     (false, Outcome::Denied) if may_conflict => {}
-                    (false, Outcome::Unknown) if may_conflict => {}
                     (false, Outcome::Done | Outcome::Unknown) => {
                         let others = if write { Held::No } else { Held::Read };
                         unknown.iter_mut().for_each(|held| *held = others.min(*held));
@@ -89,8 +88,11 @@ impl Locks {
                 }
                 if waits && *outcome != Outcome::Done {
                     next.awaited.insert((owner, write, first, len));
-                } else {
-                    next.awaited.retain(|waiter| waiter.0 != owner);
+                } else if *outcome == Outcome::Done {
+                    // A server may still keep other ranges for which the owner waited.
+                    next.awaited.retain(|&(other, _, start, count)| {
+                        (other, start, count) != (owner, first, len)
+                    });
                 }
             }
             Call::Unlock { owner, first, len } => next.set(owner, first, len, Held::No),
