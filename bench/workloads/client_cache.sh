@@ -20,20 +20,9 @@ while [ $# -gt 1 ]; do
 done
 [ $# = 1 ] && [ -x "$1" ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 vouch=$(readlink -f "$1")
-index=96
-work=$(mktemp -d -p /dev/shm)
-pids=()
-finish() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null || :; done
-    "$here/../../script/guest/run" down $index
-    rm -rf "$work"
-}
-trap finish EXIT
-
 . "$here/guest_realm.bash"
-address=$("$here/../../script/guest/run" up $index)
+begin 96
 realm_up
-export HOME=$work VOUCH_CONFIG=/dev/null
 mkdir "$work/export"
 (cd "$work/export" && head -c 2500000 /dev/urandom | split -b 5000 -a 3 - file && head -c 64000000 /dev/urandom >large)
 for delegations in on off; do

@@ -24,20 +24,9 @@ while [ $# -gt 2 ]; do
 done
 [ $# = 2 ] && [ -x "$1" ] && [ -d "$2" ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 vouch=$(readlink -f "$1") project=$(readlink -f "$2")
-index=95
-work=$(mktemp -d -p /dev/shm)
-pids=()
-finish() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null || :; done
-    [ ! -s "$work/ganesha.pid" ] || kill "$(cat "$work/ganesha.pid")" 2>/dev/null || :
-    "$here/../../script/guest/run" down $index
-    rm -rf "$work"
-}
-trap finish EXIT
-
 . "$here/guest_realm.bash"
-address=$("$here/../../script/guest/run" up $index)
-export HOME=$work VOUCH_CONFIG=/dev/null
+begin 95
+trap '[ ! -s "$work/ganesha.pid" ] || kill "$(cat "$work/ganesha.pid")" 2>/dev/null; finish' EXIT
 cp -r "$project" "$work/project"
 chmod -R a+rX "$work" "$work/project"
 tar -C "$work/project" -cf "$work/project.tar" .

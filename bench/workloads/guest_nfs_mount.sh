@@ -21,20 +21,9 @@ while [ $# -gt 1 ]; do
 done
 [ $# = 1 ] && [ -x "$1" ] || { sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" >&2; exit 2; }
 vouch=$(readlink -f "$1")
-index=94
-work=$(mktemp -d -p /dev/shm)
-pids=()
-finish() {
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null || :; done
-    "$here/../../script/guest/run" down $index
-    rm -rf "$work"
-}
-trap finish EXIT
-
 . "$here/guest_realm.bash"
-address=$("$here/../../script/guest/run" up $index)
+begin 94
 realm_up
-export HOME=$work VOUCH_CONFIG=/dev/null
 mkdir -m 1777 "$work/export"
 "$vouch" export --dir "$work/export" --state "$work/state" --listen "$address:20490" --keytab "$work/server.keytab" \
     --options rw,insecure,sec=sys:krb5p >"$work/export.log" 2>&1 &

@@ -1,6 +1,21 @@
-# Functions for measurements in a guest under Kerberos. The caller sets $here (this directory),
-# $index (the guest's number), $work (a directory for files of the realm) and $pids (an array of
-# processes that the caller kills at its end).
+# Functions for measurements in a guest under Kerberos. The caller sets $here (this directory).
+
+# begin N: takes the network of guest N. Sets $index, $address (this machine's in it), $work (a directory in
+# memory) and $pids (processes that end with the script).
+begin() {
+    index=$1
+    work=$(mktemp -d -p /dev/shm)
+    pids=()
+    trap finish EXIT
+    address=$("$here/../../script/guest/run" up "$index")
+    export HOME=$work VOUCH_CONFIG=/dev/null
+}
+
+finish() {
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null || :; done
+    "$here/../../script/guest/run" down "$index"
+    rm -rf "$work"
+}
 
 # realm_up: starts a KDC for the guest and this machine, and adds it to $pids. Sets $guest_files to
 # the options of script/guest/run that give the guest its files.
