@@ -96,8 +96,8 @@ impl MemoryCache {
         of_kind(frame, kind, handle)
     }
 
-    /// Whether a frame of a long read replaces others: one in [`ADMITTED_ONE_IN`] does if the cache is
-    /// full, so that it follows a program that turns to other files.
+    /// True if a frame of a long read may be kept. A full cache keeps one in [`ADMITTED_ONE_IN`]: enough to
+    /// follow a program that turns to other files.
     pub(crate) fn admits_of_long_read(&self) -> bool {
         let max = self.cache.capacity();
         // Each shard has some room left, in a small cache much.

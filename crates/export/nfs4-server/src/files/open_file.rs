@@ -16,8 +16,8 @@ use crate::state::{Io, IoGrant};
 pub(crate) enum IoPurpose {
     Read,
     Write,
-    /// Without a right of the owner: a special stateid stands for truncate(2), or for open(2) to read
-    /// with O_TRUNC. In this it differs from a write, as in Linux.
+    /// A write for which the owner needs permission too: without an open it comes from truncate(2), or
+    /// from open(2) with O_RDONLY and O_TRUNC. Linux makes the same difference.
     Resize,
     Any,
 }
