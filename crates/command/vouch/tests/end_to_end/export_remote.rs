@@ -26,7 +26,8 @@ impl Managed {
             "--exports exports --audit trail --management {server} --management-cert server.pem \
              --management-key server.key --management-client-ca ca.pem --management-roles roles"
         );
-        let export = Export::start(&site, &words(&args));
+        // No client renews its lease.
+        let export = Export::start_with_lease(&site, "90", &words(&args));
         Managed { site, export, server }
     }
 

@@ -272,9 +272,13 @@ pub(crate) struct Export {
 
 impl Export {
     pub(crate) fn start(site: &TestSite, args: &[&str]) -> Export {
+        Export::start_with_lease(site, "5", args)
+    }
+
+    pub(crate) fn start_with_lease(site: &TestSite, seconds: &str, args: &[&str]) -> Export {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let listen = address.to_string();
-        let fixed = ["export", "--state", "exporting", "--lease", "5", "--listen", &listen];
+        let fixed = ["export", "--state", "exporting", "--lease", seconds, "--listen", &listen];
         Export::spawn(&mut site.command([&fixed, args].concat()), address)
     }
 
