@@ -296,10 +296,13 @@ impl ControllerService {
         blocking(move || {
             let _pending = pending;
             if let Some(exports) = exports {
-                if volume.capacity_bytes > exports.free_bytes().map_err(failed)? {
+                let free = exports.free_bytes().map_err(failed)?;
+                if volume.capacity_bytes > free {
                     return Err(Status::resource_exhausted(format!(
-                        "{}: has less free space than the volume wants",
-                        exports.root.display()
+                        "{}: has {} MiB of free space; the volume wants {}",
+                        exports.root.display(),
+                        free >> 20,
+                        volume.capacity_bytes >> 20
                     )));
                 }
                 match &volume.source {

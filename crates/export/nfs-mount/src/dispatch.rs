@@ -90,6 +90,9 @@ impl Mount {
             }
             _ => self.answer_other(opcode, &request, interrupt).await,
         };
+        if opcode.changes_files() {
+            self.count_change();
+        }
         match outcome {
             Ok(record) => self.device.reply(unique, record.as_bytes()),
             Err(error) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -24,6 +24,8 @@ pub(crate) struct Inode {
     pub(crate) kind: FileType,
     pub(crate) locks: Locks,
     pub(crate) writes: WriteBuffer,
+    /// Held while the kernel drops pages: it ignores attributes that it asked for before.
+    pub(crate) dropping: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -39,6 +41,17 @@ struct State {
     cached_change: Option<u64>,
     is_searchable_by_all: bool,
     valid: Duration,
+    size: u64,
+    fresh: Option<Fresh>,
+}
+
+/// Attributes that an open or a lock has just read, for the GETATTR that follows.
+#[derive(Debug)]
+struct Fresh {
+    known: Known,
+    until: Instant,
+    /// Number of changes by this mount before.
+    changes: u64,
 }
 
 /// Directory and name.
@@ -83,7 +96,7 @@ impl Inode {
         if is_own && state.cached_change == Some(state.change) {
             state.cached_change = Some(known.change);
         }
-        state.change = known.change;
+        (state.change, state.size, state.fresh) = (known.change, known.attr.size, None);
         let is_searchable_by_all = known.attr.mode & 0o001 != 0;
         let lost_search =
             known.is_directory() && state.is_searchable_by_all && !is_searchable_by_all;
@@ -91,6 +104,32 @@ impl Inode {
         state.ino = known.attr.ino;
         let is_foreign = state.cached_change.is_some_and(|cached| cached != known.change);
         (state.valid, Change { is_foreign, lost_search })
+    }
+
+    /// For the case that the kernel asks for attributes within `valid`. Older ones than the newest are not kept.
+    pub(crate) fn set_fresh(&self, known: &Known, valid: Duration, changes: u64) {
+        let mut state = self.state.lock();
+        if state.change == known.change {
+            let until = Instant::now() + valid;
+            state.fresh = Some(Fresh { known: *known, until, changes });
+        }
+    }
+
+    /// With their validity. `None` if this mount has changed anything since.
+    pub(crate) fn take_fresh(&self, changes: u64) -> Option<(Known, Duration)> {
+        let fresh = self.state.lock().fresh.take().filter(|fresh| fresh.changes == changes)?;
+        let left = fresh.until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some((fresh.known, left))
+    }
+
+    /// `None` if the kernel has the content.
+    pub(crate) fn size_to_read(&self) -> Option<u64> {
+        let state = self.state.lock();
+        (state.cached_change != Some(state.change)).then_some(state.size)
+    }
+
+    pub(crate) fn change(&self) -> u64 {
+        self.state.lock().change
     }
 
     /// The kernel's cached content is that of `change`. False if it was of another.
@@ -189,6 +228,7 @@ impl InodeTable {
                     kind: known.kind,
                     locks: Locks::default(),
                     writes: WriteBuffer::default(),
+                    dropping: tokio::sync::Mutex::default(),
                     state: Mutex::new(State {
                         lookups: 0,
                         ino: known.attr.ino,
@@ -197,6 +237,8 @@ impl InodeTable {
                         cached_change: None,
                         is_searchable_by_all: false,
                         valid: Duration::ZERO,
+                        size: known.attr.size,
+                        fresh: None,
                     }),
                 });
                 nodes.by_handle.insert(handle.as_bytes().into(), node);
@@ -293,6 +335,25 @@ pub(crate) mod tests {
         // A change of its own does not hide the earlier one.
         assert!(inode.note(&known(4), &times, true).1.is_foreign);
         assert!(!inode.keep_cache(4));
+    }
+
+    #[test]
+    fn fresh_attributes_are_given_once_until_any_change() {
+        let (_, inode) = table();
+        let valid = Duration::from_secs(60);
+        inode.set_fresh(&known(1), valid, 7);
+        let (given, left) = inode.take_fresh(7).unwrap();
+        assert!(given.change == 1 && left <= valid);
+        assert!(inode.take_fresh(7).is_none());
+        inode.set_fresh(&known(1), valid, 7);
+        assert!(inode.take_fresh(8).is_none());
+        inode.set_fresh(&known(1), valid, 7);
+        inode.note(&known(2), &CacheTimes::default(), false);
+        assert!(inode.take_fresh(7).is_none());
+        for (change, valid) in [(1, valid), (2, Duration::ZERO)] {
+            inode.set_fresh(&known(change), valid, 7);
+            assert!(inode.take_fresh(7).is_none());
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +35,10 @@ pub(crate) struct Mount {
     pub(crate) pending: Mutex<HashMap<u64, Pending>>,
     pub(crate) counters: Counters,
     budget: Arc<Semaphore>,
+    /// Requests of the kernel that changed something.
+    changes: AtomicU64,
+    /// Room for contents that opens have read.
+    contents: Arc<Semaphore>,
     /// Files with data in their write buffers.
     dirty: Mutex<HashMap<u64, Arc<Inode>>>,
 }
@@ -71,6 +76,8 @@ impl Mount {
             pending: Mutex::default(),
             counters: Counters::default(),
             budget,
+            changes: AtomicU64::new(0),
+            contents: Arc::new(Semaphore::new(CONTENTS_LEN_MAX / BUDGET_UNIT)),
             dirty: Mutex::default(),
         }
     }
@@ -122,13 +129,19 @@ impl Mount {
     /// from before.
     async fn drop_pages_later(self: Arc<Self>, inode: Arc<Inode>) {
         tokio::time::sleep(PAGES_STAY).await;
+        let _turn = inode.dropping.lock().await;
         if inode.is_cache_dropped() {
-            self.drop_pages(&inode).await;
+            self.drop_pages_in_turn(&inode).await;
         }
     }
 
     /// Pages that the kernel reads afterwards are at least of the change id before.
     pub(crate) async fn drop_pages(self: &Arc<Self>, inode: &Arc<Inode>) {
+        let _turn = inode.dropping.lock().await;
+        self.drop_pages_in_turn(inode).await;
+    }
+
+    async fn drop_pages_in_turn(self: &Arc<Self>, inode: &Arc<Inode>) {
         let change = inode.drop_cache();
         let (mount, node) = (self.clone(), inode.node);
         let dropped = tokio::task::spawn_blocking(move || mount.device.invalidate_pages(node));
@@ -164,6 +177,21 @@ impl Mount {
     /// Users with different rights use the mount, and the kernel does not tell them apart.
     pub(crate) const fn is_shared(&self) -> bool {
         self.options.allow_other && !self.options.checks_locally
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Before the kernel learns that a request is done.
+    pub(crate) fn count_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Room for a file's content, or `None`.
+    pub(crate) fn reserve_content(&self, len: usize) -> Option<OwnedSemaphorePermit> {
+        let units = len.div_ceil(BUDGET_UNIT) as u32;
+        self.contents.clone().try_acquire_many_owned(units).ok()
     }
 
     /// Room for written data. Waits until the server has taken other data.
@@ -215,8 +243,9 @@ pub(crate) fn skip(
 }
 
 const BUDGET_UNIT: usize = 1024;
+const CONTENTS_LEN_MAX: usize = 16 << 20;
 /// Much longer than the kernel takes for a reply.
-const PAGES_STAY: Duration = Duration::from_millis(20);
+const PAGES_STAY: Duration = Duration::from_millis(100);
 
 /// Data that is not durable on the server stays at most about this time.
 pub(crate) const FLUSH_PERIOD: Duration = Duration::from_secs(5);

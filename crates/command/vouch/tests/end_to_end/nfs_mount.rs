@@ -2,7 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::Shutdown;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
 
@@ -213,6 +215,67 @@ fn killed_server_loses_neither_data_nor_locks() {
     locked.sync_all().expect("durable");
     drop(locked);
     lock(&second).expect("free after close");
+}
+
+/// Carries one connection after the other to `server`. Loses the reply to the first OPEN of `name`, with its
+/// connection, and tells so; the next connection waits until the test says.
+fn lose_reply(server: SocketAddr, name: &'static str) -> (u16, Receiver<()>, Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let ((lost, is_lost), (resume, resumed)) = (channel(), channel());
+    let has = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    std::thread::spawn(move || {
+        let (opens, mut was_lost) = (AtomicBool::new(false), false);
+        for client in listener.incoming() {
+            let (client, server) = (client.expect("a connection"), TcpStream::connect(server));
+            let server = server.expect("the server listens");
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    carry(&client, &server, |bytes| {
+                        // The name of an open owner begins so.
+                        opens.fetch_or(has(bytes, name) && has(bytes, "open "), Ordering::Relaxed);
+                        true
+                    });
+                });
+                carry(&server, &client, |_| was_lost || !opens.load(Ordering::Relaxed));
+            });
+            if opens.load(Ordering::Relaxed) && !std::mem::replace(&mut was_lost, true) {
+                lost.send(()).expect("the test waits");
+                resumed.recv().expect("the test goes on");
+            }
+        }
+    });
+    (port, is_lost, resume)
+}
+
+/// Until `passes` is false or an end closes.
+fn carry(mut from: &TcpStream, mut to: &TcpStream, passes: impl Fn(&[u8]) -> bool) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(n @ 1..) = from.read(&mut bytes)
+        && passes(&bytes[..n])
+        && to.write_all(&bytes[..n]).is_ok()
+    {}
+    for stream in [from, to] {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+#[test]
+#[ignore = "needs root and FUSE"]
+fn exclusive_create_finds_its_own_file_after_a_restart() {
+    let mut server = Server::start(TestSite::new(), &[]);
+    let (port, is_lost, resume) = lose_reply(server.address, "exclusive");
+    let args = ["--port", &port.to_string(), "localhost:/export"];
+    let mount = Mount::with("nfs-mount", &server.site, "mnt", &args);
+    let path = mount.path("exclusive");
+    let creator = std::thread::spawn(move || File::create_new(path).map(drop));
+    is_lost.recv_timeout(Duration::from_secs(60)).expect("an OPEN");
+    assert!(server.data("exclusive").exists(), "the server has made it");
+    server.restart();
+    resume.send(()).expect("the relay waits");
+    creator.join().expect("it ends").expect("its own file");
+    let again = File::create_new(mount.path("exclusive")).map(drop).expect_err("it is there");
+    assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
 #[test]

@@ -24,6 +24,25 @@ opcodes! {
     CopyFileRange = 47, Syncfs = 50,
 }
 
+impl Opcode {
+    /// Content, attributes or names. A new file is none that was known before.
+    pub(crate) const fn changes_files(self) -> bool {
+        matches!(
+            self,
+            Self::Setattr
+                | Self::Write
+                | Self::Link
+                | Self::Unlink
+                | Self::Rename
+                | Self::Rename2
+                | Self::Setxattr
+                | Self::Removexattr
+                | Self::Fallocate
+                | Self::CopyFileRange
+        )
+    }
+}
+
 pub(crate) const MAJOR: u32 = 7;
 pub(crate) const MINOR: u32 = 41;
 /// `max_pages` and `fuse_init_in` of 64 bytes exist since.

@@ -21,6 +21,9 @@ impl Mount {
         let mut fields = request.fields();
         let (flags, _) = (fields.u32().unwrap_or(0), fields.u32());
         let file = fields.u64().filter(|_| flags & GETATTR_FH != 0);
+        if let Some((known, valid)) = inode.take_fresh(self.changes()) {
+            return Ok(known.attr.reply(valid));
+        }
         let caller = self.caller_of(request, file);
         let (known, valid) = self.attributes(&inode, &caller).await?;
         Ok(known.attr.reply(valid))

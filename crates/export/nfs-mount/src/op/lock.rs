@@ -115,10 +115,15 @@ impl Mount {
         locks.accept(&reply, file, owner, range).map_err(|error| error::errno(&error))
     }
 
-    /// Pages from before the lock may be old.
+    /// Pages from before the lock may be old. With attributes of now, the next ones cause no further drop of
+    /// pages, during which the kernel would ignore them and read up to the size from before.
     async fn refresh_under_lock(self: &Arc<Self>, file: &Arc<OpenFile>) {
-        let _ = self.flush(&file.inode, false).await;
+        let changes = self.changes();
+        let attributes = self.attributes(&file.inode, &file.caller).await;
         self.drop_pages(&file.inode).await;
+        if let Ok((known, valid)) = attributes {
+            file.inode.set_fresh(&known, valid, changes);
+        }
     }
 
     async fn unlock(&self, file: &Arc<OpenFile>, owner: u64, range: LockRange) -> Result<()> {

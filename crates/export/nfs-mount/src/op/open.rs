@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vouch_nfs4::op::{
     Access, AccessArgs, Args, CloseArgs, CreateHow, CreateVerifierAttrs, Op, OpenArgs, OpenClaim,
-    OpenHow, OpenOk, Results, ShareAccess, ShareDeny,
+    OpenHow, OpenOk, ReadArgs, Results, ShareAccess, ShareDeny,
 };
 use vouch_nfs4::{
     Attributes, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Status,
@@ -25,7 +25,7 @@ use crate::error::{self, Result};
 use crate::fuse::{FOPEN_KEEP_CACHE, RELEASE_FLOCK_UNLOCK, Record, Request};
 use crate::inode::{Inode, Place};
 use crate::mount::{Mount, skip};
-use crate::open_file::{OpenFile, owner_of};
+use crate::open_file::{Content, OpenFile, owner_of};
 
 /// How a file is opened.
 struct Opening<'a> {
@@ -36,6 +36,8 @@ struct Opening<'a> {
     claim: OpenClaim<'a>,
     /// Rights that the caller must have, although servers let owners and executors read more.
     rights: Access,
+    /// Bytes to read in the same call.
+    content_len: u32,
 }
 
 impl Mount {
@@ -54,6 +56,8 @@ impl Mount {
         };
         // Data of this client that the server lacks would look like a change of another.
         self.flush(&inode, false).await?;
+        let content_len = self.content_len(&inode, flags);
+        let room = content_len.and_then(|len| self.reserve_content(len as usize));
         let opening = Opening {
             number: self.session.next_file(),
             base,
@@ -61,8 +65,9 @@ impl Mount {
             how: OpenHow::NoCreate,
             claim,
             rights: rights(flags),
+            content_len: room.as_ref().and(content_len).unwrap_or(0),
         };
-        let is_own = inode.writes.take_written();
+        let (changes, is_own) = (self.changes(), inode.writes.take_written());
         let opened = match self.send_open(&caller, &opening).await {
             Ok(opened) => opened,
             // Another file may have the name now.
@@ -75,13 +80,28 @@ impl Mount {
             let is_other = opened.handle != inode.handle;
             return Err(if is_other { self.lose_names(place).await } else { Errno::ACCESS });
         }
-        self.note(&inode, &opened.known, is_own);
-        let keeps = inode.keep_cache(opened.known.change);
+        let valid = self.note(&inode, &opened.known, is_own);
+        let keeps = {
+            let _turn = inode.dropping.lock().await;
+            inode.keep_cache(opened.known.change)
+        };
         if !keeps {
             self.device.invalidate_attributes(inode.node);
         }
+        inode.set_fresh(&opened.known, valid, changes);
+        if let (Some(content), Some(room)) = (opened.content, room) {
+            file.set_content(Content::new(content, &opened.known, (valid, changes), room));
+        }
         let keep = if keeps { FOPEN_KEEP_CACHE } else { 0 };
         Ok((Record::default().u64(file.number).u32(keep).u32(0), file.number))
+    }
+
+    /// Of a small file that the kernel will read next.
+    fn content_len(&self, inode: &Inode, flags: u32) -> Option<u32> {
+        let reads = flags & O_ACCMODE != O_WRONLY && flags & (O_DIRECT | O_TRUNC) == 0;
+        let len_max = CONTENT_LEN_MAX.min(self.options.io_len_max);
+        let len = inode.size_to_read().filter(|_| reads && !self.options.times.file.1.is_zero())?;
+        u32::try_from(len).ok().filter(|len| (1..=len_max).contains(len))
     }
 
     async fn lose_names(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) -> Errno {
@@ -142,6 +162,7 @@ impl Mount {
             how: OpenHow::Create(how),
             claim: OpenClaim::Null(Name(name)),
             rights: Access(0),
+            content_len: 0,
         };
         let (file, known) = self.send_create(&caller, &opening, (&directory, name), flags).await?;
         let inode = &file.inode;
@@ -169,6 +190,7 @@ impl Mount {
             how: OpenHow::Create(exclusive(pack(&attributes, &mut packed))?),
             claim: OpenClaim::Null(Name(name)),
             rights: Access(0),
+            content_len: 0,
         };
         let (file, known) = self.send_create(&caller, &opening, (&directory, name), 0).await?;
         self.close(&file).await;
@@ -209,10 +231,15 @@ impl Mount {
             claim: opening.claim,
         });
         let access = Args::Access(AccessArgs { access: opening.rights });
+        let (stateid, count) = (Stateid::CURRENT, opening.content_len);
+        let read = Args::Read(ReadArgs { stateid, offset: 0, count });
         let reply = self
             .call(caller, |c| {
-                let c = c.cached().putfh(&opening.base).op(&open).getfh().getattr(WANTED);
-                if opening.rights.is_empty() { c } else { c.op(&access) }
+                // Servers cache no reply with much data. Without creation, a repetition is harmless.
+                let c = if count == 0 { c.cached() } else { c };
+                let c = c.putfh(&opening.base).op(&open).getfh().getattr(WANTED);
+                let c = if opening.rights.is_empty() { c } else { c.op(&access) };
+                if count == 0 { c } else { c.op(&read) }
             })
             .await?;
         self.opened(&reply, opening.rights)
@@ -234,8 +261,12 @@ impl Mount {
         let is_allowed = rights.is_empty()
             || matches!(results.next_ok(), Ok(Results::Access(Ok(ok)))
                 if ok.access.contains(rights & ok.supported));
+        let content = match results.next_ok() {
+            Ok(Results::Read(Ok(ok))) if ok.eof => Some(ok.data.0.to_vec()),
+            _ => None,
+        };
         let has_verifier_times = attrs_set.has(TIME_ACCESS) || attrs_set.has(TIME_MODIFY);
-        Ok(Opened { stateid, handle, known, is_allowed, has_verifier_times })
+        Ok(Opened { stateid, handle, known, is_allowed, has_verifier_times, content })
     }
 
     fn register(
@@ -322,6 +353,8 @@ struct Opened {
     is_allowed: bool,
     /// The server keeps the verifier of an exclusive create in the times (RFC 8881 §18.16.3).
     has_verifier_times: bool,
+    /// All of the file's.
+    content: Option<Vec<u8>>,
 }
 
 /// A repetition after a restart of the server finds its own file by the verifier.
@@ -352,6 +385,9 @@ fn share_access(flags: u32) -> ShareAccess {
 
 /// By which the kernel may know a file. Each is compared at an open.
 const NAMES_MAX: usize = 4;
+
+/// Larger files cost a call more, and no memory.
+const CONTENT_LEN_MAX: u32 = 64 << 10;
 
 const TIME_ACCESS: u32 = 47;
 const TIME_MODIFY: u32 = 53;
