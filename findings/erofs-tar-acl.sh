@@ -4,7 +4,7 @@
 # Seen: it drops them without a word and ends with 0. The mode that is left is that of the archive, for GNU
 # tar the one whose group bits are the mask of the ACL. Only an archive that has the raw attribute beside, by
 # --xattrs-include=system.posix_acl_access, gives the ACL.
-# erofs-utils 1.9.4, tar 1.35, libarchive 3.8.10 of Debian sid, 2026-11-30. Needs root, mmdebstrap, loop devices, a
+# erofs-utils 1.9.4, tar 1.35, libarchive 3.8.10 of Debian sid, 2026-11-30. Needs root, mmdebstrap, python3, loop devices, a
 # kernel with EROFS. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/acl.XXXXXX)

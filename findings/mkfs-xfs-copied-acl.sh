@@ -4,7 +4,7 @@
 # Seen: it writes an ACL as an attribute for users, user.system.posix_acl_access, which no kernel obeys, so
 # users and groups named in it have no rights. Default ACLs of directories go the same way. An attribute with
 # an empty value is left out. It says nothing and ends with 0. Other attributes are kept.
-# xfsprogs 7.2.0, e2fsprogs 1.47.4 of Debian sid, 2026-11-30. Needs root, mmdebstrap, loop devices, a kernel with
+# xfsprogs 7.2.0, e2fsprogs 1.47.4 of Debian sid, 2026-11-30. Needs root, mmdebstrap, python3, loop devices, a kernel with
 # XFS and ext4. Exit 0: as seen.
 set -eu
 work=$(mktemp -d /var/tmp/xfs.XXXXXX)
