@@ -294,32 +294,23 @@ impl Tree {
         }
     }
 
-    /// Ignores errors: the reader will meet them.
+    /// Ignores errors: the reader will meet them. Frames in the disk cache stay there: to verify them in
+    /// another thread takes longer than the reader waits for them.
     pub(crate) fn prefetch(
         self: &Arc<Self>,
-        frames: Vec<(FrameKind, BlockHandle)>,
+        mut frames: Vec<(FrameKind, BlockHandle)>,
         len_expected: usize,
     ) {
+        frames.retain(|(_, handle)| !self.is_cached(handle));
+        if frames.is_empty() {
+            return;
+        }
         let tree = Arc::clone(self);
         let deadline = Instant::now() + self.operation_max();
         self.client().runtime.spawn(async move {
-            let fetches = frames.iter().filter(|(_, handle)| !tree.is_in_memory(handle)).map(
-                |(kind, handle)| {
-                    let tree = &tree;
-                    async move {
-                        drop(
-                            tree.frame_by(
-                                *kind,
-                                handle,
-                                len_expected,
-                                Priority::Background,
-                                deadline,
-                            )
-                            .await,
-                        )
-                    }
-                },
-            );
+            let fetches = frames.iter().map(|(kind, handle)| {
+                tree.frame_by(*kind, handle, len_expected, Priority::Background, deadline)
+            });
             futures_util::future::join_all(fetches).await;
         });
     }

@@ -164,7 +164,7 @@ impl Tree {
         (count <= LEAVES_COUNTED_MAX).then(|| here.sum())
     }
 
-    fn is_cached(&self, handle: &BlockHandle) -> bool {
+    pub(super) fn is_cached(&self, handle: &BlockHandle) -> bool {
         self.is_in_memory(handle)
             || self.client().disk.as_ref().is_some_and(|disk| disk.contains(handle))
     }
