@@ -27,8 +27,8 @@ for archive in tar bsdtar raw; do mkfs.erofs --quiet --tar=f $archive $archive.t
 mkfs.erofs --quiet directory files
 INNER
 mkdir "$work/mount"
-chroot "$root" bash -s /var/tmp/acl <"$work/inner"
-mv "$root/var/tmp/acl" "$work/"
+chroot "$root" bash -s /srv/acl <"$work/inner"
+mv "$root/srv/acl" "$work/"
 for image in directory tar bsdtar raw; do
     mount -o loop,ro -t erofs "$work/acl/$image" "$work/mount"
     echo "$image: mode $(stat -c %a "$work/mount/x"), attributes $(python3 -c 'import os, sys; print(os.listxattr(sys.argv[1]))' "$work/mount/x")"

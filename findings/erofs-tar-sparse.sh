@@ -39,7 +39,7 @@ for format in gnu pax; do
 done
 cd /; rm -r "$1"
 INNER
-chroot "$root" bash -s /tmp/sparse <"$work/inner" | tee "$work/seen"
+chroot "$root" bash -s /srv/sparse <"$work/inner" | tee "$work/seen"
 [ "$(cat "$work/seen")" = "gnu: mkfs.erofs ends with 0: 
 gnu: mke2fs ends with 0: sparse of 1048576 bytes (right)
 gnu: tar2sqfs ends with 0: sparse of 1048576 bytes (right)

@@ -35,12 +35,12 @@ PYTHON
 done
 INNER
 chroot "$root" bash -eu <<'FILES'
-mkdir -p /var/tmp/erofs/files; cd /var/tmp/erofs
+mkdir -p /srv/erofs/files; cd /srv/erofs
 seq 200000 >files/file
 touch -d '2026-11-30 12:00:00.123456789' files/file
 mkfs.erofs --quiet -zlz4hc image files
 FILES
-mv "$root/var/tmp/erofs/image" "$work/image"; rm -r "$root/var/tmp/erofs"
+mv "$root/srv/erofs/image" "$work/image"; rm -r "$root/srv/erofs"
 timeout 100 unshare --mount --propagation private bash "$work/inner" "$work" "$root" | tee "$work/seen"
 [ "$(cat "$work/seen")" = "kernel: nanoseconds 123456789, size 1288895, blocks for all of it: False, file system of some blocks
 erofsfuse: nanoseconds 0, size 1288895, blocks for all of it: True, file system of no blocks" ]

@@ -34,7 +34,7 @@ for length in 64 120 200; do
 done
 cd /; rm -r "$1"
 INNER
-chroot "$root" bash -s /var/tmp/attr <"$work/inner" | sed 's/ *;/;/g; s/ *$//' | tee "$work/seen"
+chroot "$root" bash -s /srv/attr <"$work/inner" | sed 's/ *;/;/g; s/ *$//' | tee "$work/seen"
 [ "$(cat "$work/seen")" = '64 bytes: tar restores 2, bsdtar restores 2 and ends with 0; bsdtar -t 0; mke2fs -d 0
 120 bytes: tar restores 2, bsdtar restores 2 and ends with 0; bsdtar -t 0; mke2fs -d 0
 200 bytes: tar restores 2, bsdtar restores 1 and ends with 1; bsdtar -t 1 bsdtar: (null); mke2fs -d 1 cannot read archive header: "(null)"' ]

@@ -16,7 +16,7 @@ if [ -n "${COMPOSEFS_ROOT:-}" ]; then root=$COMPOSEFS_ROOT; else
 fi
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' composefs
 unshare --mount --propagation private sh -c 'mount -t proc proc "$0/proc"; exec chroot "$0" bash -eu' "$root" <<'INNER' | tee "$work/seen"
-mkdir -p /var/tmp/composefs/files; cd /var/tmp/composefs
+mkdir -p /srv/composefs/files; cd /srv/composefs
 echo text >files/one; ln files/one files/two
 echo "in the directory: $(stat -c '%n %h' files/one files/two | tr '\n' ' ')"
 mkcomposefs files image
@@ -24,7 +24,7 @@ echo "from the directory: $(composefs-info dump image | awk '$1 != "/" {print $1
 printf '/ 4096 40755 2 0 0 0 0.0 - - -\n/one 5 100644 2 0 0 0 0.0 - text\\n -\n/two 0 @120000 - - - - 0.0 /one - -\n' >dump
 mkcomposefs --from-file dump image
 echo "from the dump: $(composefs-info dump image | awk '$1 != "/" {print $1, $3, $4}' | tr '\n' ' ')"
-rm -r /var/tmp/composefs
+rm -r /srv/composefs
 INNER
 [ "$(sed 's/ $//' "$work/seen")" = "in the directory: files/one 2 files/two 2
 from the directory: /one 100644 1 /two 100644 1

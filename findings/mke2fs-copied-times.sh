@@ -28,16 +28,16 @@ for from in files tar; do
 done
 INNER
 mkdir "$work/mount"
-chroot "$root" bash -s /var/tmp/times <"$work/inner"
-mv "$root/var/tmp/times" "$work/"
+chroot "$root" bash -s /srv/times <"$work/inner"
+mv "$root/srv/times" "$work/"
 export TZ=UTC
 for from in files tar; do
     mount -o loop "$work/times/ext4.$from" "$work/mount"
     (cd "$work/mount" && stat -c "from $from: %n: %y" early late && touch -d '2040-02-03 04:05:06' set && stat -c "the kernel: %n: %y" set)
     umount "$work/mount"
-    cp "$work/times/ext4.$from" "$root/var/tmp/"
-    echo "debugfs: set: $(chroot "$root" debugfs -R 'stat /set' "/var/tmp/ext4.$from" 2>/dev/null | sed -n 's/^ *mtime: .* -- //p')"
-    rm "$root/var/tmp/ext4.$from"
+    cp "$work/times/ext4.$from" "$root/srv/"
+    echo "debugfs: set: $(chroot "$root" debugfs -R 'stat /set' "/srv/ext4.$from" 2>/dev/null | sed -n 's/^ *mtime: .* -- //p')"
+    rm "$root/srv/ext4.$from"
 done | tee "$work/seen"
 [ "$(cat "$work/seen")" = "from files: early: 2001-02-03 04:05:06.000000000 +0000
 from files: late: 2038-01-19 03:14:07.000000000 +0000

@@ -26,9 +26,9 @@ truncate -s 400M xfs ext4
 mkfs.xfs -q -p files xfs; echo "mkfs.xfs -p ends with $?"
 mke2fs -q -t ext4 -d files ext4 2>/dev/null
 INNER
-mkdir "$work/mount" "$root/var/tmp/populate"
-chroot "$root" bash -s /var/tmp/populate <"$work/inner" | tee "$work/seen"
-mv "$root/var/tmp/populate" "$work/"
+mkdir "$work/mount" "$root/srv/populate"
+chroot "$root" bash -s /srv/populate <"$work/inner" | tee "$work/seen"
+mv "$root/srv/populate" "$work/"
 for kind in ext4 xfs; do
     mount -o loop,ro "$work/populate/$kind" "$work/mount"
     for file in x directory; do

@@ -17,7 +17,7 @@ fi
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' xfsprogs e2fsprogs erofs-utils
 chroot "$root" bash -s <<'INNER' | tee "$work/seen"
 set -u
-mkdir -p /var/tmp/owner/files /var/tmp/owner/images; cd /var/tmp/owner
+mkdir -p /srv/owner/files /srv/owner/images; cd /srv/owner
 echo text >files/file; chmod 755 files; chmod 644 files/file; chown 65534 images
 make() { # LABEL USER COMMAND...
     label=$1 user=$2; shift 2
@@ -31,7 +31,7 @@ make "mkfs.erofs as another user" 65534 mkfs.erofs --quiet images/image files
 make "mkfs.xfs as another user" 65534 mkfs.xfs -q -f -p files images/image
 chown -R 65534 files
 make "mkfs.xfs as the owner" 65534 mkfs.xfs -q -f -p files images/image
-rm -r /var/tmp/owner
+rm -r /srv/owner
 INNER
 [ "$(cat "$work/seen")" = "mke2fs as another user: 0
 mkfs.erofs as another user: 0

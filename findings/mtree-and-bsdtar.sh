@@ -19,7 +19,7 @@ fi
 chroot "$root" dpkg-query -W -f '${Package} ${Version}\n' libarchive-tools mtree-netbsd
 chroot "$root" env LC_ALL=C.UTF-8 bash -s <<'INNER' | tee "$work/seen"
 set -u
-mkdir -p /var/tmp/mtree/files; cd /var/tmp/mtree/files
+mkdir -p /srv/mtree/files; cd /srv/mtree/files
 echo x >file; chmod 640 file; setfacl -m u:1234:rw file
 echo "mode $(stat -c %a file)"
 for option in --acls --no-acls; do
@@ -31,7 +31,7 @@ rm file; touch a b c d e f 'part#1' 'ü'
 mtree -c -k type,mode,uid,gid,nlink,size,time,link,sha256 -p . >../list
 mtree -p . -f ../list; echo "own list: mtree ends with $?"
 bsdtar -tf ../list >../names; echo "bsdtar of it: ends with $?, names: $(grep -v '^\.$' ../names | sort | tr '\n' ' ')"
-rm -r /var/tmp/mtree
+rm -r /srv/mtree
 INNER
 [ "$(cat "$work/seen")" = 'mode 660
 --acls: mode=640; mtree ends with 2 file:   permissions (0640, 0660)

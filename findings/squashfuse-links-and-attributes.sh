@@ -41,12 +41,12 @@ PYTHON
 done
 INNER
 chroot "$root" bash -eu <<'FILES'
-mkdir -p /var/tmp/squash/files; cd /var/tmp/squash
+mkdir -p /srv/squash/files; cd /srv/squash
 echo text >files/one; ln files/one files/two
 setfattr -n user.full -v value files/one; setfattr -n user.empty files/one
 mksquashfs files image -quiet -no-progress
 FILES
-mv "$root/var/tmp/squash/image" "$work/image"; rm -r "$root/var/tmp/squash"
+mv "$root/srv/squash/image" "$work/image"; rm -r "$root/srv/squash"
 timeout 100 unshare --mount --propagation private bash "$work/inner" "$work" "$root" | tee "$work/seen"
 [ "$(cat "$work/seen")" = "kernel: links 2 and 2, one inode number: True, {'user.empty': b'', 'user.full': b'value'}
 squashfuse: links 2 and 2, one inode number: False, {'user.empty': 'ENODATA', 'user.full': b'value'}
