@@ -2,13 +2,21 @@
 //! without): time and CPU of client and replica. `bench/workloads/key_pairs.sh` makes the trees and
 //! runs this.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vouch_bench::cpu::ServerCpu;
 use vouch_benches::OrExit as _;
+use vouch_oncrpc::Call;
 use vouch_tree::TreeName;
+use vouch_tree::protocol::{GetFsinfoArgs, PROGRAM, Procedure, VERSION};
 use vouch_tree_client::{Client, ClientOptions, TreeOptions};
+use vouch_xdr::Xdr as _;
+
+/// First calls of a round.
+const FIRST_CALLS: usize = 1000;
 
 #[derive(Parser)]
 #[command(about = "Measure opening of trees of several kinds beside those of the first kind")]
@@ -48,6 +56,7 @@ fn main() {
         Subject { label: label.clone(), names, replica_pid, samples: Vec::new() }
     };
     let mut subjects: Vec<_> = args.kinds.chunks(3).map(subject).collect();
+    measure_first_calls(&subjects, args.rounds);
     // One tree and then a new client: connections. All trees by one client: opening many.
     for per_client in [1, subjects[0].names.len()] {
         for round in 0..=args.rounds {
@@ -83,6 +92,49 @@ fn main() {
         }
         subjects.iter_mut().for_each(|subject| subject.samples.clear());
     }
+}
+
+/// The replica alone: as many connections with the first call for each kind, by a client that
+/// verifies nothing. A slow client would let the replica's work between calls count too.
+fn measure_first_calls(subjects: &[Subject], rounds: usize) {
+    let mut all = vec![Vec::new(); subjects.len()];
+    for round in 0..=rounds {
+        for (subject, samples) in subjects.iter().zip(&mut all) {
+            let sample = first_calls(subject);
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+    }
+    for (subject, samples) in subjects.iter().zip(&all) {
+        let ratios = samples.iter().zip(&all[0]).map(|((us, _), (first_us, _))| us / first_us);
+        println!(
+            "{:8} first calls: replica CPU {:5.1} us, ratio {:.2}, {} bytes",
+            subject.label,
+            median(samples.iter().map(|(us, _)| *us)),
+            median(ratios),
+            samples[0].1,
+        );
+    }
+}
+
+/// The replica's CPU for each call, in µs, and the bytes of the last reply.
+fn first_calls(subject: &Subject) -> (f64, u64) {
+    let seconds = || ServerCpu::Process(subject.replica_pid).seconds().or_exit("read CPU time");
+    let (before, mut reply_len) = (seconds(), 0);
+    for name in subject.names.iter().cycle().take(FIRST_CALLS) {
+        let args = GetFsinfoArgs { hostid: *name.hostid(), companions: true }.to_xdr();
+        let call = Call::new(1, (PROGRAM, VERSION), Procedure::GetFsinfo as u32, &args);
+        let request = vouch_oncrpc::record(|w| call.encode(w));
+        let mut stream = TcpStream::connect((name.host(), name.port())).or_exit("connect");
+        stream.write_all(&request).or_exit("send a call");
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).or_exit("read a reply");
+        // The reply is one fragment (RFC 5531 §11).
+        reply_len = u64::from(u32::from_be_bytes(mark) & 0x7fff_ffff);
+        std::io::copy(&mut stream.take(reply_len), &mut std::io::sink()).or_exit("read a reply");
+    }
+    ((seconds() - before) * 1e6 / FIRST_CALLS as f64, reply_len + 4)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

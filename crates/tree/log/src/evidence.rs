@@ -16,6 +16,8 @@ const MAGIC: &[u8; 20] = b"vouch log proof v2\n\0";
 /// Of evidence with the text of the proof, which has a third more bytes.
 const TEXT_MAGIC: &[u8; 20] = b"vouch log proof v1\n\0";
 
+const WITHOUT_REVISION: XdrError = XdrError::Invalid("evidence of a log without its revision");
+
 /// Longest evidence, in bytes: a statement beside a revision, and the certificate that stands there.
 pub const EVIDENCE_LEN_MAX: usize = OFFERED_LEN_MAX + (8 << 10);
 
@@ -143,10 +145,23 @@ impl LogEvidence {
 
     /// Reads what [`Self::to_statement`] has made for the same revision.
     pub fn from_statement(bytes: &[u8], signed_fsinfo: &[u8]) -> Result<Self, XdrError> {
+        Self::read_beside(bytes, || Ok(SignedFsinfo::from_xdr(signed_fsinfo)?.into_cert()))
+    }
+
+    /// The same. `cert`: the certificate of the revision, if that can be read.
+    pub fn from_statement_beside(
+        bytes: &[u8],
+        cert: Option<&SigningCert>,
+    ) -> Result<Self, XdrError> {
+        Self::read_beside(bytes, || cert.cloned().ok_or(WITHOUT_REVISION))
+    }
+
+    fn read_beside(
+        bytes: &[u8],
+        beside: impl FnOnce() -> Result<SigningCert, XdrError>,
+    ) -> Result<Self, XdrError> {
         let mut r = Reader::new(bytes);
-        let evidence = Self::decode_beside(&mut r, || {
-            Ok(SignedFsinfo::from_xdr(signed_fsinfo)?.cert().clone())
-        })?;
+        let evidence = Self::decode_beside(&mut r, beside)?;
         r.finish()?;
         Ok(evidence)
     }
@@ -182,6 +197,6 @@ impl Xdr for LogEvidence {
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
-        Self::decode_beside(r, || Err(XdrError::Invalid("evidence of a log without its revision")))
+        Self::decode_beside(r, || Err(WITHOUT_REVISION))
     }
 }

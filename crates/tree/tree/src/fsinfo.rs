@@ -175,6 +175,11 @@ impl SignedFsinfo {
         &self.cert
     }
 
+    /// Not verified.
+    pub fn into_cert(self) -> SigningCert {
+        self.cert
+    }
+
     /// Checks no signature. Only for walking frames of a trusted database.
     pub fn unverified(&self) -> Result<Fsinfo, XdrError> {
         Fsinfo::from_xdr(&self.fsinfo)

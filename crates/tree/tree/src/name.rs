@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
+use std::sync::LazyLock;
 
 use data_encoding::{Encoding, Specification};
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
@@ -48,17 +49,17 @@ impl HostId {
     }
 }
 
-fn base32() -> Encoding {
+static BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut spec = Specification::new();
     spec.symbols.push_str("abcdefghijklmnopqrstuvwxyz234567");
     spec.translate.from.push_str("ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     spec.translate.to.push_str("abcdefghijklmnopqrstuvwxyz");
     spec.encoding().expect("the specification is a constant")
-}
+});
 
 impl fmt::Display for HostId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&base32().encode(&self.0))
+        f.write_str(&BASE32.encode(&self.0))
     }
 }
 
@@ -72,7 +73,7 @@ impl FromStr for HostId {
     type Err = NameError;
 
     fn from_str(s: &str) -> Result<Self, NameError> {
-        let bytes = base32().decode(s.as_bytes()).map_err(|_| NameError::HostId(s.to_owned()))?;
+        let bytes = BASE32.decode(s.as_bytes()).map_err(|_| NameError::HostId(s.to_owned()))?;
         bytes.try_into().map(Self).map_err(|_| NameError::HostId(s.to_owned()))
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::fsinfo::{CertCache, SignatureError};
+use crate::key::SigningCert;
 use crate::statement::{Body, KeyStatement, effective_statement};
 use crate::time_text::{RelativeTime, Utc};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
@@ -68,8 +69,8 @@ pub struct Verified {
     pub expires: u64,
     /// The record to store from now on.
     pub seen: NewestSeen,
-    /// The root key demands witnesses for it: see [`crate::key::SigningCert::is_witnessed`].
-    pub is_witnessed: bool,
+    /// Of the signing key.
+    pub cert: SigningCert,
 }
 
 /// Why a revision must not be used. Times are seconds since 1970.
@@ -187,8 +188,7 @@ pub fn verify_fsinfo_with<'a>(
         cert_serial: cert.serial,
         start: fsinfo.start,
     };
-    let is_witnessed = cert.is_witnessed;
-    Ok(Verified { expires, seen: seen.merge(next), fsinfo, is_witnessed })
+    Ok(Verified { expires, seen: seen.merge(next), fsinfo, cert: signed.into_cert() })
 }
 
 #[cfg(test)]

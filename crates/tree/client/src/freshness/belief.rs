@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_log::evidence::{LogEvidence, Witnessing};
 use vouch_log::policy::{POLICY_LEN_MAX, Policy};
+use vouch_tree::key::SigningCert;
 use vouch_tree::{HostId, SignedFsinfo};
 use vouch_xdr::{Error as XdrError, Xdr as _};
 
@@ -48,13 +49,26 @@ pub(crate) struct Believed {
 /// A revision and the evidence beside it, which nobody has verified.
 pub(crate) struct Offered<'a> {
     pub(crate) signed: &'a [u8],
+    cert: Option<SigningCert>,
     pub(crate) evidence: Option<std::result::Result<LogEvidence, XdrError>>,
 }
 
 impl<'a> Offered<'a> {
     pub(crate) fn read(signed: &'a [u8], evidence: Option<&[u8]>) -> Self {
-        let evidence = evidence.filter(|bytes| !bytes.is_empty());
-        Self { signed, evidence: evidence.map(|bytes| LogEvidence::from_statement(bytes, signed)) }
+        let cert = SignedFsinfo::from_xdr(signed).ok().map(SignedFsinfo::into_cert);
+        Self::with_cert(signed, cert, evidence)
+    }
+
+    /// `cert`: the signing key's certificate in `signed`.
+    pub(crate) fn with_cert(
+        signed: &'a [u8],
+        cert: Option<SigningCert>,
+        evidence: Option<&[u8]>,
+    ) -> Self {
+        let evidence = evidence
+            .filter(|bytes| !bytes.is_empty())
+            .map(|bytes| LogEvidence::from_statement_beside(bytes, cert.as_ref()));
+        Self { signed, cert, evidence }
     }
 }
 
@@ -77,8 +91,7 @@ impl BeliefRules {
         demand: Option<u64>,
         now: u64,
     ) -> std::result::Result<Option<Believed>, String> {
-        let known = SignedFsinfo::from_xdr(offered.signed).ok();
-        let known = known.as_ref().map(SignedFsinfo::cert);
+        let known = offered.cert.as_ref();
         let problem = match &offered.evidence {
             None => "no proof comes with it that witnesses have seen it".to_owned(),
             Some(Err(error)) => format!("its proof cannot be read: {error}"),
@@ -135,7 +148,7 @@ mod tests {
     use vouch_log::key::{Algorithm, Signer};
     use vouch_log::proof::TlogProof;
     use vouch_log::revision::{CertPolicy, LogCert, LogSigners, origin, revision_entry};
-    use vouch_tree::key::{SecretKey, SigningCert};
+    use vouch_tree::key::SecretKey;
 
     use super::*;
 

@@ -283,8 +283,8 @@ impl Freshness {
             }
         };
         // Before the record moves on: a thief's revision must not make honest ones look old.
-        let demand = verified.is_witnessed.then_some(verified.seen.cert_serial);
-        let offered = Offered::read(signed, evidence);
+        let demand = verified.cert.is_witnessed.then_some(verified.seen.cert_serial);
+        let offered = Offered::with_cert(signed, Some(verified.cert), evidence);
         let believed = match self.belief.judge(&record, &offered, demand, now) {
             Ok(believed) => believed,
             Err(why) => {

@@ -320,15 +320,16 @@ async fn read_replies(shared: Arc<Shared>, mut stream: ReadHalf<Box<dyn Stream>>
 
 async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -> CallFailure {
     let mut parser = ReplyParser::new();
-    let mut buffer = vec![0; READ_LEN];
+    let mut buffer = Vec::with_capacity(READ_LEN);
     loop {
         let (read, direct_read) = match parser.direct_buffer() {
             Some((direct_buffer, most)) => {
                 (timeout(SILENCE_MAX, stream.read_buf(&mut direct_buffer.limit(most))).await, true)
             }
             None => {
-                let most = parser.read_len();
-                (timeout(SILENCE_MAX, stream.read(&mut buffer[..most])).await, false)
+                buffer.clear();
+                let mut limited = (&mut buffer).limit(parser.read_len());
+                (timeout(SILENCE_MAX, stream.read_buf(&mut limited)).await, false)
             }
         };
         let n = match read {
@@ -344,7 +345,7 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
             }
         };
         shared.received.fetch_add(n as u64, Ordering::Relaxed);
-        let mut input = if direct_read { &[][..] } else { &buffer[..n] };
+        let mut input = if direct_read { &[][..] } else { &buffer[..] };
         if direct_read {
             parser.direct_read(n);
         }
