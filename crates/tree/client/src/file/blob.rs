@@ -294,14 +294,13 @@ impl Tree {
         }
     }
 
-    /// Ignores errors: the reader will meet them. Frames in the disk cache stay there: to verify them in
-    /// another thread takes longer than the reader waits for them.
+    /// Ignores errors: the reader will meet them.
     pub(crate) fn prefetch(
         self: &Arc<Self>,
         mut frames: Vec<(FrameKind, BlockHandle)>,
         len_expected: usize,
     ) {
-        frames.retain(|(_, handle)| !self.is_cached(handle));
+        frames.retain(|(_, handle)| !self.is_in_memory(handle));
         if frames.is_empty() {
             return;
         }

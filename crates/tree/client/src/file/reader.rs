@@ -12,6 +12,10 @@ use crate::replica::Priority;
 use crate::tree::Source;
 use crate::{Result, Tree};
 
+/// A reader of more at once verifies frames of the disk cache sooner itself than another thread does ahead
+/// of it. Mounts and NFS clients read less.
+const LONG_READ: usize = 1 << 20;
+
 /// An open file. Reads in sequence start read-ahead.
 pub struct FileReader {
     tree: Arc<Tree>,
@@ -25,7 +29,8 @@ impl Tree {
         FileReader { tree: Arc::clone(self), blob, ahead: Mutex::default() }
     }
 
-    fn prefetch_range(self: &Arc<Self>, blob: &Blob, range: &Range<u64>) {
+    /// `from_disk`: also verifies frames that are in the disk cache.
+    fn prefetch_range(self: &Arc<Self>, blob: &Blob, range: &Range<u64>, from_disk: bool) {
         let (first, end) =
             (range.start / LEAF_LEN_MAX as u64, range.end.div_ceil(LEAF_LEN_MAX as u64));
         let (tree, blob) = (Arc::clone(self), blob.clone());
@@ -36,8 +41,10 @@ impl Tree {
                 return;
             };
             let leaves = places.into_iter().filter_map(|place| match place {
-                LeafPlace::At(handle) => Some((FrameKind::Leaf, handle)),
-                LeafPlace::Hole => None,
+                LeafPlace::At(handle) if from_disk || !tree.is_cached(&handle) => {
+                    Some((FrameKind::Leaf, handle))
+                }
+                _ => None,
             });
             tree.prefetch(leaves.collect(), LEAF_LEN_MAX);
         });
@@ -95,7 +102,7 @@ impl FileReader {
             (ahead, state.behind(offset, len as u64, window_max))
         };
         for range in ahead {
-            self.tree.prefetch_range(&self.blob, &range);
+            self.tree.prefetch_range(&self.blob, &range, len <= LONG_READ);
         }
         // A large file that is read in sequence leaves the memory cache to others.
         if let Some(range) = behind.filter(|_| self.blob.size > options.memory_cache_bytes / 4) {
