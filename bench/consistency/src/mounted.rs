@@ -86,7 +86,9 @@ pub fn history(
 
 fn make(directory: &Path, writers: usize) -> io::Result<()> {
     fs::create_dir(directory)?;
-    for name in (0..writers as u16).map(file_of).chain([SHARED, LOCKS, RANGES].map(Into::into)) {
+    let writers = 0..writers as u16;
+    let of_writers = writers.clone().map(file_of).chain(writers.map(source_of));
+    for name in of_writers.chain([SHARED, LOCKS, RANGES].map(Into::into)) {
         File::create(directory.join(name))?;
     }
     fs::create_dir(directory.join(DIRECTORY))?;
@@ -158,6 +160,8 @@ struct Worker {
     has_lock: bool,
     /// The time until which each name was certainly there for this client.
     seen: [Option<u64>; NAMES],
+    /// Ids of the files that get several names.
+    sources: Vec<u64>,
 }
 
 impl Worker {
@@ -173,6 +177,7 @@ impl Worker {
             written: 0,
             has_lock: false,
             seen: [None; NAMES],
+            sources: Vec::new(),
         }
     }
 
@@ -180,8 +185,10 @@ impl Worker {
         let [locks, shared, one, other] =
             [LOCKS, SHARED, RANGES, RANGES].map(|name| self.open(name));
         let (locks, shared, ranges) = (locks?, shared?, [one?, other?]);
-        let source = self.directory.join(format!("source-{}", self.client));
-        let file = File::create(&source)?.metadata()?.ino();
+        let id_of = |writer| Ok(fs::metadata(self.directory.join(source_of(writer)))?.ino());
+        self.sources = (0..self.mounts).map(id_of).collect::<io::Result<_>>()?;
+        let source = self.directory.join(source_of(self.client));
+        let file = self.sources[usize::from(self.client)];
         for _ in 0..calls {
             match self.rng.below(16) {
                 0..3 => self.write_and_close()?,
@@ -362,9 +369,16 @@ impl Worker {
             _ => return Ok(()),
         };
         let seen = std::mem::replace(&mut self.seen[usize::from(name)], is_there.then_some(end));
-        if outcome == Outcome::NotFound {
-            let Some(seen) = seen else { return Ok(()) };
-            start = seen;
+        match (&call, &outcome) {
+            (_, Outcome::NotFound) => {
+                let Some(seen) = seen else { return Ok(()) };
+                start = seen;
+            }
+            // An old name opens it too: Linux opens a file that it knows by its filehandle.
+            (Call::Lookup { .. }, Outcome::Value(file)) if self.sources.contains(file) => {
+                return Ok(());
+            }
+            _ => {}
         }
         self.record(DIRECTORY, start, call, outcome);
         Ok(())
@@ -426,6 +440,11 @@ fn set_range(file: &File, kind: i32, (first, len): (u8, u8)) -> io::Result<()> {
 
 fn file_of(writer: u16) -> String {
     format!("of-{writer}")
+}
+
+/// For links.
+fn source_of(writer: u16) -> String {
+    format!("source-{writer}")
 }
 
 const SHARED: &str = "shared";
