@@ -254,7 +254,7 @@ impl Worker {
             self.turn(slot);
             let now = Instant::now();
             let took = now.saturating_duration_since(at).saturating_sub(self.batch_time);
-            self.ready.charge_with_others(address, took, &shares.worked_ns);
+            self.ready.charge_with_others(address, took.min(TURN_MAX), &shares.worked_ns);
             at = now;
             if at.saturating_duration_since(began) > quantum {
                 break;
@@ -422,6 +422,10 @@ impl Worker {
 }
 
 pub(crate) const WAKE: Token = Token(usize::MAX);
+
+/// In a longer turn the thread had to wait for the processor, as with a CPU quota: calls that block run on
+/// other threads.
+const TURN_MAX: Duration = Duration::from_millis(2);
 
 /// Longest turn beside other addresses, and time until new events are seen: some ten short calls, so
 /// that their replies still leave together.
