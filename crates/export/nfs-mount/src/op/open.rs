@@ -242,10 +242,10 @@ impl Mount {
                 if count == 0 { c } else { c.op(&read) }
             })
             .await?;
-        self.opened(&reply, opening.rights)
+        self.opened(&reply, opening.rights, opening.content_len as usize)
     }
 
-    fn opened(&self, reply: &Reply, rights: Access) -> Result<Opened> {
+    fn opened(&self, reply: &Reply, rights: Access, content_len: usize) -> Result<Opened> {
         let mut results = reply.results();
         skip(&mut results, &[Op::PUTFH])?;
         let Results::Open(Ok(OpenOk { stateid, attrs_set, .. })) =
@@ -262,7 +262,10 @@ impl Mount {
             || matches!(results.next_ok(), Ok(Results::Access(Ok(ok)))
                 if ok.access.contains(rights & ok.supported));
         let content = match results.next_ok() {
-            Ok(Results::Read(Ok(ok))) if ok.eof => Some(ok.data.0.to_vec()),
+            // Not more than was asked for: there is no room for it.
+            Ok(Results::Read(Ok(ok))) if ok.eof && ok.data.0.len() <= content_len => {
+                Some(ok.data.0.to_vec())
+            }
             _ => None,
         };
         let has_verifier_times = attrs_set.has(TIME_ACCESS) || attrs_set.has(TIME_MODIFY);
